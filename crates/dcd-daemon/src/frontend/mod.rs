@@ -1,0 +1,3 @@
+//! Who asks for blocks: NBD clients, the FUSE file.
+
+pub mod nbd;

@@ -1,0 +1,1 @@
+//! The NBD server, without I/O: bytes in, requests out; replies in, bytes out.

@@ -1,0 +1,158 @@
+//! What can be set, checked once and then trusted.
+
+use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
+
+/// When a write is acknowledged (contract C5). No mode weakens FLUSH or FUA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AckMode {
+    /// As soon as the write is in the segment buffer, which outlives the process. Durable within
+    /// `max_delay`. The papers' *immediate report*.
+    #[default]
+    Memory,
+    /// When it has been written to the cache-disk.
+    Log,
+    /// When it is durable on the cache-disk.
+    Durable,
+}
+
+/// Which segment is destaged next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DestagePolicyKind {
+    /// The oldest segment: "first-write-first-destage" (NT paper, section 3.4.2).
+    #[default]
+    FirstWriteFirst,
+    /// The newest segment: "last-write-first-destage" (USENIX'99, section 3.5.3).
+    LastWriteFirst,
+    /// The segment with the least live slots: "least cost" (USENIX'99, section 3.5.3).
+    LeastValidFirst,
+}
+
+/// Settings of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// When a write is acknowledged.
+    pub ack: AckMode,
+    /// Longest time that an acknowledged write stays only in a segment buffer.
+    pub max_delay: Duration,
+    /// Writes of at least this many bytes go straight to the data-disk (paper: 64 KiB).
+    pub bypass_threshold_bytes: u64,
+    /// What is destaged next.
+    pub destage_policy: DestagePolicyKind,
+    /// Quiet time before destaging starts while the cache is nearly empty.
+    pub idle_threshold_max: Duration,
+    /// The same while it is nearly full.
+    pub idle_threshold_min: Duration,
+    /// Destage without waiting for quiet when more than this share of the segments is in use.
+    pub dirty_high_percent: u8,
+    /// ... until less than this share is.
+    pub dirty_low_percent: u8,
+    /// Most bytes per second that destaging writes; 0: no cap.
+    pub destage_bytes_per_second_max: u64,
+    /// Most writes per second that destaging starts; 0: no cap.
+    pub destage_writes_per_second_max: u64,
+    /// Cache-disk and data-disk share one arm (*logical DCD*): destaging gives way to everything.
+    pub one_disk: bool,
+    /// Check the checksum of every slot that is read for a request.
+    pub verify_reads: bool,
+    /// How long a write waits for room before it fails with "no space" (C25).
+    pub full_timeout: Duration,
+    /// After how long without an answer a disk counts as failed (C26).
+    pub io_timeout: Duration,
+    /// Number of segment buffers (at least 3).
+    pub segment_buffers: u32,
+    /// Refuse everything that changes data.
+    pub read_only: bool,
+    /// Start although blocks that were durable are lost, or the data-disk was changed behind a
+    /// dirty cache; only after a person has read what is lost.
+    pub accept_damage: bool,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig {
+            ack: AckMode::Memory,
+            max_delay: Duration::from_millis(100),
+            bypass_threshold_bytes: 1 << 20,
+            destage_policy: DestagePolicyKind::FirstWriteFirst,
+            idle_threshold_max: Duration::from_secs(1),
+            idle_threshold_min: Duration::from_millis(1),
+            dirty_high_percent: 80,
+            dirty_low_percent: 60,
+            destage_bytes_per_second_max: 0,
+            destage_writes_per_second_max: 0,
+            one_disk: false,
+            verify_reads: true,
+            full_timeout: Duration::from_secs(60),
+            io_timeout: Duration::from_secs(30),
+            segment_buffers: 16,
+            read_only: false,
+            accept_damage: false,
+        }
+    }
+}
+
+impl EngineConfig {
+    /// Checks the settings against each other.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let bad = |key, why| Err(ConfigError { key, why });
+        if self.segment_buffers < 3 {
+            return bad(
+                "segment-buffers",
+                "must be at least 3: one fills while others are written",
+            );
+        }
+        if self.dirty_high_percent > 95 {
+            return bad("dirty-high", "must be at most 95 percent");
+        }
+        if self.dirty_low_percent > self.dirty_high_percent {
+            return bad("dirty-low", "must not be above dirty-high");
+        }
+        if self.idle_threshold_min > self.idle_threshold_max {
+            return bad("idle-min", "must not be longer than idle-max");
+        }
+        if self.idle_threshold_min == Duration(0) {
+            return bad("idle-min", "must be longer than nothing");
+        }
+        if self.max_delay == Duration(0) {
+            return bad("max-delay", "must be longer than nothing; for no delay use --ack durable");
+        }
+        if self.bypass_threshold_bytes < LINE_SIZE {
+            return bad(
+                "bypass-threshold",
+                "must be at least 4 KiB, or everything goes past the cache",
+            );
+        }
+        if self.io_timeout == Duration(0) || self.full_timeout == Duration(0) {
+            return bad("io-timeout", "and full-timeout must be longer than nothing");
+        }
+        Ok(())
+    }
+}
+
+/// A setting that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{key} {why}")]
+pub struct ConfigError {
+    /// The setting, as the command line and the configuration file name it.
+    pub key: &'static str,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+/// What the engine must know of the data-disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DataDiskInfo {
+    /// Size in 512-byte blocks.
+    pub blocks: u64,
+    /// Smallest read or write, in bytes: 512 or 4096.
+    pub logical_block_size: u32,
+    /// What the disk writes at once, in bytes: 512 or 4096. A torn write damages that much (C15).
+    pub physical_sector_size: u32,
+}
+
+impl DataDiskInfo {
+    /// Size in bytes.
+    pub fn bytes(self) -> u64 {
+        self.blocks * BLOCK_SIZE
+    }
+}

@@ -1,0 +1,188 @@
+//! Where things are on the cache-disk.
+
+use crate::units::{LINE_SIZE, SegmentIndex, SlotIndex};
+
+/// Byte addresses of the two superblock copies: far enough apart to be in different physical
+/// sectors of any disk (contract C20).
+pub const SUPERBLOCK_OFFSETS: [u64; 2] = [0, 64 << 10];
+/// Where the first checkpoint area begins.
+pub const CHECKPOINTS_OFFSET: u64 = 128 << 10;
+/// Smallest and largest segment.
+pub const SEGMENT_SIZE_BYTES_MIN: u64 = 64 << 10;
+/// See [`SEGMENT_SIZE_BYTES_MIN`].
+pub const SEGMENT_SIZE_BYTES_MAX: u64 = 4 << 20;
+/// Fewest segments that can work: buffers, reserve and something to destage.
+pub const SEGMENTS_MIN: u64 = 16;
+
+/// Most zero ranges that a checkpoint has room for.
+pub const ZERO_RANGES_MAX: u64 = 8192;
+/// Most poisoned lines that a checkpoint has room for.
+pub const POISONED_LINES_MAX: u64 = 8192;
+/// Most witnesses (checksums of data-disk places) that a checkpoint has room for.
+pub const WITNESSES_MAX: u64 = 256;
+
+/// Sizes and places on one cache-disk. All offsets and sizes are bytes, multiples of 4096.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Size of a segment.
+    pub segment_size_bytes: u64,
+    /// Number of segments.
+    pub segments: u32,
+    /// Where each checkpoint area begins.
+    pub checkpoint_offsets: [u64; 2],
+    /// Size of a checkpoint area.
+    pub checkpoint_area_bytes: u64,
+    /// Where segment 0 begins.
+    pub segments_offset: u64,
+}
+
+/// A cache-disk on which no geometry fits.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum GeometryError {
+    /// Too small.
+    #[error(
+        "the cache-disk has {found} bytes; with segments of {segment_size} bytes it needs at least {needed}"
+    )]
+    TooSmall {
+        /// Bytes there.
+        found: u64,
+        /// Bytes needed.
+        needed: u64,
+        /// Segment size asked for.
+        segment_size: u64,
+    },
+    /// Too large for 32-bit slot numbers.
+    #[error("the cache-disk has {found} bytes; at most {most} can be used")]
+    TooLarge {
+        /// Bytes there.
+        found: u64,
+        /// Most that can be addressed.
+        most: u64,
+    },
+    /// Segment size out of range.
+    #[error("a segment of {found} bytes cannot be: it must be a power of two from 64 KiB to 4 MiB")]
+    SegmentSize {
+        /// Size asked for.
+        found: u64,
+    },
+}
+
+impl Geometry {
+    /// Segment size for a cache of that size when none is asked for: 1 MiB, and less for caches
+    /// that would then have few segments.
+    pub fn default_segment_size(cache_disk_bytes: u64) -> u64 {
+        let mut size = 1 << 20;
+        while size > SEGMENT_SIZE_BYTES_MIN && cache_disk_bytes / size < 64 {
+            size /= 2;
+        }
+        size
+    }
+
+    /// The geometry that uses as much of `cache_disk_bytes` as possible.
+    pub fn fit(cache_disk_bytes: u64, segment_size_bytes: u64) -> Result<Geometry, GeometryError> {
+        if !segment_size_bytes.is_power_of_two()
+            || !(SEGMENT_SIZE_BYTES_MIN..=SEGMENT_SIZE_BYTES_MAX).contains(&segment_size_bytes)
+        {
+            return Err(GeometryError::SegmentSize { found: segment_size_bytes });
+        }
+        let most = (1u64 << 31) * LINE_SIZE;
+        if cache_disk_bytes > most {
+            return Err(GeometryError::TooLarge { found: cache_disk_bytes, most });
+        }
+        let total = |segments: u64| {
+            CHECKPOINTS_OFFSET
+                + 2 * checkpoint_area_bytes(segments, segment_size_bytes)
+                + segments * segment_size_bytes
+        };
+        let mut segments = cache_disk_bytes / segment_size_bytes;
+        while segments > 0 && total(segments) > cache_disk_bytes {
+            segments -= 1;
+        }
+        if segments < SEGMENTS_MIN {
+            return Err(GeometryError::TooSmall {
+                found: cache_disk_bytes,
+                needed: total(SEGMENTS_MIN),
+                segment_size: segment_size_bytes,
+            });
+        }
+        let area = checkpoint_area_bytes(segments, segment_size_bytes);
+        Ok(Geometry {
+            segment_size_bytes,
+            segments: segments as u32,
+            checkpoint_offsets: [CHECKPOINTS_OFFSET, CHECKPOINTS_OFFSET + area],
+            checkpoint_area_bytes: area,
+            segments_offset: CHECKPOINTS_OFFSET + 2 * area,
+        })
+    }
+
+    /// Bytes of cache-disk in use.
+    pub fn end(&self) -> u64 {
+        self.segments_offset + u64::from(self.segments) * self.segment_size_bytes
+    }
+
+    /// 4 KiB slots in a segment, record headers included.
+    pub fn slots_per_segment(&self) -> u32 {
+        (self.segment_size_bytes / LINE_SIZE) as u32
+    }
+
+    /// All slots, record headers included.
+    pub fn slots(&self) -> u32 {
+        self.segments * self.slots_per_segment()
+    }
+
+    /// Most slots that can hold data: every segment spends at least one on a header.
+    pub fn data_slots_max(&self) -> u32 {
+        self.segments * (self.slots_per_segment() - 1)
+    }
+
+    /// Byte address of a segment.
+    pub fn segment_offset(&self, segment: SegmentIndex) -> u64 {
+        self.segments_offset + u64::from(segment.0) * self.segment_size_bytes
+    }
+
+    /// Byte address of a slot.
+    pub fn slot_offset(&self, slot: SlotIndex) -> u64 {
+        self.segments_offset + u64::from(slot.0) * LINE_SIZE
+    }
+
+    /// The slot `index_in_segment` of a segment.
+    pub fn slot(&self, segment: SegmentIndex, index_in_segment: u32) -> SlotIndex {
+        SlotIndex(segment.0 * self.slots_per_segment() + index_in_segment)
+    }
+
+    /// The segment a slot lies in, and its number there.
+    pub fn locate(&self, slot: SlotIndex) -> (SegmentIndex, u32) {
+        let per_segment = self.slots_per_segment();
+        (SegmentIndex(slot.0 / per_segment), slot.0 % per_segment)
+    }
+}
+
+/// Room for the largest checkpoint that can be: every slot live.
+fn checkpoint_area_bytes(segments: u64, segment_size_bytes: u64) -> u64 {
+    let slots = segments * (segment_size_bytes / LINE_SIZE - 1);
+    let entries = ZERO_RANGES_MAX + POISONED_LINES_MAX + WITNESSES_MAX + segments + slots;
+    LINE_SIZE + (entries * 16).next_multiple_of(LINE_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fits_and_says_what_is_too_small() {
+        let geometry = Geometry::fit(256 << 20, 1 << 20).unwrap();
+        assert!(geometry.end() <= 256 << 20);
+        assert!(geometry.segments >= 253);
+        assert!(matches!(Geometry::fit(1 << 20, 64 << 10), Err(GeometryError::TooSmall { .. })));
+        assert!(matches!(Geometry::fit(1 << 30, 100_000), Err(GeometryError::SegmentSize { .. })));
+        assert!(matches!(Geometry::fit(1 << 44, 1 << 20), Err(GeometryError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn slots_and_segments_agree() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let slot = geometry.slot(SegmentIndex(3), 5);
+        assert_eq!(geometry.locate(slot), (SegmentIndex(3), 5));
+        assert_eq!(geometry.slot_offset(slot), geometry.segment_offset(SegmentIndex(3)) + 5 * 4096);
+    }
+}

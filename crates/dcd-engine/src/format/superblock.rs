@@ -1,0 +1,290 @@
+//! The superblock: who this cache is, where things are, which data-disk it belongs to.
+//!
+//! Two copies, written in turn and never both at once (C20); the valid one with the higher
+//! generation counts.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::checksum::crc32c_with_hole;
+use super::geometry::{Geometry, SUPERBLOCK_OFFSETS};
+use crate::buffer::Buffer;
+use crate::config::DataDiskInfo;
+use crate::error::FormatError;
+use crate::units::Uuid;
+
+/// "dcdSUPER" in ASCII, read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Size of a copy on the cache-disk.
+pub const SUPERBLOCK_SIZE: usize = 4096;
+/// Offset of the checksum in the structure.
+const CHECKSUM_OFFSET: usize = 12;
+const WHAT: &str = "the superblock";
+
+/// Whether a cache is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheState {
+    /// Closed in order; there may be dirty blocks.
+    Closed,
+    /// In use, or its user died.
+    Open,
+    /// Detached: the data-disk stands on its own, the log holds nothing.
+    Detached,
+}
+
+impl CacheState {
+    fn code(self) -> u32 {
+        match self {
+            CacheState::Closed => 1,
+            CacheState::Open => 2,
+            CacheState::Detached => 3,
+        }
+    }
+}
+
+/// The superblock in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Identity of the cache.
+    pub uuid: Uuid,
+    /// Counts the writings of superblocks.
+    pub generation: u64,
+    /// Whether the cache is in use.
+    pub state: CacheState,
+    /// Where things are.
+    pub geometry: Geometry,
+    /// The data-disk at creation.
+    pub data_disk: DataDiskInfo,
+    /// Serial number or WWN of the data-disk, where it has one; at most 64 bytes.
+    pub data_disk_serial: String,
+    /// Seconds since 1970 at creation; for people only.
+    pub created_unix_seconds: u64,
+}
+
+/// The superblock on the cache-disk, format version 1.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct SuperblockOnDisk {
+    pub(crate) magic: U64,
+    pub(crate) version: U32,
+    pub(crate) checksum: U32,
+    pub(crate) features_compatible: U64,
+    pub(crate) features_read_only_compatible: U64,
+    pub(crate) features_incompatible: U64,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) generation: U64,
+    pub(crate) segments_offset: U64,
+    pub(crate) segment_size_bytes: U32,
+    pub(crate) segments: U32,
+    pub(crate) checkpoint_offsets: [U64; 2],
+    pub(crate) checkpoint_area_bytes: U64,
+    pub(crate) data_disk_blocks: U64,
+    pub(crate) data_disk_logical_block_size: U32,
+    pub(crate) data_disk_physical_sector_size: U32,
+    pub(crate) state: U32,
+    pub(crate) reserved: U32,
+    pub(crate) data_disk_serial: [u8; 64],
+    pub(crate) created_unix_seconds: U64,
+    pub(crate) unused: [u8; 3896],
+}
+
+const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
+const _: () = assert!(std::mem::offset_of!(SuperblockOnDisk, checksum) == CHECKSUM_OFFSET);
+
+impl Superblock {
+    /// Byte address of the copy that holds this generation.
+    pub fn offset(&self) -> u64 {
+        SUPERBLOCK_OFFSETS[(self.generation % 2) as usize]
+    }
+
+    /// The bytes of a copy.
+    ///
+    /// # Panics
+    /// If the serial number of the data-disk is longer than 64 bytes.
+    pub fn encode(&self) -> Buffer {
+        let mut disk = SuperblockOnDisk::new_zeroed();
+        disk.magic = MAGIC.into();
+        disk.version = VERSION.into();
+        disk.uuid = self.uuid.0;
+        disk.generation = self.generation.into();
+        disk.segments_offset = self.geometry.segments_offset.into();
+        disk.segment_size_bytes = (self.geometry.segment_size_bytes as u32).into();
+        disk.segments = self.geometry.segments.into();
+        disk.checkpoint_offsets = self.geometry.checkpoint_offsets.map(U64::from);
+        disk.checkpoint_area_bytes = self.geometry.checkpoint_area_bytes.into();
+        disk.data_disk_blocks = self.data_disk.blocks.into();
+        disk.data_disk_logical_block_size = self.data_disk.logical_block_size.into();
+        disk.data_disk_physical_sector_size = self.data_disk.physical_sector_size.into();
+        disk.state = self.state.code().into();
+        let serial = self.data_disk_serial.as_bytes();
+        disk.data_disk_serial[..serial.len()].copy_from_slice(serial);
+        disk.created_unix_seconds = self.created_unix_seconds.into();
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        Buffer::copy_of(disk.as_bytes())
+    }
+
+    /// Reads one copy. Every byte may be anything.
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
+        let Ok((disk, _)) = SuperblockOnDisk::read_from_prefix(bytes) else {
+            return Err(FormatError::Short {
+                what: WHAT,
+                expected: SUPERBLOCK_SIZE,
+                found: bytes.len(),
+            });
+        };
+        if disk.magic.get() != MAGIC {
+            return Err(FormatError::Magic {
+                what: WHAT,
+                expected: MAGIC,
+                found: disk.magic.get(),
+            });
+        }
+        let expected = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET);
+        // A version that is not ours may keep its checksum elsewhere, so it is looked at first.
+        if disk.version.get() != VERSION {
+            return Err(FormatError::Version {
+                what: WHAT,
+                expected: VERSION,
+                found: disk.version.get(),
+            });
+        }
+        if disk.checksum.get() != expected {
+            return Err(FormatError::Checksum { what: WHAT, expected, found: disk.checksum.get() });
+        }
+        let unknown = disk.features_incompatible.get() | disk.features_read_only_compatible.get();
+        if unknown != 0 {
+            return Err(FormatError::Features { unknown });
+        }
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let state = match disk.state.get() {
+            1 => CacheState::Closed,
+            2 => CacheState::Open,
+            3 => CacheState::Detached,
+            other => return Err(field("state", other.into())),
+        };
+        let segment_size = u64::from(disk.segment_size_bytes.get());
+        let geometry = Geometry {
+            segment_size_bytes: segment_size,
+            segments: disk.segments.get(),
+            checkpoint_offsets: disk.checkpoint_offsets.map(|o| o.get()),
+            checkpoint_area_bytes: disk.checkpoint_area_bytes.get(),
+            segments_offset: disk.segments_offset.get(),
+        };
+        // The geometry must be one that `fit` gives for some size: with a segment less than fits.
+        let size = geometry
+            .segments_offset
+            .checked_add(u64::from(geometry.segments).saturating_mul(segment_size));
+        if size.and_then(|size| Geometry::fit(size, segment_size).ok()) != Some(geometry) {
+            return Err(field("segments", geometry.segments.into()));
+        }
+        let data_disk = DataDiskInfo {
+            blocks: disk.data_disk_blocks.get(),
+            logical_block_size: disk.data_disk_logical_block_size.get(),
+            physical_sector_size: disk.data_disk_physical_sector_size.get(),
+        };
+        for (name, size) in [
+            ("data_disk_logical_block_size", data_disk.logical_block_size),
+            ("data_disk_physical_sector_size", data_disk.physical_sector_size),
+        ] {
+            if size != 512 && size != 4096 {
+                return Err(field(name, size.into()));
+            }
+        }
+        if data_disk.blocks == 0 || data_disk.blocks > (1 << 43) {
+            return Err(field("data_disk_blocks", data_disk.blocks));
+        }
+        let serial = &disk.data_disk_serial;
+        let serial = &serial[..serial.iter().position(|b| *b == 0).unwrap_or(serial.len())];
+        Ok(Superblock {
+            uuid: Uuid(disk.uuid),
+            generation: disk.generation.get(),
+            state,
+            geometry,
+            data_disk,
+            data_disk_serial: String::from_utf8_lossy(serial).into_owned(),
+            created_unix_seconds: disk.created_unix_seconds.get(),
+        })
+    }
+
+    /// The newer of the two copies that is valid; if none is, what is wrong with the first (or
+    /// with the second, when only that one looks like a superblock at all).
+    pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Result<Superblock, FormatError> {
+        match (Superblock::decode(copy_0), Superblock::decode(copy_1)) {
+            (Ok(first), Ok(second)) if first.uuid != second.uuid => Err(FormatError::Uuid {
+                what: "the second superblock copy",
+                expected: first.uuid,
+                found: second.uuid,
+            }),
+            (Ok(first), Ok(second)) if second.generation > first.generation => Ok(second),
+            (Ok(first), _) => Ok(first),
+            (Err(_), Ok(second)) => Ok(second),
+            (Err(FormatError::Magic { .. }), Err(second)) => Err(second),
+            (Err(first), Err(_)) => Err(first),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn superblock(generation: u64) -> Superblock {
+        Superblock {
+            uuid: Uuid([3; 16]),
+            generation,
+            state: CacheState::Open,
+            geometry: Geometry::fit(16 << 20, 128 << 10).unwrap(),
+            data_disk: DataDiskInfo {
+                blocks: 4096,
+                logical_block_size: 512,
+                physical_sector_size: 4096,
+            },
+            data_disk_serial: "WD-1".into(),
+            created_unix_seconds: 5,
+        }
+    }
+
+    #[test]
+    fn comes_back_and_the_newer_copy_counts() {
+        let (old, new) = (superblock(4), superblock(5));
+        assert_eq!(Superblock::decode(old.encode().bytes()), Ok(old.clone()));
+        let newest = Superblock::newest(old.encode().bytes(), new.encode().bytes());
+        assert_eq!(newest, Ok(new));
+        assert_eq!(Superblock::newest(old.encode().bytes(), &[0; 4096]), Ok(old));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let good = superblock(4).encode();
+        for byte in 0..SUPERBLOCK_SIZE {
+            let mut bytes = good.bytes().to_vec();
+            bytes[byte] ^= 1 << (byte % 8);
+            assert!(Superblock::decode(&bytes).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn foreign_copies_are_refused() {
+        let (first, mut second) = (superblock(4), superblock(5));
+        second.uuid = Uuid([4; 16]);
+        assert!(matches!(
+            Superblock::newest(first.encode().bytes(), second.encode().bytes()),
+            Err(FormatError::Uuid { .. })
+        ));
+    }
+
+    #[test]
+    fn newer_versions_and_features_are_refused() {
+        let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
+        disk.features_incompatible = 8.into();
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
+        disk.version = 2.into();
+        assert!(matches!(
+            Superblock::decode(disk.as_bytes()),
+            Err(FormatError::Version { found: 2, .. })
+        ));
+    }
+}

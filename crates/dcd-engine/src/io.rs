@@ -1,0 +1,222 @@
+//! The boundary: everything that can happen to an engine, and everything it can ask for.
+//!
+//! Both are plain values, so a recorded list of inputs replays a run exactly. Rules for whoever
+//! drives an engine:
+//!
+//! 1. After each [`Engine::handle_input`](crate::Engine::handle_input) call
+//!    [`Engine::poll_output`](crate::Engine::poll_output) until it returns [`Output::Wait`].
+//! 2. `now` never goes back.
+//! 3. Every [`Io`] is answered by exactly one [`IoDone`]; it brings the buffer of the [`Io`] back
+//!    (also after an error).
+//! 4. Every [`Request`] is answered by exactly one [`Reply`].
+
+use std::ops::Range;
+
+use crate::buffer::Buffer;
+use crate::units::{Lba, LbaRange, Time};
+
+/// Name of a request, chosen by the driver; must be unique among those under way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(pub u64);
+
+/// Name of an I/O, chosen by the engine; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct IoId(pub u64);
+
+/// What can happen to an engine.
+#[derive(Debug)]
+pub enum Input {
+    /// A frontend (or the control socket) wants something.
+    Request(Request),
+    /// An I/O has ended.
+    IoDone(IoDone),
+    /// The moment of the last [`Output::Wait`] has come. Harmless at any other moment.
+    Timeout,
+}
+
+/// What an engine can ask of its driver.
+#[derive(Debug)]
+pub enum Output {
+    /// Start this I/O.
+    Io(Io),
+    /// Answer this request.
+    Reply(Reply),
+    /// Nothing more to do now; give [`Input::Timeout`] at `until` unless something comes earlier.
+    Wait {
+        /// `None`: nothing is planned.
+        until: Option<Time>,
+    },
+}
+
+/// Something wanted of the device.
+#[derive(Debug)]
+pub struct Request {
+    /// Comes back in the [`Reply`].
+    pub id: RequestId,
+    /// What is wanted.
+    pub operation: Operation,
+    /// Reply only when this request and all acknowledged before are durable (contract C3).
+    /// Allowed with every operation.
+    pub fua: bool,
+}
+
+/// The operations. Ranges lie within the volume and are multiples of its block size; the
+/// frontends check both ([`crate::Engine::check_range`]), the engine asserts them.
+#[derive(Debug)]
+pub enum Operation {
+    /// Read into a buffer that comes with the reply.
+    Read {
+        /// What to read.
+        range: LbaRange,
+    },
+    /// Write `data` from `start` on. The buffer comes back with the reply, for reuse.
+    Write {
+        /// First block.
+        start: Lba,
+        /// What to write; its length is a multiple of 512.
+        data: Buffer,
+    },
+    /// Make the range read as zeroes.
+    WriteZeroes {
+        /// Where.
+        range: LbaRange,
+        /// Whether the data-disk may free the space.
+        may_unmap: bool,
+    },
+    /// The contents of the range are no longer wanted; it reads as zeroes afterwards (C12).
+    Discard {
+        /// Where.
+        range: LbaRange,
+    },
+    /// Reply when everything acknowledged before is durable (C2).
+    Flush,
+    /// Reply when everything acknowledged before is on the data-disk and that is flushed.
+    Drain,
+    /// Take no more requests, drain, mark the pair as detached (C31).
+    Detach,
+    /// Take no more requests, make everything durable, write a checkpoint and mark the cache as
+    /// closed in order.
+    Shutdown,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub struct Reply {
+    /// Which request.
+    pub id: RequestId,
+    /// How it ended.
+    pub result: Result<(), RequestError>,
+    /// The data of a read that succeeded; of a write its own buffer, for reuse.
+    pub buffer: Option<Buffer>,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RequestError {
+    /// A device failed, or the newest copy of a block is damaged.
+    #[error("I/O error")]
+    Io,
+    /// The cache stayed full for longer than the configured wait (C25).
+    #[error("no space in the cache")]
+    NoSpace,
+    /// The device is being shut down or detached.
+    #[error("the device is shutting down")]
+    ShuttingDown,
+    /// The export is read-only.
+    #[error("the device is read-only")]
+    ReadOnly,
+}
+
+/// A device below the engine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Device {
+    /// The disk that holds the log.
+    CacheDisk,
+    /// The disk that owns the data.
+    DataDisk,
+}
+
+/// Something wanted of a device.
+#[derive(Debug)]
+pub struct Io {
+    /// Comes back in the [`IoDone`].
+    pub id: IoId,
+    /// Which device.
+    pub device: Device,
+    /// What is wanted.
+    pub operation: IoOperation,
+}
+
+/// What a device can do. Addresses and lengths are bytes, multiples of 512 on the data-disk and
+/// of 4096 on the cache-disk.
+#[derive(Debug)]
+pub enum IoOperation {
+    /// Fill the buffer from `offset` on.
+    Read {
+        /// Byte address.
+        offset: u64,
+        /// Where to; its length is the length of the read.
+        buffer: Buffer,
+    },
+    /// Write to `offset`.
+    Write {
+        /// Byte address.
+        offset: u64,
+        /// What to write.
+        data: IoData,
+        /// Report only when this write (not earlier ones) is durable.
+        fua: bool,
+    },
+    /// Make the range read as zeroes.
+    WriteZeroes {
+        /// Byte address.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+        /// Whether the space may be freed.
+        may_unmap: bool,
+    },
+    /// Make every write that has been reported durable.
+    Flush,
+}
+
+/// Where the bytes of a write are.
+#[derive(Debug)]
+pub enum IoData {
+    /// In a buffer of its own, which comes back with the [`IoDone`].
+    Owned(Buffer),
+    /// In the segment memory, at these byte offsets; see [`crate::Engine::segment_memory`]. The
+    /// engine does not change these bytes until the I/O is done.
+    SegmentMemory(Range<usize>),
+}
+
+/// An I/O has ended.
+#[derive(Debug)]
+pub struct IoDone {
+    /// Which.
+    pub id: IoId,
+    /// How. After an error nothing is known of what reached the disk.
+    pub result: Result<(), IoError>,
+    /// The buffer of the [`Io`], if it had one; of a read that succeeded, filled.
+    pub buffer: Option<Buffer>,
+}
+
+/// Why an I/O failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IoError {
+    /// The device reported an error (EIO and the like).
+    #[error("I/O error")]
+    Failed,
+    /// The device is gone (ENODEV, ENXIO) or shorter than it was.
+    #[error("the device is gone")]
+    Gone,
+    /// The device is full (ENOSPC; a sparse file on a full file system).
+    #[error("no space left on the device")]
+    NoSpace,
+    /// The device has not answered for too long (C26).
+    #[error("the device does not answer")]
+    TimedOut,
+    /// The device cannot do this operation.
+    #[error("not supported by the device")]
+    Unsupported,
+}

@@ -1,0 +1,37 @@
+//! The disk-caching disk as a deterministic state machine: no I/O, no clock, no threads, no
+//! randomness. A driver (the daemon, the simulator, the crash fuzzer) runs it:
+//!
+//! ```ignore
+//! engine.handle_input(now, input);
+//! loop {
+//!     match engine.poll_output() {
+//!         Output::Io(io) => devices.start(io),
+//!         Output::Reply(reply) => frontend.reply(reply),
+//!         Output::Wait { until } => break timer.set(until),
+//!     }
+//! }
+//! ```
+//!
+//! The four paths are in [`engine`]: `write`, `read`, `destage`, `recover`; each file reads from
+//! top to bottom. What they work on stands beside: [`log`], [`format`].
+
+pub mod buffer;
+pub mod config;
+pub mod engine;
+pub mod error;
+pub mod format;
+pub mod io;
+pub mod log;
+pub mod stats;
+pub mod units;
+
+pub use buffer::{Buffer, SegmentMemory};
+pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig};
+pub use engine::{Engine, Phase};
+pub use error::{FormatError, OpenError};
+pub use format::{Geometry, Superblock};
+pub use io::{
+    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
+    Request, RequestError, RequestId,
+};
+pub use units::{Duration, Lba, LbaRange, Time, Uuid};

@@ -1,0 +1,1 @@
+//! Nouns of the write cache on the cache-disk.

@@ -1,0 +1,143 @@
+//! Counters that the engine keeps about itself, and the picture that `dcd status` shows.
+
+use crate::units::{Duration, Time, Uuid};
+
+/// Counts since the engine was opened. Bytes where the name says so, otherwise events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes asked for by reads.
+    pub read_bytes: u64,
+    /// Lines of reads that were wholly in a segment buffer or on the cache-disk.
+    pub read_hit_lines: u64,
+    /// Lines of reads that came, at least in part, from the data-disk.
+    pub read_miss_lines: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes of write requests.
+    pub write_bytes: u64,
+    /// Lines written whose older copy was still in the log: work that destaging is spared.
+    pub overwritten_lines: u64,
+    /// Lines logged.
+    pub logged_lines: u64,
+    /// Write requests that went past the log.
+    pub bypasses: u64,
+    /// Bytes of them.
+    pub bypass_bytes: u64,
+    /// Discard and write-zeroes requests.
+    pub zeroes: u64,
+    /// Flush requests.
+    pub flushes: u64,
+    /// Requests that carried FUA.
+    pub fuas: u64,
+    /// Log writes to the cache-disk.
+    pub log_writes: u64,
+    /// Bytes of them, headers and padding included.
+    pub log_write_bytes: u64,
+    /// Flushes of the cache-disk.
+    pub cache_disk_flushes: u64,
+    /// Log writes that were durable at once (FUA) and so needed no flush.
+    pub cache_disk_fua_writes: u64,
+    /// Records sealed.
+    pub records: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Bytes of checkpoints written.
+    pub checkpoint_bytes: u64,
+    /// Destage batches completed.
+    pub destage_batches: u64,
+    /// Lines moved to the data-disk.
+    pub destaged_lines: u64,
+    /// Writes to the data-disk that moved them.
+    pub destage_writes: u64,
+    /// Bytes of them.
+    pub destage_write_bytes: u64,
+    /// Zero ranges brought to the data-disk.
+    pub destaged_zero_ranges: u64,
+    /// Bytes read from the cache-disk to destage.
+    pub destage_read_bytes: u64,
+    /// Lines whose physical sector was completed before destaging (C15).
+    pub completed_lines: u64,
+    /// Flushes of the data-disk.
+    pub data_disk_flushes: u64,
+    /// Requests that had to wait for room.
+    pub stalled_writes: u64,
+    /// I/O errors of the cache-disk.
+    pub cache_disk_errors: u64,
+    /// I/O errors of the data-disk.
+    pub data_disk_errors: u64,
+    /// Slots whose checksum did not match.
+    pub checksum_errors: u64,
+}
+
+/// How recovery went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    /// Bytes read from the cache-disk.
+    pub bytes_read: u64,
+    /// Records replayed after the checkpoint.
+    pub records: u64,
+    /// Records found only in the surviving segment memory.
+    pub records_from_memory: u64,
+    /// Lines dirty afterwards.
+    pub dirty_lines: u64,
+    /// Lines that were damaged and now fail until overwritten.
+    pub poisoned_lines: u64,
+    /// Time from open to running.
+    pub duration: Duration,
+    /// Whether the cache had been closed in order.
+    pub was_closed: bool,
+}
+
+/// Number of segments in each state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SegmentCounts {
+    /// May be filled.
+    pub free: u32,
+    /// Empty, and waits for a checkpoint before it may be filled again.
+    pub empty: u32,
+    /// In a segment buffer.
+    pub buffered: u32,
+    /// On the cache-disk, with live slots.
+    pub dirty: u32,
+}
+
+/// A picture of the engine.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Which cache.
+    pub uuid: Uuid,
+    /// When the picture was taken.
+    pub now: Time,
+    /// Volume size in blocks.
+    pub volume_blocks: u64,
+    /// Counters.
+    pub counters: Counters,
+    /// Segments by state.
+    pub segments: SegmentCounts,
+    /// All segments.
+    pub segments_total: u32,
+    /// Bytes in a segment.
+    pub segment_size_bytes: u64,
+    /// State of each segment in place order, as `f`, `e`, `b`, `d` (free, empty, buffered, dirty).
+    pub segment_map: String,
+    /// Lines with a copy newer than the data-disk.
+    pub dirty_lines: u64,
+    /// Ranges that are zero in the log and not yet on the data-disk.
+    pub zero_ranges: u64,
+    /// Lines that fail until overwritten.
+    pub poisoned_lines: u64,
+    /// Bytes of index memory.
+    pub index_bytes: u64,
+    /// The cache-disk has failed; writes fail until a restart.
+    pub cache_disk_failed: bool,
+    /// Destaging is held back after data-disk errors until then.
+    pub destage_retry_at: Option<Time>,
+    /// A drain is under way.
+    pub draining: bool,
+    /// Quiet time that starts a destage at the present utilisation.
+    pub idle_threshold: Duration,
+    /// How the start went.
+    pub recovery: RecoveryReport,
+}

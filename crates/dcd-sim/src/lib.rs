@@ -1,0 +1,1 @@
+//! Runs the dcd engine on virtual time.
