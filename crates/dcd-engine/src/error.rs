@@ -62,6 +62,14 @@ pub enum FormatError {
         /// Its value.
         found: u64,
     },
+    /// The device could not read it.
+    #[error("{what} cannot be read: {error}")]
+    Unreadable {
+        /// Which structure.
+        what: &'static str,
+        /// What the device said.
+        error: IoError,
+    },
     /// Fewer bytes than the structure needs.
     #[error("{what} is cut off: {found} bytes, expected {expected}")]
     Short {

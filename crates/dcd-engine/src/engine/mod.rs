@@ -1,11 +1,37 @@
-//! The engine (stub while the paths are written).
-use crate::buffer::SegmentMemory;
-use crate::config::{DataDiskInfo, EngineConfig};
+//! The engine: its fields, its two entrances, and the only dispatch.
+//!
+//! Each path is one file: [`write`], [`read`], [`flush`] (what is durable when), [`zero`] (discard
+//! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`].
+
+mod bypass;
+mod checkpoint;
+mod close;
+mod destage;
+mod flush;
+mod pace;
+mod policy;
+mod read;
+mod recover;
+mod witness;
+mod write;
+mod zero;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::buffer::{Buffer, SegmentMemory};
+use crate::config::{AckMode, DataDiskInfo, EngineConfig};
 use crate::error::OpenError;
 use crate::format::{Geometry, Superblock};
-use crate::io::{Input, Output};
-use crate::stats::Status;
-use crate::units::{LbaRange, Time};
+use crate::io::{
+    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
+    Request, RequestError, RequestId,
+};
+use crate::log::Log;
+use crate::log::control::CONTROL_SIZE;
+use crate::log::line_ranges::LineRanges;
+use crate::log::lookup_table::LookupTable;
+use crate::stats::{Counters, RecoveryReport, Status};
+use crate::units::{Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
 
 /// Where an engine stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,72 +40,482 @@ pub enum Phase {
     Opening,
     /// Takes requests.
     Running,
-    /// Could not start; nothing was written.
+    /// Could not start.
     Failed(OpenError),
-    /// Shut down or detached, in order; the driver may close the disks.
+    /// Shut down or detached; the driver may close the disks.
     Closed,
 }
 
-/// The cache.
+/// What an I/O is for: where its completion goes.
+enum Purpose {
+    Recover(recover::Step),
+    LogWrite { number: crate::units::RecordNumber, fua: bool },
+    LogFlush { covers: crate::units::RecordNumber },
+    Read(read::Part),
+    BypassWrite { id: RequestId },
+    BypassFlush,
+    Destage(destage::Step),
+    Checkpoint(checkpoint::Step),
+    Close,
+}
+
+/// An I/O that has been started and has not ended.
+struct IoInFlight {
+    /// `None`: given up after `io_timeout`; its completion is only taken note of.
+    purpose: Option<Purpose>,
+    device: Device,
+    is_read: bool,
+    started: Time,
+}
+
+/// The cache. See [`crate::io`] for the rules of driving it.
 pub struct Engine {
-    memory: Box<dyn SegmentMemory>,
+    config: EngineConfig,
+    superblock: Superblock,
+    data_disk: DataDiskInfo,
+    phase: Phase,
+    opened_at: Time,
+    now: Time,
+    outputs: VecDeque<Output>,
+    ios: BTreeMap<IoId, IoInFlight>,
+    next_io: u64,
+
+    log: Log,
+    table: LookupTable,
+    /// Lines that read as zeroes unless the table has something newer.
+    zeroes: LineRanges,
+    /// The same, while they are being brought to the data-disk.
+    zeroes_destaging: LineRanges,
+    /// Fragments whose newest copy is damaged: they fail until overwritten (C19, C21).
+    poisoned: BTreeMap<Line, FragmentMask>,
+    witnesses: witness::Witnesses,
+
+    stalled: VecDeque<write::Stalled>,
+    reads: read::Reads,
+    commit: flush::Commit,
+    bypasses: Vec<bypass::Bypass>,
+    destage: destage::Destage,
+    pace: pace::Pace,
+    checkpoint: checkpoint::Checkpointing,
+    recovery: Option<Box<recover::Recovery>>,
+    close: Option<close::Closing>,
+
+    /// The cache-disk has failed a write or a flush: nothing more can be promised (C22). Sticky.
+    cache_disk_failed: bool,
+    /// Writes to the data-disk that were given up and may still land (C26): nothing else may be
+    /// written there meanwhile.
+    data_disk_writes_lost: u32,
+    counters: Counters,
+    recovery_report: RecoveryReport,
 }
 
 impl Engine {
     /// Bytes of segment memory that an engine with these settings needs.
     pub fn segment_memory_size(geometry: &Geometry, config: &EngineConfig) -> usize {
-        4096 + config.segment_buffers as usize * geometry.segment_size_bytes as usize
+        CONTROL_SIZE + config.segment_buffers as usize * geometry.segment_size_bytes as usize
     }
 
     /// Starts opening a cache. Errors that can be seen without reading are returned; others make
-    /// the phase [`Phase::Failed`].
+    /// the phase [`Phase::Failed`]. Give [`Input::Timeout`] once, then drive as always.
+    ///
+    /// # Panics
+    /// If `memory` is not [`Engine::segment_memory_size`] long.
     pub fn open(
-        _now: Time,
-        _superblock: Superblock,
-        _cache_disk_bytes: u64,
-        _data_disk: DataDiskInfo,
-        _config: EngineConfig,
+        now: Time,
+        superblock: Superblock,
+        cache_disk_bytes: u64,
+        data_disk: DataDiskInfo,
+        config: EngineConfig,
         memory: Box<dyn SegmentMemory>,
     ) -> Result<Engine, OpenError> {
-        Ok(Engine { memory })
+        config.validate()?;
+        let geometry = superblock.geometry;
+        assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
+        if cache_disk_bytes < geometry.end() {
+            return Err(OpenError::CacheDiskShort {
+                expected: geometry.end(),
+                found: cache_disk_bytes,
+            });
+        }
+        if data_disk.blocks != superblock.data_disk.blocks {
+            return Err(OpenError::DataDiskSize {
+                expected: superblock.data_disk.blocks,
+                found: data_disk.blocks,
+            });
+        }
+        let mut engine = Engine {
+            phase: Phase::Opening,
+            opened_at: now,
+            now,
+            outputs: VecDeque::new(),
+            ios: BTreeMap::new(),
+            next_io: 0,
+            log: Log::new(superblock.uuid, geometry, memory),
+            table: LookupTable::new(geometry.slots(), geometry.data_slots_max()),
+            zeroes: LineRanges::default(),
+            zeroes_destaging: LineRanges::default(),
+            poisoned: BTreeMap::new(),
+            witnesses: witness::Witnesses::new(superblock.uuid, data_disk),
+            stalled: VecDeque::new(),
+            reads: read::Reads::default(),
+            commit: flush::Commit::default(),
+            bypasses: Vec::new(),
+            destage: destage::Destage::default(),
+            pace: pace::Pace::new(now),
+            checkpoint: checkpoint::Checkpointing::default(),
+            recovery: None,
+            close: None,
+            cache_disk_failed: false,
+            data_disk_writes_lost: 0,
+            counters: Counters::default(),
+            recovery_report: RecoveryReport::default(),
+            config,
+            superblock,
+            data_disk,
+        };
+        engine.start_recovery();
+        Ok(engine)
     }
 
-    /// Tells the engine what has happened.
-    pub fn handle_input(&mut self, _now: Time, _input: Input) {}
+    /// Tells the engine what has happened at `now`.
+    ///
+    /// # Panics
+    /// On a driver's mistake: time going back, an I/O that was never started, a request before the
+    /// phase is [`Phase::Running`] or beyond the volume; and on a broken invariant of the engine.
+    pub fn handle_input(&mut self, now: Time, input: Input) {
+        assert!(now >= self.now, "time does not go back");
+        self.now = now;
+        match input {
+            Input::Request(request) => self.request(request),
+            Input::IoDone(done) => self.io_done(done),
+            Input::Timeout => {}
+        }
+        self.give_up_hung_ios();
+        self.advance();
+    }
 
     /// What the engine wants next.
     pub fn poll_output(&mut self) -> Output {
-        Output::Wait { until: None }
+        match self.outputs.pop_front() {
+            Some(output) => output,
+            None => Output::Wait { until: self.next_wake_up() },
+        }
     }
+
+    fn request(&mut self, request: Request) {
+        assert!(
+            self.phase == Phase::Running || self.phase == Phase::Closed,
+            "requests come when the phase is Running"
+        );
+        if self.close.is_some() || self.phase == Phase::Closed {
+            return self.reply(request.id, Err(RequestError::ShuttingDown), None);
+        }
+        if self.config.read_only && changes_data(&request.operation) {
+            return self.reply(request.id, Err(RequestError::ReadOnly), None);
+        }
+        if request.fua {
+            self.counters.fuas += 1;
+        }
+        match request.operation {
+            Operation::Read { range } => self.read(request.id, range),
+            Operation::Write { start, data } => self.write(request.id, start, data, request.fua),
+            Operation::WriteZeroes { range, .. } | Operation::Discard { range } => {
+                self.write_zeroes(request.id, range, request.fua);
+            }
+            Operation::Flush => self.flush(request.id),
+            Operation::Drain => self.drain(request.id),
+            Operation::Detach => self.close(request.id, close::Kind::Detach),
+            Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),
+        }
+    }
+
+    fn io_done(&mut self, done: IoDone) {
+        let io = self.ios.remove(&done.id).expect("an I/O that was started");
+        let Some(purpose) = io.purpose else {
+            // Came after it had been given up. Its buffer was its own, so it has touched nothing.
+            if io.device == Device::DataDisk && !io.is_read {
+                self.data_disk_writes_lost -= 1;
+            }
+            return;
+        };
+        let service = self.now.since(io.started);
+        if done.result.is_err() {
+            match io.device {
+                Device::CacheDisk => self.counters.cache_disk_errors += 1,
+                Device::DataDisk => self.counters.data_disk_errors += 1,
+            }
+        }
+        self.dispatch_done(purpose, done.result, done.buffer, service);
+    }
+
+    fn dispatch_done(
+        &mut self,
+        purpose: Purpose,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+        service: Duration,
+    ) {
+        match purpose {
+            Purpose::Recover(step) => self.recover_io_done(step, result, buffer),
+            Purpose::LogWrite { number, fua } => self.log_write_done(number, fua, result),
+            Purpose::LogFlush { covers } => self.log_flush_done(covers, result),
+            Purpose::Read(part) => self.read_part_done(part, result, buffer),
+            Purpose::BypassWrite { id } => self.bypass_write_done(id, result),
+            Purpose::BypassFlush => self.bypass_flush_done(result),
+            Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
+            Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+            Purpose::Close => self.close_io_done(result),
+        }
+    }
+
+    /// Lets everything go on that can. Each step may enable another, so they are repeated until
+    /// none of them does anything.
+    fn advance(&mut self) {
+        if self.phase == Phase::Opening {
+            return self.advance_recovery();
+        }
+        if self.phase != Phase::Running {
+            return;
+        }
+        loop {
+            let mut moved = self.admit_stalled();
+            moved |= self.advance_bypasses();
+            moved |= self.advance_destage();
+            moved |= self.advance_checkpoint();
+            moved |= self.advance_commit();
+            moved |= self.advance_close();
+            if !moved || self.phase != Phase::Running {
+                return;
+            }
+        }
+    }
+
+    fn next_wake_up(&self) -> Option<Time> {
+        let hung = self
+            .ios
+            .values()
+            .find(|io| io.purpose.is_some())
+            .map(|io| io.started.after(self.config.io_timeout));
+        if self.phase != Phase::Running {
+            return hung;
+        }
+        let stalled = self.stalled.front().map(|s| s.since.after(self.config.full_timeout));
+        [hung, stalled, self.commit_wake_up(), self.destage_wake_up()].into_iter().flatten().min()
+    }
+
+    // ---- what every path needs ----------------------------------------------------------------
+
+    fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
+        self.outputs.push_back(Output::Reply(Reply { id, result, buffer }));
+    }
+
+    fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
+        let id = IoId(self.next_io);
+        self.next_io += 1;
+        let is_read = matches!(operation, IoOperation::Read { .. });
+        let io = IoInFlight { purpose: Some(purpose), device, is_read, started: self.now };
+        self.ios.insert(id, io);
+        self.outputs.push_back(Output::Io(Io { id, device, operation }));
+    }
+
+    fn start_read(&mut self, device: Device, offset: u64, length: u64, purpose: Purpose) {
+        let buffer = Buffer::zeroed(length as usize);
+        self.start_io(device, IoOperation::Read { offset, buffer }, purpose);
+    }
+
+    fn start_write(&mut self, device: Device, offset: u64, data: Buffer, purpose: Purpose) {
+        let data = IoData::Owned(data);
+        self.start_io(device, IoOperation::Write { offset, data, fua: false }, purpose);
+    }
+
+    fn start_flush(&mut self, device: Device, purpose: Purpose) {
+        match device {
+            Device::CacheDisk => self.counters.cache_disk_flushes += 1,
+            Device::DataDisk => self.counters.data_disk_flushes += 1,
+        }
+        self.start_io(device, IoOperation::Flush, purpose);
+    }
+
+    /// A disk that does not answer counts as failed (C26). The I/O is forgotten here; when it ends
+    /// after all, its completion changes nothing.
+    fn give_up_hung_ios(&mut self) {
+        let limit = self.config.io_timeout;
+        while let Some((_, io)) = self.ios.iter_mut().find(|(_, io)| io.purpose.is_some()) {
+            // I/Os are numbered in the order in which they were started: the first is the oldest.
+            if self.now.since(io.started) < limit {
+                return;
+            }
+            let purpose = io.purpose.take().expect("looked at");
+            match io.device {
+                Device::CacheDisk => self.counters.cache_disk_errors += 1,
+                Device::DataDisk => self.counters.data_disk_errors += 1,
+            }
+            if io.device == Device::DataDisk && !io.is_read {
+                self.data_disk_writes_lost += 1;
+            }
+            self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
+        }
+    }
+
+    /// The cache-disk failed a write or a flush. What was promised as durable is; nothing more will
+    /// be, so everyone who waits for it is told (C22). What is in the segment memory stays there,
+    /// and a restart finds it.
+    fn fail_cache_disk(&mut self) {
+        if self.cache_disk_failed {
+            return;
+        }
+        self.cache_disk_failed = true;
+        self.fail_commit_waiters();
+        self.fail_stalled(RequestError::Io);
+        self.fail_bypasses();
+        self.fail_drains();
+    }
+
+    fn drop_dead_slots(&mut self, dead: &[SlotIndex]) {
+        for slot in dead {
+            let (segment, _) = self.superblock.geometry.locate(*slot);
+            self.log.segments.drop_live(segment);
+        }
+    }
+
+    /// Takes fragments out of the log: their newest copy is elsewhere or nowhere.
+    fn forget(&mut self, line: Line, mask: FragmentMask) {
+        let dead = self.table.remove(line, mask);
+        self.drop_dead_slots(dead.as_slice());
+    }
+
+    fn clear_poison(&mut self, line: Line, mask: FragmentMask) {
+        if self.poisoned.is_empty() {
+            return;
+        }
+        if let Some(poison) = self.poisoned.get_mut(&line) {
+            *poison = poison.without(mask);
+            if poison.is_empty() {
+                self.poisoned.remove(&line);
+            }
+        }
+    }
+
+    /// The newest copy of these fragments is damaged: they fail until overwritten, and the stale
+    /// copy on the data-disk is never shown in their place.
+    fn poison(&mut self, line: Line, mask: FragmentMask) {
+        self.counters.checksum_errors += 1;
+        self.forget(line, mask);
+        let poison = self.poisoned.entry(line).or_default();
+        *poison = poison.or(mask);
+    }
+
+    /// The fragments of a line that exist: fewer than eight at the end of an odd-sized disk.
+    fn line_mask(&self, line: Line) -> FragmentMask {
+        line.mask_within(LbaRange::new(0, self.data_disk.blocks))
+    }
+
+    /// Whether any of these lines is zero in the log, below the table.
+    fn is_zero(&self, line: Line) -> bool {
+        self.zeroes.contains(line) || self.zeroes_destaging.contains(line)
+    }
+
+    // ---- looking from outside -----------------------------------------------------------------
 
     /// Where it stands.
     pub fn phase(&self) -> &Phase {
-        &Phase::Running
+        &self.phase
     }
 
-    /// The memory that [`crate::IoData::SegmentMemory`] speaks of.
+    /// The memory that [`IoData::SegmentMemory`] speaks of.
     pub fn segment_memory(&self) -> &[u8] {
-        self.memory.bytes()
+        self.log.memory()
     }
 
     /// The data-disk as it is now.
     pub fn data_disk(&self) -> DataDiskInfo {
-        unreachable!()
+        self.data_disk
+    }
+
+    /// When writes are acknowledged.
+    pub fn ack_mode(&self) -> AckMode {
+        self.config.ack
     }
 
     /// Whether a range lies within the volume and is made of whole logical blocks.
-    pub fn check_range(&self, _range: LbaRange) -> bool {
-        true
+    pub fn check_range(&self, range: LbaRange) -> bool {
+        let unit = u64::from(self.data_disk.logical_block_size) / crate::units::BLOCK_SIZE;
+        range.start.0.checked_add(range.blocks).is_some_and(|end| end <= self.data_disk.blocks)
+            && range.start.0.is_multiple_of(unit)
+            && range.blocks.is_multiple_of(unit)
     }
 
     /// Pieces of `range` in order, each with its length in blocks and whether it is known to read
-    /// as zeroes (for NBD block status). At most `pieces_max`.
-    pub fn block_status(&self, _range: LbaRange, _pieces_max: usize) -> Vec<(u64, bool)> {
-        Vec::new()
+    /// as zeroes (for NBD block status). At most `pieces_max`; together they may cover less.
+    pub fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
+        let mut pieces: Vec<(u64, bool)> = Vec::new();
+        for (line, mask) in range.lines() {
+            let is_zero = self.is_zero(line) && !self.table.contains(line);
+            let blocks = u64::from(mask.0.count_ones());
+            let count = pieces.len();
+            match pieces.last_mut() {
+                Some((length, zero)) if *zero == is_zero => *length += blocks,
+                _ if count == pieces_max => break,
+                _ => pieces.push((blocks, is_zero)),
+            }
+        }
+        pieces
     }
 
     /// A picture of the engine.
     pub fn status(&self) -> Status {
-        unreachable!()
+        Status {
+            uuid: self.superblock.uuid,
+            now: self.now,
+            volume_blocks: self.data_disk.blocks,
+            counters: self.counters,
+            segments: self.log.segments.counts(),
+            segments_total: self.log.segments.len(),
+            segment_size_bytes: self.superblock.geometry.segment_size_bytes,
+            segment_map: self.log.segments.map(),
+            dirty_lines: self.table.lines() as u64,
+            zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
+            poisoned_lines: self.poisoned.len() as u64,
+            index_bytes: self.table.memory_bytes() as u64
+                + u64::from(self.log.segments.len())
+                    * size_of::<crate::log::segment::Segment>() as u64,
+            cache_disk_failed: self.cache_disk_failed,
+            destage_retry_at: self.destage.retry_at(self.now),
+            draining: self.destage.is_draining(),
+            idle_threshold: self.idle_threshold(),
+            recovery: self.recovery_report,
+        }
     }
+
+    /// Walks everything and checks what must always hold; for tests and the fuzzer.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check_invariants(&self) {
+        self.log.check_invariants();
+        if self.phase != Phase::Running {
+            return;
+        }
+        let mut live = vec![0u32; self.log.segments.len() as usize];
+        for (line, pieces) in self.table.iter() {
+            assert!(self.line_mask(line).contains(pieces.mask()));
+            for (slot, _) in pieces.as_slice() {
+                let (segment, _) = self.superblock.geometry.locate(*slot);
+                live[segment.0 as usize] += 1;
+            }
+        }
+        for (index, segment) in self.log.segments.iter() {
+            assert_eq!(segment.live_slots, live[index.0 as usize], "live slots of {index:?}");
+        }
+        for (line, mask) in &self.poisoned {
+            assert!(self.table.find(*line).mask().and(*mask).is_empty());
+        }
+    }
+}
+
+fn changes_data(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+    )
 }

@@ -1,1 +1,458 @@
-//! (being written)
+//! Checkpoints: the whole index at one place in the log, so that recovery reads it and only the
+//! segments filled after it.
+//!
+//! A checkpoint lists every live slot and, in the order in which they will be filled, the segments
+//! that may be filled from then on. Nothing else is ever filled before the next checkpoint is
+//! durable. That is what makes reuse safe (contract C13, trap 1 of the design): a segment that the
+//! newest durable checkpoint speaks of cannot have been overwritten, and records after the
+//! checkpoint can only lie in the listed segments, in the listed order.
+//!
+//! Two areas, written in turn; a torn one leaves the other, which is still complete.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::checksum::{crc32c, crc32c_with_hole};
+use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_MAX};
+use crate::buffer::Buffer;
+use crate::error::FormatError;
+use crate::units::{
+    FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
+};
+
+/// "dcdCHECK" in ASCII, read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdCHECK");
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Size of the header.
+pub const HEADER_SIZE: usize = LINE_SIZE as usize;
+const CHECKSUM_OFFSET: usize = 12;
+const WHAT: &str = "the checkpoint";
+/// Size of each thing in the payload.
+const ITEM_SIZE: usize = 16;
+
+/// Where the log goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogPosition {
+    /// The segment being filled.
+    pub segment: SegmentIndex,
+    /// Its serial; the segments in the list behind it get the following ones.
+    pub serial: SegmentSerial,
+    /// The slot where the next record will begin.
+    pub slot_in_segment: u32,
+    /// The number the next record will have.
+    pub next_record: RecordNumber,
+    /// Checksum of the header of the record before.
+    pub previous_checksum: u32,
+}
+
+/// A live slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LiveSlot {
+    /// Whose fragments it holds.
+    pub line: Line,
+    /// Which of them are live here.
+    pub mask: FragmentMask,
+    /// Where.
+    pub slot: SlotIndex,
+    /// CRC-32C of the slot.
+    pub checksum: u32,
+}
+
+/// Checksum of 4 KiB of the data-disk as dcd last knew it: tells whether someone else wrote there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Witness {
+    /// Which line.
+    pub line: Line,
+    /// CRC-32C of its bytes.
+    pub checksum: u32,
+}
+
+/// A checkpoint in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    /// Which cache.
+    pub uuid: Uuid,
+    /// Counts checkpoints; its parity is the area.
+    pub generation: u64,
+    /// The session that wrote it: records of other sessions do not follow it.
+    pub epoch: u64,
+    /// Where the log goes on.
+    pub position: LogPosition,
+    /// Segments that may be filled after the one of `position`, in order.
+    pub free: Vec<SegmentIndex>,
+    /// The other segments, with the serial of what is in them.
+    pub filled: Vec<(SegmentIndex, SegmentSerial)>,
+    /// Every live slot.
+    pub live: Vec<LiveSlot>,
+    /// Lines that read as zeroes, and whose zeroes are not on the data-disk yet: (first, count).
+    pub zeroes: Vec<(Line, u64)>,
+    /// Fragments whose newest copy is damaged.
+    pub poisoned: Vec<(Line, FragmentMask)>,
+    /// Places of the data-disk that are compared at start.
+    pub witnesses: Vec<Witness>,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CheckpointHeaderOnDisk {
+    pub(crate) magic: U64,
+    pub(crate) version: U32,
+    pub(crate) checksum: U32,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) generation: U64,
+    pub(crate) epoch: U64,
+    pub(crate) serial: U64,
+    pub(crate) next_record: U64,
+    pub(crate) segment: U32,
+    pub(crate) slot_in_segment: U32,
+    pub(crate) previous_checksum: U32,
+    pub(crate) payload_checksum: U32,
+    pub(crate) free: U64,
+    pub(crate) filled: U64,
+    pub(crate) live: U64,
+    pub(crate) zeroes: U64,
+    pub(crate) poisoned: U64,
+    pub(crate) witnesses: U64,
+    pub(crate) unused: [u8; 3968],
+}
+
+const _: () = assert!(size_of::<CheckpointHeaderOnDisk>() == HEADER_SIZE);
+const _: () = assert!(std::mem::offset_of!(CheckpointHeaderOnDisk, checksum) == CHECKSUM_OFFSET);
+
+/// Any item of the payload: an address with 8 bits of mask above 48, and two values.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Item {
+    address: U64,
+    first: U32,
+    second: U32,
+}
+
+const _: () = assert!(size_of::<Item>() == ITEM_SIZE);
+
+impl Item {
+    fn line(line: Line, mask: FragmentMask, first: u32, second: u32) -> Item {
+        Item {
+            address: (u64::from(mask.0) << 48 | line.0).into(),
+            first: first.into(),
+            second: second.into(),
+        }
+    }
+
+    fn line_and_mask(&self) -> (Line, FragmentMask) {
+        let word = self.address.get();
+        (Line(word & ((1 << 48) - 1)), FragmentMask((word >> 48) as u8))
+    }
+}
+
+/// What a checkpoint header promises of the payload behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CheckpointHeader {
+    /// Counts checkpoints.
+    pub generation: u64,
+    /// Bytes of payload, padding included.
+    pub payload_bytes: u64,
+}
+
+impl Checkpoint {
+    /// Area that holds this generation: 0 or 1.
+    pub fn area(&self) -> usize {
+        (self.generation % 2) as usize
+    }
+
+    /// The bytes of the checkpoint: header, then payload, padded to 4 KiB.
+    pub fn encode(&self) -> Buffer {
+        let items = self.free.len()
+            + self.filled.len()
+            + self.live.len()
+            + self.zeroes.len()
+            + self.poisoned.len()
+            + self.witnesses.len();
+        let payload = (items * ITEM_SIZE).next_multiple_of(LINE_SIZE as usize);
+        let mut buffer = Buffer::zeroed(HEADER_SIZE + payload);
+        let mut rest = &mut buffer.bytes_mut()[HEADER_SIZE..];
+        let mut put = |item: Item| {
+            let (head, tail) = std::mem::take(&mut rest).split_at_mut(ITEM_SIZE);
+            head.copy_from_slice(item.as_bytes());
+            rest = tail;
+        };
+        for segment in &self.free {
+            put(Item { address: U64::ZERO, first: segment.0.into(), second: U32::ZERO });
+        }
+        for (segment, serial) in &self.filled {
+            put(Item { address: serial.0.into(), first: segment.0.into(), second: U32::ZERO });
+        }
+        for live in &self.live {
+            put(Item::line(live.line, live.mask, live.slot.0, live.checksum));
+        }
+        for (line, count) in &self.zeroes {
+            let (low, high) = (*count as u32, (*count >> 32) as u32);
+            put(Item::line(*line, FragmentMask::FULL, low, high));
+        }
+        for (line, mask) in &self.poisoned {
+            put(Item::line(*line, *mask, 0, 0));
+        }
+        for witness in &self.witnesses {
+            put(Item::line(witness.line, FragmentMask::FULL, 0, witness.checksum));
+        }
+        let mut header = CheckpointHeaderOnDisk::new_zeroed();
+        header.magic = MAGIC.into();
+        header.version = VERSION.into();
+        header.uuid = self.uuid.0;
+        header.generation = self.generation.into();
+        header.epoch = self.epoch.into();
+        header.serial = self.position.serial.0.into();
+        header.next_record = self.position.next_record.0.into();
+        header.segment = self.position.segment.0.into();
+        header.slot_in_segment = self.position.slot_in_segment.into();
+        header.previous_checksum = self.position.previous_checksum.into();
+        header.free = (self.free.len() as u64).into();
+        header.filled = (self.filled.len() as u64).into();
+        header.live = (self.live.len() as u64).into();
+        header.zeroes = (self.zeroes.len() as u64).into();
+        header.poisoned = (self.poisoned.len() as u64).into();
+        header.witnesses = (self.witnesses.len() as u64).into();
+        header.payload_checksum = crc32c(&buffer.bytes()[HEADER_SIZE..]).into();
+        header.checksum = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET).into();
+        buffer.bytes_mut()[..HEADER_SIZE].copy_from_slice(header.as_bytes());
+        buffer
+    }
+
+    /// Reads only the header, to learn how much to read.
+    pub fn decode_header(
+        bytes: &[u8],
+        uuid: Uuid,
+        geometry: &Geometry,
+    ) -> Result<CheckpointHeader, FormatError> {
+        let header = read_header(bytes, uuid, geometry)?;
+        let items = counts(&header).iter().sum::<u64>();
+        Ok(CheckpointHeader {
+            generation: header.generation.get(),
+            payload_bytes: (items * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE),
+        })
+    }
+
+    /// Reads a checkpoint. Every byte may be anything.
+    pub fn decode(
+        bytes: &[u8],
+        uuid: Uuid,
+        geometry: &Geometry,
+    ) -> Result<Checkpoint, FormatError> {
+        let header = read_header(bytes, uuid, geometry)?;
+        let counts = counts(&header);
+        let payload = (counts.iter().sum::<u64>() * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE);
+        let payload = usize::try_from(payload).unwrap_or(usize::MAX);
+        let Some(bytes) = bytes[HEADER_SIZE..].get(..payload) else {
+            return Err(FormatError::Short {
+                what: WHAT,
+                expected: payload.saturating_add(HEADER_SIZE),
+                found: bytes.len(),
+            });
+        };
+        let expected = crc32c(bytes);
+        if header.payload_checksum.get() != expected {
+            return Err(FormatError::Checksum {
+                what: "the payload of the checkpoint",
+                expected,
+                found: header.payload_checksum.get(),
+            });
+        }
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let items = <[Item]>::ref_from_bytes(bytes).expect("4 KiB pages hold whole items");
+        let mut rest = items;
+        let mut take = |count: u64| {
+            let (head, tail) = rest.split_at(count as usize);
+            rest = tail;
+            head
+        };
+        let [free, filled, live, zeroes, poisoned, witnesses] = counts.map(&mut take);
+        let mut checkpoint = Checkpoint {
+            uuid,
+            generation: header.generation.get(),
+            epoch: header.epoch.get(),
+            position: LogPosition {
+                segment: SegmentIndex(header.segment.get()),
+                serial: SegmentSerial(header.serial.get()),
+                slot_in_segment: header.slot_in_segment.get(),
+                next_record: RecordNumber(header.next_record.get()),
+                previous_checksum: header.previous_checksum.get(),
+            },
+            free: Vec::with_capacity(free.len()),
+            filled: Vec::with_capacity(filled.len()),
+            live: Vec::with_capacity(live.len()),
+            zeroes: Vec::new(),
+            poisoned: Vec::new(),
+            witnesses: Vec::new(),
+        };
+        for item in free {
+            if item.first.get() >= geometry.segments {
+                return Err(field("free segment", item.first.get().into()));
+            }
+            checkpoint.free.push(SegmentIndex(item.first.get()));
+        }
+        for item in filled {
+            if item.first.get() >= geometry.segments {
+                return Err(field("filled segment", item.first.get().into()));
+            }
+            let serial = SegmentSerial(item.address.get());
+            checkpoint.filled.push((SegmentIndex(item.first.get()), serial));
+        }
+        for item in live {
+            let (line, mask) = item.line_and_mask();
+            let slot = SlotIndex(item.first.get());
+            if slot.0 >= geometry.slots() || mask.is_empty() || line.0 >= 1 << 40 {
+                return Err(field("live slot", slot.0.into()));
+            }
+            checkpoint.live.push(LiveSlot { line, mask, slot, checksum: item.second.get() });
+        }
+        for item in zeroes {
+            let (line, _) = item.line_and_mask();
+            let count = u64::from(item.first.get()) | u64::from(item.second.get()) << 32;
+            if count == 0 || count > (1 << 40) {
+                return Err(field("zero range", count));
+            }
+            checkpoint.zeroes.push((line, count));
+        }
+        checkpoint.poisoned.extend(poisoned.iter().map(Item::line_and_mask));
+        checkpoint.witnesses.extend(
+            witnesses
+                .iter()
+                .map(|item| Witness { line: item.line_and_mask().0, checksum: item.second.get() }),
+        );
+        Ok(checkpoint)
+    }
+}
+
+fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 6] {
+    [
+        header.free.get(),
+        header.filled.get(),
+        header.live.get(),
+        header.zeroes.get(),
+        header.poisoned.get(),
+        header.witnesses.get(),
+    ]
+}
+
+fn read_header(
+    bytes: &[u8],
+    uuid: Uuid,
+    geometry: &Geometry,
+) -> Result<CheckpointHeaderOnDisk, FormatError> {
+    let Ok((header, _)) = CheckpointHeaderOnDisk::read_from_prefix(bytes) else {
+        return Err(FormatError::Short { what: WHAT, expected: HEADER_SIZE, found: bytes.len() });
+    };
+    if header.magic.get() != MAGIC {
+        return Err(FormatError::Magic { what: WHAT, expected: MAGIC, found: header.magic.get() });
+    }
+    if header.version.get() != VERSION {
+        return Err(FormatError::Version {
+            what: WHAT,
+            expected: VERSION,
+            found: header.version.get(),
+        });
+    }
+    let expected = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET);
+    if header.checksum.get() != expected {
+        return Err(FormatError::Checksum { what: WHAT, expected, found: header.checksum.get() });
+    }
+    if header.uuid != uuid.0 {
+        return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(header.uuid) });
+    }
+    let field = |field, found: u64| FormatError::Field { what: WHAT, field, found };
+    for (name, count, most) in [
+        ("free", header.free.get(), u64::from(geometry.segments)),
+        (
+            "filled",
+            header.filled.get(),
+            u64::from(geometry.segments) - header.free.get().min(u64::from(geometry.segments)),
+        ),
+        ("live", header.live.get(), u64::from(geometry.data_slots_max())),
+        ("zeroes", header.zeroes.get(), ZERO_RANGES_MAX),
+        ("poisoned", header.poisoned.get(), POISONED_LINES_MAX),
+        ("witnesses", header.witnesses.get(), WITNESSES_MAX),
+    ] {
+        if count > most {
+            return Err(field(name, count));
+        }
+    }
+    if header.segment.get() >= geometry.segments {
+        return Err(field("segment", header.segment.get().into()));
+    }
+    if header.slot_in_segment.get() > geometry.slots_per_segment() {
+        return Err(field("slot_in_segment", header.slot_in_segment.get().into()));
+    }
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checkpoint() -> Checkpoint {
+        Checkpoint {
+            uuid: Uuid([1; 16]),
+            generation: 7,
+            epoch: 2,
+            position: LogPosition {
+                segment: SegmentIndex(4),
+                serial: SegmentSerial(40),
+                slot_in_segment: 9,
+                next_record: RecordNumber(1000),
+                previous_checksum: 77,
+            },
+            free: vec![SegmentIndex(5), SegmentIndex(1)],
+            filled: vec![(SegmentIndex(4), SegmentSerial(40))],
+            live: vec![LiveSlot {
+                line: Line(123),
+                mask: FragmentMask(0x3c),
+                slot: SlotIndex(66),
+                checksum: 0xabcd_ef01,
+            }],
+            zeroes: vec![(Line(1 << 33), 1 << 34)],
+            poisoned: vec![(Line(9), FragmentMask(1))],
+            witnesses: vec![Witness { line: Line(0), checksum: 3 }],
+        }
+    }
+
+    #[test]
+    fn comes_back() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let bytes = checkpoint().encode();
+        assert_eq!(bytes.len(), 8192);
+        let back = Checkpoint::decode(bytes.bytes(), Uuid([1; 16]), &geometry);
+        assert_eq!(back, Ok(checkpoint()));
+        let header = Checkpoint::decode_header(bytes.bytes(), Uuid([1; 16]), &geometry).unwrap();
+        assert_eq!(header, CheckpointHeader { generation: 7, payload_bytes: 4096 });
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let good = checkpoint().encode();
+        for byte in 0..good.len() {
+            let mut bytes = good.bytes().to_vec();
+            bytes[byte] ^= 1 << (byte % 8);
+            assert!(Checkpoint::decode(&bytes, Uuid([1; 16]), &geometry).is_err(), "byte {byte}");
+        }
+        for cut in [0, 1, 4095, 4096, 8191] {
+            let bytes = &good.bytes()[..cut];
+            assert!(Checkpoint::decode(bytes, Uuid([1; 16]), &geometry).is_err(), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn the_largest_fits_its_area() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let mut largest = checkpoint();
+        largest.free = vec![SegmentIndex(0); geometry.segments as usize - 1];
+        largest.live = vec![largest.live[0]; geometry.data_slots_max() as usize];
+        largest.zeroes = vec![largest.zeroes[0]; ZERO_RANGES_MAX as usize];
+        largest.poisoned = vec![largest.poisoned[0]; POISONED_LINES_MAX as usize];
+        largest.witnesses = vec![largest.witnesses[0]; WITNESSES_MAX as usize];
+        let bytes = largest.encode();
+        assert!(bytes.len() as u64 <= geometry.checkpoint_area_bytes);
+        assert_eq!(Checkpoint::decode(bytes.bytes(), largest.uuid, &geometry), Ok(largest));
+    }
+}

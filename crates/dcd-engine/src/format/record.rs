@@ -1,1 +1,392 @@
-//! (being written)
+//! Records: what a segment is filled with. A header of one slot, then the data slots it describes.
+//!
+//! Records form one chain in the order in which requests were acknowledged: each carries its
+//! number and the checksum of the header before it, so a stale record of an earlier lap, of another
+//! session or of another cache can never be taken for the next one, however valid its own checksum.
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::checksum::crc32c_with_hole;
+use crate::error::FormatError;
+use crate::units::{
+    FragmentMask, Lba, LbaRange, Line, RecordNumber, SegmentIndex, SegmentSerial, Uuid,
+};
+
+/// "dcdRECRD" in ASCII, read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdRECRD");
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Size of a record header: one slot.
+pub const HEADER_SIZE: usize = 4096;
+/// Most entries in a record.
+pub const ENTRIES_MAX: usize = 248;
+const CHECKSUM_OFFSET: usize = 12;
+/// Where the entries begin in the header.
+pub(crate) const ENTRIES_OFFSET: usize = 128;
+const WHAT: &str = "the record header";
+
+/// What a record says happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Fragments of a line were written. Their bytes are in the next data slot of the record, at
+    /// the place they have in the line; `checksum` is over the whole slot.
+    Data {
+        /// Which line.
+        line: Line,
+        /// Which fragments of it.
+        mask: FragmentMask,
+        /// CRC-32C of the 4 KiB slot.
+        checksum: u32,
+    },
+    /// Whole lines read as zeroes from here on.
+    Zero {
+        /// First line.
+        line: Line,
+        /// How many.
+        lines: u64,
+    },
+    /// Blocks were written past the log, to the data-disk, and that was flushed: whatever the log
+    /// held of them is dead.
+    Bypass {
+        /// Which blocks.
+        range: LbaRange,
+    },
+}
+
+const KIND_DATA: u64 = 1;
+const KIND_ZERO: u64 = 2;
+const KIND_BYPASS: u64 = 3;
+const ADDRESS_MASK: u64 = (1 << 48) - 1;
+
+/// An entry on the cache-disk: kind (8 bits), fragment mask (8), address (48); then the value.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct EntryOnDisk {
+    address: U64,
+    value: U64,
+}
+
+impl Entry {
+    /// The entry as it is on the cache-disk.
+    pub(crate) fn encode(&self) -> EntryOnDisk {
+        let (kind, mask, address, value) = match *self {
+            Entry::Data { line, mask, checksum } => {
+                (KIND_DATA, mask.0, line.0, u64::from(checksum))
+            }
+            Entry::Zero { line, lines } => (KIND_ZERO, 0, line.0, lines),
+            Entry::Bypass { range } => (KIND_BYPASS, 0, range.start.0, range.blocks),
+        };
+        assert!(address <= ADDRESS_MASK, "addresses fit in 48 bits");
+        let address = kind << 56 | u64::from(mask) << 48 | address;
+        EntryOnDisk { address: address.into(), value: value.into() }
+    }
+
+    fn decode(disk: EntryOnDisk) -> Result<Entry, FormatError> {
+        let (word, value) = (disk.address.get(), disk.value.get());
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let address = word & ADDRESS_MASK;
+        let mask = FragmentMask((word >> 48) as u8);
+        // Ends beyond 48 bits could overflow later sums.
+        let end = |length: u64| length != 0 && length <= ADDRESS_MASK - address;
+        match word >> 56 {
+            KIND_DATA if !mask.is_empty() && value <= u64::from(u32::MAX) => {
+                Ok(Entry::Data { line: Line(address), mask, checksum: value as u32 })
+            }
+            KIND_ZERO if end(value) => Ok(Entry::Zero { line: Line(address), lines: value }),
+            KIND_BYPASS if end(value) => {
+                Ok(Entry::Bypass { range: LbaRange { start: Lba(address), blocks: value } })
+            }
+            KIND_DATA | KIND_ZERO | KIND_BYPASS => Err(field("entry value", value)),
+            kind => Err(field("entry kind", kind)),
+        }
+    }
+}
+
+/// What a record header says of the record itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordHeader {
+    /// Which cache.
+    pub uuid: Uuid,
+    /// Which session wrote it: the superblock generation at its start.
+    pub epoch: u64,
+    /// Which filling of the segment.
+    pub serial: SegmentSerial,
+    /// Where the header lies: segment ...
+    pub segment: SegmentIndex,
+    /// ... and slot within it.
+    pub slot_in_segment: u32,
+    /// Its place in the one order of all records.
+    pub number: RecordNumber,
+    /// Checksum of the header of the record before.
+    pub previous_checksum: u32,
+    /// Every record up to this one was durable when this one was sealed.
+    pub durable: RecordNumber,
+    /// The newest checkpoint that was durable then.
+    pub checkpoint_generation: u64,
+    /// So many of the last entries belong to a request that goes on in the next record: they count
+    /// only together with its rest (C14).
+    pub unfinished: u16,
+}
+
+/// The header on the cache-disk, format version 1.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct RecordHeaderOnDisk {
+    pub(crate) magic: U64,
+    pub(crate) version: U32,
+    pub(crate) checksum: U32,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) epoch: U64,
+    pub(crate) serial: U64,
+    pub(crate) number: U64,
+    pub(crate) durable: U64,
+    pub(crate) checkpoint_generation: U64,
+    pub(crate) segment: U32,
+    pub(crate) slot_in_segment: U32,
+    pub(crate) previous_checksum: U32,
+    pub(crate) entries: U16,
+    pub(crate) data_slots: U16,
+    pub(crate) unfinished: U16,
+    pub(crate) unused: [u8; 38],
+    pub(crate) table: [EntryOnDisk; ENTRIES_MAX],
+}
+
+const _: () = assert!(size_of::<RecordHeaderOnDisk>() == HEADER_SIZE);
+const _: () = assert!(std::mem::offset_of!(RecordHeaderOnDisk, checksum) == CHECKSUM_OFFSET);
+const _: () = assert!(std::mem::offset_of!(RecordHeaderOnDisk, table) == ENTRIES_OFFSET);
+
+/// A record header with its entries, decoded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The header.
+    pub header: RecordHeader,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+    /// Checksum of the header, which the next record repeats.
+    pub checksum: u32,
+}
+
+impl Record {
+    /// Data slots that follow the header.
+    pub fn data_slots(&self) -> u32 {
+        self.entries.iter().filter(|entry| matches!(entry, Entry::Data { .. })).count() as u32
+    }
+
+    /// Slots of the whole record.
+    pub fn slots(&self) -> u32 {
+        1 + self.data_slots()
+    }
+
+    /// Reads a header. Every byte may be anything.
+    pub fn decode(bytes: &[u8]) -> Result<Record, FormatError> {
+        let Ok((disk, _)) = RecordHeaderOnDisk::ref_from_prefix(bytes) else {
+            return Err(FormatError::Short {
+                what: WHAT,
+                expected: HEADER_SIZE,
+                found: bytes.len(),
+            });
+        };
+        if disk.magic.get() != MAGIC {
+            return Err(FormatError::Magic {
+                what: WHAT,
+                expected: MAGIC,
+                found: disk.magic.get(),
+            });
+        }
+        if disk.version.get() != VERSION {
+            return Err(FormatError::Version {
+                what: WHAT,
+                expected: VERSION,
+                found: disk.version.get(),
+            });
+        }
+        let checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET);
+        if disk.checksum.get() != checksum {
+            return Err(FormatError::Checksum {
+                what: WHAT,
+                expected: checksum,
+                found: disk.checksum.get(),
+            });
+        }
+        let entries = usize::from(disk.entries.get());
+        Record::decode_fields(disk, entries, disk.unfinished.get(), checksum)
+    }
+
+    /// Reads the header of a record that was still open, from segment memory: its checksum is not
+    /// there yet, and the caller knows how many entries count.
+    pub(crate) fn decode_open(bytes: &[u8], entries: usize) -> Result<Record, FormatError> {
+        let Ok((disk, _)) = RecordHeaderOnDisk::ref_from_prefix(bytes) else {
+            return Err(FormatError::Short {
+                what: WHAT,
+                expected: HEADER_SIZE,
+                found: bytes.len(),
+            });
+        };
+        if disk.magic.get() != MAGIC || disk.version.get() != VERSION {
+            return Err(FormatError::Magic {
+                what: WHAT,
+                expected: MAGIC,
+                found: disk.magic.get(),
+            });
+        }
+        Record::decode_fields(disk, entries, 0, 0)
+    }
+
+    fn decode_fields(
+        disk: &RecordHeaderOnDisk,
+        entries: usize,
+        unfinished: u16,
+        checksum: u32,
+    ) -> Result<Record, FormatError> {
+        let Some(table) = disk.table.get(..entries) else {
+            return Err(FormatError::Field { what: WHAT, field: "entries", found: entries as u64 });
+        };
+        if usize::from(unfinished) > entries {
+            let found = unfinished.into();
+            return Err(FormatError::Field { what: WHAT, field: "unfinished", found });
+        }
+        let entries =
+            table.iter().map(|entry| Entry::decode(*entry)).collect::<Result<Vec<_>, _>>()?;
+        let record = Record {
+            header: RecordHeader {
+                uuid: Uuid(disk.uuid),
+                epoch: disk.epoch.get(),
+                serial: SegmentSerial(disk.serial.get()),
+                segment: SegmentIndex(disk.segment.get()),
+                slot_in_segment: disk.slot_in_segment.get(),
+                number: RecordNumber(disk.number.get()),
+                previous_checksum: disk.previous_checksum.get(),
+                durable: RecordNumber(disk.durable.get()),
+                checkpoint_generation: disk.checkpoint_generation.get(),
+                unfinished,
+            },
+            entries,
+            checksum,
+        };
+        Ok(record)
+    }
+}
+
+/// Starts a record header in place: everything but what is only known at sealing.
+pub(crate) fn start_header(bytes: &mut [u8], header: &RecordHeader) {
+    let (disk, _) = RecordHeaderOnDisk::mut_from_prefix(bytes).expect("a slot is a header long");
+    disk.zero();
+    disk.magic = MAGIC.into();
+    disk.version = VERSION.into();
+    disk.uuid = header.uuid.0;
+    disk.epoch = header.epoch.into();
+    disk.serial = header.serial.0.into();
+    disk.number = header.number.0.into();
+    disk.segment = header.segment.0.into();
+    disk.slot_in_segment = header.slot_in_segment.into();
+    disk.previous_checksum = header.previous_checksum.into();
+}
+
+/// Puts an entry into a header that was started.
+pub(crate) fn put_entry(bytes: &mut [u8], index: usize, entry: &EntryOnDisk) {
+    let at = ENTRIES_OFFSET + index * size_of::<EntryOnDisk>();
+    bytes[at..at + size_of::<EntryOnDisk>()].copy_from_slice(entry.as_bytes());
+}
+
+/// What is only known when a record is sealed.
+pub(crate) struct Seal {
+    pub(crate) entries: usize,
+    pub(crate) data_slots: u32,
+    pub(crate) durable: RecordNumber,
+    pub(crate) checkpoint_generation: u64,
+    pub(crate) unfinished: u16,
+}
+
+/// Completes a header in place and returns its checksum.
+pub(crate) fn seal_header(bytes: &mut [u8], seal: &Seal) -> u32 {
+    let (disk, _) = RecordHeaderOnDisk::mut_from_prefix(bytes).expect("a slot is a header long");
+    disk.entries = (seal.entries as u16).into();
+    disk.data_slots = (seal.data_slots as u16).into();
+    disk.durable = seal.durable.0.into();
+    disk.checkpoint_generation = seal.checkpoint_generation.into();
+    disk.unfinished = seal.unfinished.into();
+    // What an unsealed, abandoned attempt may have left behind the entries must not count.
+    disk.table[seal.entries..].zero();
+    disk.checksum = 0.into();
+    let checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET);
+    disk.checksum = checksum.into();
+    checksum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> RecordHeader {
+        RecordHeader {
+            uuid: Uuid([7; 16]),
+            epoch: 3,
+            serial: SegmentSerial(9),
+            segment: SegmentIndex(2),
+            slot_in_segment: 17,
+            number: RecordNumber(100),
+            previous_checksum: 0x1234,
+            durable: RecordNumber(98),
+            checkpoint_generation: 4,
+            unfinished: 2,
+        }
+    }
+
+    fn sealed(entries: &[Entry]) -> Vec<u8> {
+        let mut bytes = vec![0xaa; HEADER_SIZE];
+        start_header(&mut bytes, &header());
+        for (i, entry) in entries.iter().enumerate() {
+            put_entry(&mut bytes, i, &entry.encode());
+        }
+        let seal = Seal {
+            entries: entries.len(),
+            data_slots: 1,
+            durable: RecordNumber(98),
+            checkpoint_generation: 4,
+            unfinished: 2,
+        };
+        seal_header(&mut bytes, &seal);
+        bytes
+    }
+
+    fn entries() -> [Entry; 3] {
+        [
+            Entry::Data { line: Line(77), mask: FragmentMask(0x0f), checksum: 0xdead_beef },
+            Entry::Zero { line: Line(5), lines: 1 << 30 },
+            Entry::Bypass { range: LbaRange::new(513, 2048) },
+        ]
+    }
+
+    #[test]
+    fn comes_back() {
+        let record = Record::decode(&sealed(&entries())).unwrap();
+        assert_eq!(record.header, header());
+        assert_eq!(record.entries, entries());
+        assert_eq!(record.slots(), 2);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let good = sealed(&entries());
+        for byte in 0..HEADER_SIZE {
+            let mut bytes = good.clone();
+            bytes[byte] ^= 1 << (byte % 8);
+            assert!(Record::decode(&bytes).is_err(), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_would_overflow_are_refused() {
+        for (kind, address, value) in [
+            (KIND_ZERO, ADDRESS_MASK, 1),
+            (KIND_BYPASS, 5, u64::MAX),
+            (KIND_ZERO, 5, 0),
+            (9, 0, 1),
+            (KIND_DATA, 0, 1),
+        ] {
+            let disk = EntryOnDisk { address: (kind << 56 | address).into(), value: value.into() };
+            assert!(Entry::decode(disk).is_err(), "{kind} {address} {value}");
+        }
+    }
+}

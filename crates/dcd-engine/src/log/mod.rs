@@ -1,1 +1,598 @@
-//! Nouns of the write cache on the cache-disk.
+//! The write cache on the cache-disk: nouns only. [`Log`] joins them: it knows how a record is put
+//! together in a segment buffer and when it is durable; *when* something is appended, written or
+//! flushed is decided in `engine/`.
+
+pub mod control;
+pub mod line_ranges;
+pub mod lookup_table;
+pub mod segment;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use self::control::{CONTROL_SIZE, OpenMark};
+use self::segment::{BufferIndex, SegmentState, SegmentTable};
+use crate::buffer::SegmentMemory;
+use crate::format::Geometry;
+use crate::format::checkpoint::LogPosition;
+use crate::format::checksum::crc32c;
+use crate::format::record::{self, ENTRIES_MAX, ENTRIES_OFFSET, Entry, RecordHeader, Seal};
+use crate::units::{
+    FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
+};
+
+/// Free segments that only dcd's own appends may take: completing a physical sector (C15) must be
+/// possible while the cache is full, or it could never be emptied.
+pub const SEGMENTS_RESERVED: u32 = 2;
+
+/// A sealed record that is to be written to the cache-disk.
+#[derive(Clone, Debug)]
+pub struct LogWrite {
+    /// Which record.
+    pub number: RecordNumber,
+    /// Where its bytes are in the segment memory.
+    pub memory: Range<usize>,
+    /// Byte address on the cache-disk.
+    pub offset: u64,
+}
+
+/// A record that is being filled.
+struct OpenRecord {
+    buffer: BufferIndex,
+    header_slot: u32,
+    entries: usize,
+    /// Entries of requests that were appended whole.
+    entries_whole: usize,
+    data_slots: u32,
+}
+
+/// A sealed record that is not durable yet.
+struct PendingRecord {
+    number: RecordNumber,
+    buffer: BufferIndex,
+    end_slot: u32,
+    is_written: bool,
+}
+
+/// A segment buffer.
+#[derive(Clone, Copy, Default)]
+struct SegmentBuffer {
+    /// The segment whose image it is.
+    segment: Option<SegmentIndex>,
+    /// Slots taken.
+    used_slots: u32,
+    /// Slots of durable records.
+    durable_slots: u32,
+    /// Nothing more is appended.
+    is_closed: bool,
+}
+
+/// The log.
+pub struct Log {
+    uuid: Uuid,
+    geometry: Geometry,
+    epoch: u64,
+    /// The segments.
+    pub segments: SegmentTable,
+    memory: Box<dyn SegmentMemory>,
+    buffers: Vec<SegmentBuffer>,
+    current: Option<BufferIndex>,
+    open: Option<OpenRecord>,
+    open_marks: u64,
+    next_serial: SegmentSerial,
+    next_record: RecordNumber,
+    previous_checksum: u32,
+    /// Sealed records that are not durable, in order.
+    pending: VecDeque<PendingRecord>,
+    /// Sealed records whose write has not been handed out.
+    unstarted: VecDeque<LogWrite>,
+    durable: RecordNumber,
+    /// The newest durable checkpoint, for record headers.
+    pub checkpoint_generation: u64,
+}
+
+impl Log {
+    /// A log whose place is not known yet; see [`Log::start`].
+    pub fn new(uuid: Uuid, geometry: Geometry, memory: Box<dyn SegmentMemory>) -> Log {
+        let size = geometry.segment_size_bytes as usize;
+        let buffers = (memory.bytes().len() - CONTROL_SIZE) / size;
+        Log {
+            uuid,
+            geometry,
+            epoch: 0,
+            segments: SegmentTable::new(geometry.segments),
+            memory,
+            buffers: vec![SegmentBuffer::default(); buffers],
+            current: None,
+            open: None,
+            open_marks: 0,
+            next_serial: SegmentSerial(1),
+            next_record: RecordNumber(1),
+            previous_checksum: 0,
+            pending: VecDeque::new(),
+            unstarted: VecDeque::new(),
+            durable: RecordNumber(0),
+            checkpoint_generation: 0,
+        }
+    }
+
+    /// The log goes on with a new segment after what recovery found; everything found is durable.
+    pub fn start(
+        &mut self,
+        epoch: u64,
+        next_serial: SegmentSerial,
+        next_record: RecordNumber,
+        previous_checksum: u32,
+    ) {
+        self.epoch = epoch;
+        self.next_serial = next_serial;
+        self.next_record = next_record;
+        self.previous_checksum = previous_checksum;
+        self.durable = RecordNumber(next_record.0 - 1);
+        // Marks of the session before must not be mistaken for ours after the next death.
+        self.memory.bytes_mut()[64..192].fill(0);
+    }
+
+    /// The segment memory.
+    pub fn memory(&self) -> &[u8] {
+        self.memory.bytes()
+    }
+
+    /// The segment memory, for recovery to complete a record that was open.
+    pub fn memory_mut(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut()
+    }
+
+    /// Where slot `slot` of segment buffer `buffer` begins in the segment memory.
+    pub fn memory_offset(&self, buffer: BufferIndex, slot: u32) -> usize {
+        CONTROL_SIZE
+            + buffer.0 as usize * self.geometry.segment_size_bytes as usize
+            + slot as usize * LINE_SIZE as usize
+    }
+
+    /// Number of segment buffers.
+    pub fn buffer_count(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+
+    /// Segment buffers that hold something: filling, or not durable.
+    pub fn buffers_in_use(&self) -> u32 {
+        self.buffers.iter().filter(|buffer| buffer.segment.is_some()).count() as u32
+    }
+
+    // ---- appending ----------------------------------------------------------------------------
+
+    /// Whether a request that needs `entries` entries, each perhaps with a slot, can be appended
+    /// whole now.
+    pub fn has_room(&self, entries: u32, is_internal: bool) -> bool {
+        let per_segment = self.geometry.slots_per_segment();
+        let mut room = match (&self.open, self.current) {
+            (Some(open), Some(buffer)) => {
+                let left = per_segment - self.buffers[buffer.0 as usize].used_slots;
+                let in_open = left.min((ENTRIES_MAX - open.entries) as u32);
+                // Behind the open record, new headers take their part.
+                in_open + data_slots_within(left - in_open)
+            }
+            (None, Some(buffer)) => {
+                data_slots_within(per_segment - self.buffers[buffer.0 as usize].used_slots)
+            }
+            _ => 0,
+        };
+        if room >= entries {
+            return true;
+        }
+        let reserved = if is_internal { 0 } else { SEGMENTS_RESERVED as usize };
+        let free = self.segments.free();
+        let segments = free.len().saturating_sub(reserved);
+        let segments = if self.segments.next_is_ready() { segments } else { 0 };
+        let buffers = self.buffers.iter().filter(|buffer| buffer.segment.is_none()).count();
+        for index in free.iter().take(segments.min(buffers)) {
+            if self.segments.get(*index).readers > 0 {
+                return false;
+            }
+            room += data_slots_within(per_segment);
+            if room >= entries {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Appends fragments of a line. `bytes` are those fragments, one after the other.
+    ///
+    /// # Panics
+    /// If there is no room: see [`Log::has_room`].
+    pub fn append_data(
+        &mut self,
+        line: Line,
+        mask: FragmentMask,
+        bytes: &[u8],
+    ) -> (SlotIndex, u32) {
+        let (buffer, entry_index) = self.make_room(1);
+        let state = &mut self.buffers[buffer.0 as usize];
+        let slot_in_segment = state.used_slots;
+        state.used_slots += 1;
+        let segment = state.segment.expect("a buffer that is filled has a segment");
+        let at = self.memory_offset(buffer, slot_in_segment);
+        let slot = &mut self.memory.bytes_mut()[at..at + LINE_SIZE as usize];
+        if mask.is_full() {
+            slot.copy_from_slice(bytes);
+        } else {
+            slot.fill(0);
+            let mut rest = bytes;
+            for run in mask.byte_runs() {
+                let (head, tail) = rest.split_at(run.len());
+                slot[run].copy_from_slice(head);
+                rest = tail;
+            }
+            assert!(rest.is_empty(), "as many bytes as the mask says");
+        }
+        let checksum = crc32c(slot);
+        self.put(buffer, entry_index, &Entry::Data { line, mask, checksum });
+        self.open.as_mut().expect("make_room opened it").data_slots += 1;
+        self.segments.add_live(segment);
+        (self.geometry.slot(segment, slot_in_segment), checksum)
+    }
+
+    /// Appends an entry that has no data.
+    ///
+    /// # Panics
+    /// If there is no room, or the entry is data.
+    pub fn append_entry(&mut self, entry: &Entry) {
+        assert!(!matches!(entry, Entry::Data { .. }));
+        let (buffer, entry_index) = self.make_room(0);
+        self.put(buffer, entry_index, entry);
+    }
+
+    /// The request whose entries were appended since the last call is whole: from here on it
+    /// survives the process.
+    pub fn end_request(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        open.entries_whole = open.entries;
+        let (buffer, header_slot, entries) = (open.buffer, open.header_slot, open.entries);
+        let at = self.memory_offset(buffer, header_slot) + ENTRIES_OFFSET;
+        self.open_marks += 1;
+        let memory = self.memory.bytes_mut();
+        let mark = OpenMark {
+            epoch: self.epoch,
+            buffer: buffer.0,
+            header_slot,
+            entries: entries as u32,
+            entries_checksum: crc32c(&memory[at..at + entries * 16]),
+        };
+        control::write_mark(&mut memory[..CONTROL_SIZE], self.open_marks, &mark);
+    }
+
+    /// Makes the open record have room for an entry with `slots` data slots: opens one, seals a
+    /// full one, goes on to the next segment, as needed.
+    fn make_room(&mut self, slots: u32) -> (BufferIndex, usize) {
+        let per_segment = self.geometry.slots_per_segment();
+        if let (Some(open), Some(buffer)) = (&self.open, self.current) {
+            let left = per_segment - self.buffers[buffer.0 as usize].used_slots;
+            if open.entries < ENTRIES_MAX && left >= slots {
+                return (buffer, open.entries);
+            }
+            self.seal();
+        }
+        let buffer = match self.current {
+            Some(buffer) => buffer,
+            None => self.fill_next_segment(),
+        };
+        self.open_record(buffer);
+        (buffer, 0)
+    }
+
+    fn fill_next_segment(&mut self) -> BufferIndex {
+        let index = self
+            .buffers
+            .iter()
+            .position(|buffer| buffer.segment.is_none())
+            .expect("has_room saw a free segment buffer");
+        let buffer = BufferIndex(index as u32);
+        let segment = self.segments.fill_next(buffer, self.next_serial);
+        self.next_serial.0 += 1;
+        self.buffers[index] = SegmentBuffer { segment: Some(segment), ..SegmentBuffer::default() };
+        self.current = Some(buffer);
+        buffer
+    }
+
+    fn open_record(&mut self, buffer: BufferIndex) {
+        let state = &mut self.buffers[buffer.0 as usize];
+        let header_slot = state.used_slots;
+        state.used_slots += 1;
+        let segment = state.segment.expect("a buffer that is filled has a segment");
+        let header = RecordHeader {
+            uuid: self.uuid,
+            epoch: self.epoch,
+            serial: self.segments.get(segment).serial,
+            segment,
+            slot_in_segment: header_slot,
+            number: self.next_record,
+            previous_checksum: self.previous_checksum,
+            durable: RecordNumber(0),
+            checkpoint_generation: 0,
+            unfinished: 0,
+        };
+        let at = self.memory_offset(buffer, header_slot);
+        record::start_header(&mut self.memory.bytes_mut()[at..], &header);
+        self.open =
+            Some(OpenRecord { buffer, header_slot, entries: 0, entries_whole: 0, data_slots: 0 });
+    }
+
+    fn put(&mut self, buffer: BufferIndex, index: usize, entry: &Entry) {
+        let open = self.open.as_mut().expect("an open record");
+        open.entries = index + 1;
+        let header_slot = open.header_slot;
+        let at = self.memory_offset(buffer, header_slot);
+        record::put_entry(&mut self.memory.bytes_mut()[at..], index, &entry.encode());
+    }
+
+    // ---- sealing, writing, durability ---------------------------------------------------------
+
+    /// Whether a record is open and has something in it.
+    pub fn has_open_record(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Number of the newest record, open or sealed.
+    pub fn newest_record(&self) -> RecordNumber {
+        match self.open {
+            Some(_) => self.next_record,
+            None => RecordNumber(self.next_record.0 - 1),
+        }
+    }
+
+    /// Number of the newest sealed record.
+    pub fn sealed_record(&self) -> RecordNumber {
+        RecordNumber(self.next_record.0 - 1)
+    }
+
+    /// Every record up to this one is durable.
+    pub fn durable_record(&self) -> RecordNumber {
+        self.durable
+    }
+
+    /// Every record up to this one has been written.
+    pub fn written_record(&self) -> RecordNumber {
+        self.pending
+            .iter()
+            .take_while(|record| record.is_written)
+            .last()
+            .map_or(self.durable, |record| record.number)
+    }
+
+    /// Completes the open record; its write is handed out by [`Log::next_write`].
+    pub fn seal(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let at = self.memory_offset(open.buffer, open.header_slot);
+        let seal = Seal {
+            entries: open.entries,
+            data_slots: open.data_slots,
+            durable: self.durable,
+            checkpoint_generation: self.checkpoint_generation,
+            unfinished: (open.entries - open.entries_whole) as u16,
+        };
+        self.previous_checksum = record::seal_header(&mut self.memory.bytes_mut()[at..], &seal);
+        let number = self.next_record;
+        self.next_record = number.next();
+        let state = &mut self.buffers[open.buffer.0 as usize];
+        let end_slot = state.used_slots;
+        let segment = state.segment.expect("a buffer that is filled has a segment");
+        // What is left of a segment must hold a header and a slot, or it is full.
+        if end_slot + 2 > self.geometry.slots_per_segment() {
+            state.is_closed = true;
+            self.current = None;
+        }
+        self.pending.push_back(PendingRecord {
+            number,
+            buffer: open.buffer,
+            end_slot,
+            is_written: false,
+        });
+        let end = self.memory_offset(open.buffer, end_slot);
+        let offset = self.geometry.slot_offset(self.geometry.slot(segment, open.header_slot));
+        self.unstarted.push_back(LogWrite { number, memory: at..end, offset });
+    }
+
+    /// The next sealed record to write, if any.
+    pub fn next_write(&mut self) -> Option<LogWrite> {
+        self.unstarted.pop_front()
+    }
+
+    /// Whether record `number` is the oldest one that is not durable: then its being durable makes
+    /// everything up to it durable.
+    pub fn is_oldest_pending(&self, number: RecordNumber) -> bool {
+        self.durable.next() == number
+    }
+
+    /// Goes on in a new segment: what is appended from now on has a higher serial.
+    pub fn close_segment(&mut self) {
+        self.seal();
+        if let Some(buffer) = self.current.take() {
+            self.buffers[buffer.0 as usize].is_closed = true;
+            self.free_durable_buffers();
+        }
+    }
+
+    /// The write of a record has ended well.
+    pub fn record_written(&mut self, number: RecordNumber) {
+        let first = self.durable.next().0;
+        let record = &mut self.pending[(number.0 - first) as usize];
+        assert!(record.number == number, "pending records are in order and without gaps");
+        record.is_written = true;
+    }
+
+    /// Every record up to `number` is durable.
+    pub fn make_durable(&mut self, number: RecordNumber) {
+        while self.pending.front().is_some_and(|record| record.number <= number) {
+            let record = self.pending.pop_front().expect("looked at");
+            assert!(record.is_written, "only what is written can be durable");
+            self.buffers[record.buffer.0 as usize].durable_slots = record.end_slot;
+            self.durable = record.number;
+        }
+        self.free_durable_buffers();
+    }
+
+    fn free_durable_buffers(&mut self) {
+        for state in &mut self.buffers {
+            if state.is_closed && state.durable_slots == state.used_slots {
+                let segment = state.segment.take().expect("a closed buffer has a segment");
+                *state = SegmentBuffer::default();
+                self.segments.leave_buffer(segment);
+            }
+        }
+    }
+
+    // ---- looking ------------------------------------------------------------------------------
+
+    /// The bytes of a slot, if its segment is in a buffer.
+    pub fn slot_in_memory(&self, slot: SlotIndex) -> Option<&[u8]> {
+        let (segment, slot_in_segment) = self.geometry.locate(slot);
+        let SegmentState::Buffered(buffer) = self.segments.get(segment).state else { return None };
+        let at = self.memory_offset(buffer, slot_in_segment);
+        Some(&self.memory.bytes()[at..at + LINE_SIZE as usize])
+    }
+
+    /// Whether what is in a slot would survive a power loss.
+    pub fn is_durable(&self, slot: SlotIndex) -> bool {
+        let (segment, slot_in_segment) = self.geometry.locate(slot);
+        match self.segments.get(segment).state {
+            SegmentState::Buffered(buffer) => {
+                slot_in_segment < self.buffers[buffer.0 as usize].durable_slots
+            }
+            _ => true,
+        }
+    }
+
+    /// Slots of a segment that are taken and durable.
+    pub fn durable_slots(&self, segment: SegmentIndex) -> u32 {
+        match self.segments.get(segment).state {
+            SegmentState::Buffered(buffer) => self.buffers[buffer.0 as usize].durable_slots,
+            _ => self.geometry.slots_per_segment(),
+        }
+    }
+
+    /// Serial of the newest segment that has been started.
+    pub fn newest_serial(&self) -> SegmentSerial {
+        SegmentSerial(self.next_serial.0 - 1)
+    }
+
+    /// Where the next record will begin. No record may be open.
+    ///
+    /// Without a segment being filled this is the first of `free`, which the checkpoint then does
+    /// not list again.
+    pub fn position(&self, free: &mut VecDeque<SegmentIndex>) -> LogPosition {
+        assert!(self.open.is_none(), "a checkpoint lies between records");
+        let (segment, serial, slot_in_segment) = match self.current {
+            Some(buffer) => {
+                let state = &self.buffers[buffer.0 as usize];
+                let segment = state.segment.expect("a buffer that is filled has a segment");
+                (segment, self.segments.get(segment).serial, state.used_slots)
+            }
+            None => match free.pop_front() {
+                Some(segment) => (segment, self.next_serial, 0),
+                // Nothing can be appended before the next checkpoint, and no record is there.
+                None => (SegmentIndex(0), self.next_serial, self.geometry.slots_per_segment()),
+            },
+        };
+        LogPosition {
+            segment,
+            serial,
+            slot_in_segment,
+            next_record: self.next_record,
+            previous_checksum: self.previous_checksum,
+        }
+    }
+
+    /// Checks what must always hold; for tests and the fuzzer.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check_invariants(&self) {
+        for (i, state) in self.buffers.iter().enumerate() {
+            assert!(state.durable_slots <= state.used_slots);
+            assert!(state.used_slots <= self.geometry.slots_per_segment());
+            if let Some(segment) = state.segment {
+                let expected = SegmentState::Buffered(BufferIndex(i as u32));
+                assert!(self.segments.get(segment).state == expected);
+            }
+        }
+        let mut number = self.durable;
+        for record in &self.pending {
+            number = number.next();
+            assert!(record.number == number);
+        }
+        assert!(number == self.sealed_record());
+    }
+}
+
+/// Data slots that fit into `slots` slots together with the record headers they need.
+fn data_slots_within(slots: u32) -> u32 {
+    let record = ENTRIES_MAX as u32 + 1;
+    let whole = slots / record;
+    whole * ENTRIES_MAX as u32 + (slots % record).saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Buffer;
+
+    fn log() -> Log {
+        let geometry = Geometry::fit(4 << 20, 64 << 10).unwrap();
+        let memory = Buffer::zeroed(CONTROL_SIZE + 4 * (64 << 10));
+        let mut log = Log::new(Uuid([1; 16]), geometry, Box::new(memory));
+        let free = log.segments.reusable();
+        log.segments.make_free(&free);
+        log.start(1, SegmentSerial(1), RecordNumber(1), 0);
+        log
+    }
+
+    #[test]
+    fn a_request_that_spans_records_is_marked_unfinished() {
+        let mut log = log();
+        for line in 0..20 {
+            log.append_data(Line(line), FragmentMask::FULL, &[line as u8; 4096]);
+        }
+        log.end_request();
+        log.seal();
+        // 64 KiB segments: a header and 15 slots, then a header and 5.
+        let first = log.next_write().unwrap();
+        let record = record::Record::decode(&log.memory()[first.memory]).unwrap();
+        assert_eq!((record.data_slots(), record.header.unfinished), (15, 15));
+        let second = log.next_write().unwrap();
+        let record = record::Record::decode(&log.memory()[second.memory]).unwrap();
+        assert_eq!((record.data_slots(), record.header.unfinished), (5, 0));
+        log.check_invariants();
+    }
+
+    #[test]
+    fn buffers_are_kept_until_durable() {
+        let mut log = log();
+        for line in 0..15 {
+            log.append_data(Line(line), FragmentMask::FULL, &[1; 4096]);
+        }
+        log.end_request();
+        log.seal();
+        let write = log.next_write().unwrap();
+        assert_eq!(log.buffers_in_use(), 1);
+        log.record_written(write.number);
+        assert_eq!(log.written_record(), write.number);
+        assert_eq!(log.buffers_in_use(), 1, "written is not durable");
+        log.make_durable(write.number);
+        assert_eq!(log.buffers_in_use(), 0);
+        assert_eq!(log.segments.counts().dirty, 1);
+    }
+
+    #[test]
+    fn room_is_never_promised_that_is_not_there() {
+        let mut log = log();
+        // Four buffers of 15 data slots; free segments are no limit here.
+        assert!(log.has_room(60, false));
+        assert!(!log.has_room(61, false));
+        for line in 0..60 {
+            log.append_data(Line(line), FragmentMask::FULL, &[1; 4096]);
+        }
+        assert!(!log.has_room(1, false));
+    }
+}

@@ -1,0 +1,198 @@
+//! Large writes go past the log, straight to the data-disk (USENIX'99 section 3.5.1), without
+//! breaking the order of everything else (C11).
+//!
+//! ```text
+//! 1. Everything acknowledged before is durable in the log.
+//!      Else a crash could show the bypassed data without older, acknowledged writes.
+//! 2. Write the data-disk.      Crash here: part of this unacknowledged write shows, where the
+//!      log has no copy; older copies in the log are still replayed over it.
+//! 3. Flush the data-disk.
+//! 4. Append a tombstone: from this record on, older copies in the log are dead for good.
+//!      Before step 3 it could outlive the data; without it a replay would resurrect old copies
+//!      over acknowledged data (trap 1 of the design), also after kill -9.
+//! 5. Reply as the mode says.
+//! ```
+//! Its place in the order is that of its tombstone. Meanwhile no destage touches the same lines, and
+//! a bypass waits for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
+
+use super::{Engine, Purpose};
+use crate::buffer::Buffer;
+use crate::format::record::Entry;
+use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
+
+/// A write that goes past the log.
+pub(super) struct Bypass {
+    id: RequestId,
+    range: LbaRange,
+    fua: bool,
+    /// Records that must be durable before the data-disk is written.
+    after: RecordNumber,
+    state: State,
+}
+
+enum State {
+    Waiting(Buffer),
+    Writing,
+    Written,
+    Flushing,
+    /// The tombstone waits for room in the log.
+    Flushed,
+}
+
+impl Bypass {
+    fn lines(&self) -> (Line, u64) {
+        whole_lines(self.range)
+    }
+}
+
+fn whole_lines(range: LbaRange) -> (Line, u64) {
+    let start = range.start.line();
+    (start, range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0)
+}
+
+impl Engine {
+    /// The one place that decides whether a write is bypassed.
+    pub(super) fn goes_past_the_log(&self, range: LbaRange) -> bool {
+        let ends_with_line =
+            range.end().is_multiple_of(FRAGMENTS_PER_LINE) || range.end() == self.data_disk.blocks;
+        range.bytes() >= self.config.bypass_threshold_bytes
+            // Whole lines only: part of a line may be zero in the log below it.
+            && range.start.0.is_multiple_of(FRAGMENTS_PER_LINE)
+            && ends_with_line
+            // A witness may only change together with the log, or a crash in step 2 would look
+            // as if someone else had written to the data-disk.
+            && !self.witnesses.overlaps(range)
+            && self.data_disk_writes_lost == 0
+    }
+
+    pub(super) fn bypass(&mut self, id: RequestId, range: LbaRange, data: Buffer, fua: bool) {
+        self.counters.bypasses += 1;
+        self.counters.bypass_bytes += range.bytes();
+        let after = self.log.newest_record();
+        self.want_durable(after);
+        self.bypasses.push(Bypass { id, range, fua, after, state: State::Waiting(data) });
+    }
+
+    /// Whether a bypass of any of these lines is under way or about to be.
+    pub(super) fn is_bypassed(&self, line: Line, lines: u64) -> bool {
+        let range = LbaRange { start: line.lba(), blocks: lines * FRAGMENTS_PER_LINE };
+        self.bypasses.iter().any(|bypass| bypass.range.overlaps(range))
+    }
+
+    /// Whether bypasses are under way.
+    pub(super) fn has_bypasses(&self) -> bool {
+        !self.bypasses.is_empty()
+    }
+
+    pub(super) fn advance_bypasses(&mut self) -> bool {
+        if self.bypasses.is_empty() {
+            return false;
+        }
+        let mut moved = self.start_bypass_writes();
+        let written = self.bypasses.iter().any(|b| matches!(b.state, State::Written));
+        let writing =
+            self.bypasses.iter().any(|b| matches!(b.state, State::Writing | State::Flushing));
+        if written && !writing {
+            for bypass in &mut self.bypasses {
+                if matches!(bypass.state, State::Written) {
+                    bypass.state = State::Flushing;
+                }
+            }
+            self.start_flush(Device::DataDisk, Purpose::BypassFlush);
+            moved = true;
+        }
+        while let Some(index) = self.bypasses.iter().position(|b| matches!(b.state, State::Flushed))
+        {
+            if !self.log.has_room(1, true) {
+                break;
+            }
+            let bypass = self.bypasses.remove(index);
+            self.finish_bypass(&bypass);
+            moved = true;
+        }
+        moved
+    }
+
+    /// Steps 1 and 2.
+    fn start_bypass_writes(&mut self) -> bool {
+        let mut moved = false;
+        for index in 0..self.bypasses.len() {
+            let bypass = &self.bypasses[index];
+            let (line, lines) = bypass.lines();
+            let ready = matches!(bypass.state, State::Waiting(_))
+                && bypass.after <= self.log.durable_record()
+                && self.data_disk_writes_lost == 0
+                && !self.destage.touches(line, lines)
+                && !self.zeroes_destaging.overlaps(line, lines)
+                && !self.bypasses[..index].iter().any(|other| other.range.overlaps(bypass.range));
+            if !ready {
+                continue;
+            }
+            let (id, offset) = (bypass.id, bypass.range.start.byte());
+            let state = std::mem::replace(&mut self.bypasses[index].state, State::Writing);
+            let State::Waiting(data) = state else { unreachable!("looked at") };
+            let data = IoData::Owned(data);
+            let operation = IoOperation::Write { offset, data, fua: false };
+            self.start_io(Device::DataDisk, operation, Purpose::BypassWrite { id });
+            moved = true;
+        }
+        moved
+    }
+
+    pub(super) fn bypass_write_done(&mut self, id: RequestId, result: Result<(), IoError>) {
+        let index = self.bypasses.iter().position(|bypass| bypass.id == id).expect("under way");
+        match result {
+            Ok(()) => self.bypasses[index].state = State::Written,
+            Err(_) => {
+                // The blocks are as undefined as after a failed write to any disk; copies in the
+                // log still win.
+                self.bypasses.remove(index);
+                self.reply(id, Err(RequestError::Io), None);
+            }
+        }
+    }
+
+    pub(super) fn bypass_flush_done(&mut self, result: Result<(), IoError>) {
+        if result.is_ok() {
+            for bypass in &mut self.bypasses {
+                if matches!(bypass.state, State::Flushing) {
+                    bypass.state = State::Flushed;
+                }
+            }
+            return;
+        }
+        let (failed, kept) = std::mem::take(&mut self.bypasses)
+            .into_iter()
+            .partition::<Vec<_>, _>(|bypass| matches!(bypass.state, State::Flushing));
+        self.bypasses = kept;
+        for bypass in failed {
+            self.reply(bypass.id, Err(RequestError::Io), None);
+        }
+    }
+
+    /// Steps 4 and 5.
+    fn finish_bypass(&mut self, bypass: &Bypass) {
+        let (line, lines) = bypass.lines();
+        self.log.append_entry(&Entry::Bypass { range: bypass.range });
+        self.log.end_request();
+        self.forget_lines(line, lines);
+        self.zeroes.remove(line, lines);
+        self.destage.something_changed();
+        if self.cache_disk_failed {
+            return self.reply(bypass.id, Err(RequestError::Io), None);
+        }
+        self.acknowledge(bypass.id, None, bypass.fua);
+    }
+
+    /// The log will not become durable any more: those that wait for it will not be written.
+    pub(super) fn fail_bypasses(&mut self) {
+        let (waiting, kept) = std::mem::take(&mut self.bypasses)
+            .into_iter()
+            .partition::<Vec<_>, _>(|bypass| matches!(bypass.state, State::Waiting(_)));
+        self.bypasses = kept;
+        for bypass in waiting {
+            self.reply(bypass.id, Err(RequestError::Io), None);
+        }
+    }
+}

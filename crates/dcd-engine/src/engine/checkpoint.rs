@@ -1,0 +1,212 @@
+//! Checkpoints: when, and in which order.
+//!
+//! ```text
+//! 1. Seal the open record and take the picture: the whole index between two records.
+//! 2. Make every record in it durable.  Else the picture could speak of slots that never were.
+//! 3. Write it to the older area.       Crash here: the newer one is still whole.
+//! 4. Flush.                            Crash here: one or the other is found, both are true.
+//! 5. The segments that it lists as free may be filled. Only now: nothing that a recovery could
+//!    need speaks of them any more (C13, trap 1 of the design).
+//! ```
+
+use super::{Engine, Purpose};
+use crate::buffer::Buffer;
+use crate::format::checkpoint::{Checkpoint, LiveSlot};
+use crate::io::{Device, IoError};
+use crate::log::line_ranges::LineRanges;
+use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
+
+/// One write of a checkpoint: large ones are cut, so that log writes get in between.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+/// A checkpoint is due when this part of the segments has been filled since the last.
+const SEGMENTS_PART: u32 = 8;
+
+/// An I/O of a checkpoint.
+pub(super) enum Step {
+    Write,
+    Flush,
+}
+
+/// The checkpoint under way, if any.
+#[derive(Default)]
+pub(super) struct Checkpointing {
+    state: State,
+    /// Generation of the newest durable one.
+    pub(super) generation: u64,
+    /// The session, for those that follow.
+    pub(super) epoch: u64,
+    /// Where the log was at the last picture.
+    last_serial: SegmentSerial,
+    /// Make one even if nothing asks for it.
+    forced: bool,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    None,
+    WaitDurable {
+        picture: Picture,
+        after: RecordNumber,
+    },
+    Writing {
+        picture: Picture,
+        writes_left: u32,
+        failed: bool,
+    },
+    Flushing(Picture),
+}
+
+struct Picture {
+    generation: u64,
+    offset: u64,
+    bytes: Buffer,
+    reusable: Vec<SegmentIndex>,
+}
+
+impl Checkpointing {
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::None) && !self.forced
+    }
+
+    pub(super) fn force(&mut self) {
+        self.forced = true;
+    }
+}
+
+impl Engine {
+    pub(super) fn advance_checkpoint(&mut self) -> bool {
+        if self.cache_disk_failed {
+            return false;
+        }
+        match std::mem::take(&mut self.checkpoint.state) {
+            State::None => {
+                let due = self.checkpoint.forced || self.checkpoint_is_due();
+                if due {
+                    self.take_picture();
+                }
+                due
+            }
+            State::WaitDurable { picture, after } if self.log.durable_record() >= after => {
+                self.write_picture(picture);
+                true
+            }
+            State::Writing { picture, writes_left: 0, failed: false } => {
+                self.checkpoint.state = State::Flushing(picture);
+                self.start_flush(Device::CacheDisk, Purpose::Checkpoint(Step::Flush));
+                true
+            }
+            other => {
+                self.checkpoint.state = other;
+                false
+            }
+        }
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let counts = self.log.segments.counts();
+        let total = self.log.segments.len();
+        let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
+        let is_long_ago = since >= u64::from((total / SEGMENTS_PART).max(2));
+        let few_free = counts.free <= (total / 16).max(3);
+        // With writers waiting, one segment is worth it; else several, or checkpoints would come
+        // one after the other while the cache is nearly full.
+        let worth_it = counts.empty >= (total / 32).max(2)
+            || counts.empty > 0 && (!self.stalled.is_empty() || self.destage_found_nothing());
+        is_long_ago || few_free && worth_it && !self.log.segments.reusable().is_empty()
+    }
+
+    /// Nothing is dirty: whatever is empty may as well become free.
+    fn destage_found_nothing(&self) -> bool {
+        self.table.lines() == 0
+    }
+
+    /// Step 1.
+    fn take_picture(&mut self) {
+        self.checkpoint.forced = false;
+        self.log.seal();
+        let reusable = self.log.segments.reusable();
+        let mut free = self.log.segments.free().clone();
+        free.extend(&reusable);
+        let position = self.log.position(&mut free);
+        let mut zeroes: LineRanges = self.zeroes.clone();
+        for (line, lines) in self.zeroes_destaging.iter() {
+            zeroes.insert(line, lines);
+        }
+        let mut live = Vec::with_capacity(self.table.lines());
+        for (line, pieces) in self.table.iter() {
+            for (slot, mask) in pieces.as_slice() {
+                let checksum = self.table.checksum(*slot);
+                live.push(LiveSlot { line, mask: *mask, slot: *slot, checksum });
+            }
+        }
+        let picture = Checkpoint {
+            uuid: self.superblock.uuid,
+            generation: self.checkpoint.generation + 1,
+            epoch: self.checkpoint.epoch,
+            position,
+            filled: self
+                .log
+                .segments
+                .iter()
+                .filter(|(index, segment)| segment.live_slots > 0 && *index != position.segment)
+                .map(|(index, segment)| (index, segment.serial))
+                .collect(),
+            free: free.into(),
+            live,
+            zeroes: zeroes.iter().collect(),
+            poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
+            witnesses: self.witnesses.list(),
+        };
+        self.checkpoint.last_serial = self.log.newest_serial();
+        let after = self.log.newest_record();
+        self.want_durable(after);
+        let picture = Picture {
+            generation: picture.generation,
+            offset: self.superblock.geometry.checkpoint_offsets[picture.area()],
+            bytes: picture.encode(),
+            reusable,
+        };
+        self.checkpoint.state = State::WaitDurable { picture, after };
+    }
+
+    /// Step 3.
+    fn write_picture(&mut self, picture: Picture) {
+        let mut writes_left = 0;
+        let mut offset = picture.offset;
+        for piece in picture.bytes.bytes().chunks(WRITE_BYTES_MAX) {
+            writes_left += 1;
+            let purpose = Purpose::Checkpoint(Step::Write);
+            self.start_write(Device::CacheDisk, offset, Buffer::copy_of(piece), purpose);
+            offset += piece.len() as u64;
+        }
+        self.counters.checkpoint_bytes += picture.bytes.len() as u64;
+        self.checkpoint.state = State::Writing { picture, writes_left, failed: false };
+    }
+
+    pub(super) fn checkpoint_io_done(&mut self, step: Step, result: Result<(), IoError>) {
+        match (step, &mut self.checkpoint.state) {
+            (Step::Write, State::Writing { writes_left, failed, .. }) => {
+                *writes_left -= 1;
+                *failed |= result.is_err();
+            }
+            (Step::Flush, State::Flushing(_)) if result.is_ok() => self.checkpoint_durable(),
+            (Step::Flush, State::Flushing(_)) => {}
+            _ => unreachable!("a checkpoint waits for what it started"),
+        }
+        if result.is_err() {
+            self.fail_cache_disk();
+        }
+    }
+
+    /// Step 5.
+    fn checkpoint_durable(&mut self) {
+        let State::Flushing(picture) = std::mem::take(&mut self.checkpoint.state) else {
+            unreachable!("looked at");
+        };
+        self.checkpoint.generation = picture.generation;
+        self.log.checkpoint_generation = picture.generation;
+        self.log.segments.make_free(&picture.reusable);
+        self.counters.checkpoints += 1;
+    }
+}

@@ -1,0 +1,123 @@
+//! Shutdown and detach: how a cache is closed in order.
+//!
+//! ```text
+//! 1. Take no more requests; let those under way end.
+//! 2. Detach only: destage everything and flush the data-disk.
+//! 3. Make the log durable.
+//! 4. Write a checkpoint.                 Crash up to here: an ordinary start finds everything.
+//! 5. Write the superblock: closed, or detached.
+//!      Crash before it is durable: the cache counts as open, and start or detach resumes.
+//! ```
+
+use super::{Engine, Phase, Purpose};
+use crate::format::superblock::CacheState;
+use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+
+/// How the cache is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Dirty lines stay in the log.
+    Shutdown,
+    /// The data-disk is made whole.
+    Detach,
+}
+
+/// A close under way.
+pub(super) struct Closing {
+    id: RequestId,
+    kind: Kind,
+    step: Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    EndRequests,
+    Drain,
+    Checkpoint,
+    Superblock,
+}
+
+impl Engine {
+    pub(super) fn close(&mut self, id: RequestId, kind: Kind) {
+        self.fail_stalled(RequestError::ShuttingDown);
+        if kind == Kind::Shutdown {
+            self.fail_drains();
+        }
+        self.close = Some(Closing { id, kind, step: Step::EndRequests });
+    }
+
+    /// A shutdown does not start to move what is in the log.
+    pub(super) fn close_wants_no_destage(&self) -> bool {
+        self.close
+            .as_ref()
+            .is_some_and(|close| close.kind == Kind::Shutdown || close.step >= Step::Checkpoint)
+    }
+
+    pub(super) fn advance_close(&mut self) -> bool {
+        let Some(close) = &self.close else { return false };
+        if self.cache_disk_failed {
+            // The log cannot be made durable. What is in it stays there: nothing is marked.
+            let id = close.id;
+            self.close = None;
+            self.phase = Phase::Closed;
+            self.reply(id, Err(RequestError::Io), None);
+            return true;
+        }
+        let next = match close.step {
+            Step::EndRequests if self.reads.is_empty() && !self.has_bypasses() => Step::Drain,
+            Step::Drain if self.is_drained(close.kind) => {
+                self.checkpoint.force();
+                Step::Checkpoint
+            }
+            Step::Checkpoint if self.checkpoint.is_idle() => {
+                self.write_close();
+                Step::Superblock
+            }
+            _ => {
+                let must_commit = self.log.newest_record() > self.log.durable_record();
+                if must_commit {
+                    self.want_durable(self.log.newest_record());
+                }
+                return false;
+            }
+        };
+        self.close.as_mut().expect("looked at").step = next;
+        true
+    }
+
+    fn is_drained(&self, kind: Kind) -> bool {
+        let is_empty =
+            self.table.lines() == 0 && self.zeroes.is_empty() && self.zeroes_destaging.is_empty();
+        self.destage.is_idle()
+            && self.checkpoint.is_idle()
+            && self.log.newest_record() == self.log.durable_record()
+            && (kind == Kind::Shutdown || is_empty)
+    }
+
+    fn write_close(&mut self) {
+        let close = self.close.as_ref().expect("being closed");
+        self.superblock.generation += 1;
+        self.superblock.state = match close.kind {
+            Kind::Shutdown => CacheState::Closed,
+            Kind::Detach => CacheState::Detached,
+        };
+        let operation = IoOperation::Write {
+            offset: self.superblock.offset(),
+            data: IoData::Owned(self.superblock.encode()),
+            fua: true,
+        };
+        self.start_io(Device::CacheDisk, operation, Purpose::Close);
+    }
+
+    pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {
+        let close = self.close.take().expect("being closed");
+        self.phase = Phase::Closed;
+        self.reply(close.id, result.map_err(|_| RequestError::Io), None);
+    }
+}
+
+impl PartialOrd for Step {
+    fn partial_cmp(&self, other: &Step) -> Option<std::cmp::Ordering> {
+        (*self as u8).partial_cmp(&(*other as u8))
+    }
+}

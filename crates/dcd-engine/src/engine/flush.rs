@@ -1,0 +1,199 @@
+//! What is durable when: log writes, commits, and those who wait for them.
+//!
+//! ```text
+//! 1. Write the sealed records.   Crash here: a checksum or the chain fails, they never existed.
+//! 2. Flush the cache-disk.       Crash here: some prefix of them is found again.
+//! 3. Reply to those who wait.    Only now may they believe us (trap 5 of the design).
+//! ```
+//! A commit is one flush that covers every record written by then; while it is under way, others
+//! gather for the next one (group commit). A commit of a single record, with nothing before it that
+//! is not durable, is one FUA write instead: one disk operation for a write and its flush.
+
+use std::collections::VecDeque;
+
+use super::{Engine, Purpose};
+use crate::buffer::Buffer;
+use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::units::{Duration, RecordNumber, Time};
+
+/// Someone who waits for a record.
+struct Waiter {
+    record: RecordNumber,
+    id: RequestId,
+    buffer: Option<Buffer>,
+}
+
+/// Commits, and those who wait for them.
+#[derive(Default)]
+pub(super) struct Commit {
+    /// A flush, or a FUA write, is under way.
+    in_flight: bool,
+    log_writes_in_flight: u32,
+    /// Make everything up to this record durable.
+    wanted: RecordNumber,
+    /// Since when there is something that is not durable.
+    undurable_since: Option<Time>,
+    durable_waiters: VecDeque<Waiter>,
+    written_waiters: VecDeque<Waiter>,
+}
+
+impl Engine {
+    /// A FLUSH covers every change acknowledged before it, on any frontend (C2).
+    pub(super) fn flush(&mut self, id: RequestId) {
+        self.counters.flushes += 1;
+        if self.cache_disk_failed {
+            return self.reply(id, Err(RequestError::Io), None);
+        }
+        self.reply_when_durable(id, None);
+    }
+
+    pub(super) fn reply_when_durable(&mut self, id: RequestId, buffer: Option<Buffer>) {
+        let record = self.log.newest_record();
+        if record <= self.log.durable_record() {
+            return self.reply(id, Ok(()), buffer);
+        }
+        self.want_durable(record);
+        self.commit.durable_waiters.push_back(Waiter { record, id, buffer });
+    }
+
+    pub(super) fn reply_when_written(&mut self, id: RequestId, buffer: Option<Buffer>) {
+        let record = self.log.newest_record();
+        self.commit.written_waiters.push_back(Waiter { record, id, buffer });
+    }
+
+    /// Somebody needs everything up to `record` to be durable.
+    pub(super) fn want_durable(&mut self, record: RecordNumber) {
+        self.commit.wanted = self.commit.wanted.max(record);
+    }
+
+    /// Seals, writes and flushes what is wanted. Tells whether anything moved.
+    pub(super) fn advance_commit(&mut self) -> bool {
+        if self.cache_disk_failed {
+            return false;
+        }
+        let mut moved = false;
+        let (newest, durable) = (self.log.newest_record(), self.log.durable_record());
+        if newest > durable {
+            let since = *self.commit.undurable_since.get_or_insert(self.now);
+            if self.now.since(since) >= self.commit_delay() {
+                self.want_durable(newest);
+            }
+            // Buffers are kept until durable; with half of them in use it is time.
+            if self.log.buffers_in_use() * 2 > self.log.buffer_count() {
+                self.want_durable(self.log.sealed_record());
+            }
+        } else {
+            self.commit.undurable_since = None;
+        }
+        let is_wanted = self.commit.wanted > self.log.sealed_record() && !self.commit.in_flight;
+        let is_awaited =
+            !self.commit.written_waiters.is_empty() && self.commit.log_writes_in_flight == 0;
+        if self.log.has_open_record() && (is_wanted || is_awaited) {
+            self.log.seal();
+        }
+        moved |= self.start_log_writes();
+        let covers = self.log.written_record();
+        let reaches = self.commit.wanted.min(self.log.sealed_record());
+        if !self.commit.in_flight && reaches > self.log.durable_record() && covers >= reaches {
+            self.commit.in_flight = true;
+            self.start_flush(Device::CacheDisk, Purpose::LogFlush { covers });
+            moved = true;
+        }
+        moved
+    }
+
+    fn start_log_writes(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(write) = self.log.next_write() {
+            // Only if nothing before it is pending does its own FUA make everything durable.
+            let fua = self.commit.wanted >= write.number
+                && self.log.sealed_record() == write.number
+                && self.log.is_oldest_pending(write.number)
+                && !self.commit.in_flight;
+            self.commit.in_flight |= fua;
+            self.commit.log_writes_in_flight += 1;
+            self.counters.log_writes += 1;
+            self.counters.cache_disk_fua_writes += u64::from(fua);
+            self.counters.records += 1;
+            self.counters.log_write_bytes += write.memory.len() as u64;
+            let operation = IoOperation::Write {
+                offset: write.offset,
+                data: IoData::SegmentMemory(write.memory),
+                fua,
+            };
+            let purpose = Purpose::LogWrite { number: write.number, fua };
+            self.start_io(Device::CacheDisk, operation, purpose);
+            moved = true;
+        }
+        moved
+    }
+
+    pub(super) fn log_write_done(
+        &mut self,
+        number: RecordNumber,
+        fua: bool,
+        result: Result<(), IoError>,
+    ) {
+        self.commit.log_writes_in_flight -= 1;
+        if fua {
+            self.commit.in_flight = false;
+        }
+        if result.is_err() {
+            return self.fail_cache_disk();
+        }
+        self.log.record_written(number);
+        let written = self.log.written_record();
+        while self.commit.written_waiters.front().is_some_and(|w| w.record <= written) {
+            let waiter = self.commit.written_waiters.pop_front().expect("looked at");
+            self.reply(waiter.id, Ok(()), waiter.buffer);
+        }
+        if fua {
+            self.records_durable(number);
+        }
+    }
+
+    pub(super) fn log_flush_done(&mut self, covers: RecordNumber, result: Result<(), IoError>) {
+        self.commit.in_flight = false;
+        if result.is_err() {
+            // The kernel may have dropped what it could not write and call it clean: a second
+            // flush that succeeds would prove nothing (C22).
+            return self.fail_cache_disk();
+        }
+        self.records_durable(covers);
+    }
+
+    fn records_durable(&mut self, number: RecordNumber) {
+        self.log.make_durable(number);
+        self.commit.undurable_since = None;
+        self.destage.something_changed();
+        while self.commit.durable_waiters.front().is_some_and(|w| w.record <= number) {
+            let waiter = self.commit.durable_waiters.pop_front().expect("looked at");
+            self.reply(waiter.id, Ok(()), waiter.buffer);
+        }
+    }
+
+    pub(super) fn fail_commit_waiters(&mut self) {
+        let commit = &mut self.commit;
+        let waiters: Vec<Waiter> =
+            commit.durable_waiters.drain(..).chain(commit.written_waiters.drain(..)).collect();
+        for waiter in waiters {
+            self.reply(waiter.id, Err(RequestError::Io), waiter.buffer);
+        }
+    }
+
+    /// Half of `max_delay`: the other half is for the commit itself (C5).
+    fn commit_delay(&self) -> Duration {
+        Duration(self.config.max_delay.0 / 2)
+    }
+
+    pub(super) fn commit_wake_up(&self) -> Option<Time> {
+        let is_due = self.commit.wanted < self.log.newest_record() && !self.cache_disk_failed;
+        let since = self.commit.undurable_since?;
+        is_due.then(|| since.after(self.commit_delay()))
+    }
+
+    /// Whether the log has I/O under way.
+    pub(super) fn log_is_busy(&self) -> bool {
+        self.commit.in_flight || self.commit.log_writes_in_flight > 0
+    }
+}

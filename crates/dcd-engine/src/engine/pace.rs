@@ -1,0 +1,163 @@
+//! When and how fast to destage.
+//!
+//! *Quiet* is what the papers wait for: no request for a threshold that shrinks from one second to
+//! one millisecond as the cache fills (USENIX'99, section 3.5.3). *Urgent* does not wait for quiet:
+//! a full cache, the high mark, a drain. Either way foreground reads of the data-disk go first.
+
+use super::Engine;
+use crate::units::{Duration, Time};
+
+/// How long after a foreground read of the data-disk another one is expected.
+const READS_RECENT: Duration = Duration::from_millis(100);
+/// Destage writes in flight together should take no longer than this, because a foreground read
+/// may have to wait for all of them.
+const IN_FLIGHT_TARGET: Duration = Duration::from_millis(20);
+/// Most destage writes in flight.
+const DEPTH_MAX: u64 = 16;
+
+/// What the pacer remembers.
+pub(super) struct Pace {
+    last_request: Time,
+    last_data_disk_read: Option<Time>,
+    last_write_done: Time,
+    /// Smoothed time that a destage write takes.
+    write_service: Duration,
+    /// Not before this, by the caps.
+    next_write_at: Time,
+    /// Between the high and the low mark.
+    above_marks: bool,
+}
+
+/// Whether a destage write may start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Go {
+    Now,
+    At(Time),
+    /// When something else ends.
+    Later,
+}
+
+impl Pace {
+    pub(super) fn new(now: Time) -> Pace {
+        Pace {
+            last_request: now,
+            last_data_disk_read: None,
+            last_write_done: now,
+            write_service: Duration(0),
+            next_write_at: Time::ZERO,
+            above_marks: false,
+        }
+    }
+
+    /// A request has come.
+    pub(super) fn foreground(&mut self, now: Time) {
+        self.last_request = now;
+    }
+
+    /// A foreground read of the data-disk has ended.
+    pub(super) fn data_disk_read(&mut self, now: Time) {
+        self.last_data_disk_read = Some(now);
+    }
+
+    /// A destage write has ended after `service`.
+    pub(super) fn write_done(&mut self, now: Time, service: Duration) {
+        self.last_write_done = now;
+        self.write_service = match self.write_service {
+            Duration(0) => service,
+            Duration(old) => Duration(old / 8 * 7 + service.0 / 8),
+        };
+    }
+}
+
+impl Engine {
+    /// Share of the segments that cannot be filled now, in percent.
+    fn utilisation_percent(&self) -> u64 {
+        let total = u64::from(self.log.segments.len());
+        (total - self.log.segments.free().len() as u64) * 100 / total
+    }
+
+    /// Quiet time that starts a destage: falls exponentially from the longest at an empty cache to
+    /// the shortest at a full one.
+    pub(super) fn idle_threshold(&self) -> Duration {
+        let (max, min) = (self.config.idle_threshold_max.0, self.config.idle_threshold_min.0);
+        let percent = self.utilisation_percent();
+        // Whole-number steps of one percent keep every platform at the same result.
+        let mut threshold = max;
+        let ratio = max / min.max(1);
+        let halvings = u64::from(u64::BITS - ratio.saturating_sub(1).leading_zeros());
+        let shift = halvings * percent / 100;
+        let within = (halvings * percent) % 100;
+        threshold >>= shift;
+        threshold -= threshold * within / 200;
+        Duration(threshold.clamp(min, max))
+    }
+
+    /// Destaging may not wait for quiet.
+    pub(super) fn destage_is_urgent(&self) -> bool {
+        self.pace.above_marks
+            || self.destage.is_draining()
+            || !self.stalled.is_empty()
+            || self.close.is_some()
+    }
+
+    /// Keeps track of the marks.
+    pub(super) fn watch_marks(&mut self) {
+        let used = self.utilisation_percent();
+        if used >= u64::from(self.config.dirty_high_percent) {
+            self.pace.above_marks = true;
+        } else if used < u64::from(self.config.dirty_low_percent) {
+            self.pace.above_marks = false;
+        }
+    }
+
+    /// Whether another write to the data-disk may start while `in_flight` are under way.
+    pub(super) fn may_destage(&self, in_flight: u32) -> Go {
+        let urgent = self.destage_is_urgent();
+        if !urgent {
+            let quiet_at = self.pace.last_request.after(self.idle_threshold());
+            if self.now < quiet_at {
+                return Go::At(quiet_at);
+            }
+        }
+        if self.now < self.pace.next_write_at {
+            return Go::At(self.pace.next_write_at);
+        }
+        let is_full = !self.stalled.is_empty();
+        if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {
+            return Go::Later;
+        }
+        // Reads go before destage writes; only a full cache makes them share.
+        if self.reads.on_data_disk() > 0 && !is_full {
+            return Go::Later;
+        }
+        let reads_are_recent =
+            self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < READS_RECENT);
+        if reads_are_recent {
+            if in_flight > 0 {
+                return Go::Later;
+            }
+            // Leaves the disk to the reader for as long as the last write held it.
+            let free_at = self.pace.last_write_done.after(self.pace.write_service);
+            if !is_full && self.now < free_at {
+                return Go::At(free_at);
+            }
+        }
+        let depth = IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1);
+        if u64::from(in_flight) >= depth.clamp(1, DEPTH_MAX) { Go::Later } else { Go::Now }
+    }
+
+    /// A destage write of so many bytes starts: the caps decide when the next may.
+    pub(super) fn count_against_caps(&mut self, bytes: u64) {
+        let second = Duration::from_secs(1).0;
+        let by_bytes = match self.config.destage_bytes_per_second_max {
+            0 => 0,
+            cap => bytes.saturating_mul(second) / cap,
+        };
+        let by_writes = match self.config.destage_writes_per_second_max {
+            0 => 0,
+            cap => second / cap,
+        };
+        let start = self.pace.next_write_at.max(self.now);
+        self.pace.next_write_at = start.after(Duration(by_bytes.max(by_writes)));
+    }
+}

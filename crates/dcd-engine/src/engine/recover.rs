@@ -1,0 +1,727 @@
+//! From the newest checkpoint and the records after it to a running engine.
+//!
+//! ```text
+//! 1. Read both checkpoint headers, then the newer checkpoint that is whole.
+//! 2. Follow the chain of records from its position: through the rest of that segment, then
+//!    through the segments it lists as free, in order, until the next record is not there. A segment
+//!    whose buffer survived in the segment memory is taken from there: it may hold more (C4).
+//! 3. Is that the end, or damage? If a later record says that the missing one was durable, it is
+//!    damage, and nothing is cut off silently (C19).
+//! 4. Replay the records into the table.
+//! 5. Compare the witnesses: was the data-disk changed behind a dirty cache? (C28)
+//!      Up to here nothing has been written: a crash changes nothing (C17).
+//! 6. Write what was only in memory to its place in the log, and flush.
+//!      The same bytes at the same places: a crash and a repetition do no harm.
+//! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
+//!    session may still have in some queue can no longer become part of the log.
+//! 8. Write the superblock: open, new generation. Then take requests.
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Engine, Phase, Purpose};
+use crate::buffer::Buffer;
+use crate::error::{FormatError, OpenError};
+use crate::format::checkpoint::{Checkpoint, HEADER_SIZE};
+use crate::format::checksum::crc32c;
+use crate::format::record::{self, ENTRIES_OFFSET, Entry, Record, Seal};
+use crate::format::superblock::CacheState;
+use crate::io::{Device, IoData, IoError, IoOperation};
+use crate::log::control::{self, CONTROL_SIZE, OpenMark};
+use crate::log::segment::BufferIndex;
+use crate::stats::RecoveryReport;
+use crate::units::{
+    FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
+};
+
+/// Segments beyond the end of the chain in whose first slot a later record is looked for.
+const SEGMENTS_SCANNED: usize = 16;
+
+/// An I/O of recovery.
+pub(super) enum Step {
+    CheckpointHeader(usize),
+    Checkpoint(usize),
+    Segment,
+    Scan,
+    Witness(Line),
+    MemoryWrite,
+    MemoryFlush,
+    Superblock,
+}
+
+/// What recovery knows so far.
+pub(super) struct Recovery {
+    stage: Stage,
+    ios_left: u32,
+    /// What is known of each checkpoint area: its generation and length, or what is wrong.
+    areas: [Result<(u64, u64), FormatError>; 2],
+    checkpoint: Option<Checkpoint>,
+    chain: Chain,
+    marks: Vec<OpenMark>,
+    found: Vec<FoundRecord>,
+    /// Images of the last segment of the chain and of the one behind it, for the search for later
+    /// records: (segment, serial, first slot, bytes).
+    images: Vec<(SegmentIndex, SegmentSerial, u32, Buffer)>,
+    /// Later records that were found beyond the end: (number, durable).
+    later: Vec<(RecordNumber, RecordNumber)>,
+    /// Parts of segments that are to be written from memory.
+    memory_writes: Vec<(u64, std::ops::Range<usize>)>,
+    witnesses_read: BTreeMap<Line, u32>,
+    report: RecoveryReport,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    CheckpointHeaders,
+    Checkpoint,
+    Chain,
+    Scan,
+    Witnesses,
+    MemoryWrites,
+    MemoryFlush,
+    NewCheckpoint,
+    Superblock,
+}
+
+/// The next record that is expected, and where.
+struct Chain {
+    /// The segment being followed, and those behind it.
+    segments: VecDeque<SegmentIndex>,
+    serial: SegmentSerial,
+    slot: u32,
+    number: RecordNumber,
+    previous_checksum: u32,
+    /// Newest serial of which a record was found.
+    newest_serial: SegmentSerial,
+}
+
+struct FoundRecord {
+    record: Record,
+    /// Lines whose slot in it does not match its checksum.
+    damaged: Vec<(Line, FragmentMask)>,
+    from_memory: bool,
+}
+
+impl Engine {
+    /// Step 1.
+    pub(super) fn start_recovery(&mut self) {
+        self.recovery = Some(Box::new(Recovery {
+            stage: Stage::CheckpointHeaders,
+            ios_left: 2,
+            areas: std::array::from_fn(|_| Ok((0, 0))),
+            checkpoint: None,
+            chain: Chain {
+                segments: VecDeque::new(),
+                serial: SegmentSerial(0),
+                slot: 0,
+                number: RecordNumber(0),
+                previous_checksum: 0,
+                newest_serial: SegmentSerial(0),
+            },
+            marks: Vec::new(),
+            found: Vec::new(),
+            images: Vec::new(),
+            later: Vec::new(),
+            memory_writes: Vec::new(),
+            witnesses_read: BTreeMap::new(),
+            report: RecoveryReport {
+                was_closed: self.superblock.state != CacheState::Open,
+                ..RecoveryReport::default()
+            },
+        }));
+        for area in 0..2 {
+            let offset = self.superblock.geometry.checkpoint_offsets[area];
+            let purpose = Purpose::Recover(Step::CheckpointHeader(area));
+            self.start_read(Device::CacheDisk, offset, HEADER_SIZE as u64, purpose);
+        }
+    }
+
+    fn recovery(&mut self) -> &mut Recovery {
+        self.recovery.as_mut().expect("recovery is under way")
+    }
+
+    fn fail_open(&mut self, error: OpenError) {
+        self.recovery = None;
+        self.phase = Phase::Failed(error);
+    }
+
+    pub(super) fn recover_io_done(
+        &mut self,
+        step: Step,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        if self.recovery.is_none() {
+            return; // It has failed already; this is a straggler.
+        }
+        let geometry = self.superblock.geometry;
+        let uuid = self.superblock.uuid;
+        let recovery = self.recovery();
+        recovery.ios_left -= 1;
+        let bytes = match result {
+            Ok(()) => Ok(buffer.unwrap_or_default()),
+            Err(error) => Err(error),
+        };
+        if let (Ok(bytes), false) = (&bytes, matches!(step, Step::Witness(_))) {
+            recovery.report.bytes_read += bytes.len() as u64;
+        }
+        match (step, bytes) {
+            (Step::CheckpointHeader(area), Ok(bytes)) => {
+                let header = Checkpoint::decode_header(bytes.bytes(), uuid, &geometry);
+                recovery.areas[area] =
+                    header.map(|header| (header.generation, header.payload_bytes));
+            }
+            (Step::Checkpoint(area), Ok(bytes)) => {
+                match Checkpoint::decode(bytes.bytes(), uuid, &geometry) {
+                    Ok(checkpoint) => recovery.checkpoint = Some(checkpoint),
+                    Err(error) => recovery.areas[area] = Err(error),
+                }
+            }
+            (Step::CheckpointHeader(area) | Step::Checkpoint(area), Err(error)) => {
+                recovery.areas[area] =
+                    Err(FormatError::Unreadable { what: "the checkpoint", error });
+            }
+            (Step::Segment, Ok(bytes)) => self.segment_read(bytes),
+            (Step::Scan, Ok(bytes)) => self.note_later_record(bytes.bytes()),
+            // A place that cannot be read tells nothing of later records.
+            (Step::Scan, Err(_)) => {}
+            (Step::Witness(line), Ok(bytes)) => {
+                recovery.witnesses_read.insert(line, crc32c(bytes.bytes()));
+            }
+            // A witness that cannot be read says nothing.
+            (Step::Witness(_), Err(_)) => {}
+            (Step::MemoryWrite | Step::MemoryFlush | Step::Superblock, Ok(_)) => {}
+            (Step::Segment, Err(error)) => {
+                let segment = recovery.chain.segments.front().copied().unwrap_or_default();
+                let offset = geometry.segment_offset(segment);
+                self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
+            }
+            (Step::MemoryWrite | Step::MemoryFlush | Step::Superblock, Err(error)) => {
+                let offset = self.superblock.offset();
+                self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
+            }
+        }
+    }
+
+    pub(super) fn advance_recovery(&mut self) {
+        while self.phase == Phase::Opening {
+            let recovery = self.recovery();
+            if recovery.ios_left > 0 {
+                return;
+            }
+            match recovery.stage {
+                Stage::CheckpointHeaders => self.read_newest_checkpoint(),
+                Stage::Checkpoint if recovery.checkpoint.is_some() => self.start_chain(),
+                Stage::Checkpoint => self.read_newest_checkpoint(),
+                Stage::Chain => self.read_next_segment(),
+                Stage::Scan => self.judge_the_end(),
+                Stage::Witnesses => self.compare_witnesses(),
+                Stage::MemoryWrites => {
+                    recovery.stage = Stage::MemoryFlush;
+                    recovery.ios_left = 1;
+                    self.start_flush(Device::CacheDisk, Purpose::Recover(Step::MemoryFlush));
+                }
+                Stage::MemoryFlush => self.start_session(),
+                Stage::NewCheckpoint => {
+                    while self.advance_checkpoint() {}
+                    if self.cache_disk_failed {
+                        let offset = self.superblock.geometry.checkpoint_offsets[0];
+                        let error = IoError::Failed;
+                        let device = Device::CacheDisk;
+                        return self.fail_open(OpenError::Io { device, offset, error });
+                    }
+                    if !self.checkpoint.is_idle() {
+                        return;
+                    }
+                    self.write_superblock();
+                }
+                Stage::Superblock => self.finish_recovery(),
+            }
+        }
+    }
+
+    // ---- step 1: the checkpoint ---------------------------------------------------------------
+
+    fn read_newest_checkpoint(&mut self) {
+        let recovery = self.recovery();
+        let newest = (0..2)
+            .filter_map(|area| Some((recovery.areas[area].as_ref().ok()?, area)))
+            .max_by_key(|((generation, _), _)| *generation);
+        let Some((&(_, payload_bytes), area)) = newest else {
+            let [first, second] = recovery.areas.clone().map(|area| area.expect_err("none valid"));
+            return self.fail_open(OpenError::Checkpoint { first, second });
+        };
+        recovery.stage = Stage::Checkpoint;
+        recovery.ios_left = 1;
+        let offset = self.superblock.geometry.checkpoint_offsets[area];
+        let length = HEADER_SIZE as u64 + payload_bytes;
+        let purpose = Purpose::Recover(Step::Checkpoint(area));
+        self.start_read(Device::CacheDisk, offset, length, purpose);
+    }
+
+    /// Step 2.
+    fn start_chain(&mut self) {
+        // The session that the superblock speaks of began with a checkpoint.
+        let epoch_min = match self.superblock.state {
+            CacheState::Open => self.superblock.generation,
+            CacheState::Closed | CacheState::Detached => self.superblock.generation - 1,
+        };
+        let marks_page = self.log.memory()[..CONTROL_SIZE].to_vec();
+        let recovery = self.recovery();
+        let checkpoint = recovery.checkpoint.as_ref().expect("it was read");
+        if checkpoint.epoch < epoch_min {
+            let found = checkpoint.generation;
+            return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
+        }
+        recovery.marks = control::read_marks(&marks_page, checkpoint.epoch);
+        let position = checkpoint.position;
+        recovery.chain = Chain {
+            segments: [position.segment]
+                .into_iter()
+                .chain(checkpoint.free.iter().copied())
+                .collect(),
+            serial: position.serial,
+            slot: position.slot_in_segment,
+            number: position.next_record,
+            previous_checksum: position.previous_checksum,
+            newest_serial: position.serial,
+        };
+        recovery.stage = Stage::Chain;
+    }
+
+    // ---- step 2: the chain --------------------------------------------------------------------
+
+    fn read_next_segment(&mut self) {
+        let geometry = self.superblock.geometry;
+        let recovery = self.recovery();
+        let chain = &mut recovery.chain;
+        if chain.slot >= geometry.slots_per_segment() {
+            chain.segments.pop_front();
+            chain.serial.0 += 1;
+            chain.slot = 0;
+        }
+        let slot = chain.slot;
+        let Some(segment) = chain.segments.front().copied() else { return self.start_scan() };
+        if let Some(buffer) = self.buffer_of_next_record() {
+            return self.follow_memory(buffer);
+        }
+        self.recovery().ios_left = 1;
+        let offset = geometry.slot_offset(geometry.slot(segment, slot));
+        let length = geometry.segment_size_bytes - u64::from(slot) * LINE_SIZE;
+        self.start_read(Device::CacheDisk, offset, length, Purpose::Recover(Step::Segment));
+    }
+
+    /// The segment buffer in which the next record of the chain survived.
+    fn buffer_of_next_record(&mut self) -> Option<BufferIndex> {
+        let slot = self.recovery().chain.slot;
+        (0..self.log.buffer_count())
+            .map(BufferIndex)
+            .find(|buffer| self.record_in_memory(*buffer, slot).is_some())
+    }
+
+    /// The next record of the chain, if it is there; sealed, or open and marked.
+    fn record_in_memory(&self, buffer: BufferIndex, slot: u32) -> Option<(Record, bool)> {
+        let recovery = self.recovery.as_ref().expect("recovery is under way");
+        let at = self.log.memory_offset(buffer, slot);
+        let bytes = self.log.memory().get(at..at + LINE_SIZE as usize)?;
+        if let Ok(record) = Record::decode(bytes) {
+            return self.is_next(&record).then_some((record, true));
+        }
+        let marks = recovery.marks.iter();
+        marks.filter(|mark| (mark.buffer, mark.header_slot) == (buffer.0, slot)).find_map(|mark| {
+            let entries = bytes.get(ENTRIES_OFFSET..)?.get(..mark.entries as usize * 16)?;
+            if crc32c(entries) != mark.entries_checksum {
+                return None;
+            }
+            let record = Record::decode_open(bytes, mark.entries as usize).ok()?;
+            self.is_next(&record).then_some((record, false))
+        })
+    }
+
+    /// Whether this is the record that the chain expects.
+    fn is_next(&self, record: &Record) -> bool {
+        let recovery = self.recovery.as_ref().expect("recovery is under way");
+        let (chain, header) = (&recovery.chain, &record.header);
+        let checkpoint = recovery.checkpoint.as_ref().expect("the chain begins with it");
+        let end = chain.slot + record.slots();
+        header.uuid == self.superblock.uuid
+            && header.epoch == checkpoint.epoch
+            && header.serial == chain.serial
+            && Some(&header.segment) == chain.segments.front()
+            && header.slot_in_segment == chain.slot
+            && header.number == chain.number
+            && header.previous_checksum == chain.previous_checksum
+            && end <= self.superblock.geometry.slots_per_segment()
+    }
+
+    fn follow_memory(&mut self, buffer: BufferIndex) {
+        let geometry = self.superblock.geometry;
+        let first_slot = self.recovery().chain.slot;
+        let segment = *self.recovery().chain.segments.front().expect("looked at");
+        while let Some((mut record, is_sealed)) =
+            self.record_in_memory(buffer, self.recovery.as_ref().expect("under way").chain.slot)
+        {
+            let slot = self.recovery().chain.slot;
+            let at = self.log.memory_offset(buffer, slot);
+            let end = self.log.memory_offset(buffer, slot + record.slots());
+            let damaged = damaged_slots(&record, &self.log.memory()[at + LINE_SIZE as usize..end]);
+            if !is_sealed {
+                let seal = Seal {
+                    entries: record.entries.len(),
+                    data_slots: record.data_slots(),
+                    durable: RecordNumber(0),
+                    checkpoint_generation: 0,
+                    unfinished: 0,
+                };
+                let header = &mut self.log.memory_mut()[at..at + LINE_SIZE as usize];
+                record.checksum = record::seal_header(header, &seal);
+            }
+            self.add_to_chain(FoundRecord { record, damaged, from_memory: true });
+        }
+        let end_slot = self.recovery().chain.slot;
+        let from = self.log.memory_offset(buffer, first_slot);
+        let to = self.log.memory_offset(buffer, end_slot);
+        let offset = geometry.slot_offset(geometry.slot(segment, first_slot));
+        let recovery = self.recovery();
+        recovery.memory_writes.push((offset, from..to));
+        // Only a closed segment is followed by another; if this one was not, none will be found.
+        recovery.chain.slot = geometry.slots_per_segment();
+    }
+
+    fn segment_read(&mut self, image: Buffer) {
+        let geometry = self.superblock.geometry;
+        let first_slot = self.recovery().chain.slot;
+        let before = self.recovery().found.len();
+        loop {
+            let slot = self.recovery().chain.slot;
+            let at = ((slot - first_slot) as usize) * LINE_SIZE as usize;
+            let Some(bytes) = image.bytes().get(at..).filter(|bytes| !bytes.is_empty()) else {
+                break;
+            };
+            let Some(record) = Record::decode(bytes).ok().filter(|record| self.is_next(record))
+            else {
+                break;
+            };
+            let data = &bytes[LINE_SIZE as usize..record.slots() as usize * LINE_SIZE as usize];
+            let damaged = damaged_slots(&record, data);
+            self.add_to_chain(FoundRecord { record, damaged, from_memory: false });
+        }
+        let recovery = self.recovery();
+        let found_any = recovery.found.len() > before;
+        let segment = *recovery.chain.segments.front().expect("it was read");
+        let serial = recovery.chain.serial;
+        recovery.images.push((segment, serial, first_slot, image));
+        let is_first = serial == recovery.checkpoint.as_ref().expect("read").position.serial;
+        if found_any || is_first {
+            // The chain may go on in the next segment, also from the middle of this one.
+            if recovery.images.len() > 1 {
+                recovery.images.remove(0);
+            }
+            recovery.chain.slot = geometry.slots_per_segment();
+        } else {
+            self.start_scan();
+        }
+    }
+
+    fn add_to_chain(&mut self, found: FoundRecord) {
+        let chain = &mut self.recovery().chain;
+        chain.slot += found.record.slots();
+        chain.number = chain.number.next();
+        chain.previous_checksum = found.record.checksum;
+        chain.newest_serial = chain.serial;
+        self.recovery().found.push(found);
+    }
+
+    // ---- step 3: the end, or damage -----------------------------------------------------------
+
+    /// Looks for records behind the end of the chain: in what was read, and in the first slots of
+    /// the segments that would come next.
+    fn start_scan(&mut self) {
+        let geometry = self.superblock.geometry;
+        let images = std::mem::take(&mut self.recovery().images);
+        for (_, _, _, image) in &images {
+            for bytes in image.bytes().chunks(LINE_SIZE as usize) {
+                self.note_later_record(bytes);
+            }
+        }
+        let recovery = self.recovery();
+        recovery.stage = Stage::Scan;
+        let next: Vec<SegmentIndex> =
+            recovery.chain.segments.iter().copied().skip(1).take(SEGMENTS_SCANNED).collect();
+        recovery.ios_left = next.len() as u32;
+        for segment in next {
+            let offset = geometry.segment_offset(segment);
+            self.start_read(Device::CacheDisk, offset, LINE_SIZE, Purpose::Recover(Step::Scan));
+        }
+    }
+
+    fn note_later_record(&mut self, bytes: &[u8]) {
+        let Ok(record) = Record::decode(bytes) else { return };
+        let uuid = self.superblock.uuid;
+        let recovery = self.recovery();
+        let epoch = recovery.checkpoint.as_ref().expect("read").epoch;
+        let header = &record.header;
+        if header.uuid == uuid && header.epoch == epoch && header.number >= recovery.chain.number {
+            recovery.later.push((header.number, header.durable));
+        }
+    }
+
+    fn judge_the_end(&mut self) {
+        let accept = self.config.accept_damage;
+        let recovery = self.recovery();
+        let found_durable = recovery.found.iter().map(|found| found.record.header.durable);
+        let later_durable = recovery.later.iter().map(|(_, durable)| *durable);
+        let durable = found_durable.chain(later_durable).max().unwrap_or_default();
+        let expected = recovery.chain.number;
+        if durable >= expected && !accept {
+            // The record that should come next was durable. Which blocks it held is not known.
+            let next = recovery.later.iter().map(|(number, _)| number.0).min();
+            let records = next.unwrap_or(expected.0).saturating_sub(expected.0).max(1);
+            let segment = recovery.chain.segments.front().copied().unwrap_or_default();
+            let first = expected.0;
+            return self.fail_open(OpenError::RecordsLost { first, records, segment });
+        }
+        // A record whose data does not match is torn, and the end, unless it was known to be
+        // durable: then its data is rotten, and only the blocks it held are lost.
+        let torn = recovery
+            .found
+            .iter()
+            .position(|found| !found.damaged.is_empty() && found.record.header.number > durable);
+        if let Some(torn) = torn {
+            recovery.found.truncate(torn);
+            // Numbers and checksums go on behind the last record that counts.
+            let position = recovery.checkpoint.as_ref().expect("read").position;
+            let (number, checksum) = match recovery.found.last() {
+                Some(found) => (found.record.header.number.next(), found.record.checksum),
+                None => (position.next_record, position.previous_checksum),
+            };
+            recovery.chain.number = number;
+            recovery.chain.previous_checksum = checksum;
+            recovery.memory_writes.clear();
+        }
+        let newest = recovery.found.iter().map(|f| f.record.header.checkpoint_generation).max();
+        let generation = recovery.checkpoint.as_ref().expect("read").generation;
+        if let Some(lost) = newest.filter(|newest| *newest > generation) {
+            return self.fail_open(OpenError::CheckpointLost { lost, found: generation });
+        }
+        self.replay();
+        self.read_witnesses();
+    }
+
+    // ---- step 4: replay -----------------------------------------------------------------------
+
+    fn replay(&mut self) {
+        let geometry = self.superblock.geometry;
+        let checkpoint = self.recovery().checkpoint.take().expect("read");
+        for live in &checkpoint.live {
+            self.table.insert(live.line, live.mask, live.slot, live.checksum);
+        }
+        for (line, lines) in &checkpoint.zeroes {
+            self.zeroes.insert(*line, *lines);
+        }
+        self.poisoned = checkpoint.poisoned.iter().copied().collect();
+        self.witnesses.restore(&checkpoint.witnesses);
+        let mut serials: BTreeMap<SegmentIndex, SegmentSerial> =
+            checkpoint.filled.iter().copied().collect();
+        serials.insert(checkpoint.position.segment, checkpoint.position.serial);
+        let found = std::mem::take(&mut self.recovery().found);
+        self.recovery().report.records = found.len() as u64;
+        // Entries of a request that goes on in the next record wait for its rest (C14).
+        let mut unfinished = Vec::new();
+        for FoundRecord { record, damaged, from_memory } in found {
+            let header = record.header;
+            serials.insert(header.segment, header.serial);
+            self.recovery().report.records_from_memory += u64::from(from_memory);
+            let whole = record.entries.len() - usize::from(header.unfinished);
+            if whole > 0 {
+                for (entry, slot, lost) in std::mem::take(&mut unfinished) {
+                    self.replay_entry(entry, slot, lost);
+                }
+            }
+            let mut slot = header.slot_in_segment + 1;
+            for (index, entry) in record.entries.iter().enumerate() {
+                let at = geometry.slot(header.segment, slot);
+                let mut lost = false;
+                if let Entry::Data { line, mask, .. } = entry {
+                    slot += 1;
+                    lost = damaged.contains(&(*line, *mask));
+                }
+                if index < whole {
+                    self.replay_entry(*entry, at, lost);
+                } else {
+                    unfinished.push((*entry, at, lost));
+                }
+            }
+        }
+        let mut live = vec![0; geometry.segments as usize];
+        for (_, pieces) in self.table.iter() {
+            for (slot, _) in pieces.as_slice() {
+                live[geometry.locate(*slot).0.0 as usize] += 1;
+            }
+        }
+        for (index, serial) in serials {
+            self.log.segments.restore(index, live[index.0 as usize], serial);
+        }
+        let recovery = self.recovery.as_mut().expect("under way");
+        self.checkpoint.generation = checkpoint.generation;
+        recovery.report.dirty_lines = self.table.lines() as u64;
+        recovery.report.poisoned_lines = self.poisoned.len() as u64;
+    }
+
+    fn replay_entry(&mut self, entry: Entry, slot: crate::units::SlotIndex, is_damaged: bool) {
+        match entry {
+            Entry::Data { line, mask, checksum } => {
+                let mask = mask.and(self.line_mask(line));
+                if mask.is_empty() {
+                    return;
+                }
+                self.clear_poison(line, mask);
+                if is_damaged {
+                    self.table.remove(line, mask);
+                    let poison = self.poisoned.entry(line).or_default();
+                    *poison = poison.or(mask);
+                } else {
+                    self.table.insert(line, mask, slot, checksum);
+                }
+            }
+            Entry::Zero { line, lines } => {
+                self.replay_forget(line, lines);
+                self.zeroes.insert(line, lines);
+            }
+            Entry::Bypass { range } => {
+                let start = range.start.line();
+                let lines = range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0;
+                self.replay_forget(start, lines);
+                self.zeroes.remove(start, lines);
+                for witness in self.witnesses.within(start, lines) {
+                    self.witnesses.forget(witness);
+                }
+            }
+        }
+    }
+
+    /// Takes lines out of the table before segments are counted.
+    fn replay_forget(&mut self, line: Line, lines: u64) {
+        let end = line.0.saturating_add(lines);
+        let gone: Vec<Line> = self
+            .table
+            .iter()
+            .map(|(known, _)| known)
+            .filter(|known| (line.0..end).contains(&known.0))
+            .collect();
+        for line in gone {
+            self.table.remove(line, FragmentMask::FULL);
+        }
+        self.poisoned.retain(|known, _| !(line.0..end).contains(&known.0));
+    }
+
+    // ---- step 5: the data-disk ----------------------------------------------------------------
+
+    fn read_witnesses(&mut self) {
+        self.recovery().stage = Stage::Witnesses;
+        if self.superblock.state == CacheState::Detached {
+            // On its own, the data-disk may have been changed by anyone.
+            self.witnesses.clear();
+        }
+        let mut lines: Vec<Line> = self.witnesses.chosen().to_vec();
+        lines.extend(self.witnesses.list().iter().map(|witness| witness.line));
+        lines.sort_unstable();
+        lines.dedup();
+        self.recovery().ios_left = lines.len() as u32;
+        for line in lines {
+            let purpose = Purpose::Recover(Step::Witness(line));
+            self.start_read(Device::DataDisk, line.lba().byte(), LINE_SIZE, purpose);
+        }
+    }
+
+    fn compare_witnesses(&mut self) {
+        let found = std::mem::take(&mut self.recovery().witnesses_read);
+        for witness in self.witnesses.list() {
+            if !found.contains_key(&witness.line) {
+                self.witnesses.forget(witness.line);
+            }
+        }
+        for (line, checksum) in found {
+            // A line with a newer copy in the log may rightly be anything on the data-disk.
+            let is_ours = self.table.contains(line)
+                || self.is_zero(line)
+                || self.poisoned.contains_key(&line);
+            let expected = self.witnesses.get(line);
+            if is_ours {
+                self.witnesses.forget(line);
+                continue;
+            }
+            if let Some(expected) = expected.filter(|expected| *expected != checksum) {
+                if !self.config.accept_damage {
+                    let offset = line.lba().byte();
+                    let found = checksum;
+                    return self.fail_open(OpenError::DataDiskChanged { offset, expected, found });
+                }
+            }
+            self.witnesses.set(line, checksum);
+        }
+        self.write_from_memory();
+    }
+
+    // ---- steps 6 to 8: the new session --------------------------------------------------------
+
+    fn write_from_memory(&mut self) {
+        let writes = std::mem::take(&mut self.recovery().memory_writes);
+        self.recovery().stage =
+            if writes.is_empty() { Stage::MemoryFlush } else { Stage::MemoryWrites };
+        self.recovery().ios_left = writes.len() as u32;
+        for (offset, range) in writes {
+            let data = Buffer::copy_of(&self.log.memory()[range]);
+            let purpose = Purpose::Recover(Step::MemoryWrite);
+            self.start_write(Device::CacheDisk, offset, data, purpose);
+        }
+    }
+
+    fn start_session(&mut self) {
+        let epoch = self.superblock.generation + 1;
+        let chain = &self.recovery.as_ref().expect("under way").chain;
+        let next_serial = SegmentSerial(chain.newest_serial.0.max(chain.serial.0) + 1);
+        let (number, checksum) = (chain.number, chain.previous_checksum);
+        self.log.start(epoch, next_serial, number, checksum);
+        self.log.checkpoint_generation = self.checkpoint.generation;
+        self.checkpoint.epoch = epoch;
+        self.checkpoint.force();
+        self.recovery().stage = Stage::NewCheckpoint;
+    }
+
+    fn write_superblock(&mut self) {
+        self.superblock.generation += 1;
+        self.superblock.state = CacheState::Open;
+        let operation = IoOperation::Write {
+            offset: self.superblock.offset(),
+            data: IoData::Owned(self.superblock.encode()),
+            fua: true,
+        };
+        self.recovery().stage = Stage::Superblock;
+        self.recovery().ios_left = 1;
+        self.start_io(Device::CacheDisk, operation, Purpose::Recover(Step::Superblock));
+    }
+
+    fn finish_recovery(&mut self) {
+        let recovery = self.recovery.take().expect("under way");
+        self.recovery_report = recovery.report;
+        self.recovery_report.duration = self.now.since(self.opened_at);
+        self.pace.foreground(self.now);
+        self.phase = Phase::Running;
+    }
+}
+
+/// Lines of a record whose slots do not match their checksums.
+fn damaged_slots(record: &Record, data: &[u8]) -> Vec<(Line, FragmentMask)> {
+    let mut slots = data.chunks(LINE_SIZE as usize);
+    let mut damaged = Vec::new();
+    for entry in &record.entries {
+        if let Entry::Data { line, mask, checksum } = entry {
+            let slot = slots.next().unwrap_or_default();
+            if crc32c(slot) != *checksum {
+                damaged.push((*line, *mask));
+            }
+        }
+    }
+    damaged
+}

@@ -1,0 +1,124 @@
+//! Has someone else written to the data-disk? A few lines of it are *witnesses*: their checksums
+//! are kept in the checkpoints and compared at start (C28, C29).
+//!
+//! Chosen are places that mounting or checking a file system changes (superblocks of ext4, XFS and
+//! btrfs, partition tables at both ends), some places spread by the UUID, and the lines destaged
+//! last. Lines with a newer copy in the log are not compared: dcd itself may have been writing them
+//! when it was stopped.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::config::DataDiskInfo;
+use crate::format::checkpoint::Witness;
+use crate::format::geometry::WITNESSES_MAX;
+use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, Uuid};
+
+/// Lines with file-system structures at the start of most volumes: ext4 and GPT (0), its table
+/// (1-4), 32 KiB, btrfs (64 KiB).
+const FIXED_LINES: [u64; 7] = [0, 1, 2, 3, 4, 8, 16];
+/// Lines spread over the volume.
+const SPREAD_LINES: u64 = 8;
+/// Lines destaged last that are witnesses too.
+const RECENT_LINES: usize = 16;
+
+const _: () =
+    assert!(FIXED_LINES.len() as u64 + 2 + SPREAD_LINES + (RECENT_LINES as u64) < WITNESSES_MAX);
+
+/// The witnesses.
+pub(super) struct Witnesses {
+    chosen: Vec<Line>,
+    checksums: BTreeMap<Line, u32>,
+    recent: VecDeque<Line>,
+}
+
+impl Witnesses {
+    pub(super) fn new(uuid: Uuid, data_disk: DataDiskInfo) -> Witnesses {
+        // The end of an odd-sized disk has no whole line.
+        let lines = data_disk.blocks / FRAGMENTS_PER_LINE;
+        let mut chosen: Vec<u64> = FIXED_LINES.to_vec();
+        chosen.extend([lines.wrapping_sub(1), lines.wrapping_sub(2)]);
+        let mut state = u64::from_le_bytes(uuid.0[..8].try_into().expect("eight bytes"));
+        for part in 0..SPREAD_LINES {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            chosen
+                .push(lines / SPREAD_LINES * part + (state >> 33) % (lines / SPREAD_LINES).max(1));
+        }
+        chosen.retain(|line| *line < lines);
+        chosen.sort_unstable();
+        chosen.dedup();
+        Witnesses {
+            chosen: chosen.into_iter().map(Line).collect(),
+            checksums: BTreeMap::new(),
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Those that recovery compares, or reads anew.
+    pub(super) fn chosen(&self) -> &[Line] {
+        &self.chosen
+    }
+
+    /// The checksums of a checkpoint.
+    pub(super) fn restore(&mut self, witnesses: &[Witness]) {
+        for witness in witnesses {
+            self.checksums.insert(witness.line, witness.checksum);
+            if self.chosen.binary_search(&witness.line).is_err() {
+                self.recent.push_back(witness.line);
+            }
+        }
+    }
+
+    /// Forgets what was known of the data-disk: it may rightly have been changed.
+    pub(super) fn clear(&mut self) {
+        self.checksums.clear();
+        self.recent.clear();
+    }
+
+    pub(super) fn get(&self, line: Line) -> Option<u32> {
+        self.checksums.get(&line).copied()
+    }
+
+    /// This is on the data-disk now.
+    pub(super) fn set(&mut self, line: Line, checksum: u32) {
+        self.checksums.insert(line, checksum);
+    }
+
+    /// Nothing is known of the line any more.
+    pub(super) fn forget(&mut self, line: Line) {
+        self.checksums.remove(&line);
+    }
+
+    /// A whole line has been destaged.
+    pub(super) fn destaged(&mut self, line: Line, checksum: u32) {
+        if self.chosen.binary_search(&line).is_err() {
+            if self.checksums.contains_key(&line) {
+                self.recent.retain(|known| *known != line);
+            }
+            self.recent.push_back(line);
+            if self.recent.len() > RECENT_LINES {
+                let oldest = self.recent.pop_front().expect("not empty");
+                self.checksums.remove(&oldest);
+            }
+        }
+        self.checksums.insert(line, checksum);
+    }
+
+    /// Whether a witness lies in the range.
+    pub(super) fn overlaps(&self, range: LbaRange) -> bool {
+        let end = range.end().div_ceil(FRAGMENTS_PER_LINE);
+        self.checksums.range(range.start.line()..Line(end)).next().is_some()
+    }
+
+    /// All that are in these lines.
+    pub(super) fn within(&self, line: Line, lines: u64) -> Vec<Line> {
+        self.checksums.range(line..Line(line.0 + lines)).map(|(line, _)| *line).collect()
+    }
+
+    /// For a checkpoint.
+    pub(super) fn list(&self) -> Vec<Witness> {
+        self.checksums
+            .iter()
+            .map(|(line, checksum)| Witness { line: *line, checksum: *checksum })
+            .collect()
+    }
+}

@@ -1,0 +1,171 @@
+//! A write, from request to reply.
+//!
+//! 1. Large ones go past the log: [`super::bypass`].
+//! 2. The others are cut into parts that are atomic across crashes (C14), and each part is appended
+//!    to the segment buffer, if there is room for all of it.
+//! 3. If there is not, the request waits in line, and everything that changes data behind it.
+//! 4. The reply comes when the mode says: [`Engine::acknowledge`].
+
+use super::Engine;
+use crate::buffer::Buffer;
+use crate::config::AckMode;
+use crate::io::{RequestError, RequestId};
+use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
+
+/// Most bytes of a logged write that are all or nothing across a crash, if the segment buffers are
+/// large enough.
+pub const MAX_ATOMIC_BYTES: u64 = 1 << 20;
+
+/// A request that waits for room in the log.
+pub(super) struct Stalled {
+    pub(super) id: RequestId,
+    pub(super) change: Change,
+    pub(super) fua: bool,
+    /// When the one at the front began to wait for room, or last got some.
+    pub(super) since: Time,
+}
+
+/// What a stalled request wants.
+pub(super) enum Change {
+    Write { start: Lba, data: Buffer, blocks_done: u64 },
+    Zero { range: LbaRange },
+}
+
+impl Engine {
+    pub(super) fn write(&mut self, id: RequestId, start: Lba, data: Buffer, fua: bool) {
+        let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
+        assert!(self.check_range(range) && range.bytes() == data.len() as u64);
+        self.counters.writes += 1;
+        self.counters.write_bytes += data.len() as u64;
+        self.pace.foreground(self.now);
+        if self.cache_disk_failed {
+            return self.reply(id, Err(RequestError::Io), Some(data));
+        }
+        if self.goes_past_the_log(range) {
+            return self.bypass(id, range, data, fua);
+        }
+        self.change(id, Change::Write { start, data, blocks_done: 0 }, fua);
+    }
+
+    /// Does a change now, or puts it in line.
+    pub(super) fn change(&mut self, id: RequestId, mut change: Change, fua: bool) {
+        if self.stalled.is_empty() && self.try_change(&mut change) {
+            return self.acknowledge(id, change.into_buffer(), fua);
+        }
+        self.counters.stalled_writes += 1;
+        self.stalled.push_back(Stalled { id, change, fua, since: self.now });
+    }
+
+    /// Lets those in line go on as far as there is room. Tells whether anything moved.
+    pub(super) fn admit_stalled(&mut self) -> bool {
+        let mut moved = false;
+        while let Some(mut stalled) = self.stalled.pop_front() {
+            let before = stalled.change.progress();
+            if self.try_change(&mut stalled.change) {
+                self.acknowledge(stalled.id, stalled.change.into_buffer(), stalled.fua);
+                if let Some(next) = self.stalled.front_mut() {
+                    next.since = self.now;
+                }
+                moved = true;
+                continue;
+            }
+            if stalled.change.progress() > before {
+                stalled.since = self.now;
+            }
+            if self.now.since(stalled.since) >= self.config.full_timeout {
+                // Bounded wait (C25). Parts that were done stay done: this was not acknowledged.
+                self.reply(stalled.id, Err(RequestError::NoSpace), stalled.change.into_buffer());
+                if let Some(next) = self.stalled.front_mut() {
+                    next.since = self.now;
+                }
+                moved = true;
+                continue;
+            }
+            self.stalled.push_front(stalled);
+            break;
+        }
+        moved
+    }
+
+    pub(super) fn fail_stalled(&mut self, error: RequestError) {
+        while let Some(stalled) = self.stalled.pop_front() {
+            self.reply(stalled.id, Err(error), stalled.change.into_buffer());
+        }
+    }
+
+    fn try_change(&mut self, change: &mut Change) -> bool {
+        match change {
+            Change::Write { start, data, blocks_done } => self.try_write(*start, data, blocks_done),
+            Change::Zero { range } => self.try_zero(*range),
+        }
+    }
+
+    /// Appends the write part by part; false when there is no room for the next part.
+    fn try_write(&mut self, start: Lba, data: &Buffer, blocks_done: &mut u64) -> bool {
+        let blocks = data.len() as u64 / BLOCK_SIZE;
+        let part_max = self.part_blocks_max();
+        while *blocks_done < blocks {
+            let part_start = start.0 + *blocks_done;
+            // Parts end at line boundaries, so that no line is in two parts.
+            let part_end = (part_start + part_max) / FRAGMENTS_PER_LINE * FRAGMENTS_PER_LINE;
+            let part_end = part_end.min(start.0 + blocks);
+            let part = LbaRange::new(part_start, part_end - part_start);
+            if !self.log.has_room(part.lines().count() as u32, false) {
+                return false;
+            }
+            let at = (*blocks_done * BLOCK_SIZE) as usize;
+            self.append(part, &data.bytes()[at..at + part.bytes() as usize]);
+            self.log.end_request();
+            *blocks_done += part.blocks;
+        }
+        true
+    }
+
+    /// Blocks in an atomic part: a part must always find room once the buffers are free.
+    fn part_blocks_max(&self) -> u64 {
+        let per_segment = u64::from(self.superblock.geometry.slots_per_segment());
+        let lines = (per_segment - 2) * u64::from(self.log.buffer_count() / 2);
+        (lines * FRAGMENTS_PER_LINE).min(MAX_ATOMIC_BYTES / BLOCK_SIZE)
+    }
+
+    /// Appends data to the log and makes it the newest copy.
+    pub(super) fn append(&mut self, range: LbaRange, bytes: &[u8]) {
+        let mut rest = bytes;
+        for (line, mask) in range.lines() {
+            let (head, tail) = rest.split_at(mask.0.count_ones() as usize * BLOCK_SIZE as usize);
+            rest = tail;
+            let (slot, checksum) = self.log.append_data(line, mask, head);
+            let dead = self.table.insert(line, mask, slot, checksum);
+            self.counters.overwritten_lines += u64::from(!dead.as_slice().is_empty());
+            self.drop_dead_slots(dead.as_slice());
+            self.clear_poison(line, mask);
+            self.counters.logged_lines += 1;
+        }
+    }
+
+    /// Replies to a change that has been appended, at once or when its records have come as far as
+    /// the mode asks (C5).
+    pub(super) fn acknowledge(&mut self, id: RequestId, buffer: Option<Buffer>, fua: bool) {
+        match self.config.ack {
+            AckMode::Memory if !fua => self.reply(id, Ok(()), buffer),
+            AckMode::Log if !fua => self.reply_when_written(id, buffer),
+            _ => self.reply_when_durable(id, buffer),
+        }
+    }
+}
+
+impl Change {
+    fn progress(&self) -> u64 {
+        match self {
+            Change::Write { blocks_done, .. } => *blocks_done,
+            Change::Zero { .. } => 0,
+        }
+    }
+
+    pub(super) fn into_buffer(self) -> Option<Buffer> {
+        match self {
+            Change::Write { data, .. } => Some(data),
+            Change::Zero { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Discard and write-zeroes: logged, O(1) on the disks, zero from the reply on (C12).
+//!
+//! Whole lines become a range in the log and in memory ([`Engine::zeroes`]), below the lookup table:
+//! a later write of such a line is in the table and wins. Lines touched in part get zero fragments
+//! as ordinary data; rounding is never outward.
+//!
+//! A zeroed range must reach the data-disk before any line above it does, or it would wipe out what
+//! is newer: [`super::destage`] sees to that.
+
+use super::Engine;
+use super::write::Change;
+use crate::format::geometry::ZERO_RANGES_MAX;
+use crate::format::record::Entry;
+use crate::io::{RequestError, RequestId};
+use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LbaRange, Line};
+
+/// Zeroed bytes for the fragments at the edges.
+static ZEROES: [u8; 4096] = [0; 4096];
+
+/// Zero ranges that may gather before requests wait for them to be destaged. A checkpoint must
+/// have room for twice as many: those gathered, and those being destaged.
+const ZERO_RANGES_GATHERED_MAX: usize = ZERO_RANGES_MAX as usize / 2 - 1;
+
+impl Engine {
+    pub(super) fn write_zeroes(&mut self, id: RequestId, range: LbaRange, fua: bool) {
+        assert!(self.check_range(range));
+        self.counters.zeroes += 1;
+        self.pace.foreground(self.now);
+        if self.cache_disk_failed {
+            return self.reply(id, Err(RequestError::Io), None);
+        }
+        self.change(id, Change::Zero { range }, fua);
+    }
+
+    pub(super) fn try_zero(&mut self, range: LbaRange) -> bool {
+        if self.zeroes.len() >= ZERO_RANGES_GATHERED_MAX {
+            return false;
+        }
+        if !self.log.has_room(3, false) {
+            return false;
+        }
+        let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);
+        let mut whole_end = range.end() / FRAGMENTS_PER_LINE;
+        if range.end() == self.data_disk.blocks {
+            // The last line of an odd-sized disk has no more fragments than the range covers.
+            whole_end = range.end().div_ceil(FRAGMENTS_PER_LINE);
+        }
+        if whole_start >= whole_end {
+            for (line, mask) in range.lines() {
+                let part = LbaRange::new(
+                    line.lba().0 + u64::from(mask.0.trailing_zeros()),
+                    mask.0.count_ones().into(),
+                );
+                self.append(part, &ZEROES[..part.bytes() as usize]);
+            }
+            self.log.end_request();
+            return true;
+        }
+        let head = LbaRange::new(range.start.0, whole_start * FRAGMENTS_PER_LINE - range.start.0);
+        let tail_start = (whole_end * FRAGMENTS_PER_LINE).min(range.end());
+        let tail = LbaRange::new(tail_start, range.end() - tail_start);
+        for edge in [head, tail] {
+            if edge.blocks > 0 {
+                self.append(edge, &ZEROES[..(edge.blocks * BLOCK_SIZE) as usize]);
+            }
+        }
+        let (line, lines) = (Line(whole_start), whole_end - whole_start);
+        self.log.append_entry(&Entry::Zero { line, lines });
+        self.log.end_request();
+        self.forget_lines(line, lines);
+        self.zeroes.insert(line, lines);
+        self.destage.something_changed();
+        true
+    }
+
+    /// Takes whole lines out of the log, by walking whichever is shorter: the lines or the table.
+    pub(super) fn forget_lines(&mut self, line: Line, lines: u64) {
+        let range = line.0..line.0 + lines;
+        let gone: Vec<Line> = if lines < self.table.lines() as u64 {
+            range.clone().map(Line).filter(|line| self.table.contains(*line)).collect()
+        } else {
+            self.table.iter().map(|(line, _)| line).filter(|l| range.contains(&l.0)).collect()
+        };
+        for line in gone {
+            self.forget(line, crate::units::FragmentMask::FULL);
+        }
+        let healed: Vec<Line> =
+            self.poisoned.range(line..Line(range.end)).map(|(line, _)| *line).collect();
+        for line in healed {
+            self.poisoned.remove(&line);
+        }
+        self.destage.cancel_completions(line, lines);
+    }
+}

@@ -1,0 +1,111 @@
+//! The first page of the segment memory: what a restarted process must know of the record that was
+//! open when its predecessor died (contract C4).
+//!
+//! A sealed record describes itself. An open one has no checksum yet, so each time a request has
+//! been appended whole, the number of entries that count and their checksum are put here, in two
+//! places in turn: a death in the middle of one leaves the other, and with it all that had been
+//! acknowledged.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::format::checksum::crc32c;
+use crate::units::LINE_SIZE;
+
+/// Size of the control page. Its last 64 bytes belong to the driver.
+pub const CONTROL_SIZE: usize = LINE_SIZE as usize;
+const COPY_OFFSETS: [usize; 2] = [64, 128];
+
+/// The open record, as far as it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenMark {
+    /// The session.
+    pub epoch: u64,
+    /// Which segment buffer.
+    pub buffer: u32,
+    /// Slot of the record header in it.
+    pub header_slot: u32,
+    /// Entries that count.
+    pub entries: u32,
+    /// CRC-32C of them.
+    pub entries_checksum: u32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct OpenMarkInMemory {
+    count: U64,
+    epoch: U64,
+    buffer: U32,
+    header_slot: U32,
+    entries: U32,
+    entries_checksum: U32,
+    checksum: U32,
+    unused: U32,
+}
+
+const CHECKED: usize = std::mem::offset_of!(OpenMarkInMemory, checksum);
+
+/// Puts the mark down; `count` must grow with each call.
+pub fn write_mark(page: &mut [u8], count: u64, mark: &OpenMark) {
+    let mut memory = OpenMarkInMemory::new_zeroed();
+    memory.count = count.into();
+    memory.epoch = mark.epoch.into();
+    memory.buffer = mark.buffer.into();
+    memory.header_slot = mark.header_slot.into();
+    memory.entries = mark.entries.into();
+    memory.entries_checksum = mark.entries_checksum.into();
+    memory.checksum = crc32c(&memory.as_bytes()[..CHECKED]).into();
+    let at = COPY_OFFSETS[(count % 2) as usize];
+    page[at..at + size_of::<OpenMarkInMemory>()].copy_from_slice(memory.as_bytes());
+}
+
+/// The valid marks of session `epoch`, newest first.
+pub fn read_marks(page: &[u8], epoch: u64) -> Vec<OpenMark> {
+    let mut marks: Vec<(u64, OpenMark)> = COPY_OFFSETS
+        .iter()
+        .filter_map(|at| {
+            let (memory, _) = OpenMarkInMemory::read_from_prefix(page.get(*at..)?).ok()?;
+            let valid = memory.checksum.get() == crc32c(&memory.as_bytes()[..CHECKED])
+                && memory.epoch.get() == epoch
+                && memory.count.get() > 0;
+            valid.then_some((
+                memory.count.get(),
+                OpenMark {
+                    epoch,
+                    buffer: memory.buffer.get(),
+                    header_slot: memory.header_slot.get(),
+                    entries: memory.entries.get(),
+                    entries_checksum: memory.entries_checksum.get(),
+                },
+            ))
+        })
+        .collect();
+    marks.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    marks.into_iter().map(|(_, mark)| mark).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_while_writing_leaves_the_mark_before() {
+        let mut page = vec![0; CONTROL_SIZE];
+        let mark = |entries| OpenMark {
+            epoch: 5,
+            buffer: 1,
+            header_slot: 9,
+            entries,
+            entries_checksum: 0,
+        };
+        assert!(read_marks(&page, 5).is_empty());
+        for count in 1..6 {
+            write_mark(&mut page, count, &mark(count as u32));
+        }
+        assert_eq!(read_marks(&page, 5), [mark(5), mark(4)]);
+        page[COPY_OFFSETS[1] + 3] ^= 1; // count 5 is torn
+        assert_eq!(read_marks(&page, 5), [mark(4)]);
+        assert!(read_marks(&page, 6).is_empty());
+    }
+}

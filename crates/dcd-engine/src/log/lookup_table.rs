@@ -1,0 +1,405 @@
+//! The lookup table: cache line -> where its newest fragments are (USENIX'99 section 3.3).
+//!
+//! One flat table with open addressing, ten bytes an entry, sized once for a cache that is full of
+//! single slots. A line whose fragments lie in one slot, the common case, needs only its entry;
+//! one that is scattered over several has an extra [`Scattered`] entry. With the four bytes of
+//! checksum per slot that makes 15.2 bytes per 4 KiB slot, 3.8 MiB per GiB of cache.
+//!
+//! A line that is not in the table is not in the log.
+
+use crate::units::{FragmentMask, Line, SlotIndex};
+
+/// Share of the entries that may be in use, in percent, when every slot of the cache is live.
+const LOAD_PERCENT: usize = 90;
+/// Marks an entry whose slot field is a number in `scattered`.
+const SCATTERED: u32 = 1 << 31;
+/// No slot.
+const NO_SLOT: u32 = u32::MAX;
+
+/// Slot numbers of the eight fragments of a scattered line.
+type Scattered = [u32; 8];
+
+/// Ten bytes without padding. `mask == 0`: not in use.
+#[derive(Clone, Copy)]
+struct TableEntry {
+    line_low: [u8; 4],
+    line_high: u8,
+    mask: u8,
+    slot: [u8; 4],
+}
+
+const _: () = assert!(size_of::<TableEntry>() == 10);
+
+const UNUSED: TableEntry = TableEntry { line_low: [0; 4], line_high: 0, mask: 0, slot: [0; 4] };
+
+impl TableEntry {
+    fn new(line: Line, mask: FragmentMask, slot: u32) -> TableEntry {
+        TableEntry {
+            line_low: (line.0 as u32).to_le_bytes(),
+            line_high: (line.0 >> 32) as u8,
+            mask: mask.0,
+            slot: slot.to_le_bytes(),
+        }
+    }
+
+    fn line(&self) -> Line {
+        Line(u64::from(u32::from_le_bytes(self.line_low)) | u64::from(self.line_high) << 32)
+    }
+
+    fn slot(&self) -> u32 {
+        u32::from_le_bytes(self.slot)
+    }
+}
+
+/// Where the fragments of one line are: at most eight slots, each with the fragments it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pieces {
+    pieces: [(SlotIndex, FragmentMask); 8],
+    count: u8,
+}
+
+impl Pieces {
+    fn push(&mut self, slot: SlotIndex, mask: FragmentMask) {
+        self.pieces[usize::from(self.count)] = (slot, mask);
+        self.count += 1;
+    }
+
+    /// The pieces.
+    pub fn as_slice(&self) -> &[(SlotIndex, FragmentMask)] {
+        &self.pieces[..usize::from(self.count)]
+    }
+
+    /// All fragments that are somewhere.
+    pub fn mask(&self) -> FragmentMask {
+        self.as_slice().iter().fold(FragmentMask::NONE, |all, (_, mask)| all.or(*mask))
+    }
+}
+
+/// Slots that lost their last live fragment: at most eight.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadSlots {
+    slots: [SlotIndex; 8],
+    count: u8,
+}
+
+impl DeadSlots {
+    fn push(&mut self, slot: SlotIndex) {
+        self.slots[usize::from(self.count)] = slot;
+        self.count += 1;
+    }
+
+    /// The slots.
+    pub fn as_slice(&self) -> &[SlotIndex] {
+        &self.slots[..usize::from(self.count)]
+    }
+}
+
+/// The table.
+pub struct LookupTable {
+    entries: Vec<TableEntry>,
+    lines: usize,
+    lines_max: usize,
+    scattered: Vec<Scattered>,
+    scattered_free: Vec<u32>,
+    /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
+    slot_checksums: Vec<u32>,
+}
+
+impl LookupTable {
+    /// A table for a cache of `slots` slots, of which at most `data_slots` hold data.
+    pub fn new(slots: u32, data_slots: u32) -> LookupTable {
+        let entries = data_slots as usize * 100 / LOAD_PERCENT + 16;
+        LookupTable {
+            entries: vec![UNUSED; entries],
+            lines: 0,
+            lines_max: data_slots as usize,
+            scattered: Vec::new(),
+            scattered_free: Vec::new(),
+            slot_checksums: vec![0; slots as usize],
+        }
+    }
+
+    /// Lines in the table: all of them are newer than the data-disk.
+    pub fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<TableEntry>()
+            + self.scattered.capacity() * size_of::<Scattered>()
+            + self.scattered_free.capacity() * size_of::<u32>()
+            + self.slot_checksums.capacity() * size_of::<u32>()
+    }
+
+    /// Where the entry of `line` would best be. Multiplication spreads neighbours; the high half of
+    /// a second one scales to any table size.
+    fn home(&self, line: Line) -> usize {
+        let hash = line.0.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(hash) * self.entries.len() as u128) >> 64) as usize
+    }
+
+    fn next(&self, index: usize) -> usize {
+        if index + 1 == self.entries.len() { 0 } else { index + 1 }
+    }
+
+    /// Index of the entry of `line`, or of the unused one where it would go.
+    fn position(&self, line: Line) -> (usize, bool) {
+        let wanted = TableEntry::new(line, FragmentMask::NONE, 0);
+        let mut index = self.home(line);
+        loop {
+            let entry = &self.entries[index];
+            if entry.mask == 0 {
+                return (index, false);
+            }
+            if entry.line_low == wanted.line_low && entry.line_high == wanted.line_high {
+                return (index, true);
+            }
+            index = self.next(index);
+        }
+    }
+
+    /// Whether the line is in the log, at least in part.
+    pub fn contains(&self, line: Line) -> bool {
+        self.position(line).1
+    }
+
+    /// Where the fragments of `line` are; no pieces if it is not in the log.
+    pub fn find(&self, line: Line) -> Pieces {
+        match self.position(line) {
+            (index, true) => self.pieces(&self.entries[index]),
+            (_, false) => Pieces::default(),
+        }
+    }
+
+    fn pieces(&self, entry: &TableEntry) -> Pieces {
+        let mut pieces = Pieces::default();
+        if entry.slot() & SCATTERED == 0 {
+            pieces.push(SlotIndex(entry.slot()), FragmentMask(entry.mask));
+            return pieces;
+        }
+        let slots = &self.scattered[(entry.slot() & !SCATTERED) as usize];
+        for (fragment, slot) in slots.iter().enumerate() {
+            if *slot == NO_SLOT {
+                continue;
+            }
+            let bit = FragmentMask(1 << fragment);
+            let count = usize::from(pieces.count);
+            match pieces.pieces[..count].iter_mut().find(|(known, _)| known.0 == *slot) {
+                Some((_, mask)) => *mask = mask.or(bit),
+                None => pieces.push(SlotIndex(*slot), bit),
+            }
+        }
+        pieces
+    }
+
+    /// Checksum of a slot that [`LookupTable::insert`] was told.
+    pub fn checksum(&self, slot: SlotIndex) -> u32 {
+        self.slot_checksums[slot.0 as usize]
+    }
+
+    /// The fragments `mask` of `line` are now in `slot`. Returns slots that died by it.
+    ///
+    /// # Panics
+    /// If the mask is empty, the line number has more than 40 bits, or the table is full, which
+    /// cannot be while every line has a slot of its own.
+    pub fn insert(
+        &mut self,
+        line: Line,
+        mask: FragmentMask,
+        slot: SlotIndex,
+        checksum: u32,
+    ) -> DeadSlots {
+        assert!(!mask.is_empty() && line.0 < 1 << 40 && slot.0 < SCATTERED);
+        self.slot_checksums[slot.0 as usize] = checksum;
+        let (index, known) = self.position(line);
+        let mut dead = DeadSlots::default();
+        if !known {
+            assert!(self.lines < self.lines_max, "more lines than slots");
+            self.lines += 1;
+            self.entries[index] = TableEntry::new(line, mask, slot.0);
+            return dead;
+        }
+        let old = self.pieces(&self.entries[index]);
+        let mut new = Pieces::default();
+        for (old_slot, old_mask) in old.as_slice() {
+            match old_mask.without(mask) {
+                FragmentMask::NONE => dead.push(*old_slot),
+                rest => new.push(*old_slot, rest),
+            }
+        }
+        new.push(slot, mask);
+        self.set(index, line, &new);
+        dead
+    }
+
+    /// The fragments `mask` of `line` are no longer in the log. Returns slots that died by it.
+    pub fn remove(&mut self, line: Line, mask: FragmentMask) -> DeadSlots {
+        let mut dead = DeadSlots::default();
+        let (index, known) = self.position(line);
+        if !known {
+            return dead;
+        }
+        let old = self.pieces(&self.entries[index]);
+        let mut new = Pieces::default();
+        for (slot, old_mask) in old.as_slice() {
+            match old_mask.without(mask) {
+                FragmentMask::NONE => dead.push(*slot),
+                rest => new.push(*slot, rest),
+            }
+        }
+        if new.count > 0 {
+            self.set(index, line, &new);
+        } else {
+            self.release(index);
+            self.close_gap(index);
+            self.lines -= 1;
+        }
+        dead
+    }
+
+    /// Gives the entry at `index` these pieces.
+    fn set(&mut self, index: usize, line: Line, pieces: &Pieces) {
+        self.release(index);
+        let slot = match pieces.as_slice() {
+            [(slot, _)] => slot.0,
+            several => {
+                let mut slots = [NO_SLOT; 8];
+                for (slot, mask) in several {
+                    for fragment in mask.indices() {
+                        slots[fragment] = slot.0;
+                    }
+                }
+                SCATTERED | self.add_scattered(slots)
+            }
+        };
+        self.entries[index] = TableEntry::new(line, pieces.mask(), slot);
+    }
+
+    fn add_scattered(&mut self, slots: Scattered) -> u32 {
+        match self.scattered_free.pop() {
+            Some(index) => {
+                self.scattered[index as usize] = slots;
+                index
+            }
+            None => {
+                self.scattered.push(slots);
+                (self.scattered.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Gives back the extra entry of the entry at `index`, if it has one.
+    fn release(&mut self, index: usize) {
+        let slot = self.entries[index].slot();
+        if self.entries[index].mask != 0 && slot & SCATTERED != 0 {
+            self.scattered_free.push(slot & !SCATTERED);
+        }
+    }
+
+    /// Moves later entries of the same run into the place at `index`, so that no search stops at a
+    /// gap before what it looks for.
+    fn close_gap(&mut self, index: usize) {
+        let length = self.entries.len();
+        let mut gap = index;
+        let mut candidate = self.next(gap);
+        while self.entries[candidate].mask != 0 {
+            let home = self.home(self.entries[candidate].line());
+            // How far each place is behind the home of the candidate, going round the end.
+            let distance = |place: usize| (place + length - home) % length;
+            if distance(gap) < distance(candidate) {
+                self.entries[gap] = self.entries[candidate];
+                gap = candidate;
+            }
+            candidate = self.next(candidate);
+        }
+        self.entries[gap] = UNUSED;
+    }
+
+    /// Every line with its pieces, in an order that depends only on the history.
+    pub fn iter(&self) -> impl Iterator<Item = (Line, Pieces)> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.mask != 0)
+            .map(|entry| (entry.line(), self.pieces(entry)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn overwriting_kills_slots_and_scatters_lines() {
+        let mut table = LookupTable::new(64, 60);
+        let line = Line(7);
+        // fragment:  0 1 2 3 4 5 6 7
+        // slot 1     A A A A A A A A
+        // slot 2       B B
+        assert!(table.insert(line, FragmentMask::FULL, SlotIndex(1), 0).as_slice().is_empty());
+        assert!(table.insert(line, FragmentMask(0b110), SlotIndex(2), 0).as_slice().is_empty());
+        let pieces = table.find(line);
+        assert_eq!(
+            pieces.as_slice(),
+            [(SlotIndex(1), FragmentMask(0b1111_1001)), (SlotIndex(2), FragmentMask(0b110))]
+        );
+        let dead = table.insert(line, FragmentMask::FULL, SlotIndex(3), 0);
+        assert_eq!(dead.as_slice(), [SlotIndex(1), SlotIndex(2)]);
+        let dead = table.remove(line, FragmentMask::FULL);
+        assert_eq!(dead.as_slice(), [SlotIndex(3)]);
+        assert_eq!((table.lines(), table.contains(line)), (0, false));
+    }
+
+    #[test]
+    fn takes_at_most_four_mib_per_gib() {
+        let slots = 1 << 18;
+        assert!(LookupTable::new(slots, slots - 1024).memory_bytes() < 4 << 20);
+    }
+
+    proptest! {
+        /// Against a plain map of fragments, with so many lines in so few places that runs wrap.
+        #[test]
+        fn agrees_with_a_map(operations in prop::collection::vec((0u64..40, 1u8.., 0u8..4), 1..200)) {
+            let mut table = LookupTable::new(256, 40);
+            let mut model: BTreeMap<(u64, usize), u32> = BTreeMap::new();
+            for (slot, (line, mask, kind)) in operations.into_iter().enumerate() {
+                let mask = FragmentMask(mask);
+                let before: Vec<u32> = model.values().copied().collect();
+                let dead = if kind == 0 {
+                    for fragment in mask.indices() {
+                        model.remove(&(line, fragment));
+                    }
+                    table.remove(Line(line), mask)
+                } else {
+                    for fragment in mask.indices() {
+                        model.insert((line, fragment), slot as u32);
+                    }
+                    table.insert(Line(line), mask, SlotIndex(slot as u32), slot as u32)
+                };
+                let mut gone: Vec<u32> =
+                    before.into_iter().filter(|slot| !model.values().any(|s| s == slot)).collect();
+                gone.sort_unstable();
+                gone.dedup();
+                let mut dead: Vec<u32> = dead.as_slice().iter().map(|slot| slot.0).collect();
+                dead.sort_unstable();
+                prop_assert_eq!(dead, gone);
+                for line in 0..40 {
+                    let mut found = BTreeMap::new();
+                    for (slot, mask) in table.find(Line(line)).as_slice() {
+                        for fragment in mask.indices() {
+                            found.insert((line, fragment), slot.0);
+                        }
+                    }
+                    let expected: BTreeMap<_, _> =
+                        model.range((line, 0)..(line + 1, 0)).map(|(k, v)| (*k, *v)).collect();
+                    prop_assert_eq!(found, expected);
+                }
+                prop_assert_eq!(table.iter().count(), table.lines());
+            }
+        }
+    }
+}

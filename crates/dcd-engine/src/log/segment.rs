@@ -1,0 +1,204 @@
+//! Segments of the cache-disk: their states, and the list of those that may be filled.
+//!
+//! ```text
+//! Free -> Buffered -> Dirty -> Empty -> Free
+//!             \________________/          ^ a checkpoint that lists it is durable
+//! ```
+//! The papers keep a free list and a dirty list (USENIX'99 section 3.2); *empty* is between them:
+//! nothing in it is live, but the newest checkpoint may still speak of it.
+
+use std::collections::VecDeque;
+
+use crate::stats::SegmentCounts;
+use crate::units::{SegmentIndex, SegmentSerial};
+
+/// Number of a segment buffer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BufferIndex(pub u32);
+
+/// State of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentState {
+    /// May be filled.
+    Free,
+    /// Is filled, or was and is not durable yet: its bytes are in this segment buffer.
+    Buffered(BufferIndex),
+    /// On the cache-disk, durable, with live slots.
+    Dirty,
+    /// Without live slots; becomes free with the next checkpoint.
+    Empty,
+}
+
+/// A segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// State.
+    pub state: SegmentState,
+    /// Slots with live fragments.
+    pub live_slots: u32,
+    /// Reads of its slots under way: it may not be filled meanwhile (trap 10 of the design).
+    pub readers: u32,
+    /// Its last filling.
+    pub serial: SegmentSerial,
+}
+
+/// All segments.
+pub struct SegmentTable {
+    segments: Vec<Segment>,
+    free: VecDeque<SegmentIndex>,
+    counts: SegmentCounts,
+}
+
+impl SegmentTable {
+    /// `count` empty segments.
+    pub fn new(count: u32) -> SegmentTable {
+        let segment = Segment {
+            state: SegmentState::Empty,
+            live_slots: 0,
+            readers: 0,
+            serial: SegmentSerial(0),
+        };
+        SegmentTable {
+            segments: vec![segment; count as usize],
+            free: VecDeque::with_capacity(count as usize),
+            counts: SegmentCounts { empty: count, ..SegmentCounts::default() },
+        }
+    }
+
+    /// A segment.
+    pub fn get(&self, index: SegmentIndex) -> &Segment {
+        &self.segments[index.0 as usize]
+    }
+
+    /// All, in place order.
+    pub fn iter(&self) -> impl Iterator<Item = (SegmentIndex, &Segment)> {
+        self.segments.iter().enumerate().map(|(i, segment)| (SegmentIndex(i as u32), segment))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u32 {
+        self.segments.len() as u32
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// How many are in each state.
+    pub fn counts(&self) -> SegmentCounts {
+        self.counts
+    }
+
+    /// Segments that may be filled, in the order in which they will be.
+    pub fn free(&self) -> &VecDeque<SegmentIndex> {
+        &self.free
+    }
+
+    fn count(&mut self, state: SegmentState) -> &mut u32 {
+        match state {
+            SegmentState::Free => &mut self.counts.free,
+            SegmentState::Buffered(_) => &mut self.counts.buffered,
+            SegmentState::Dirty => &mut self.counts.dirty,
+            SegmentState::Empty => &mut self.counts.empty,
+        }
+    }
+
+    fn set_state(&mut self, index: SegmentIndex, state: SegmentState) {
+        let old = self.segments[index.0 as usize].state;
+        *self.count(old) -= 1;
+        *self.count(state) += 1;
+        self.segments[index.0 as usize].state = state;
+    }
+
+    /// Whether the next free segment can be filled now: none of its old slots is being read.
+    pub fn next_is_ready(&self) -> bool {
+        self.free.front().is_some_and(|index| self.get(*index).readers == 0)
+    }
+
+    /// Starts to fill the next free segment.
+    ///
+    /// # Panics
+    /// If there is none, or its old slots are being read.
+    pub fn fill_next(&mut self, buffer: BufferIndex, serial: SegmentSerial) -> SegmentIndex {
+        assert!(self.next_is_ready());
+        let index = self.free.pop_front().expect("a free segment");
+        self.set_state(index, SegmentState::Buffered(buffer));
+        let segment = &mut self.segments[index.0 as usize];
+        assert!(segment.live_slots == 0, "a free segment holds nothing live");
+        segment.serial = serial;
+        index
+    }
+
+    /// The segment is durable as a whole; its buffer is given back.
+    pub fn leave_buffer(&mut self, index: SegmentIndex) {
+        assert!(matches!(self.get(index).state, SegmentState::Buffered(_)));
+        let empty = self.get(index).live_slots == 0;
+        self.set_state(index, if empty { SegmentState::Empty } else { SegmentState::Dirty });
+    }
+
+    /// A slot of the segment has become live.
+    pub fn add_live(&mut self, index: SegmentIndex) {
+        self.segments[index.0 as usize].live_slots += 1;
+    }
+
+    /// A slot of the segment is no longer live.
+    pub fn drop_live(&mut self, index: SegmentIndex) {
+        let segment = &mut self.segments[index.0 as usize];
+        assert!(segment.live_slots > 0, "a dead slot cannot die");
+        segment.live_slots -= 1;
+        if segment.live_slots == 0 && segment.state == SegmentState::Dirty {
+            self.set_state(index, SegmentState::Empty);
+        }
+    }
+
+    /// A read of a slot has started.
+    pub fn add_reader(&mut self, index: SegmentIndex) {
+        self.segments[index.0 as usize].readers += 1;
+    }
+
+    /// A read of a slot has ended.
+    pub fn drop_reader(&mut self, index: SegmentIndex) {
+        let readers = &mut self.segments[index.0 as usize].readers;
+        *readers = readers.checked_sub(1).expect("a read that had started");
+    }
+
+    /// The empty segments that a checkpoint made now may list as free.
+    pub fn reusable(&self) -> Vec<SegmentIndex> {
+        self.iter()
+            .filter(|(_, s)| s.state == SegmentState::Empty && s.readers == 0)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// A checkpoint that lists these segments as free is durable.
+    pub fn make_free(&mut self, indices: &[SegmentIndex]) {
+        for index in indices {
+            assert!(self.get(*index).state == SegmentState::Empty, "only the empty become free");
+            self.set_state(*index, SegmentState::Free);
+            self.free.push_back(*index);
+        }
+    }
+
+    /// Recovery: the segment holds `live_slots` live slots of an earlier session.
+    pub fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
+        let state = if live_slots == 0 { SegmentState::Empty } else { SegmentState::Dirty };
+        self.set_state(index, state);
+        let segment = &mut self.segments[index.0 as usize];
+        segment.live_slots = live_slots;
+        segment.serial = serial;
+    }
+
+    /// One letter for each segment in place order.
+    pub fn map(&self) -> String {
+        self.segments
+            .iter()
+            .map(|segment| match segment.state {
+                SegmentState::Free => 'f',
+                SegmentState::Buffered(_) => 'b',
+                SegmentState::Dirty => 'd',
+                SegmentState::Empty => 'e',
+            })
+            .collect()
+    }
+}
