@@ -10,8 +10,9 @@
 //! 4. Replay the records into the table.
 //! 5. Compare the witnesses: was the data-disk changed behind a dirty cache? (C28)
 //!      Up to here nothing has been written: a crash changes nothing (C17).
-//! 6. Write what was only in memory to its place in the log, and flush.
-//!      The same bytes at the same places: a crash and a repetition do no harm.
+//! 6. Write what was only in memory to its place in the log, and flush both disks.
+//!      The same bytes at the same places: a crash and a repetition do no harm. The data-disk may
+//!      hold an unflushed part of a bypassed write: once shown, it must not vanish (C9).
 //! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
 //!    session may still have in some queue can no longer become part of the log.
 //! 8. Write the superblock: open, new generation. Then take requests.
@@ -45,7 +46,7 @@ pub(super) enum Step {
     Scan,
     Witness(Line),
     MemoryWrite,
-    MemoryFlush,
+    Flush(Device),
     Superblock,
 }
 
@@ -78,7 +79,7 @@ enum Stage {
     Scan,
     Witnesses,
     MemoryWrites,
-    MemoryFlush,
+    Flush,
     NewCheckpoint,
     Superblock,
 }
@@ -190,13 +191,16 @@ impl Engine {
             }
             // A witness that cannot be read says nothing.
             (Step::Witness(_), Err(_)) => {}
-            (Step::MemoryWrite | Step::MemoryFlush | Step::Superblock, Ok(_)) => {}
+            (Step::MemoryWrite | Step::Flush(_) | Step::Superblock, Ok(_)) => {}
             (Step::Segment, Err(error)) => {
                 let segment = recovery.chain.segments.front().copied().unwrap_or_default();
                 let offset = geometry.segment_offset(segment);
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
-            (Step::MemoryWrite | Step::MemoryFlush | Step::Superblock, Err(error)) => {
+            (Step::Flush(device), Err(error)) => {
+                self.fail_open(OpenError::Io { device, offset: 0, error });
+            }
+            (Step::MemoryWrite | Step::Superblock, Err(error)) => {
                 let offset = self.superblock.offset();
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
@@ -217,11 +221,13 @@ impl Engine {
                 Stage::Scan => self.judge_the_end(),
                 Stage::Witnesses => self.compare_witnesses(),
                 Stage::MemoryWrites => {
-                    recovery.stage = Stage::MemoryFlush;
-                    recovery.ios_left = 1;
-                    self.start_flush(Device::CacheDisk, Purpose::Recover(Step::MemoryFlush));
+                    recovery.stage = Stage::Flush;
+                    recovery.ios_left = 2;
+                    for device in [Device::CacheDisk, Device::DataDisk] {
+                        self.start_flush(device, Purpose::Recover(Step::Flush(device)));
+                    }
                 }
-                Stage::MemoryFlush => self.start_session(),
+                Stage::Flush => self.start_session(),
                 Stage::NewCheckpoint => {
                     while self.advance_checkpoint() {}
                     if self.cache_disk_failed {
@@ -667,8 +673,7 @@ impl Engine {
 
     fn write_from_memory(&mut self) {
         let writes = std::mem::take(&mut self.recovery().memory_writes);
-        self.recovery().stage =
-            if writes.is_empty() { Stage::MemoryFlush } else { Stage::MemoryWrites };
+        self.recovery().stage = Stage::MemoryWrites;
         self.recovery().ios_left = writes.len() as u32;
         for (offset, range) in writes {
             let data = Buffer::copy_of(&self.log.memory()[range]);
