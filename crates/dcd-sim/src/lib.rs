@@ -1,1 +1,4 @@
-//! Runs the dcd engine on virtual time.
+//! Runs the dcd engine on virtual time, without real devices.
+
+pub mod engine_bench;
+pub mod memory_devices;

@@ -281,10 +281,10 @@ impl Engine {
         };
         match self.log.segments.get(victim).state {
             SegmentState::Buffered(buffer) => {
-                let image = self.log.memory_offset(buffer, 0);
+                let at = self.log.memory_offset(buffer, 0);
                 let length = self.superblock.geometry.segment_size_bytes as usize;
-                let image = Buffer::copy_of(&self.log.memory()[image..image + length]);
-                self.gather(victim, &image);
+                let lines = self.live_lines_of(victim, &self.log.memory()[at..at + length]);
+                self.gather(victim, &lines, None);
             }
             _ => {
                 self.destage.work = Work::Victim;
@@ -300,12 +300,18 @@ impl Engine {
     }
 
     fn choose_victim(&self) -> Option<SegmentIndex> {
+        // What is still in a segment buffer is most likely to be overwritten: it goes last.
+        self.choose_among(false).or_else(|| self.choose_among(true))
+    }
+
+    fn choose_among(&self, buffered: bool) -> Option<SegmentIndex> {
         let mut candidates = self
             .log
             .segments
             .iter()
             .filter(|(index, segment)| {
                 segment.live_slots > 0
+                    && matches!(segment.state, SegmentState::Buffered(_)) == buffered
                     && self.log.durable_slots(*index) > 0
                     && !self.destage.exhausted.contains(index)
             })
@@ -324,12 +330,18 @@ impl Engine {
 
     // ---- gathering a batch --------------------------------------------------------------------
 
-    /// Collects the live lines of the victim, whose bytes are `image`, and their neighbours.
-    fn gather(&mut self, victim: SegmentIndex, image: &Buffer) {
+    /// Collects the live lines among `lines` of the victim, and their neighbours. `image`: the bytes
+    /// of the victim, if they were read.
+    fn gather(
+        &mut self,
+        victim: SegmentIndex,
+        lines: &[(Line, SlotIndex)],
+        image: Option<&Buffer>,
+    ) {
         self.destage.work = Work::None;
         let mut chosen: BTreeMap<Line, Pieces> = BTreeMap::new();
         let mut incomplete: BTreeSet<Line> = BTreeSet::new();
-        for (line, slot) in self.live_lines_of(victim, image) {
+        for &(line, slot) in lines {
             if chosen.len() >= BATCH_LINES_MAX {
                 break;
             }
@@ -362,7 +374,7 @@ impl Engine {
     }
 
     /// Lines that the durable records of a segment hold, with their slots.
-    fn live_lines_of(&self, segment: SegmentIndex, image: &Buffer) -> Vec<(Line, SlotIndex)> {
+    fn live_lines_of(&self, segment: SegmentIndex, image: &[u8]) -> Vec<(Line, SlotIndex)> {
         let geometry = self.superblock.geometry;
         let serial = self.log.segments.get(segment).serial;
         let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
@@ -372,7 +384,7 @@ impl Engine {
         // is; what only it spoke of is found through the table instead.
         let mut is_damaged = false;
         while slot < end {
-            let bytes = &image.bytes()[(u64::from(slot) * LINE_SIZE) as usize..];
+            let bytes = &image[(u64::from(slot) * LINE_SIZE) as usize..];
             let record = Record::decode(bytes).ok().filter(|record| {
                 record.header.uuid == self.superblock.uuid
                     && record.header.serial == serial
@@ -450,7 +462,12 @@ impl Engine {
                     || u64::from(self.data_disk.logical_block_size) == BLOCK_SIZE)
     }
 
-    fn read_batch(&mut self, chosen: BTreeMap<Line, Pieces>, victim: SegmentIndex, image: &Buffer) {
+    fn read_batch(
+        &mut self,
+        chosen: BTreeMap<Line, Pieces>,
+        victim: SegmentIndex,
+        image: Option<&Buffer>,
+    ) {
         let geometry = self.superblock.geometry;
         let mut batch = Batch {
             data: Buffer::zeroed(chosen.len() * LINE_SIZE as usize),
@@ -470,11 +487,12 @@ impl Engine {
             let (line, pieces) = (batch.lines[index].line, batch.lines[index].pieces);
             for (slot, mask) in pieces.as_slice() {
                 let (segment, slot_in_segment) = geometry.locate(*slot);
-                let bytes = if segment == victim {
-                    let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
-                    Some(&image.bytes()[at..at + LINE_SIZE as usize])
-                } else {
-                    self.log.slot_in_memory(*slot)
+                let bytes = match image {
+                    Some(image) if segment == victim => {
+                        let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
+                        Some(&image.bytes()[at..at + LINE_SIZE as usize])
+                    }
+                    _ => self.log.slot_in_memory(*slot),
                 };
                 match bytes {
                     None => {
@@ -826,7 +844,10 @@ impl Engine {
                 self.log.segments.drop_reader(victim);
                 self.destage.work = Work::None;
                 match (result, buffer) {
-                    (Ok(()), Some(image)) => self.gather(victim, &image),
+                    (Ok(()), Some(image)) => {
+                        let lines = self.live_lines_of(victim, image.bytes());
+                        self.gather(victim, &lines, Some(&image));
+                    }
                     _ => self.back_off(),
                 }
             }

@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::checksum::{crc32c, crc32c_with_hole};
 use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_MAX};
+use super::layout::{FieldLayout, layout_of};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::units::{
@@ -130,6 +131,36 @@ struct Item {
 }
 
 const _: () = assert!(size_of::<Item>() == ITEM_SIZE);
+
+/// Every field of a header, in order: what `docs/disk-format.md` says in words.
+pub fn layout() -> Vec<FieldLayout> {
+    layout_of!(CheckpointHeaderOnDisk {
+        magic,
+        version,
+        checksum,
+        uuid,
+        generation,
+        epoch,
+        serial,
+        next_record,
+        segment,
+        slot_in_segment,
+        previous_checksum,
+        payload_checksum,
+        free,
+        filled,
+        live,
+        zeroes,
+        poisoned,
+        witnesses,
+        unused,
+    })
+}
+
+/// The same of an item of the payload.
+pub fn item_layout() -> Vec<FieldLayout> {
+    layout_of!(Item { address, first, second })
+}
 
 impl Item {
     fn line(line: Line, mask: FragmentMask, first: u32, second: u32) -> Item {

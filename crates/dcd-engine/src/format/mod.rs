@@ -12,6 +12,7 @@ pub mod checkpoint;
 pub mod checksum;
 pub mod create;
 pub mod geometry;
+pub mod layout;
 pub mod record;
 pub mod superblock;
 

@@ -8,6 +8,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::checksum::crc32c_with_hole;
+use super::layout::{FieldLayout, layout_of};
 use crate::error::FormatError;
 use crate::units::{
     FragmentMask, Lba, LbaRange, Line, RecordNumber, SegmentIndex, SegmentSerial, Uuid,
@@ -155,6 +156,34 @@ pub(crate) struct RecordHeaderOnDisk {
 const _: () = assert!(size_of::<RecordHeaderOnDisk>() == HEADER_SIZE);
 const _: () = assert!(std::mem::offset_of!(RecordHeaderOnDisk, checksum) == CHECKSUM_OFFSET);
 const _: () = assert!(std::mem::offset_of!(RecordHeaderOnDisk, table) == ENTRIES_OFFSET);
+
+/// Every field of a header, in order: what `docs/disk-format.md` says in words.
+pub fn layout() -> Vec<FieldLayout> {
+    layout_of!(RecordHeaderOnDisk {
+        magic,
+        version,
+        checksum,
+        uuid,
+        epoch,
+        serial,
+        number,
+        durable,
+        checkpoint_generation,
+        segment,
+        slot_in_segment,
+        previous_checksum,
+        entries,
+        data_slots,
+        unfinished,
+        unused,
+        table,
+    })
+}
+
+/// The same of an entry in the table.
+pub fn entry_layout() -> Vec<FieldLayout> {
+    layout_of!(EntryOnDisk { address, value })
+}
 
 /// A record header with its entries, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]

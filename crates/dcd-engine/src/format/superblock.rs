@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::checksum::crc32c_with_hole;
 use super::geometry::{Geometry, SUPERBLOCK_OFFSETS};
+use super::layout::{FieldLayout, layout_of};
 use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::error::FormatError;
@@ -92,6 +93,33 @@ pub(crate) struct SuperblockOnDisk {
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
 const _: () = assert!(std::mem::offset_of!(SuperblockOnDisk, checksum) == CHECKSUM_OFFSET);
+
+/// Every field of a copy, in order: what `docs/disk-format.md` says in words.
+pub fn layout() -> Vec<FieldLayout> {
+    layout_of!(SuperblockOnDisk {
+        magic,
+        version,
+        checksum,
+        features_compatible,
+        features_read_only_compatible,
+        features_incompatible,
+        uuid,
+        generation,
+        segments_offset,
+        segment_size_bytes,
+        segments,
+        checkpoint_offsets,
+        checkpoint_area_bytes,
+        data_disk_blocks,
+        data_disk_logical_block_size,
+        data_disk_physical_sector_size,
+        state,
+        reserved,
+        data_disk_serial,
+        created_unix_seconds,
+        unused,
+    })
+}
 
 impl Superblock {
     /// Byte address of the copy that holds this generation.
