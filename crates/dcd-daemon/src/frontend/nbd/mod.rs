@@ -1,1 +1,101 @@
 //! The NBD server, without I/O: bytes in, requests out; replies in, bytes out.
+//!
+//! A driver owns the socket and one [`Connection`] for it:
+//!
+//! 1. While [`Connection::wants_input`], receive into [`Connection::receive_space`] and report it
+//!    with [`Connection::received`].
+//! 2. Take what comes out of [`Connection::poll_event`]: requests for the engine, or the end.
+//! 3. Bring the engine's replies to [`Connection::complete`].
+//! 4. Send [`Connection::transmit`] and report it with [`Connection::transmitted`].
+//! 5. Close the socket when [`Connection::is_finished`].
+//!
+//! The memory handed out by 1 and 4 stays in place until the report, whatever happens between, so
+//! that both can be given to io_uring.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `protocol.rs` | numbers and layouts |
+//! | `handshake.rs` | the negotiation |
+//! | `transmission.rs` | what a request means, how a reply looks |
+//! | `staging.rs` | where small requests are received |
+//! | `send_queue.rs` | bytes on their way out |
+//! | `connection.rs` | joins them; limits; back-pressure |
+//!
+//! Whatever the peer sends, the worst that can happen is that its own connection ends:
+//! `tests/garbage.rs` throws bytes at it. `tests/interoperation.rs` has real clients talk to it.
+
+mod connection;
+mod handshake;
+pub mod protocol;
+mod send_queue;
+mod staging;
+#[cfg(test)]
+mod tests;
+mod transmission;
+
+pub use connection::{BYTES_IN_FLIGHT_MAX, Connection, Event, REQUESTS_IN_FLIGHT_MAX};
+
+/// What is exported.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// Length in bytes. A rest that is smaller than the minimum block is not accessible.
+    pub size_bytes: u64,
+    /// Smallest unit of requests in bytes: 512 or 4096.
+    pub minimum_block: u32,
+    /// Best unit of requests in bytes; a power of two, no smaller than the minimum.
+    pub preferred_block: u32,
+    /// Longest read or write in bytes, at most 32 MiB.
+    pub maximum_payload: u32,
+    /// Whether writes fail.
+    pub read_only: bool,
+    /// Whether TRIM is offered.
+    pub trim: bool,
+    /// Words for a human.
+    pub description: String,
+}
+
+/// How a peer broke the protocol. The connection ends; for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// Flags of the client that were not offered.
+    #[error("client flags {found:#x} contain unknown ones")]
+    ClientFlags {
+        /// What came.
+        found: u32,
+    },
+    /// The client is older than options with replies.
+    #[error("the client does not speak fixed newstyle")]
+    NotFixedNewstyle,
+    /// No option where one was expected.
+    #[error("an option begins with {found:#018x}")]
+    OptionMagic {
+        /// What came.
+        found: u64,
+    },
+    /// An option above the limit.
+    #[error("option {option} is {length} bytes long")]
+    OptionTooLong {
+        /// Which.
+        option: u32,
+        /// As the client says.
+        length: u32,
+    },
+    /// The client goes on and on negotiating.
+    #[error("more than {} options", handshake::OPTIONS_MAX)]
+    TooManyOptions,
+    /// EXPORT_NAME with a name that is not exported; this option cannot fail in another way.
+    #[error("the client wants an export that does not exist")]
+    UnknownExport,
+    /// No request where one was expected.
+    #[error("a request begins with {found:#010x}")]
+    RequestMagic {
+        /// What came.
+        found: u32,
+    },
+    /// A write so long that not even its data is read to be dropped.
+    #[error("a write is {length} bytes long")]
+    WriteTooLong {
+        /// As the client says.
+        length: u32,
+    },
+}

@@ -1,0 +1,619 @@
+//! One client: joins negotiation, requests and replies, and keeps the limits.
+//!
+//! Received bytes go to the staging memory, except the data of a long write, which goes straight
+//! into its own buffer. All that can be understood is understood in [`Connection::received`];
+//! only back-pressure leaves understood bytes waiting, and then [`Connection::wants_input`] is
+//! false until [`Connection::complete`] or [`Connection::transmitted`] makes room. So while a
+//! receive is under way there is never anything to parse, and nothing that could move its memory.
+//!
+//! Back-pressure, each because a client could otherwise make us hold any amount of memory:
+//! requests in flight; bytes of reads and writes in flight, a read counting until its data is
+//! sent; replies that the client does not read.
+
+use std::collections::VecDeque;
+
+use dcd_engine::buffer::Buffer;
+use dcd_engine::io::{Operation, RequestError};
+use dcd_engine::units::LbaRange;
+use zerocopy::FromBytes;
+
+use super::handshake::{Agreement, Handshake, OPTION_LENGTH_MAX, Step};
+use super::protocol::{OptionHeader, REQUEST_MAGIC, RequestHeader, command, command_flag};
+use super::send_queue::SendQueue;
+use super::staging::Staging;
+use super::transmission::{self, Command, Failure, Reply};
+use super::{Export, ProtocolError};
+
+/// Most requests in flight on a connection; more are not read from the socket.
+pub const REQUESTS_IN_FLIGHT_MAX: usize = 256;
+/// Most bytes of reads and writes in flight on a connection.
+pub const BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+
+/// Longest payload of a request that is taken, whatever the export says.
+const PAYLOAD_MAX: u32 = 32 << 20;
+/// Longest write whose data is read to be dropped, so that its failure can be reported. The
+/// connection is cut above it.
+const WRITE_DROPPED_MAX: u32 = 64 << 20;
+/// Bytes of replies, without the data of reads, that may wait for the client to read them.
+const REPLIES_WAITING_MAX: usize = 256 << 10;
+
+/// Staging memory while negotiating: one option of the greatest length.
+const STAGING_HANDSHAKE: usize = size_of::<OptionHeader>() + OPTION_LENGTH_MAX;
+/// Staging memory for requests: about 60 writes of 4 KiB in one receive.
+const STAGING_TRANSMISSION: usize = 256 << 10;
+/// A write is received into the staging memory, and then copied, when less than this is missing...
+const STAGED_REST_MAX: usize = 32 << 10;
+/// ... and it is no longer than this. Must leave plenty of room in the staging memory.
+const STAGED_WRITE_MAX: usize = 64 << 10;
+const _: () = assert!(STAGED_WRITE_MAX <= STAGING_TRANSMISSION / 2);
+
+/// Memory given to a write before its data comes; it grows with the data. So a client has to send
+/// something to make us hold something.
+const WRITE_BUFFER_FIRST: usize = 64 << 10;
+
+/// Something for the driver to do.
+#[derive(Debug)]
+pub enum Event {
+    /// A request for the engine. Answer with [`Connection::complete`].
+    Request {
+        /// Unique on this connection while in flight.
+        handle: u64,
+        /// What is wanted.
+        operation: Operation,
+        /// Reply only when durable.
+        fua: bool,
+    },
+    /// What is known of a range? Answer with [`Connection::complete_block_status`], or with
+    /// [`Connection::complete`] for an error.
+    BlockStatus {
+        /// Unique on this connection while in flight.
+        handle: u64,
+        /// Not empty.
+        range: LbaRange,
+        /// More pieces than this are not sent.
+        pieces_max: usize,
+    },
+    /// The client said goodbye or broke the protocol; `Some` says how (for the log). Requests in
+    /// flight are still to be answered, and replies to be sent, until
+    /// [`Connection::is_finished`].
+    Closed(Option<ProtocolError>),
+}
+
+/// See the module.
+pub struct Connection {
+    export: Export,
+    phase: Phase,
+    receiving: Receiving,
+    staging: Staging,
+    /// The driver has memory of `staging` or `receiving`, nothing there may move or change.
+    space_given: bool,
+    /// Something that waits in `staging` cannot be begun for now.
+    stalled: bool,
+    /// No more is received.
+    closing: bool,
+    events: VecDeque<Event>,
+    requests: RequestTable,
+    bytes_in_flight: usize,
+    send: SendQueue,
+    pool: BufferPool,
+}
+
+enum Phase {
+    Handshake(Handshake),
+    Transmission(Agreement),
+}
+
+/// What the next bytes from the client are.
+enum Receiving {
+    /// An option or a request.
+    Header,
+    /// The data of a write, straight into its buffer.
+    Payload { header: RequestHeader, range: LbaRange, buffer: Buffer, filled: usize },
+    /// The data of a write that fails.
+    Dropped { cookie: u64, rest: usize, failure: Failure },
+}
+
+/// What came of an attempt to understand what waits.
+enum Progress {
+    Done,
+    NeedsMore,
+    Stalled,
+}
+
+impl Connection {
+    /// A connection that begins with the greeting.
+    pub fn new(mut export: Export) -> Connection {
+        assert!(matches!(export.minimum_block, 512 | 4096), "a block is 512 or 4096 bytes");
+        export.size_bytes -= export.size_bytes % u64::from(export.minimum_block);
+        export.maximum_payload = export.maximum_payload.clamp(export.minimum_block, PAYLOAD_MAX);
+        export.maximum_payload -= export.maximum_payload % export.minimum_block;
+        // A client may refuse anything but: minimum <= preferred <= maximum, a power of two.
+        let preferred = export.preferred_block.min(export.maximum_payload).max(1);
+        export.preferred_block = (1 << preferred.ilog2()).max(export.minimum_block);
+
+        let mut send = SendQueue::default();
+        let handshake = Handshake::new(&mut send);
+        Connection {
+            export,
+            phase: Phase::Handshake(handshake),
+            receiving: Receiving::Header,
+            staging: Staging::new(STAGING_HANDSHAKE),
+            space_given: false,
+            stalled: false,
+            closing: false,
+            events: VecDeque::new(),
+            requests: RequestTable::default(),
+            bytes_in_flight: 0,
+            send,
+            pool: BufferPool::default(),
+        }
+    }
+
+    /// Where the next bytes from the socket go; never empty unless [`Self::wants_input`] is
+    /// false. Stays where it is until [`Self::received`], which must come before this is called
+    /// again if anything was received.
+    pub fn receive_space(&mut self) -> &mut [u8] {
+        if !self.wants_input() {
+            return &mut [];
+        }
+        self.space_given = true;
+        match &mut self.receiving {
+            Receiving::Payload { header, buffer, filled, .. } => {
+                if *filled == buffer.len() {
+                    let length = header.length.get() as usize;
+                    buffer.resize(length.min(buffer.len() * 2));
+                }
+                &mut buffer.bytes_mut()[*filled..]
+            }
+            Receiving::Header | Receiving::Dropped { .. } => self.staging.space(),
+        }
+    }
+
+    /// `count` bytes were put at the front of the [`Self::receive_space`].
+    pub fn received(&mut self, count: usize) {
+        self.space_given = false;
+        match &mut self.receiving {
+            Receiving::Payload { buffer, filled, .. } => {
+                assert!(count <= buffer.len() - *filled, "no more is received than there is space");
+                *filled += count;
+            }
+            Receiving::Header | Receiving::Dropped { .. } => self.staging.received(count),
+        }
+        self.advance();
+    }
+
+    /// False while the connection must not read more (too many requests or bytes in flight, or
+    /// closing): back-pressure.
+    pub fn wants_input(&self) -> bool {
+        !self.closing && !self.stalled
+    }
+
+    /// No more will be received, because the socket is at its end or the server shuts down.
+    /// Requests in flight are still to be answered. Harmless while a receive is under way, but
+    /// its bytes will not be looked at.
+    pub fn stop_receiving(&mut self) {
+        self.closing = true;
+    }
+
+    /// The next thing to do for the driver.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Answers request `handle` (the engine's reply). For reads `buffer` holds the data; of a
+    /// write it is its own, for reuse.
+    ///
+    /// # Panics
+    ///
+    /// If no such request is in flight.
+    pub fn complete(
+        &mut self,
+        handle: u64,
+        result: Result<(), RequestError>,
+        buffer: Option<Buffer>,
+    ) {
+        let InFlight { cookie, answer } = self.requests.remove(handle);
+        match (result, answer) {
+            (Ok(()), Answer::Data { offset, length }) => match buffer {
+                // The bytes stay in flight until they are sent.
+                Some(data) if data.len() == length => self.reply(cookie).data(offset, data),
+                _ => {
+                    self.bytes_in_flight -= length;
+                    self.reply(cookie).fail(Failure::NO_DATA);
+                }
+            },
+            (Ok(()), Answer::BlockStatus { blocks, pieces_max }) => {
+                self.reply(cookie).block_status(blocks, &[], pieces_max);
+            }
+            (Ok(()), Answer::Done { length }) => {
+                self.bytes_in_flight -= length;
+                self.pool.put(buffer);
+                self.reply(cookie).done();
+            }
+            (Err(error), answer) => {
+                self.bytes_in_flight -= answer.length();
+                self.pool.put(buffer);
+                self.reply(cookie).fail(error.into());
+            }
+        }
+        self.advance();
+    }
+
+    /// Answers a block status query: pieces (length in blocks, reads as zeroes) from the start of
+    /// the range on. They may end before the range does.
+    ///
+    /// # Panics
+    ///
+    /// If no such query is in flight.
+    pub fn complete_block_status(&mut self, handle: u64, pieces: &[(u64, bool)]) {
+        let InFlight { cookie, answer } = self.requests.remove(handle);
+        let Answer::BlockStatus { blocks, pieces_max } = answer else {
+            panic!("request {handle} is not a block status query");
+        };
+        self.reply(cookie).block_status(blocks, pieces, pieces_max);
+        self.advance();
+    }
+
+    /// Bytes to send now: slices for one vectored send. They stay where they are until
+    /// [`Self::transmitted`].
+    pub fn transmit(&self) -> impl Iterator<Item = &[u8]> {
+        self.send.slices()
+    }
+
+    /// The first `count` bytes of [`Self::transmit`] were sent.
+    ///
+    /// # Panics
+    ///
+    /// If there were not so many.
+    pub fn transmitted(&mut self, count: usize) {
+        let Connection { send, pool, bytes_in_flight, .. } = self;
+        send.transmitted(count, |buffer| {
+            *bytes_in_flight -= buffer.len();
+            pool.put(Some(buffer));
+        });
+        self.advance();
+    }
+
+    /// Nothing more will be received and everything was sent: the driver closes the socket.
+    pub fn is_finished(&self) -> bool {
+        self.closing
+            && self.events.is_empty()
+            && self.requests.in_flight() == 0
+            && self.send.is_empty()
+    }
+
+    /// Whether the client has not started yet, for the driver's time-out.
+    pub fn in_handshake(&self) -> bool {
+        matches!(self.phase, Phase::Handshake(_))
+    }
+
+    /// Requests (and queries) that wait for an answer, polled or not.
+    pub fn requests_in_flight(&self) -> usize {
+        self.requests.in_flight()
+    }
+
+    /// Bytes of reads and writes in flight; see [`BYTES_IN_FLIGHT_MAX`].
+    pub fn bytes_in_flight(&self) -> usize {
+        self.bytes_in_flight
+    }
+
+    /// Understands what can be understood of what was received.
+    fn advance(&mut self) {
+        if self.space_given {
+            return;
+        }
+        self.stalled = false;
+        while !self.closing {
+            let progress = match self.phase {
+                Phase::Handshake(_) => self.advance_handshake(),
+                Phase::Transmission(agreement) => self.advance_transmission(agreement),
+            };
+            match progress {
+                Ok(Progress::Done) => {}
+                Ok(Progress::NeedsMore) => return,
+                Ok(Progress::Stalled) => {
+                    self.stalled = true;
+                    return;
+                }
+                Err(error) => self.close(Some(error)),
+            }
+        }
+    }
+
+    fn advance_handshake(&mut self) -> Result<Progress, ProtocolError> {
+        let Phase::Handshake(handshake) = &mut self.phase else {
+            return Ok(Progress::Done);
+        };
+        if self.send.header_bytes() > REPLIES_WAITING_MAX {
+            return Ok(Progress::Stalled);
+        }
+        match handshake.advance(self.staging.waiting(), &self.export, &mut self.send)? {
+            Step::NeedsMore => return Ok(Progress::NeedsMore),
+            Step::Consumed(count) => self.staging.consume(count),
+            Step::Starts(count, agreement) => {
+                self.staging.consume(count);
+                self.staging = self.staging.enlarged(STAGING_TRANSMISSION);
+                self.phase = Phase::Transmission(agreement);
+            }
+            Step::Aborted => self.close(None),
+        }
+        Ok(Progress::Done)
+    }
+
+    fn advance_transmission(&mut self, agreement: Agreement) -> Result<Progress, ProtocolError> {
+        match &mut self.receiving {
+            Receiving::Header => self.advance_request(agreement),
+            Receiving::Payload { header, filled, .. } => {
+                if *filled < header.length.get() as usize {
+                    return Ok(Progress::NeedsMore);
+                }
+                let done = std::mem::replace(&mut self.receiving, Receiving::Header);
+                if let Receiving::Payload { header, range, buffer, .. } = done {
+                    self.start_write(&header, range, buffer);
+                }
+                Ok(Progress::Done)
+            }
+            Receiving::Dropped { cookie, rest, failure } => {
+                let count = (*rest).min(self.staging.waiting().len());
+                self.staging.consume(count);
+                *rest -= count;
+                if *rest > 0 {
+                    return Ok(Progress::NeedsMore);
+                }
+                let (cookie, failure) = (*cookie, *failure);
+                self.receiving = Receiving::Header;
+                self.reply(cookie).fail(failure);
+                Ok(Progress::Done)
+            }
+        }
+    }
+
+    /// Begins the request at the front of what waits.
+    fn advance_request(&mut self, agreement: Agreement) -> Result<Progress, ProtocolError> {
+        let Ok((header, data)) = RequestHeader::read_from_prefix(self.staging.waiting()) else {
+            return Ok(Progress::NeedsMore);
+        };
+        if header.magic.get() != REQUEST_MAGIC {
+            return Err(ProtocolError::RequestMagic { found: header.magic.get() });
+        }
+        let is_write = header.command.get() == command::WRITE;
+        let cookie = header.cookie.get();
+        let length = header.length.get() as usize;
+        if is_write && header.length.get() > WRITE_DROPPED_MAX {
+            return Err(ProtocolError::WriteTooLong { length: header.length.get() });
+        }
+
+        // 1. What it wants. A failure is answered when its data, if it has any, has gone by.
+        let wanted = match transmission::check(&header, &self.export, agreement) {
+            Ok(Command::Disconnect) => {
+                self.close(None);
+                return Ok(Progress::Done);
+            }
+            other => other,
+        };
+
+        // 2. Whether there is room for it. If not it stays where it is, and is judged again.
+        let counted = match wanted {
+            Ok(Command::Read(_) | Command::Write(_)) => length,
+            Ok(Command::Cache(_)) if length <= self.export.maximum_payload as usize => length,
+            _ => 0,
+        };
+        if self.requests.in_flight() >= REQUESTS_IN_FLIGHT_MAX
+            || self.send.header_bytes() > REPLIES_WAITING_MAX
+            || self.bytes_in_flight + counted > BYTES_IN_FLIGHT_MAX
+        {
+            return Ok(Progress::Stalled);
+        }
+
+        // 3. A write needs its data.
+        let range = match wanted {
+            Ok(Command::Write(range)) if length > 0 => {
+                if let Some(data) = data.get(..length) {
+                    let mut buffer = self.pool.take(length);
+                    buffer.bytes_mut().copy_from_slice(data);
+                    self.staging.consume(size_of::<RequestHeader>() + length);
+                    self.bytes_in_flight += length;
+                    self.start_write(&header, range, buffer);
+                    return Ok(Progress::Done);
+                }
+                let missing = length - data.len();
+                if length <= STAGED_WRITE_MAX && missing <= STAGED_REST_MAX {
+                    return Ok(Progress::NeedsMore);
+                }
+                let filled = data.len();
+                let mut buffer = self.pool.take_for_receiving(length, filled);
+                buffer.bytes_mut()[..filled].copy_from_slice(data);
+                self.staging.consume(size_of::<RequestHeader>() + filled);
+                self.bytes_in_flight += length;
+                self.receiving = Receiving::Payload { header, range, buffer, filled };
+                return Ok(Progress::Done);
+            }
+            Ok(
+                Command::Read(range)
+                | Command::Write(range)
+                | Command::Trim(range)
+                | Command::Cache(range)
+                | Command::WriteZeroes { range, .. }
+                | Command::BlockStatus { range, .. },
+            ) => range,
+            Ok(Command::Flush | Command::Disconnect) | Err(_) => LbaRange::default(),
+        };
+        self.staging.consume(size_of::<RequestHeader>());
+
+        // 4. All others.
+        let done = Answer::Done { length: counted };
+        match wanted {
+            Err(failure) if is_write && length > 0 => {
+                self.receiving = Receiving::Dropped { cookie, rest: length, failure };
+            }
+            Err(failure) => self.reply(cookie).fail(failure),
+            Ok(Command::Flush) => self.start(&header, done, Operation::Flush),
+            Ok(Command::Read(_)) if length == 0 => self.reply(cookie).done_read_of_nothing(),
+            Ok(_) if length == 0 => self.reply(cookie).done(),
+            Ok(Command::Read(range)) => {
+                let answer = Answer::Data { offset: header.offset.get(), length };
+                self.start(&header, answer, Operation::Read { range });
+            }
+            // It is a hint, and one that is too long for one read is not followed.
+            Ok(Command::Cache(_)) if counted == 0 => self.reply(cookie).done(),
+            Ok(Command::Cache(range)) => self.start(&header, done, Operation::Read { range }),
+            Ok(Command::Trim(range)) => self.start(&header, done, Operation::Discard { range }),
+            Ok(Command::WriteZeroes { range, may_unmap }) => {
+                self.start(&header, done, Operation::WriteZeroes { range, may_unmap });
+            }
+            Ok(Command::BlockStatus { pieces_max, .. }) => {
+                let answer = Answer::BlockStatus { blocks: range.blocks, pieces_max };
+                let handle = self.requests.insert(InFlight { cookie, answer });
+                self.events.push_back(Event::BlockStatus { handle, range, pieces_max });
+            }
+            // Handled above.
+            Ok(Command::Write(_) | Command::Disconnect) => {}
+        }
+        Ok(Progress::Done)
+    }
+
+    fn start_write(&mut self, header: &RequestHeader, range: LbaRange, data: Buffer) {
+        let answer = Answer::Done { length: data.len() };
+        // The bytes are counted already, since before they came.
+        self.bytes_in_flight -= data.len();
+        self.start(header, answer, Operation::Write { start: range.start, data });
+    }
+
+    fn start(&mut self, header: &RequestHeader, answer: Answer, operation: Operation) {
+        self.bytes_in_flight += answer.length();
+        let handle = self.requests.insert(InFlight { cookie: header.cookie.get(), answer });
+        let fua = header.flags.get() & command_flag::FUA != 0;
+        self.events.push_back(Event::Request { handle, operation, fua });
+    }
+
+    fn reply(&mut self, cookie: u64) -> Reply<'_> {
+        let structured = match self.phase {
+            Phase::Transmission(agreement) => agreement.structured_replies,
+            Phase::Handshake(_) => false,
+        };
+        Reply { cookie, structured, out: &mut self.send }
+    }
+
+    fn close(&mut self, error: Option<ProtocolError>) {
+        self.closing = true;
+        self.events.push_back(Event::Closed(error));
+    }
+}
+
+/// A request that waits for its answer.
+struct InFlight {
+    cookie: u64,
+    answer: Answer,
+}
+
+/// What success looks like.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// Nothing but the fact. `length` is what counts as bytes in flight.
+    Done { length: usize },
+    /// The data of a read.
+    Data { offset: u64, length: usize },
+    /// Descriptors.
+    BlockStatus { blocks: u64, pieces_max: usize },
+}
+
+impl Answer {
+    /// What counts as bytes in flight.
+    fn length(self) -> usize {
+        match self {
+            Answer::Done { length } | Answer::Data { length, .. } => length,
+            Answer::BlockStatus { .. } => 0,
+        }
+    }
+}
+
+/// Requests in flight by handle. A handle is a slot and how often a request was inserted, so that
+/// a late answer cannot hit a younger request in the same slot.
+#[derive(Default)]
+struct RequestTable {
+    slots: Vec<Option<(u64, InFlight)>>,
+    free: Vec<usize>,
+    inserted: u64,
+}
+
+impl RequestTable {
+    fn insert(&mut self, request: InFlight) -> u64 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        assert!(slot < REQUESTS_IN_FLIGHT_MAX);
+        let handle = self.inserted * REQUESTS_IN_FLIGHT_MAX as u64 + slot as u64;
+        self.inserted += 1;
+        self.slots[slot] = Some((handle, request));
+        handle
+    }
+
+    fn remove(&mut self, handle: u64) -> InFlight {
+        let slot = (handle % REQUESTS_IN_FLIGHT_MAX as u64) as usize;
+        let entry =
+            self.slots.get_mut(slot).and_then(|entry| entry.take_if(|(found, _)| *found == handle));
+        let (_, request) = entry.expect("an answer belongs to a request in flight");
+        self.free.push(slot);
+        request
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+// What waits in the staging memory when a long write begins must fit in a pooled buffer.
+const _: () = assert!(STAGING_TRANSMISSION <= BufferPool::LARGE_LENGTH_MAX);
+
+/// Buffers for the next writes, from writes and reads that are done.
+#[derive(Default)]
+struct BufferPool {
+    small: Vec<Buffer>,
+    large: Vec<Buffer>,
+}
+
+impl BufferPool {
+    const SMALL_LENGTH_MAX: usize = 64 << 10;
+    const SMALL_MAX: usize = 64;
+    const LARGE_LENGTH_MAX: usize = 1 << 20;
+    const LARGE_MAX: usize = 8;
+
+    /// A buffer of `length` bytes that hold anything, and so must be overwritten.
+    fn take(&mut self, length: usize) -> Buffer {
+        let buffers =
+            if length <= Self::SMALL_LENGTH_MAX { &mut self.small } else { &mut self.large };
+        match buffers.pop() {
+            Some(mut buffer) => {
+                buffer.resize(length);
+                buffer
+            }
+            None => Buffer::zeroed(length),
+        }
+    }
+
+    /// A buffer, longer than `filled`, in which to receive the rest of `length` bytes. It may have
+    /// to grow, because new memory is given only to a client that has sent about as much.
+    fn take_for_receiving(&mut self, length: usize, filled: usize) -> Buffer {
+        if length > Self::SMALL_LENGTH_MAX && !self.large.is_empty() {
+            return self.take(length.min(Self::LARGE_LENGTH_MAX));
+        }
+        Buffer::zeroed(length.min(WRITE_BUFFER_FIRST.max(2 * filled)))
+    }
+
+    fn put(&mut self, buffer: Option<Buffer>) {
+        let Some(buffer) = buffer else {
+            return;
+        };
+        let (buffers, buffers_max) = if buffer.len() <= Self::SMALL_LENGTH_MAX {
+            (&mut self.small, Self::SMALL_MAX)
+        } else if buffer.len() <= Self::LARGE_LENGTH_MAX {
+            (&mut self.large, Self::LARGE_MAX)
+        } else {
+            return;
+        };
+        if buffers.len() < buffers_max {
+            buffers.push(buffer);
+        }
+    }
+}
