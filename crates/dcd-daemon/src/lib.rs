@@ -1,3 +1,44 @@
 //! Runs the dcd engine for real: one event loop per device on io_uring, with its frontends.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `serve.rs`, `slow_disk.rs`, `offline.rs` | open disks, run the loop, end in order |
+//! | `event_loop.rs` | the loop: inputs to the core, outputs to disks and clients |
+//! | `core.rs`, `pass_through.rs` | what the loop runs: the engine, or a disk without a cache |
+//! | `uring.rs` | the ring, and who owns memory until the last completion |
+//! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
+//! | `segment_memory.rs` | memory that outlives the process |
+//! | `nbd_server.rs`, `listen.rs`, `frontend/` | who asks for blocks |
+//! | `submitter.rs` | requests from other threads |
+//! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
+//! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
+pub mod clock;
+pub mod control;
+pub mod control_client;
+pub mod core;
+pub mod device;
+pub mod device_spec;
+pub mod disk;
+pub mod event_loop;
+pub mod fault_rules;
 pub mod frontend;
+mod fuse_thread;
+pub mod listen;
+pub mod nbd_server;
+pub mod offline;
+pub mod pair;
+pub mod pass_through;
+pub mod request_counts;
+pub mod response_times;
+pub mod segment_memory;
+pub mod serve;
+pub mod serve_error;
+pub mod signals;
+pub mod slow_arm;
+pub mod slow_disk;
+pub mod status_report;
+pub mod submitter;
+mod supervise;
+pub mod units_text;
+pub mod uring;

@@ -1,0 +1,312 @@
+//! The control socket: one JSON object per line, asked and answered.
+//!
+//! ```text
+//! {"command":"status"}    {"ok":true,"status":{...}}
+//! {"command":"ping"}      {"ok":true}
+//! {"command":"requests"}  {"ok":true,"requests":{...}}, of a disk without a cache
+//! {"command":"flush"}     {"ok":true}
+//! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
+//! {"command":"detach"}    the same; then the daemon ends
+//! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
+//! anything else           {"ok":false,"error":"...","hint":"..."}
+//! ```
+//!
+//! The socket has mode 0600, and the kernel is asked who is at the other end: only root and our own
+//! user are served. Each client has a thread; all they do goes through a
+//! [`Submitter`](crate::submitter::Submitter), so no client can hold up the event loop.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dcd_engine::{Operation, RequestError};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::listen::SocketFile;
+pub use crate::status_report::DaemonFacts;
+use crate::status_report::StatusReport;
+use crate::submitter::{StopKind, Submitter};
+
+/// Longest line that is read.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Clients at a time.
+const CLIENTS_MAX: usize = 16;
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// A client that does not read its answer for so long is left.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The end waits so long for last answers to be written.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What can be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Command {
+    /// Nothing; shows that somebody is there.
+    Ping,
+    /// The [`StatusReport`].
+    Status,
+    /// The [`RequestCounts`](crate::request_counts::RequestCounts) of a disk without a cache.
+    Requests,
+    /// Make durable what was acknowledged.
+    Flush,
+    /// Bring everything to the data-disk.
+    Drain,
+    /// Bring everything to the data-disk, mark the pair as detached, end.
+    Detach,
+    /// End; dirty data stays in the cache.
+    Shutdown,
+}
+
+#[derive(Deserialize)]
+struct CommandLine {
+    command: Command,
+}
+
+/// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// Moved.
+    pub done: u64,
+    /// Moved and still to move.
+    pub total: u64,
+}
+
+/// What the threads share.
+struct Shared {
+    submitter: Submitter,
+    facts: Arc<DaemonFacts>,
+    clients: AtomicUsize,
+}
+
+/// The control socket and its thread.
+pub struct ControlServer {
+    stop: Arc<OwnedFd>,
+    thread: thread::JoinHandle<()>,
+    shared: Arc<Shared>,
+}
+
+impl ControlServer {
+    /// Begins to serve.
+    pub fn start(
+        (listener, file): (UnixListener, SocketFile),
+        submitter: Submitter,
+        facts: Arc<DaemonFacts>,
+    ) -> io::Result<ControlServer> {
+        listener.set_nonblocking(true)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let shared = Arc::new(Shared { submitter, facts, clients: AtomicUsize::new(0) });
+        let thread = {
+            let (stop, shared) = (stop.clone(), shared.clone());
+            thread::Builder::new().name("dcd-control".into()).spawn(move || {
+                let _file = file;
+                accept_clients(&listener, &stop, &shared);
+            })?
+        };
+        Ok(ControlServer { stop, thread, shared })
+    }
+
+    /// Takes no more clients, removes the socket, and lets last answers be written.
+    pub fn stop(self) {
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        let _ = self.thread.join();
+        let until = Instant::now() + STOP_PATIENCE;
+        // Clients that wait for nothing are not in a command and are not counted.
+        while self.shared.clients.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn accept_clients(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        let mut waiting = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        if poll(&mut waiting, None).is_err() {
+            continue; // a signal
+        }
+        if !waiting[1].revents().is_empty() {
+            return;
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => {
+                // Out of descriptors, or the client has gone again.
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        let mut refusing = &stream;
+        if let Err(refusal) = check_peer(&stream) {
+            let _ = write_line(&mut refusing, &refusal);
+            continue;
+        }
+        if open.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+            open.fetch_sub(1, Ordering::AcqRel);
+            let hint = "wait until another has finished";
+            let _ = write_line(&mut refusing, &failure("too many clients", hint));
+            continue;
+        }
+        let (shared, counter) = (shared.clone(), open.clone());
+        let spawned = thread::Builder::new().name("dcd-control-client".into()).spawn(move || {
+            let _ = serve_client(&stream, &shared);
+            counter.fetch_sub(1, Ordering::AcqRel);
+        });
+        if spawned.is_err() {
+            open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Only root and our own user may command. The mode of the socket says so too, but file systems
+/// exist that do not keep modes.
+fn check_peer(stream: &UnixStream) -> Result<(), Value> {
+    let allowed = match rustix::net::sockopt::socket_peercred(stream) {
+        Ok(peer) => peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
+        Err(_) => false,
+    };
+    if allowed {
+        return Ok(());
+    }
+    Err(failure("only root and the daemon's own user may use this socket", "use sudo"))
+}
+
+fn failure(error: &str, hint: &str) -> Value {
+    json!({ "ok": false, "error": error, "hint": hint })
+}
+
+fn success() -> Value {
+    json!({ "ok": true })
+}
+
+fn write_line(mut to: impl Write, value: &Value) -> io::Result<()> {
+    // One write, so that a line is never seen in part by the other side of a broken connection.
+    let mut line = value.to_string();
+    line.push('\n');
+    to.write_all(line.as_bytes())
+}
+
+/// Reads a line of at most [`LINE_BYTES_MAX`] bytes. `None` at the end.
+pub(crate) fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    from.take(limit as u64 + 1).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.last() != Some(&b'\n') && line.len() > limit {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
+    }
+    Ok(Some(line))
+}
+
+fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let line = match read_line(&mut reader, LINE_BYTES_MAX) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let hint = "a command is one line of at most 64 KiB";
+                return write_line(stream, &failure("the line is too long", hint));
+            }
+            Err(error) => return Err(error),
+        };
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        shared.clients.fetch_add(1, Ordering::AcqRel);
+        let answered = match serde_json::from_slice::<CommandLine>(&line) {
+            Ok(CommandLine { command }) => run_command(stream, shared, command),
+            Err(error) => Ok(failure(
+                &format!("expected a command, found something else: {error}"),
+                "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, shutdown",
+            )),
+        }
+        .and_then(|answer| write_line(stream, &answer));
+        shared.clients.fetch_sub(1, Ordering::AcqRel);
+        answered?;
+    }
+}
+
+/// Runs a command; its last line is returned, lines before it are written.
+fn run_command(stream: &UnixStream, shared: &Shared, command: Command) -> io::Result<Value> {
+    let submitter = &shared.submitter;
+    Ok(match command {
+        Command::Ping => success(),
+        Command::Status => {
+            let facts = shared.facts.clone();
+            match submitter.ask(move |snapshot| StatusReport::of(&facts, snapshot)).flatten() {
+                Some(report) => json!({ "ok": true, "status": report }),
+                None => failure("the cache does not run", "it is being opened or closed"),
+            }
+        }
+        Command::Requests => {
+            match submitter.ask(|snapshot| snapshot.core.request_counts()).flatten() {
+                Some(counts) => json!({ "ok": true, "requests": counts }),
+                None => failure("requests are not counted here", "ask for the status"),
+            }
+        }
+        Command::Flush => answer(submitter.run(Operation::Flush, false).result),
+        Command::Drain => with_progress(stream, submitter, |done| {
+            submitter.submit(Operation::Drain, false, done);
+        })?,
+        Command::Detach => with_progress(stream, submitter, |done| {
+            submitter.stop(StopKind::Detach, done);
+        })?,
+        Command::Shutdown => with_progress(stream, submitter, |done| {
+            submitter.stop(StopKind::Shutdown, done);
+        })?,
+    })
+}
+
+fn answer(result: Result<(), RequestError>) -> Value {
+    let hint = match result {
+        Ok(()) => return success(),
+        Err(RequestError::Io) => "a disk has errors: see `dcd status` and dmesg",
+        Err(RequestError::NoSpace) => "the cache is full; look at the data-disk's speed",
+        Err(RequestError::ShuttingDown) => "the daemon is ending; start it again",
+        Err(RequestError::ReadOnly) => "the volume is served read-only",
+    };
+    let error = result.map_or_else(|error| error.to_string(), |()| String::new());
+    failure(&error, hint)
+}
+
+type Done = Box<dyn FnOnce(dcd_engine::Reply) + Send>;
+
+/// Starts something long and tells how far it is until it has ended. A client that goes away stops
+/// nothing.
+fn with_progress(
+    stream: &UnixStream,
+    submitter: &Submitter,
+    start: impl FnOnce(Done),
+) -> io::Result<Value> {
+    let dirty = || submitter.status().map(|status| status.dirty_lines + status.zero_ranges);
+    let mut total = dirty().unwrap_or(0);
+    let (sender, receiver) = mpsc::sync_channel(1);
+    start(Box::new(move |reply| {
+        let _ = sender.send(reply.result);
+    }));
+    loop {
+        match receiver.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(result) => return Ok(answer(result)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Ok(answer(Err(RequestError::ShuttingDown)));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(left) = dirty() {
+            total = total.max(left);
+            let progress = Progress { done: total - left, total };
+            write_line(stream, &json!({ "progress": progress }))?;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What the event loop runs: a cache ([`Engine`]), or a disk without one
+//! ([`PassThrough`](crate::pass_through::PassThrough)). Both speak the engine's boundary.
+
+use dcd_engine::stats::Status;
+use dcd_engine::units::LbaRange;
+use dcd_engine::{DataDiskInfo, Engine, Input, Output, Phase, Time};
+
+use crate::request_counts::RequestCounts;
+
+/// A state machine that answers requests with the help of disks. The rules are those of
+/// [`dcd_engine::io`].
+pub trait Core {
+    /// Tells what has happened.
+    fn handle_input(&mut self, now: Time, input: Input);
+    /// What it wants next; to be called until it says [`Output::Wait`].
+    fn poll_output(&mut self) -> Output;
+    /// Where it stands.
+    fn phase(&self) -> &Phase;
+    /// The volume that is exported.
+    fn data_disk(&self) -> DataDiskInfo;
+    /// Whether a range lies within the volume and is made of whole logical blocks.
+    fn check_range(&self, range: LbaRange) -> bool;
+    /// Pieces of a range with their length in blocks, and whether they are known to be zero.
+    fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)>;
+    /// A picture of the cache, if there is one.
+    fn status(&self) -> Option<Status>;
+    /// Requests so far, where they are counted: on a disk without a cache.
+    fn request_counts(&self) -> Option<RequestCounts> {
+        None
+    }
+}
+
+impl Core for Engine {
+    fn handle_input(&mut self, now: Time, input: Input) {
+        Engine::handle_input(self, now, input);
+    }
+
+    fn poll_output(&mut self) -> Output {
+        Engine::poll_output(self)
+    }
+
+    fn phase(&self) -> &Phase {
+        Engine::phase(self)
+    }
+
+    fn data_disk(&self) -> DataDiskInfo {
+        Engine::data_disk(self)
+    }
+
+    fn check_range(&self, range: LbaRange) -> bool {
+        Engine::check_range(self, range)
+    }
+
+    fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
+        Engine::block_status(self, range, pieces_max)
+    }
+
+    fn status(&self) -> Option<Status> {
+        // While it opens there is no picture yet.
+        matches!(Engine::phase(self), Phase::Running).then(|| Engine::status(self))
+    }
+}

@@ -1,0 +1,574 @@
+//! Opening a disk: what it is, how large, in which sectors, and that nobody else uses it.
+//!
+//! A disk is a regular file or a block device. It is opened for direct I/O where the file system
+//! can do that, with O_EXCL if it is a block device (the kernel then refuses mounts and other
+//! exclusive users), and locked with flock, so that two daemons never share a disk.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use dcd_engine::DataDiskInfo;
+use dcd_engine::units::BLOCK_SIZE;
+
+/// Longest serial number that a superblock has room for.
+const SERIAL_BYTES_MAX: usize = 64;
+
+/// How long a disk held by nobody alive is waited for, and how often it is tried.
+const DEAD_HOLDER_PATIENCE: Duration = Duration::from_secs(3);
+const DEAD_HOLDER_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// There is nothing.
+    #[error("{} does not exist", path.display())]
+    NotFound {
+        /// Where.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("expected a regular file or block device, found {found}: {}", path.display())]
+    Kind {
+        /// Where.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
+    /// No right to read and write it.
+    #[error("cannot open {} for reading and writing: {source}", path.display())]
+    Permission {
+        /// Where.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// The kernel or another program uses the block device.
+    #[error("{} is in use{}", path.display(), Mounted(mounted_at))]
+    Busy {
+        /// Which.
+        path: PathBuf,
+        /// Where it is mounted, if it is.
+        mounted_at: Option<String>,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Another program holds the lock.
+    #[error("{} is locked by another program{}", path.display(), Pid(*pid))]
+    Locked {
+        /// Which.
+        path: PathBuf,
+        /// The process, if it is known.
+        pid: Option<u32>,
+    },
+    /// Not made of whole sectors, or empty.
+    #[error("{} has {found} bytes, expected a multiple of 512 and more than 0", path.display())]
+    Size {
+        /// Which.
+        path: PathBuf,
+        /// Size in bytes.
+        found: u64,
+    },
+    /// Sectors of a size that is not supported.
+    #[error("{} has {what} of {found} bytes, expected 512 or 4096", path.display())]
+    BlockSize {
+        /// Which disk.
+        path: PathBuf,
+        /// Which size.
+        what: &'static str,
+        /// The size.
+        found: u32,
+    },
+    /// The system refused something else.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+struct Mounted<'a>(&'a Option<String>);
+
+impl fmt::Display for Mounted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(place) => write!(f, ": it is mounted at {place}"),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Pid(Option<u32>);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, " (process {pid})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl DeviceError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            DeviceError::NotFound { path, .. } => {
+                format!("make a file with `truncate -s 1G {}`, or check the name", path.display())
+            }
+            DeviceError::Kind { found: "a directory", .. } => {
+                "name a disk image inside it, or the block device that is mounted there".into()
+            }
+            DeviceError::Kind { .. } => return None,
+            DeviceError::Permission { source, .. } => match source.kind() {
+                io::ErrorKind::ReadOnlyFilesystem => "it is read-only".into(),
+                _ => "run as root, or give your user the right to read and write it".into(),
+            },
+            DeviceError::Busy { mounted_at: Some(place), .. } => {
+                format!("unmount it first: umount {place}")
+            }
+            DeviceError::Busy { path, .. } => format!(
+                "see what holds it: lsblk {}; it may be mounted, swap, or part of LVM or RAID",
+                path.display()
+            ),
+            DeviceError::Locked { pid: Some(pid), .. } if *pid == std::process::id() => {
+                "the same disk was given twice; cache-disk and data-disk must differ".into()
+            }
+            DeviceError::Locked { pid: Some(pid), .. } => {
+                format!("process {pid} is probably another dcd (ps {pid}); stop it first")
+            }
+            DeviceError::Locked { path, .. } => {
+                format!("find who uses it: fuser -v {}", path.display())
+            }
+            DeviceError::Size { path, found: 0 } => {
+                format!("give it a size: truncate -s 1G {}", path.display())
+            }
+            DeviceError::Size { path, .. } => {
+                format!("round the size: truncate -s %512 {}", path.display())
+            }
+            DeviceError::BlockSize { .. } | DeviceError::Io { .. } => return None,
+        })
+    }
+}
+
+/// An open, locked disk. Closing it gives the lock back.
+#[derive(Debug)]
+pub struct DeviceFile {
+    file: OwnedFd,
+    path: PathBuf,
+    /// Size in bytes when it was opened.
+    pub size_bytes: u64,
+    /// A block device (otherwise a regular file).
+    pub is_block_device: bool,
+    /// Whether I/O goes past the page cache.
+    pub is_direct: bool,
+    /// Smallest read or write: 512 or 4096.
+    pub logical_block_size: u32,
+    /// What the disk writes at once: 512 or 4096.
+    pub physical_sector_size: u32,
+    /// Serial number or WWN, where it has one; at most 64 bytes.
+    pub serial: String,
+    /// Whether freeing space is likely to work; when it does not, zeroes are written instead.
+    pub can_discard: bool,
+    /// Device number of the whole disk below (of a file: below its file system).
+    pub physical_disk: u64,
+}
+
+impl AsFd for DeviceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for DeviceFile {
+    fn drop(&mut self) {
+        // Said aloud, because closing alone may not do it at once: the kernel ends an io_uring in
+        // the background, and a program that is being started by this one shares our descriptors
+        // for a moment. An I/O that hangs keeps its `DeviceFile`, and so the lock.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+impl DeviceFile {
+    /// Opens and locks a disk for reading and writing.
+    ///
+    /// A process that has just been killed may hold its disks for some moments yet (see `drop`),
+    /// so a disk that is held by nobody alive is waited for.
+    pub fn open(path: &Path) -> Result<DeviceFile, DeviceError> {
+        let until = Instant::now() + DEAD_HOLDER_PATIENCE;
+        loop {
+            match DeviceFile::open_now(path) {
+                Err(
+                    DeviceError::Locked { pid: None, .. }
+                    | DeviceError::Busy { mounted_at: None, .. },
+                ) if Instant::now() < until => std::thread::sleep(DEAD_HOLDER_INTERVAL),
+                result => return result,
+            }
+        }
+    }
+
+    fn open_now(path: &Path) -> Result<DeviceFile, DeviceError> {
+        let stat = rustix::fs::stat(path).map_err(|e| open_error(path, e, None))?;
+        // Looked at before opening: opening a FIFO or a tape drive has effects.
+        let is_block_device = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::BlockDevice => true,
+            FileType::Directory => return Err(kind(path, "a directory")),
+            FileType::CharacterDevice => return Err(kind(path, "a character device")),
+            FileType::Socket => return Err(kind(path, "a socket")),
+            FileType::Fifo => return Err(kind(path, "a FIFO")),
+            _ => return Err(kind(path, "something else")),
+        };
+        let mut flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if is_block_device {
+            flags |= OFlags::EXCL;
+        }
+        let mut is_direct = true;
+        let file = match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
+            // Some file systems (FUSE, older tmpfs) have no direct I/O.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                is_direct = false;
+                rustix::fs::open(path, flags, Mode::empty())
+            }
+            other => other,
+        }
+        .map_err(|e| open_error(path, e, is_block_device.then_some(stat.st_rdev)))?;
+        let failed = |operation| {
+            move |errno: Errno| DeviceError::Io {
+                path: path.to_owned(),
+                operation,
+                source: errno.into(),
+            }
+        };
+        // Looked at again: what was opened counts, not what the name stood for a moment ago.
+        let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
+        lock(&file, path, &stat)?;
+        let mut device = DeviceFile {
+            file,
+            path: path.to_owned(),
+            size_bytes: stat.st_size as u64,
+            is_block_device,
+            is_direct,
+            logical_block_size: 512,
+            physical_sector_size: 4096,
+            serial: String::new(),
+            can_discard: true,
+            physical_disk: whole_disk(if is_block_device { stat.st_rdev } else { stat.st_dev }),
+        };
+        if is_block_device {
+            device.look_at_block_device(stat.st_rdev)?;
+        } else {
+            device.look_at_file()?;
+        }
+        if device.size_bytes == 0 || !device.size_bytes.is_multiple_of(BLOCK_SIZE) {
+            return Err(DeviceError::Size { path: path.to_owned(), found: device.size_bytes });
+        }
+        for (what, found) in [
+            ("logical blocks", device.logical_block_size),
+            ("physical sectors", device.physical_sector_size),
+        ] {
+            if found != 512 && found != 4096 {
+                return Err(DeviceError::BlockSize { path: path.to_owned(), what, found });
+            }
+        }
+        Ok(device)
+    }
+
+    fn look_at_block_device(&mut self, number: u64) -> Result<(), DeviceError> {
+        let failed = |operation| {
+            let path = self.path.clone();
+            move |errno: Errno| DeviceError::Io { path, operation, source: errno.into() }
+        };
+        self.size_bytes = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))
+            .map_err(failed("find the size of"))?;
+        self.logical_block_size =
+            rustix::fs::ioctl_blksszget(&self.file).map_err(failed("ask the block size of"))?;
+        // Larger physical sectors exist in sysfs (SSD pages, RAID stripes); what matters is what a
+        // torn write can damage, and for those nobody promises more than 4 KiB.
+        self.physical_sector_size = rustix::fs::ioctl_blkpbszget(&self.file)
+            .map_err(failed("ask the sector size of"))?
+            .clamp(self.logical_block_size, 4096.max(self.logical_block_size));
+        self.serial = serial(number);
+        self.can_discard = sysfs_text(whole_disk(number), "queue/discard_max_bytes")
+            .is_some_and(|bytes| bytes != "0");
+        Ok(())
+    }
+
+    /// Direct I/O on a file may want larger pieces than 512 bytes; then it goes by those, and if
+    /// they are larger than 4 KiB, through the page cache.
+    fn look_at_file(&mut self) -> Result<(), DeviceError> {
+        if !self.is_direct {
+            return Ok(());
+        }
+        let failed = |operation| {
+            let path = self.path.clone();
+            move |errno: Errno| DeviceError::Io { path, operation, source: errno.into() }
+        };
+        let mut page = dcd_engine::Buffer::zeroed(4096);
+        // A try tells more than statx, which not all file systems fill in. Files of less than one
+        // block read short, which is as good.
+        for size in [512, 4096] {
+            match rustix::io::pread(&self.file, &mut page.bytes_mut()[..size], size as u64) {
+                Ok(_) => {
+                    self.logical_block_size = size as u32;
+                    return Ok(());
+                }
+                Err(Errno::INVAL) => {}
+                // Damaged data is a matter for later.
+                Err(_) => return Ok(()),
+            }
+        }
+        let flags = rustix::fs::fcntl_getfl(&self.file).map_err(failed("look at"))?;
+        rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).map_err(failed("open"))?;
+        self.is_direct = false;
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same in the words of the engine.
+    pub fn data_disk_info(&self) -> DataDiskInfo {
+        DataDiskInfo {
+            blocks: self.size_bytes / BLOCK_SIZE,
+            logical_block_size: self.logical_block_size,
+            physical_sector_size: self.physical_sector_size,
+        }
+    }
+
+    /// Reads `length` bytes at `offset` at once (before the event loop runs); shorter at the end
+    /// of the disk.
+    pub fn read_at(&self, offset: u64, length: usize) -> Result<dcd_engine::Buffer, DeviceError> {
+        let mut buffer = dcd_engine::Buffer::zeroed(length);
+        let mut done = 0;
+        while done < length {
+            match rustix::io::pread(
+                &self.file,
+                &mut buffer.bytes_mut()[done..],
+                offset + done as u64,
+            ) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                // A direct read that ends at an odd place cannot be continued there.
+                Err(Errno::INVAL) if done > 0 => break,
+                Err(errno) => {
+                    return Err(DeviceError::Io {
+                        path: self.path.clone(),
+                        operation: "read",
+                        source: errno.into(),
+                    });
+                }
+            }
+        }
+        buffer.resize(done);
+        Ok(buffer)
+    }
+
+    /// Writes all of `data` at `offset` and makes it durable (for `create`, before anything runs).
+    pub fn write_at(&self, offset: u64, data: &dcd_engine::Buffer) -> Result<(), DeviceError> {
+        let failed = |operation, source: io::Error| DeviceError::Io {
+            path: self.path.clone(),
+            operation,
+            source,
+        };
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(&self.file, &data.bytes()[done..], offset + done as u64) {
+                Ok(0) => return Err(failed("write", io::ErrorKind::WriteZero.into())),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("write", errno.into())),
+            }
+        }
+        rustix::fs::fdatasync(&self.file).map_err(|errno| failed("flush", errno.into()))
+    }
+}
+
+fn kind(path: &Path, found: &'static str) -> DeviceError {
+    DeviceError::Kind { path: path.to_owned(), found }
+}
+
+fn open_error(path: &Path, errno: Errno, number: Option<u64>) -> DeviceError {
+    let (path, source) = (path.to_owned(), io::Error::from(errno));
+    match errno {
+        Errno::NOENT => DeviceError::NotFound { path, source },
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => DeviceError::Permission { path, source },
+        Errno::BUSY => DeviceError::Busy { path, mounted_at: number.and_then(mounted_at), source },
+        _ => DeviceError::Io { path, operation: "open", source },
+    }
+}
+
+fn lock(file: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), DeviceError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+            Err(DeviceError::Locked { path: path.to_owned(), pid: lock_holder(&locks, stat) })
+        }
+        Err(errno) => {
+            Err(DeviceError::Io { path: path.to_owned(), operation: "lock", source: errno.into() })
+        }
+    }
+}
+
+/// Who holds the flock, from the text of `/proc/locks`:
+/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`.
+fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let place = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next()? == "FLOCK").then_some(())?;
+        let pid = words.nth(2)?.parse().ok()?;
+        (words.next()? == place).then_some(pid)
+    })
+}
+
+/// Where a block device is mounted, from `/proc/self/mountinfo`.
+fn mounted_at(number: u64) -> Option<String> {
+    let place = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(2);
+        (words.next()? == place).then_some(())?;
+        words.nth(1).map(str::to_owned)
+    })
+}
+
+fn sysfs_directory(number: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+fn sysfs_text(number: u64, file: &str) -> Option<String> {
+    let text = fs::read_to_string(sysfs_directory(number).join(file)).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The whole disk that a partition is part of; any other device is its own.
+fn whole_disk(number: u64) -> u64 {
+    if sysfs_text(number, "partition").is_none() {
+        return number;
+    }
+    let parent = fs::read_to_string(sysfs_directory(number).join("../dev")).unwrap_or_default();
+    let parsed = parent
+        .trim()
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    parsed.map_or(number, |(major, minor)| rustix::fs::makedev(major, minor))
+}
+
+/// Name of a disk that stays the same wherever it is plugged in; of a partition with its number.
+fn serial(number: u64) -> String {
+    let disk = whole_disk(number);
+    let mut serial = ["wwid", "device/wwid", "dm/uuid", "serial", "device/serial"]
+        .iter()
+        .find_map(|file| sysfs_text(disk, file))
+        .unwrap_or_default();
+    let suffix = sysfs_text(number, "partition").map(|n| format!("-part{n}")).unwrap_or_default();
+    if serial.is_empty() {
+        return serial;
+    }
+    // Runs of spaces are padding in many serial numbers.
+    serial = serial.split_whitespace().collect::<Vec<_>>().join(" ");
+    let room = SERIAL_BYTES_MAX - suffix.len();
+    while serial.len() > room {
+        serial.pop();
+    }
+    serial + &suffix
+}
+
+/// Whether two disks share one physical disk, as far as can be seen. File systems without a disk
+/// (tmpfs) have device numbers of their own and count as sharing nothing with others.
+pub fn share_a_disk(first: &DeviceFile, second: &DeviceFile) -> bool {
+    first.physical_disk == second.physical_disk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("dcd-device-{name}-{}", std::process::id()))
+    }
+
+    fn file(name: &str, size: u64) -> PathBuf {
+        let path = path(name);
+        fs::File::create(&path).unwrap().set_len(size).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_file_is_opened_once() {
+        let path = file("once", 1 << 20);
+        let device = DeviceFile::open(&path).unwrap();
+        assert_eq!(device.size_bytes, 1 << 20);
+        assert_eq!(device.data_disk_info().blocks, 2048);
+        assert_eq!(device.physical_sector_size, 4096);
+        let error = DeviceFile::open(&path).unwrap_err();
+        let DeviceError::Locked { pid, .. } = &error else { panic!("{error}") };
+        assert_eq!(*pid, Some(std::process::id()));
+        assert!(error.hint().unwrap().contains("twice"));
+        drop(device);
+        DeviceFile::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused() {
+        let error = DeviceFile::open(&path("missing")).unwrap_err();
+        assert!(matches!(error, DeviceError::NotFound { .. }));
+        let error = DeviceFile::open(&std::env::temp_dir()).unwrap_err();
+        assert!(matches!(error, DeviceError::Kind { found: "a directory", .. }));
+        let error = DeviceFile::open(Path::new("/dev/null")).unwrap_err();
+        assert!(matches!(error, DeviceError::Kind { found: "a character device", .. }));
+        for size in [0, 1000] {
+            let odd = file("odd", size);
+            assert!(
+                matches!(DeviceFile::open(&odd), Err(DeviceError::Size { found, .. }) if found == size)
+            );
+            fs::remove_file(&odd).unwrap();
+        }
+    }
+
+    #[test]
+    fn reads_what_was_written_and_stops_at_the_end() {
+        let path = file("read", 8192);
+        let device = DeviceFile::open(&path).unwrap();
+        device.write_at(4096, &dcd_engine::Buffer::copy_of(&[7; 4096])).unwrap();
+        let read = device.read_at(0, 16384).unwrap();
+        assert_eq!(read.len(), 8192);
+        assert_eq!(read.bytes()[4095..4097], [0, 7]);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found() {
+        let path = file("holder", 512);
+        let mut stat = rustix::fs::stat(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        stat.st_dev = rustix::fs::makedev(0xfe, 0);
+        stat.st_ino = 77;
+        let locks = "1: POSIX  ADVISORY  WRITE 1 fe:00:77 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 42 fe:00:78 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 43 fe:00:77 0 EOF\n";
+        assert_eq!(lock_holder(locks, &stat), Some(43));
+        assert_eq!(lock_holder("", &stat), None);
+    }
+}

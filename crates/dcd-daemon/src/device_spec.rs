@@ -1,0 +1,320 @@
+//! How a disk is named on the command line.
+//!
+//! ```text
+//! /dev/sdb                                     a block device or a regular file
+//! slow:disk.img,read=8ms,write=8ms,flush=0ms   a file behind one slow arm
+//! faulty:SPEC,control=faults.txt               any of these, with faults on command
+//! ```
+//!
+//! Settings are read from the right, so a file name may contain commas. A file whose name begins
+//! with `slow:` is written `./slow:...`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::units_text::{UnitError, format_duration, parse_duration};
+
+/// Times of a slow arm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlowTimes {
+    /// Each read takes so long.
+    pub read: Duration,
+    /// Each write (and each write of zeroes) takes so long.
+    pub write: Duration,
+    /// Each flush takes so long.
+    pub flush: Duration,
+}
+
+/// A disk, as the user names it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DeviceSpec {
+    /// A regular file or block device as it is.
+    Plain(PathBuf),
+    /// The same behind one arm that serves one request at a time.
+    Slow {
+        /// Where the bytes are.
+        path: PathBuf,
+        /// How slow.
+        times: SlowTimes,
+    },
+    /// Another disk that fails when its control file says so; for drills and tests.
+    Faulty {
+        /// The disk.
+        inner: Box<DeviceSpec>,
+        /// The file that holds the rules; see [`crate::fault_rules`].
+        control: PathBuf,
+    },
+}
+
+/// A device spec that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DeviceSpecError {
+    /// No path.
+    #[error("expected {expected}, found nothing in {spec:?}")]
+    NoPath {
+        /// What should be there.
+        expected: &'static str,
+        /// The whole spec.
+        spec: String,
+    },
+    /// A needed setting is missing.
+    #[error("expected {expected} in {spec:?}, found none")]
+    Missing {
+        /// Which setting.
+        expected: &'static str,
+        /// The whole spec.
+        spec: String,
+    },
+    /// A setting given twice.
+    #[error("expected {key}= once in {spec:?}, found it twice")]
+    Twice {
+        /// Which setting.
+        key: &'static str,
+        /// The whole spec.
+        spec: String,
+    },
+    /// A time that cannot be read.
+    #[error("{key}= in {spec:?}: {source}")]
+    Time {
+        /// Which setting.
+        key: &'static str,
+        /// The whole spec.
+        spec: String,
+        /// What is wrong.
+        source: UnitError,
+    },
+    /// Faulty inside faulty, or something else in the place of a path.
+    #[error("expected {expected} in {spec:?}, found {found:?}")]
+    Nested {
+        /// What may stand there.
+        expected: &'static str,
+        /// What stands there.
+        found: String,
+        /// The whole spec.
+        spec: String,
+    },
+}
+
+impl DeviceSpecError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            DeviceSpecError::Time { source, .. } => {
+                source.hint().unwrap_or_else(|| "times are written like 8ms, 50us or 1s".to_owned())
+            }
+            DeviceSpecError::Missing { expected: "control=PATH", .. } => {
+                "a faulty disk is written faulty:SPEC,control=PATH, for example \
+                 faulty:/dev/sdb,control=/tmp/faults"
+                    .to_owned()
+            }
+            DeviceSpecError::Nested { .. } => {
+                "only slow:FILE,... or a path may stand inside faulty:".to_owned()
+            }
+            _ => "a disk is a path, or slow:FILE,read=8ms,write=8ms[,flush=0ms], or \
+                 faulty:SPEC,control=PATH; a file whose name begins like that is written ./NAME"
+                .to_owned(),
+        }
+    }
+}
+
+impl DeviceSpec {
+    /// The file or block device that holds the bytes.
+    pub fn path(&self) -> &Path {
+        match self {
+            DeviceSpec::Plain(path) | DeviceSpec::Slow { path, .. } => path,
+            DeviceSpec::Faulty { inner, .. } => inner.path(),
+        }
+    }
+
+    /// How slow it is, if it is a slow disk.
+    pub fn slow_times(&self) -> Option<SlowTimes> {
+        match self {
+            DeviceSpec::Plain(_) => None,
+            DeviceSpec::Slow { times, .. } => Some(*times),
+            DeviceSpec::Faulty { inner, .. } => inner.slow_times(),
+        }
+    }
+
+    /// The control file, if it is a faulty disk.
+    pub fn fault_control(&self) -> Option<&Path> {
+        match self {
+            DeviceSpec::Faulty { control, .. } => Some(control),
+            _ => None,
+        }
+    }
+}
+
+/// Cuts `,key=value` off the end of `text` while the key is one of `keys`.
+fn cut_settings<'t>(
+    mut text: &'t str,
+    keys: &[&'static str],
+    spec: &str,
+) -> Result<(&'t str, Vec<(&'static str, &'t str)>), DeviceSpecError> {
+    let mut settings: Vec<(&'static str, &'t str)> = Vec::new();
+    while let Some((rest, last)) = text.rsplit_once(',') {
+        let Some((key, value)) = last.split_once('=') else { break };
+        let Some(key) = keys.iter().find(|k| **k == key) else { break };
+        if settings.iter().any(|(k, _)| k == key) {
+            return Err(DeviceSpecError::Twice { key, spec: spec.to_owned() });
+        }
+        settings.push((key, value));
+        text = rest;
+    }
+    Ok((text, settings))
+}
+
+fn parse_slow(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
+    let (path, settings) = cut_settings(rest, &["read", "write", "flush"], spec)?;
+    if path.is_empty() {
+        return Err(DeviceSpecError::NoPath { expected: "slow:FILE", spec: spec.to_owned() });
+    }
+    let time = |key: &'static str| {
+        let Some((_, value)) = settings.iter().find(|(k, _)| *k == key) else { return Ok(None) };
+        parse_duration(value).map(Some).map_err(|source| DeviceSpecError::Time {
+            key,
+            spec: spec.to_owned(),
+            source,
+        })
+    };
+    let missing = |expected| DeviceSpecError::Missing { expected, spec: spec.to_owned() };
+    let times = SlowTimes {
+        read: time("read")?.ok_or_else(|| missing("read=TIME"))?,
+        write: time("write")?.ok_or_else(|| missing("write=TIME"))?,
+        flush: time("flush")?.unwrap_or(Duration::ZERO),
+    };
+    Ok(DeviceSpec::Slow { path: path.into(), times })
+}
+
+fn parse_faulty(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
+    let (inner, settings) = cut_settings(rest, &["control"], spec)?;
+    let control = match settings.first() {
+        Some((_, control)) if !control.is_empty() => PathBuf::from(control),
+        _ => {
+            return Err(DeviceSpecError::Missing {
+                expected: "control=PATH",
+                spec: spec.to_owned(),
+            });
+        }
+    };
+    if inner.starts_with("faulty:") {
+        return Err(DeviceSpecError::Nested {
+            expected: "a path or slow:FILE,...",
+            found: inner.to_owned(),
+            spec: spec.to_owned(),
+        });
+    }
+    Ok(DeviceSpec::Faulty { inner: Box::new(inner.parse()?), control })
+}
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceSpecError;
+
+    fn from_str(spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
+        if spec.is_empty() {
+            return Err(DeviceSpecError::NoPath {
+                expected: "the path of a disk",
+                spec: spec.to_owned(),
+            });
+        }
+        if let Some(rest) = spec.strip_prefix("slow:") {
+            return parse_slow(rest, spec);
+        }
+        if let Some(rest) = spec.strip_prefix("faulty:") {
+            return parse_faulty(rest, spec);
+        }
+        Ok(DeviceSpec::Plain(spec.into()))
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceSpec::Plain(path) => {
+                // A path that begins like a spec is written so that it is read back as a path.
+                let text = path.to_string_lossy();
+                let prefix = text.starts_with("slow:") || text.starts_with("faulty:");
+                write!(f, "{}{text}", if prefix { "./" } else { "" })
+            }
+            DeviceSpec::Slow { path, times } => write!(
+                f,
+                "slow:{},read={},write={},flush={}",
+                path.display(),
+                format_duration(times.read),
+                format_duration(times.write),
+                format_duration(times.flush)
+            ),
+            DeviceSpec::Faulty { inner, control } => {
+                write!(f, "faulty:{inner},control={}", control.display())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slow(path: &str, read: u64, write: u64, flush: u64) -> DeviceSpec {
+        DeviceSpec::Slow {
+            path: path.into(),
+            times: SlowTimes {
+                read: Duration::from_millis(read),
+                write: Duration::from_millis(write),
+                flush: Duration::from_millis(flush),
+            },
+        }
+    }
+
+    #[test]
+    fn every_form_is_read_and_written_back() {
+        let plain = DeviceSpec::Plain("/dev/sdb".into());
+        let faulty = |inner: &DeviceSpec| DeviceSpec::Faulty {
+            inner: Box::new(inner.clone()),
+            control: "/tmp/f".into(),
+        };
+        for (text, spec) in [
+            ("/dev/sdb", plain.clone()),
+            ("a,b.img", DeviceSpec::Plain("a,b.img".into())),
+            ("slow:d.img,read=8ms,write=9ms", slow("d.img", 8, 9, 0)),
+            ("slow:d,x=1.img,write=9ms,flush=2ms,read=8ms", slow("d,x=1.img", 8, 9, 2)),
+            ("faulty:/dev/sdb,control=/tmp/f", faulty(&plain)),
+            ("faulty:slow:d,read=1ms,write=2ms,control=/tmp/f", faulty(&slow("d", 1, 2, 0))),
+        ] {
+            assert_eq!(text.parse(), Ok(spec.clone()), "{text}");
+            assert_eq!(spec.to_string().parse(), Ok(spec));
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error = |text: &str| text.parse::<DeviceSpec>().unwrap_err();
+        assert!(matches!(error(""), DeviceSpecError::NoPath { .. }));
+        assert!(matches!(error("slow:,read=1ms,write=1ms"), DeviceSpecError::NoPath { .. }));
+        assert!(matches!(
+            error("slow:d,read=1ms"),
+            DeviceSpecError::Missing { expected: "write=TIME", .. }
+        ));
+        assert!(matches!(
+            error("slow:d,read=1ms,read=2ms,write=1ms"),
+            DeviceSpecError::Twice { key: "read", .. }
+        ));
+        let time = error("slow:d,read=8,write=1ms");
+        assert!(matches!(time, DeviceSpecError::Time { key: "read", .. }));
+        assert!(time.hint().contains("8ms"));
+        assert!(matches!(error("faulty:d"), DeviceSpecError::Missing { .. }));
+        assert!(matches!(
+            error("faulty:faulty:d,control=a,control=b"),
+            DeviceSpecError::Twice { .. }
+        ));
+        assert!(matches!(error("faulty:faulty:d,control=a"), DeviceSpecError::Nested { .. }));
+    }
+
+    #[test]
+    fn a_file_named_like_a_spec_can_be_meant() {
+        let spec: DeviceSpec = "./slow:x".parse().unwrap();
+        assert_eq!(spec, DeviceSpec::Plain("./slow:x".into()));
+        assert_eq!(DeviceSpec::Plain("slow:x".into()).to_string(), "./slow:x");
+    }
+}

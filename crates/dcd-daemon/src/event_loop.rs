@@ -1,0 +1,475 @@
+//! The one loop: disks, NBD clients, requests of other threads, timers and signals around a core,
+//! on one thread with one ring.
+//!
+//! ```text
+//! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued
+//!        now = clock                 read once
+//!        completions -> core         each input is followed by all its outputs
+//!        requests of clients and other threads -> core
+//!        timers -> core
+//!        send replies, receive again
+//! ```
+//!
+//! What a turn brings to the end of its life (whoever runs the loop, see [`crate::serve`]) decides:
+//! the loop itself only turns.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use dcd_engine::units::LbaRange;
+use dcd_engine::{
+    Buffer, Device, Input, Io, IoDone, Operation, Output, Phase, Reply, Request, RequestError,
+    RequestId, Time,
+};
+use rustix::event::PollFlags;
+
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::disk::{Disk, DiskKey};
+use crate::frontend::nbd::{Event, Export};
+use crate::listen::Listener;
+use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
+use crate::response_times::{RequestKind, ResponseTimes};
+use crate::signals::Signals;
+use crate::submitter::{Completion, Mailbox, Message, Snapshot, StopKind, Submitter};
+use crate::uring::{Completed, Ring};
+
+/// How long the end waits for replies to be sent, and for the ring to be empty.
+const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Names what the loop waits for in the ring.
+#[derive(Clone, Copy)]
+enum Key {
+    Disk(DiskKey),
+    Nbd(NbdKey),
+    Mailbox,
+    Signals,
+}
+
+impl From<DiskKey> for Key {
+    fn from(key: DiskKey) -> Key {
+        Key::Disk(key)
+    }
+}
+
+impl From<NbdKey> for Key {
+    fn from(key: NbdKey) -> Key {
+        Key::Nbd(key)
+    }
+}
+
+/// Who gets the reply of a request.
+enum Origin {
+    Nbd { client: ClientKey, handle: u64 },
+    Thread(Completion),
+}
+
+struct Pending {
+    origin: Origin,
+    kind: RequestKind,
+    received: Time,
+}
+
+/// Somebody wants the daemon to end.
+pub struct StopRequest {
+    /// How.
+    pub kind: StopKind,
+    /// Who waits for it: another thread, or nobody (a signal).
+    pub completion: Option<Completion>,
+}
+
+/// A core and all that is connected to it.
+pub struct EventLoop<C> {
+    // The ring is dropped first: what it refers to is owned by its own entries.
+    ring: Ring<Key>,
+    core: C,
+    disks: Disks,
+    clock: Clock,
+    now: Time,
+    /// When the core wants [`Input::Timeout`].
+    deadline: Option<Time>,
+    nbd: NbdServer,
+    pending: Vec<Option<Pending>>,
+    pending_free: Vec<u32>,
+    /// Requests answered in this turn, to be timed at its end.
+    answered: Vec<(RequestKind, Time)>,
+    response_times: ResponseTimes,
+    mailbox: Mailbox,
+    submitter: Submitter,
+    signals: Option<Rc<Signals>>,
+    stop_requests: VecDeque<StopRequest>,
+    /// The core has ended; it is told nothing more.
+    is_closing: bool,
+}
+
+/// The disks below the core.
+struct Disks {
+    cache_disk: Option<Disk>,
+    data_disk: Disk,
+}
+
+impl Disks {
+    fn get_mut(&mut self, device: Device) -> &mut Disk {
+        match device {
+            Device::DataDisk => &mut self.data_disk,
+            Device::CacheDisk => {
+                self.cache_disk.as_mut().expect("only a cache asks for the cache-disk")
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Disk> {
+        self.cache_disk.iter().chain([&self.data_disk])
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
+        self.cache_disk.iter_mut().chain([&mut self.data_disk])
+    }
+}
+
+/// What a loop is made of.
+pub struct Parts<C> {
+    /// The state machine.
+    pub core: C,
+    /// The disk with the log, if there is a cache.
+    pub cache_disk: Option<Disk>,
+    /// The disk with the data.
+    pub data_disk: Disk,
+    /// The time; the same that the core was opened with.
+    pub clock: Clock,
+    /// What NBD clients see.
+    pub export: Export,
+    /// Signals to listen to.
+    pub signals: Option<Rc<Signals>>,
+    /// No messages about clients.
+    pub quiet: bool,
+}
+
+impl<C: Core> EventLoop<C> {
+    /// A loop, to be turned by this thread only. Nothing has happened yet.
+    pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
+        let Parts { core, cache_disk, data_disk, clock, export, signals, quiet } = parts;
+        let mut ring = Ring::new()?;
+        let (mailbox, submitter) = Mailbox::new(clock)?;
+        ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
+        if let Some(signals) = &signals {
+            ring.poll(Key::Signals, signals.clone(), PollFlags::IN);
+        }
+        // Waits end when they should, not up to 50 us later (the slow arm and `max_delay` count).
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut event_loop = EventLoop {
+            ring,
+            core,
+            disks: Disks { cache_disk, data_disk },
+            clock,
+            now: clock.now(),
+            deadline: None,
+            nbd: NbdServer::new(export, quiet),
+            pending: Vec::new(),
+            pending_free: Vec::new(),
+            answered: Vec::new(),
+            response_times: ResponseTimes::default(),
+            mailbox,
+            submitter,
+            signals,
+            stop_requests: VecDeque::new(),
+            is_closing: false,
+        };
+        // A core that has just been opened begins when it is told that time has passed.
+        event_loop.give(Input::Timeout);
+        Ok(event_loop)
+    }
+
+    /// A handle for other threads.
+    pub fn submitter(&self) -> Submitter {
+        self.submitter.clone()
+    }
+
+    /// The core.
+    pub fn core(&self) -> &C {
+        &self.core
+    }
+
+    /// Where the core stands.
+    pub fn phase(&self) -> &Phase {
+        self.core.phase()
+    }
+
+    /// Begins to take NBD clients.
+    pub fn add_listener(&mut self, listener: Listener) {
+        self.nbd.add_listener(listener, &mut self.ring);
+    }
+
+    /// Takes no more NBD clients.
+    pub fn stop_listening(&mut self) {
+        self.nbd.stop_listening();
+    }
+
+    /// The next wish to end, if there is one.
+    pub fn take_stop_request(&mut self) -> Option<StopRequest> {
+        self.stop_requests.pop_front()
+    }
+
+    /// Gives the core a request of the loop's owner.
+    pub fn request(&mut self, operation: Operation, completion: Completion) {
+        let received = self.now;
+        self.start_request(operation, false, received, Origin::Thread(completion));
+    }
+
+    /// One turn: waits until something happens, but no longer than `wait_max`, and deals with it.
+    pub fn turn(&mut self, wait_max: Option<std::time::Duration>) -> io::Result<()> {
+        self.ring.wait(self.wait_time(wait_max))?;
+        self.now = self.clock.now();
+        while let Some(completed) = self.ring.next_completed() {
+            self.completed(completed);
+        }
+        self.poll_disks();
+        self.nbd.timeout(self.now, &mut self.ring);
+        self.serve_clients();
+        if self.deadline.is_some_and(|deadline| deadline <= self.now) && !self.is_closing {
+            self.give(Input::Timeout);
+            self.serve_clients();
+        }
+        if !self.answered.is_empty() {
+            // Replies have left by now; the time of the whole turn is part of the answer.
+            let sent = self.clock.now();
+            for (kind, received) in self.answered.drain(..) {
+                self.response_times.record(kind, sent.since(received));
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the next wait may be.
+    fn wait_time(&self, wait_max: Option<std::time::Duration>) -> Option<std::time::Duration> {
+        let due = self
+            .disks
+            .iter()
+            .filter_map(|disk| disk.next_due(self.now))
+            .chain(self.deadline)
+            .chain(self.nbd.next_due())
+            .min();
+        let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
+        match (due, wait_max) {
+            (Some(due), Some(max)) => Some(due.min(max)),
+            (due, max) => due.or(max),
+        }
+    }
+
+    fn completed(&mut self, completed: Completed<Key>) {
+        let key = match &completed {
+            Completed::Disk { key, .. }
+            | Completed::Zero { key, .. }
+            | Completed::Received { key, .. }
+            | Completed::Ready { key } => *key,
+        };
+        match (key, completed) {
+            (Key::Disk(DiskKey { device, id }), completed) => {
+                let disk = self.disks.get_mut(device);
+                if let Some(done) = disk.completed(self.now, id, completed, &mut self.ring) {
+                    self.io_done(done);
+                }
+            }
+            (Key::Nbd(NbdKey::Received(client)), Completed::Received { result, .. }) => {
+                self.nbd.received(client, result);
+            }
+            (Key::Nbd(NbdKey::Writable(client)), _) => self.nbd.writable(client),
+            (Key::Nbd(NbdKey::Listener(index)), _) => {
+                self.nbd.accept(self.now, index, &mut self.ring);
+            }
+            (Key::Nbd(NbdKey::Received(_)), _) => {}
+            (Key::Mailbox, _) => self.take_messages(),
+            (Key::Signals, _) => self.take_signals(),
+        }
+    }
+    /// Disks that do things in their own time: slow arms, faults.
+    fn poll_disks(&mut self) {
+        let mut done = Vec::new();
+        for disk in self.disks.iter_mut() {
+            while let Some(one) = disk.poll(self.now, &mut self.ring) {
+                done.push(one);
+            }
+        }
+        for one in done {
+            self.io_done(one);
+        }
+    }
+
+    fn io_done(&mut self, done: IoDone) {
+        if !self.is_closing {
+            self.give(Input::IoDone(done));
+        }
+    }
+
+    /// Tells the core what has happened and does what it wants.
+    fn give(&mut self, input: Input) {
+        self.core.handle_input(self.now, input);
+        self.take_outputs();
+    }
+
+    fn take_outputs(&mut self) {
+        loop {
+            match self.core.poll_output() {
+                Output::Io(io) => self.start_io(io),
+                Output::Reply(reply) => self.reply(reply),
+                Output::Wait { until } => {
+                    self.deadline = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start_io(&mut self, io: Io) {
+        self.disks.get_mut(io.device).start(self.now, io, &mut self.ring);
+    }
+
+    /// Takes events of clients and sends replies until there is nothing more to do at once.
+    fn serve_clients(&mut self) {
+        loop {
+            while let Some((client, event)) = self.nbd.poll_event() {
+                self.client_event(client, event);
+            }
+            if !self.nbd.has_touched() {
+                return;
+            }
+            self.nbd.flush(&mut self.ring);
+        }
+    }
+
+    fn client_event(&mut self, client: ClientKey, event: Event) {
+        match event {
+            Event::Request { handle, operation, fua } => {
+                self.start_request(operation, fua, self.now, Origin::Nbd { client, handle });
+            }
+            Event::BlockStatus { handle, range, pieces_max } => {
+                let pieces = if self.is_closing || !self.core.check_range(range) {
+                    vec![(range.blocks, false)]
+                } else {
+                    self.core.block_status(range, pieces_max)
+                };
+                self.nbd.complete_block_status(client, handle, &pieces);
+            }
+            Event::Closed(_) => {}
+        }
+    }
+
+    /// Gives a request to the core, if it is one that may be given.
+    fn start_request(&mut self, operation: Operation, fua: bool, received: Time, origin: Origin) {
+        let pending = Pending { origin, kind: RequestKind::of(&operation), received };
+        let checked = if self.is_closing {
+            Err(Err(RequestError::ShuttingDown))
+        } else {
+            self.check(&operation)
+        };
+        if let Err(result) = checked {
+            let buffer = match operation {
+                Operation::Write { data, .. } => Some(data),
+                Operation::Read { .. } => Some(Buffer::default()),
+                _ => None,
+            };
+            return self.answer(pending, Reply { id: RequestId(0), result, buffer });
+        }
+        let index = match self.pending_free.pop() {
+            Some(index) => index,
+            None => {
+                self.pending.push(None);
+                u32::try_from(self.pending.len() - 1).expect("fewer than 2^32 requests")
+            }
+        };
+        self.pending[index as usize] = Some(pending);
+        let request = Request { id: RequestId(index.into()), operation, fua };
+        self.give(Input::Request(request));
+    }
+
+    /// Frontends check ranges too; this is the last line before the core, which asserts them. An
+    /// error is the answer: a request for nothing has succeeded.
+    fn check(&self, operation: &Operation) -> Result<(), Result<(), RequestError>> {
+        let range = match operation {
+            Operation::Read { range }
+            | Operation::WriteZeroes { range, .. }
+            | Operation::Discard { range } => *range,
+            Operation::Write { start, data } => {
+                if !data.len().is_multiple_of(dcd_engine::units::BLOCK_SIZE as usize) {
+                    return Err(Err(RequestError::Io));
+                }
+                let blocks = data.len() as u64 / dcd_engine::units::BLOCK_SIZE;
+                LbaRange { start: *start, blocks }
+            }
+            _ => return Ok(()),
+        };
+        // The end must be a number before anyone computes with it.
+        if range.start.0.checked_add(range.blocks).is_none() || !self.core.check_range(range) {
+            return Err(Err(RequestError::Io));
+        }
+        if range.blocks == 0 { Err(Ok(())) } else { Ok(()) }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        let index = reply.id.0 as usize;
+        let pending = self.pending.get_mut(index).and_then(Option::take);
+        let pending = pending.expect("the core answers each request once");
+        self.pending_free.push(index as u32);
+        self.answered.push((pending.kind, pending.received));
+        self.answer(pending, reply);
+    }
+
+    fn answer(&mut self, pending: Pending, reply: Reply) {
+        match pending.origin {
+            Origin::Nbd { client, handle } => self.nbd.complete(client, handle, reply),
+            Origin::Thread(completion) => completion.complete(reply),
+        }
+    }
+
+    fn take_messages(&mut self) {
+        self.mailbox.heard();
+        while let Some(message) = self.mailbox.next() {
+            match message {
+                Message::Request { operation, fua, received, completion } => {
+                    self.start_request(operation, fua, received, Origin::Thread(completion));
+                }
+                Message::Query(function) => function(&Snapshot {
+                    core: &self.core,
+                    now: self.now,
+                    response_times: &self.response_times,
+                    nbd_connections: self.nbd.connected(),
+                }),
+                Message::Stop { kind, completion } => {
+                    let completion = Some(completion);
+                    self.stop_requests.push_back(StopRequest { kind, completion });
+                }
+                Message::Wake => {}
+            }
+        }
+        self.ring.poll(Key::Mailbox, Rc::new(self.mailbox.event()), PollFlags::IN);
+    }
+
+    fn take_signals(&mut self) {
+        let Some(signals) = &self.signals else { return };
+        for _ in 0..signals.take() {
+            self.stop_requests
+                .push_back(StopRequest { kind: StopKind::Shutdown, completion: None });
+        }
+        self.ring.poll(Key::Signals, signals.clone(), PollFlags::IN);
+    }
+
+    /// Ends everything: sends the last replies, disconnects clients, empties the ring. Whoever
+    /// still waits is told that the device shuts down. Gives the core back; whether nothing is
+    /// under way any more on its disks.
+    pub fn close(mut self) -> (C, bool) {
+        self.is_closing = true;
+        self.deadline = None;
+        let until = std::time::Instant::now() + CLOSE_PATIENCE;
+        while !self.nbd.is_quiet() && std::time::Instant::now() < until {
+            if self.turn(Some(std::time::Duration::from_millis(10))).is_err() {
+                break;
+            }
+        }
+        self.nbd.stop_listening();
+        self.nbd.disconnect_all();
+        self.pending.clear();
+        let is_empty = self.ring.close(CLOSE_PATIENCE);
+        (self.core, is_empty)
+    }
+}

@@ -1,0 +1,166 @@
+//! The FUSE file and the loop device above it, on a thread of their own.
+//!
+//! Making and ending them can need answers of the event loop (the kernel reads a partition table, or
+//! writes what it has cached), so the loop's thread must not wait for them. It is told of news
+//! through a channel, and woken.
+
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use crate::frontend::fuse::{self, FuseMount};
+use crate::frontend::loop_device::{self, LoopDevice};
+use crate::serve_error::ServeError;
+use crate::submitter::Submitter;
+use crate::supervise::Frontends;
+
+/// What to make.
+pub(crate) struct FuseOptions {
+    pub(crate) directory: PathBuf,
+    pub(crate) size_bytes: u64,
+    pub(crate) block_size: u32,
+    pub(crate) read_only: bool,
+    pub(crate) loop_device: bool,
+}
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct FuseReady {
+    /// The file that is the volume.
+    pub file: PathBuf,
+    /// The loop device on it, if one was asked for.
+    pub loop_device: Option<PathBuf>,
+}
+
+enum News {
+    Ready(FuseReady),
+    Failed(ServeError),
+    Stopped,
+}
+
+/// The thread, as the loop's thread sees it.
+pub(crate) struct FuseThread {
+    news: mpsc::Receiver<News>,
+    /// Dropping it tells the thread to stop.
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    ready: Option<FuseReady>,
+    has_stopped: bool,
+}
+
+impl FuseThread {
+    /// Begins to mount.
+    pub(crate) fn start(options: FuseOptions, submitter: Submitter) -> Result<Self, ServeError> {
+        let (news_sender, news) = mpsc::channel();
+        let (stop, stop_receiver) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("dcd-fuse".into())
+            .spawn(move || {
+                let tell = |news| {
+                    let _ = news_sender.send(news);
+                    submitter.wake();
+                };
+                match make(&options, &submitter) {
+                    Err(error) => tell(News::Failed(error)),
+                    Ok((mount, loop_device)) => {
+                        tell(News::Ready(FuseReady {
+                            file: mount.file(),
+                            loop_device: loop_device.as_ref().map(|l| l.path().to_owned()),
+                        }));
+                        // Nothing is ever sent; the end of the channel is the message.
+                        let _ = stop_receiver.recv();
+                        end(mount, loop_device);
+                        tell(News::Stopped);
+                    }
+                }
+            })
+            .map_err(ServeError::system("start a thread"))?;
+        Ok(FuseThread {
+            news,
+            stop: Some(stop),
+            thread: Some(thread),
+            ready: None,
+            has_stopped: false,
+        })
+    }
+
+    /// What was made, once.
+    pub(crate) fn take_ready(&mut self) -> Option<FuseReady> {
+        self.ready.take()
+    }
+}
+
+fn make(
+    options: &FuseOptions,
+    submitter: &Submitter,
+) -> Result<(FuseMount, Option<LoopDevice>), ServeError> {
+    // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not found.
+    let file = options.directory.join(fuse::FILE_NAME);
+    if let Ok(stale) = loop_device::detach_stale(&file) {
+        for device in stale {
+            eprintln!("dcd: detached {}, left by a daemon that died", device.path.display());
+        }
+    }
+    let mount = fuse::mount(
+        &options.directory,
+        options.size_bytes,
+        options.block_size,
+        options.read_only,
+        Arc::new(submitter.clone()),
+    )
+    .map_err(|source| ServeError::Fuse { source })?;
+    if !options.loop_device {
+        return Ok((mount, None));
+    }
+    match loop_device::attach(&mount.file(), options.block_size, options.read_only) {
+        Ok(device) => Ok((mount, Some(device))),
+        Err(source) => {
+            let _ = mount.unmount();
+            Err(ServeError::Loop { source })
+        }
+    }
+}
+
+fn end(mount: FuseMount, loop_device: Option<LoopDevice>) {
+    let complain = |error: &dyn std::error::Error, hint: Option<String>| {
+        eprintln!("dcd: {error}");
+        if let Some(hint) = hint {
+            eprintln!("hint: {hint}");
+        }
+    };
+    if let Some(Err(error)) = loop_device.map(LoopDevice::detach) {
+        complain(&error, error.hint());
+    }
+    if let Err(error) = mount.unmount() {
+        complain(&error, error.hint());
+    }
+}
+
+impl Frontends for FuseThread {
+    fn turn(&mut self) -> Result<(), ServeError> {
+        match self.news.try_recv() {
+            Ok(News::Ready(ready)) => self.ready = Some(ready),
+            Ok(News::Stopped) => self.has_stopped = true,
+            Ok(News::Failed(error)) => {
+                self.has_stopped = true;
+                return Err(error);
+            }
+            Err(mpsc::TryRecvError::Empty) => {}
+            Err(mpsc::TryRecvError::Disconnected) => self.has_stopped = true,
+        }
+        Ok(())
+    }
+
+    fn begin_stop(&mut self) {
+        self.stop = None;
+    }
+
+    fn have_stopped(&mut self) -> bool {
+        if self.has_stopped
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+        self.has_stopped
+    }
+}

@@ -1,0 +1,180 @@
+//! Opening a pair of disks for the engine: locks, superblock, hints about wrong disks, memory.
+
+use std::rc::Rc;
+
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::{
+    DataDiskInfo, Device, Engine, EngineConfig, FormatError, OpenError, Phase, Superblock,
+};
+
+use crate::clock::Clock;
+use crate::device::{DeviceError, DeviceFile, share_a_disk};
+use crate::device_spec::DeviceSpec;
+use crate::disk::Disk;
+use crate::event_loop::{EventLoop, Parts};
+use crate::frontend::nbd::Export;
+use crate::segment_memory::SegmentFile;
+use crate::serve_error::ServeError;
+use crate::signals::Signals;
+
+/// Longest read or write of an NBD client.
+const PAYLOAD_MAX: u32 = 32 << 20;
+
+/// What makes a pair.
+#[derive(Clone, Debug)]
+pub struct PairOptions {
+    /// The disk with the log.
+    pub cache_disk: DeviceSpec,
+    /// The disk with the data.
+    pub data_disk: DeviceSpec,
+    /// Settings of the engine; `one_disk` is replaced unless the user chose it.
+    pub engine: EngineConfig,
+    /// Whether both disks share one arm; `None`: look.
+    pub one_disk: Option<bool>,
+    /// Where the segment memory goes, usually `/dev/shm`.
+    pub memory_directory: std::path::PathBuf,
+    /// No messages.
+    pub quiet: bool,
+}
+
+/// An engine on its disks, opening.
+pub(crate) struct Pair {
+    pub(crate) event_loop: EventLoop<Engine>,
+    pub(crate) memory: SegmentFile,
+    pub(crate) superblock: Superblock,
+    pub(crate) one_disk: bool,
+    pub(crate) data_disk: DataDiskInfo,
+}
+
+/// Opens both disks and begins to open the cache.
+pub(crate) fn open_pair(
+    options: &PairOptions,
+    signals: Option<Rc<Signals>>,
+) -> Result<Pair, ServeError> {
+    // 1. Both disks, locked. From here on nobody else can start with either.
+    let mut cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
+        .map_err(ServeError::device("cache-disk"))?;
+    let data_disk = Disk::open(Device::DataDisk, &options.data_disk).map_err(|error| {
+        let ours = std::process::id();
+        match &error {
+            DeviceError::Locked { path, pid: Some(pid) } if *pid == ours => {
+                ServeError::SameDisk { path: path.clone() }
+            }
+            _ => ServeError::device("data-disk")(error),
+        }
+    })?;
+
+    // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
+    //    The engine looks deeper (sizes, witnesses) when it opens.
+    let superblock = read_superblock(cache_disk.file()).map_err(|error| match error {
+        SuperblockError::Device(error) => ServeError::device("cache-disk")(error),
+        SuperblockError::Format(source) => {
+            if read_superblock(data_disk.file()).is_ok() {
+                return ServeError::Swapped {
+                    cache_disk: cache_disk.file().path().to_owned(),
+                    data_disk: data_disk.file().path().to_owned(),
+                };
+            }
+            ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
+        }
+    })?;
+    let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
+    // A disk may lose its number in another enclosure; only a different one is proof.
+    if !expected.is_empty() && !found.is_empty() && expected != found {
+        return Err(ServeError::WrongDataDisk {
+            path: data_disk.file().path().to_owned(),
+            expected: expected.clone(),
+            found: found.clone(),
+        });
+    }
+
+    // 3. A slow disk stands for one of its own, wherever its file lies.
+    let is_slow = |spec: &DeviceSpec| spec.slow_times().is_some();
+    let one_disk = options.one_disk.unwrap_or_else(|| {
+        !is_slow(&options.cache_disk)
+            && !is_slow(&options.data_disk)
+            && share_a_disk(cache_disk.file(), data_disk.file())
+    });
+    let config = EngineConfig { one_disk, ..options.engine.clone() };
+    config.validate().map_err(OpenError::Config)?;
+
+    // 4. Memory that may hold what a process that died had acknowledged.
+    let size = Engine::segment_memory_size(&superblock.geometry, &config);
+    let (memory, segment_memory) =
+        SegmentFile::open(&options.memory_directory, superblock.uuid, size)?;
+    cache_disk.set_segment_memory(memory.mapping());
+
+    // 5. The engine, which begins with reading.
+    let clock = Clock::start();
+    let data_disk_info = data_disk.file().data_disk_info();
+    let cache_disk_bytes = cache_disk.file().size_bytes;
+    let read_only = config.read_only;
+    let engine = Engine::open(
+        clock.now(),
+        superblock.clone(),
+        cache_disk_bytes,
+        data_disk_info,
+        config,
+        Box::new(segment_memory),
+    )?;
+    let description = format!("{} behind {} (dcd)", options.data_disk, options.cache_disk);
+    let event_loop = EventLoop::new(Parts {
+        core: engine,
+        cache_disk: Some(cache_disk),
+        data_disk,
+        clock,
+        export: Export { description, ..export_of(data_disk_info, read_only) },
+        signals,
+        quiet: options.quiet,
+    })
+    .map_err(ServeError::system("make an io_uring"))?;
+    Ok(Pair { event_loop, memory, superblock, one_disk, data_disk: data_disk_info })
+}
+
+/// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.
+pub(crate) fn wait_until_running(event_loop: &mut EventLoop<Engine>) -> Result<bool, ServeError> {
+    loop {
+        match event_loop.phase() {
+            Phase::Opening => {}
+            Phase::Running => return Ok(true),
+            Phase::Failed(error) => return Err(error.clone().into()),
+            Phase::Closed => return Ok(false),
+        }
+        event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        if event_loop.take_stop_request().is_some() {
+            return Ok(false);
+        }
+    }
+}
+
+/// What NBD clients see of a volume.
+pub(crate) fn export_of(volume: DataDiskInfo, read_only: bool) -> Export {
+    Export {
+        size_bytes: volume.bytes(),
+        minimum_block: volume.logical_block_size,
+        preferred_block: 4096,
+        maximum_payload: PAYLOAD_MAX,
+        read_only,
+        trim: true,
+        description: String::new(),
+    }
+}
+
+/// Why there is no superblock.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperblockError {
+    /// The disk cannot be read.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// What was read is none.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// Reads both copies and takes the newer.
+pub fn read_superblock(disk: &DeviceFile) -> Result<Superblock, SuperblockError> {
+    let first = disk.read_at(SUPERBLOCK_OFFSETS[0], SUPERBLOCK_SIZE)?;
+    let second = disk.read_at(SUPERBLOCK_OFFSETS[1], SUPERBLOCK_SIZE)?;
+    Ok(Superblock::newest(first.bytes(), second.bytes())?)
+}

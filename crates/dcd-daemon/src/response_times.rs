@@ -1,0 +1,179 @@
+//! Response times of requests, from receipt to reply, as histograms.
+
+use dcd_engine::{Duration, Operation};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Longest time that is told apart; what takes longer counts as this long.
+const LONGEST_NANOS: u64 = 3_600_000_000_000;
+/// Two digits: each time is right to one percent.
+const DIGITS: u8 = 2;
+/// First bound of the reported buckets; each next one is twice as long.
+const FIRST_BUCKET_NANOS: u64 = 1_000;
+
+/// Kinds of requests that are timed apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestKind {
+    /// Reads.
+    Read,
+    /// Writes, writes of zeroes and discards.
+    Write,
+    /// Flushes.
+    Flush,
+    /// The rest, which is not timed.
+    Other,
+}
+
+impl RequestKind {
+    /// Kind of an operation.
+    pub fn of(operation: &Operation) -> RequestKind {
+        match operation {
+            Operation::Read { .. } => RequestKind::Read,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. } => {
+                RequestKind::Write
+            }
+            Operation::Flush => RequestKind::Flush,
+            Operation::Drain | Operation::Detach | Operation::Shutdown => RequestKind::Other,
+        }
+    }
+}
+
+/// Histograms of all kinds.
+#[derive(Clone)]
+pub struct ResponseTimes {
+    reads: Histogram<u64>,
+    writes: Histogram<u64>,
+    flushes: Histogram<u64>,
+}
+
+impl Default for ResponseTimes {
+    fn default() -> ResponseTimes {
+        let empty = || {
+            Histogram::new_with_bounds(1, LONGEST_NANOS, DIGITS).expect("bounds that are in order")
+        };
+        ResponseTimes { reads: empty(), writes: empty(), flushes: empty() }
+    }
+}
+
+impl ResponseTimes {
+    /// Counts one request.
+    pub fn record(&mut self, kind: RequestKind, took: Duration) {
+        let histogram = match kind {
+            RequestKind::Read => &mut self.reads,
+            RequestKind::Write => &mut self.writes,
+            RequestKind::Flush => &mut self.flushes,
+            RequestKind::Other => return,
+        };
+        histogram.saturating_record(took.0.clamp(1, LONGEST_NANOS));
+    }
+
+    /// The same for people and programs.
+    pub fn report(&self) -> ResponseTimesReport {
+        ResponseTimesReport {
+            reads: report(&self.reads),
+            writes: report(&self.writes),
+            flushes: report(&self.flushes),
+        }
+    }
+}
+
+/// Response times by kind.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ResponseTimesReport {
+    /// Reads.
+    pub reads: HistogramReport,
+    /// Writes, writes of zeroes and discards.
+    pub writes: HistogramReport,
+    /// Flushes.
+    pub flushes: HistogramReport,
+}
+
+/// One histogram; all times in microseconds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct HistogramReport {
+    /// Requests counted.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Half of the requests took no longer.
+    pub p50: f64,
+    /// 90 percent took no longer.
+    pub p90: f64,
+    /// 99 percent took no longer.
+    pub p99: f64,
+    /// 99.9 percent took no longer.
+    #[serde(rename = "p99.9")]
+    pub p99_9: f64,
+    /// The longest.
+    pub max: f64,
+    /// Counts between powers of two; empty ones at both ends are left out.
+    pub buckets: Vec<HistogramBucket>,
+}
+
+/// Requests that took at least `from` and less than `to` microseconds.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HistogramBucket {
+    /// Lower bound, included.
+    pub from: f64,
+    /// Upper bound, not included.
+    pub to: f64,
+    /// How many.
+    pub count: u64,
+}
+
+fn report(histogram: &Histogram<u64>) -> HistogramReport {
+    if histogram.is_empty() {
+        return HistogramReport::default();
+    }
+    let micros = |nanos: u64| nanos as f64 / 1e3;
+    let mut buckets = Vec::new();
+    let mut from = 0;
+    for step in histogram.iter_log(FIRST_BUCKET_NANOS, 2.0) {
+        let to = step.value_iterated_to() + 1;
+        let count = step.count_since_last_iteration();
+        if count > 0 || !buckets.is_empty() {
+            buckets.push(HistogramBucket { from: micros(from), to: micros(to), count });
+        }
+        from = to;
+    }
+    while buckets.last().is_some_and(|bucket| bucket.count == 0) {
+        buckets.pop();
+    }
+    HistogramReport {
+        count: histogram.len(),
+        mean: histogram.mean() / 1e3,
+        p50: micros(histogram.value_at_quantile(0.5)),
+        p90: micros(histogram.value_at_quantile(0.9)),
+        p99: micros(histogram.value_at_quantile(0.99)),
+        p99_9: micros(histogram.value_at_quantile(0.999)),
+        max: micros(histogram.max()),
+        buckets,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_kind() {
+        let mut times = ResponseTimes::default();
+        for micros in 1..=1000 {
+            times.record(RequestKind::Write, Duration::from_micros(micros));
+        }
+        times.record(RequestKind::Read, Duration(0));
+        times.record(RequestKind::Flush, Duration(u64::MAX));
+        times.record(RequestKind::Other, Duration(1));
+        let report = times.report();
+        assert_eq!((report.reads.count, report.flushes.count), (1, 1));
+        assert_eq!(report.writes.count, 1000);
+        assert!((report.writes.p50 - 500.0).abs() < 10.0, "{}", report.writes.p50);
+        assert!((report.writes.mean - 500.5).abs() < 10.0, "{}", report.writes.mean);
+        let counted: u64 = report.writes.buckets.iter().map(|b| b.count).sum();
+        assert_eq!(counted, 1000);
+        for pair in report.writes.buckets.windows(2) {
+            assert_eq!(pair[0].to, pair[1].from);
+        }
+        assert_eq!(ResponseTimes::default().report(), ResponseTimesReport::default());
+    }
+}

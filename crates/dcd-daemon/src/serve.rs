@@ -1,0 +1,194 @@
+//! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dcd_engine::stats::RecoveryReport;
+use dcd_engine::{EngineConfig, Phase, Uuid};
+
+use crate::control::{ControlServer, DaemonFacts};
+use crate::device_spec::DeviceSpec;
+pub use crate::fuse_thread::FuseReady;
+use crate::fuse_thread::{FuseOptions, FuseThread};
+use crate::listen::{NbdAddress, listen, listen_unix};
+use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
+pub use crate::serve_error::ServeError;
+use crate::signals::Signals;
+use crate::submitter::Submitter;
+pub use crate::supervise::Outcome;
+use crate::supervise::{Frontends, NoFrontends, run_until_stopped};
+
+/// What to serve, and how.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The disk with the log.
+    pub cache_disk: DeviceSpec,
+    /// The disk with the data.
+    pub data_disk: DeviceSpec,
+    /// Settings of the engine.
+    pub engine: EngineConfig,
+    /// Whether both disks share one arm; `None`: look. Replaces the setting in `engine`.
+    pub one_disk: Option<bool>,
+    /// Where NBD clients are awaited.
+    pub nbd: Vec<NbdAddress>,
+    /// Directory in which the volume appears as a file.
+    pub fuse: Option<PathBuf>,
+    /// Whether to make a loop device on that file.
+    pub loop_device: bool,
+    /// The control socket.
+    pub control: Option<PathBuf>,
+    /// Where the segment memory goes, usually `/dev/shm`.
+    pub memory_directory: PathBuf,
+    /// No messages about clients and signals.
+    pub quiet: bool,
+}
+
+/// What is known when the volume is served.
+pub struct Ready {
+    /// Identity of the cache.
+    pub uuid: Uuid,
+    /// Size of the volume.
+    pub size_bytes: u64,
+    /// Where NBD clients are awaited, with real ports.
+    pub nbd: Vec<NbdAddress>,
+    /// The FUSE file and loop device, if asked for.
+    pub fuse: Option<FuseReady>,
+    /// The control socket, if asked for.
+    pub control: Option<PathBuf>,
+    /// How the start went.
+    pub recovery: RecoveryReport,
+    /// Whether both disks share one arm.
+    pub one_disk: bool,
+    /// For requests of this process, and to stop it.
+    pub submitter: Submitter,
+}
+
+/// Serves a cache until a signal or a command ends it. `ready` is called once, when all frontends
+/// are there.
+///
+/// It runs on the calling thread, which should be the first of the process: signals are blocked
+/// there and in threads started later.
+pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Outcome, ServeError> {
+    if options.loop_device && options.fuse.is_none() {
+        return Err(ServeError::LoopWithoutFuse);
+    }
+    let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let Pair { mut event_loop, memory, superblock, one_disk, data_disk } = open_pair(
+        &PairOptions {
+            cache_disk: options.cache_disk.clone(),
+            data_disk: options.data_disk.clone(),
+            engine: options.engine.clone(),
+            one_disk: options.one_disk,
+            memory_directory: options.memory_directory.clone(),
+            quiet: options.quiet,
+        },
+        Some(signals),
+    )?;
+
+    // Sockets are made before the cache is opened, so that a wrong address is noticed while
+    // nothing has been written. Early clients wait until it runs.
+    let mut listeners = Vec::new();
+    for address in &options.nbd {
+        listeners.push(listen(address)?);
+    }
+    let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+
+    if !wait_until_running(&mut event_loop)? {
+        event_loop.close();
+        return Ok(Outcome::StoppedWhileOpening);
+    }
+    let recovery = event_loop.core().status().recovery;
+    let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
+    for listener in listeners {
+        event_loop.add_listener(listener);
+    }
+    let facts = DaemonFacts {
+        uuid: superblock.uuid,
+        cache_disk: options.cache_disk.to_string(),
+        data_disk: options.data_disk.to_string(),
+        ack: options.engine.ack,
+        one_disk,
+        started: std::time::Instant::now(),
+    };
+    let control = control_socket
+        .map(|socket| ControlServer::start(socket, event_loop.submitter(), Arc::new(facts)))
+        .transpose()
+        .map_err(ServeError::system("start the control socket"))?;
+    let mut news = Ready {
+        uuid: superblock.uuid,
+        size_bytes: data_disk.bytes(),
+        nbd: addresses,
+        fuse: None,
+        control: options.control.clone(),
+        recovery,
+        one_disk,
+        submitter: event_loop.submitter(),
+    };
+
+    let outcome = match options.fuse {
+        None => {
+            ready(&news);
+            run_until_stopped(&mut event_loop, &mut NoFrontends, options.quiet)
+        }
+        Some(directory) => {
+            let unit = u64::from(data_disk.logical_block_size);
+            let thread = FuseThread::start(
+                FuseOptions {
+                    directory,
+                    size_bytes: data_disk.bytes() / unit * unit,
+                    block_size: data_disk.logical_block_size,
+                    read_only: options.engine.read_only,
+                    loop_device: options.loop_device,
+                },
+                event_loop.submitter(),
+            )?;
+            let mut told = |fuse| {
+                news.fuse = Some(fuse);
+                ready(&news);
+            };
+            let mut frontends = TellWhenReady { thread, ready: &mut told };
+            run_until_stopped(&mut event_loop, &mut frontends, options.quiet)
+        }
+    };
+
+    let is_closed = *event_loop.phase() == Phase::Closed;
+    let (engine, is_empty) = event_loop.close();
+    // 1. The engine goes first: it holds the memory. An I/O that hangs keeps its own share.
+    drop(engine);
+    // 2. After an end in order the log holds everything, so the memory is not needed any more.
+    //    An engine that could not close in order is closed too, but with an error: then the memory
+    //    may be all there is of what was acknowledged.
+    if is_closed && is_empty && outcome.is_ok() {
+        memory.remove();
+    }
+    // 3. Whoever waits for the end at the control socket learns of it.
+    if let Some(control) = control {
+        control.stop();
+    }
+    outcome
+}
+
+/// Calls `ready` when the FUSE thread has mounted.
+pub(crate) struct TellWhenReady<'a> {
+    pub(crate) thread: FuseThread,
+    pub(crate) ready: &'a mut dyn FnMut(FuseReady),
+}
+
+impl Frontends for TellWhenReady<'_> {
+    fn turn(&mut self) -> Result<(), ServeError> {
+        self.thread.turn()?;
+        if let Some(fuse) = self.thread.take_ready() {
+            (self.ready)(fuse);
+        }
+        Ok(())
+    }
+
+    fn begin_stop(&mut self) {
+        self.thread.begin_stop();
+    }
+
+    fn have_stopped(&mut self) -> bool {
+        self.thread.have_stopped()
+    }
+}

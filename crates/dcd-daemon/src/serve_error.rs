@@ -1,0 +1,198 @@
+//! Why a daemon cannot start or end, with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use dcd_engine::{FormatError, OpenError, RequestError};
+
+use crate::device::DeviceError;
+use crate::frontend::fuse::FuseError;
+use crate::frontend::loop_device::LoopError;
+use crate::listen::ListenError;
+use crate::segment_memory::SegmentMemoryError;
+
+/// Why a daemon cannot start or end in order.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A disk cannot be opened.
+    #[error("{role}: {source}")]
+    Device {
+        /// Which disk: `cache-disk`, `data-disk` or `disk`.
+        role: &'static str,
+        /// Why not.
+        source: DeviceError,
+    },
+    /// Both disks are one.
+    #[error("cache-disk and data-disk are the same: {}", path.display())]
+    SameDisk {
+        /// The disk.
+        path: PathBuf,
+    },
+    /// The cache-disk holds no cache.
+    #[error("the cache-disk {} holds no cache: {source}", path.display())]
+    NoCache {
+        /// The disk.
+        path: PathBuf,
+        /// What is wrong.
+        source: FormatError,
+    },
+    /// The cache is on the disk given as the data-disk.
+    #[error(
+        "cache-disk and data-disk are swapped: {} holds a cache, {} does not",
+        data_disk.display(),
+        cache_disk.display()
+    )]
+    Swapped {
+        /// As given.
+        cache_disk: PathBuf,
+        /// As given.
+        data_disk: PathBuf,
+    },
+    /// Another disk than the one the cache was created for.
+    #[error(
+        "{} is not the data-disk of this cache: expected serial number {expected:?}, found {found:?}",
+        path.display()
+    )]
+    WrongDataDisk {
+        /// The disk given.
+        path: PathBuf,
+        /// Serial number recorded.
+        expected: String,
+        /// Serial number of the disk given.
+        found: String,
+    },
+    /// No memory for segment buffers.
+    #[error(transparent)]
+    Memory(#[from] SegmentMemoryError),
+    /// The engine cannot start with these disks.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The volume cannot be mounted.
+    #[error("{source}{}", cause(source))]
+    Fuse {
+        /// Why not.
+        source: FuseError,
+    },
+    /// There is no loop device.
+    #[error("{source}{}", cause(source))]
+    Loop {
+        /// Why not.
+        source: LoopError,
+    },
+    /// A loop device needs the FUSE file below it.
+    #[error("a loop device needs a FUSE mount below it, and none is asked for")]
+    LoopWithoutFuse,
+    /// The system refused something.
+    #[error("cannot {operation}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The end was not in order.
+    #[error("cannot {operation}: {source}")]
+    Stop {
+        /// What was tried: shut down, detach.
+        operation: &'static str,
+        /// The engine's answer.
+        source: RequestError,
+    },
+}
+
+/// The helpers' errors keep their cause apart; one line wants it in.
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map(|cause| format!(": {cause}")).unwrap_or_default()
+}
+
+impl ServeError {
+    /// For `map_err` of system calls.
+    pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> ServeError {
+        move |source| ServeError::System { operation, source }
+    }
+
+    /// For `map_err` of opening a disk.
+    pub fn device(role: &'static str) -> impl FnOnce(DeviceError) -> ServeError {
+        move |source| ServeError::Device { role, source }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            ServeError::Device { source, .. } => return source.hint(),
+            ServeError::Memory(source) => return source.hint(),
+            ServeError::Listen(source) => return source.hint(),
+            ServeError::Fuse { source } => return source.hint(),
+            ServeError::Loop { source } => return source.hint(),
+            ServeError::Open(source) => return open_hint(source),
+            ServeError::SameDisk { .. } => {
+                "give two disks, or two partitions of one disk".into()
+            }
+            ServeError::NoCache { source, path } => match source {
+                FormatError::Version { .. } | FormatError::Features { .. } => {
+                    "use the version of dcd that wrote it, or a newer one".into()
+                }
+                FormatError::Magic { .. } | FormatError::Short { .. } => format!(
+                    "make one with `dcd create --cache-disk {} --data-disk ...`, or check the name",
+                    path.display()
+                ),
+                _ => format!(
+                    "look at it with `dcd inspect`; do not use the data-disk without it, {} may \
+                     hold newer data",
+                    path.display()
+                ),
+            },
+            ServeError::Swapped { cache_disk, data_disk } => format!(
+                "give --cache-disk {} --data-disk {}",
+                data_disk.display(),
+                cache_disk.display()
+            ),
+            ServeError::WrongDataDisk { .. } => {
+                "find the right disk: lsblk -o NAME,SIZE,WWN,SERIAL; if the disk was copied to this \
+                 one on purpose, detach the cache from the original first"
+                    .into()
+            }
+            ServeError::LoopWithoutFuse => "add --fuse DIRECTORY".into(),
+            ServeError::System { operation: "make an io_uring", .. } => {
+                "io_uring may be switched off: sysctl kernel.io_uring_disabled, or the seccomp \
+                 filter of a container"
+                    .into()
+            }
+            ServeError::System { .. } => return None,
+            ServeError::Stop { .. } => {
+                "nothing that was acknowledged is lost; start again with the same disks".into()
+            }
+        })
+    }
+}
+
+fn open_hint(error: &OpenError) -> Option<String> {
+    Some(match error {
+        OpenError::Io { device, .. } => {
+            format!("the {device:?} has errors (see dmesg); copy it before trying again")
+        }
+        OpenError::Checkpoint { .. }
+        | OpenError::CheckpointLost { .. }
+        | OpenError::RecordsLost { .. } => {
+            "copy both disks first; `dcd check` lists what is lost; --accept-damage starts without it"
+                .into()
+        }
+        OpenError::DataDiskChanged { .. } => {
+            "if it is the right disk and was changed on purpose, --accept-damage starts all the \
+             same; dirty blocks will overwrite the changes"
+                .into()
+        }
+        OpenError::DataDiskSize { .. } => {
+            "check that it is the right disk (lsblk); if it has grown or shrunk, it must first \
+             have its old size again"
+                .into()
+        }
+        OpenError::CacheDiskShort { .. } => "give the cache-disk its old size again".into(),
+        OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
+        #[allow(unreachable_patterns, reason = "kinds that the engine may get")]
+        _ => return None,
+    })
+}

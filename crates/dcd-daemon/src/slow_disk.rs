@@ -1,0 +1,135 @@
+//! `dcd slow-disk`: one disk over NBD or FUSE without a cache, so that slowness can be felt and
+//! measured.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dcd_engine::{AckMode, Device, Uuid};
+
+use crate::clock::Clock;
+use crate::control::{ControlServer, DaemonFacts};
+use crate::device_spec::DeviceSpec;
+use crate::disk::Disk;
+use crate::event_loop::{EventLoop, Parts};
+use crate::frontend::nbd::Export;
+use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
+use crate::listen::{NbdAddress, listen, listen_unix};
+use crate::pair::export_of;
+use crate::pass_through::PassThrough;
+use crate::serve::TellWhenReady;
+use crate::serve_error::ServeError;
+use crate::signals::Signals;
+use crate::submitter::Submitter;
+use crate::supervise::{NoFrontends, Outcome, run_until_stopped};
+
+/// What to serve.
+#[derive(Clone, Debug)]
+pub struct SlowDiskOptions {
+    /// The disk.
+    pub disk: DeviceSpec,
+    /// Where NBD clients are awaited.
+    pub nbd: Vec<NbdAddress>,
+    /// Directory in which the disk appears as a file.
+    pub fuse: Option<PathBuf>,
+    /// Whether to make a loop device on that file.
+    pub loop_device: bool,
+    /// The control socket; it counts requests, and has no status to show.
+    pub control: Option<PathBuf>,
+    /// No messages about clients.
+    pub quiet: bool,
+}
+
+/// What is known when the disk is served.
+pub struct SlowDiskReady {
+    /// Where NBD clients are awaited, with real ports.
+    pub nbd: Vec<NbdAddress>,
+    /// The FUSE file and loop device, if asked for.
+    pub fuse: Option<FuseReady>,
+    /// Size of the disk.
+    pub size_bytes: u64,
+    /// For requests of this process, and to stop it.
+    pub submitter: Submitter,
+}
+
+/// Serves a disk until a signal (or [`Submitter::stop`]) ends it.
+pub fn slow_disk(
+    options: SlowDiskOptions,
+    ready: &mut dyn FnMut(&SlowDiskReady),
+) -> Result<Outcome, ServeError> {
+    let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
+    if options.loop_device && options.fuse.is_none() {
+        return Err(ServeError::LoopWithoutFuse);
+    }
+    let mut listeners = Vec::new();
+    for address in &options.nbd {
+        listeners.push(listen(address)?);
+    }
+    let info = disk.file().data_disk_info();
+    let description = format!("{} without a cache (dcd slow-disk)", options.disk);
+    let export = Export { description, ..export_of(info, false) };
+    let mut event_loop = EventLoop::new(Parts {
+        core: PassThrough::new(info),
+        cache_disk: None,
+        data_disk: disk,
+        clock: Clock::start(),
+        export,
+        signals: Some(signals),
+        quiet: options.quiet,
+    })
+    .map_err(ServeError::system("make an io_uring"))?;
+    let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
+    for listener in listeners {
+        event_loop.add_listener(listener);
+    }
+    let facts = DaemonFacts {
+        uuid: Uuid([0; 16]),
+        cache_disk: String::new(),
+        data_disk: options.disk.to_string(),
+        ack: AckMode::Durable,
+        one_disk: false,
+        started: std::time::Instant::now(),
+    };
+    let control = options
+        .control
+        .as_deref()
+        .map(listen_unix)
+        .transpose()?
+        .map(|socket| ControlServer::start(socket, event_loop.submitter(), Arc::new(facts)))
+        .transpose()
+        .map_err(ServeError::system("start the control socket"))?;
+    let mut news = SlowDiskReady {
+        nbd: addresses,
+        fuse: None,
+        size_bytes: info.bytes(),
+        submitter: event_loop.submitter(),
+    };
+    let stopped = match options.fuse {
+        None => {
+            ready(&news);
+            run_until_stopped(&mut event_loop, &mut NoFrontends, options.quiet)
+        }
+        Some(directory) => {
+            let fuse = FuseOptions {
+                directory,
+                size_bytes: info.bytes(),
+                block_size: info.logical_block_size,
+                read_only: false,
+                loop_device: options.loop_device,
+            };
+            let thread = FuseThread::start(fuse, event_loop.submitter())?;
+            let mut told = |fuse| {
+                news.fuse = Some(fuse);
+                ready(&news);
+            };
+            let mut frontends = TellWhenReady { thread, ready: &mut told };
+            run_until_stopped(&mut event_loop, &mut frontends, options.quiet)
+        }
+    };
+    event_loop.close();
+    if let Some(control) = control {
+        control.stop();
+    }
+    stopped
+}

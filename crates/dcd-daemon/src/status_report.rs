@@ -1,0 +1,280 @@
+//! What `dcd status --json` shows: the engine's picture, facts of the daemon, and figures made of
+//! both. Names are whole words with their unit; times are microseconds or seconds as named.
+
+use serde::{Deserialize, Serialize};
+
+use dcd_engine::AckMode;
+use dcd_engine::stats::{Counters, RecoveryReport, Status};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+
+use crate::response_times::ResponseTimesReport;
+use crate::submitter::Snapshot;
+
+/// What the daemon knows and the engine does not.
+#[derive(Clone, Debug)]
+pub struct DaemonFacts {
+    /// Identity of the cache.
+    pub uuid: dcd_engine::Uuid,
+    /// The cache-disk as it was named.
+    pub cache_disk: String,
+    /// The data-disk as it was named.
+    pub data_disk: String,
+    /// When writes are acknowledged.
+    pub ack: AckMode,
+    /// Whether both disks share one arm.
+    pub one_disk: bool,
+    /// When the daemon began to serve.
+    pub started: std::time::Instant,
+}
+
+/// All of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// Version of dcd.
+    pub version: String,
+    /// Process of the daemon.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_seconds: f64,
+    /// Identity of the cache.
+    pub uuid: String,
+    /// The cache-disk as it was named.
+    pub cache_disk: String,
+    /// The data-disk as it was named.
+    pub data_disk: String,
+    /// When writes are acknowledged: `memory`, `log` or `durable`.
+    pub ack: String,
+    /// Whether both disks share one arm.
+    pub one_disk: bool,
+    /// NBD clients connected.
+    pub nbd_connections: usize,
+    /// Size of the volume.
+    pub volume_bytes: u64,
+    /// Bytes newer than on the data-disk, in whole lines of 4 KiB.
+    pub dirty_bytes: u64,
+    /// Share of the segments in use, 0 to 1.
+    pub utilisation: f64,
+    /// Segments by state.
+    pub segments: SegmentsReport,
+    /// Ranges that are zero in the log and not yet on the data-disk.
+    pub zero_ranges: u64,
+    /// Lines of 4 KiB that are damaged and fail until overwritten.
+    pub poisoned_lines: u64,
+    /// Memory of the index.
+    pub index_bytes: u64,
+    /// The cache-disk has failed; writes fail until a restart.
+    pub cache_disk_failed: bool,
+    /// Destaging is held back after data-disk errors.
+    pub destage_held_back: bool,
+    /// A drain is under way.
+    pub draining: bool,
+    /// Quiet time that starts a destage at the present utilisation.
+    pub idle_threshold_microseconds: f64,
+    /// Figures made of the counters.
+    pub figures: FiguresReport,
+    /// Counts since the start.
+    pub counters: CountersReport,
+    /// Response times since the start, in microseconds.
+    pub response_times: ResponseTimesReport,
+    /// How the start went.
+    pub recovery: RecoverySummary,
+}
+
+/// Segments by state.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SegmentsReport {
+    /// All.
+    pub total: u32,
+    /// Bytes in one.
+    pub size_bytes: u64,
+    /// May be filled.
+    pub free: u32,
+    /// Empty, waiting for a checkpoint.
+    pub empty: u32,
+    /// In a segment buffer.
+    pub buffered: u32,
+    /// On the cache-disk, with live slots.
+    pub dirty: u32,
+    /// One letter for each, in place order: `f`, `e`, `b`, `d`.
+    pub map: String,
+}
+
+/// Figures made of the counters; 0 where there is nothing to divide by.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FiguresReport {
+    /// Bytes written to the log for each byte of writes.
+    pub write_amplification: f64,
+    /// Share of read lines that came from the cache.
+    pub read_hit_rate: f64,
+    /// Share of logged lines that replaced one still in the log: destaging that was spared.
+    pub overwrite_rate: f64,
+    /// Writes to the data-disk for each line moved there; the smaller, the better merged.
+    pub merge_ratio: f64,
+}
+
+/// Declares the report of a struct of `u64`s, so that none is forgotten: the compiler complains
+/// when the engine's struct gets another field.
+macro_rules! report_of {
+    ($(#[$doc:meta])* $report:ident of $source:ident { $($field:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        #[allow(missing_docs, reason = "each is documented in the engine")]
+        pub struct $report { $(pub $field: u64),* }
+
+        impl From<&$source> for $report {
+            fn from(source: &$source) -> $report {
+                let $source { $($field),* } = source;
+                $report { $($field: *$field),* }
+            }
+        }
+    };
+}
+
+report_of! {
+    /// [`Counters`] for programs.
+    CountersReport of Counters {
+        reads, read_bytes, read_hit_lines, read_miss_lines, writes, write_bytes,
+        overwritten_lines, logged_lines, bypasses, bypass_bytes, zeroes, flushes, fuas, log_writes,
+        log_write_bytes, cache_disk_flushes, cache_disk_fua_writes, records, checkpoints,
+        checkpoint_bytes, destage_batches, destaged_lines, destage_writes, destage_write_bytes,
+        destaged_zero_ranges, destage_read_bytes, completed_lines, data_disk_flushes,
+        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors,
+    }
+}
+
+/// How the start went.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RecoverySummary {
+    /// Bytes read from the cache-disk.
+    pub bytes_read: u64,
+    /// Records replayed after the checkpoint.
+    pub records: u64,
+    /// Records found only in the memory that outlived the last process.
+    pub records_from_memory: u64,
+    /// Lines dirty afterwards.
+    pub dirty_lines: u64,
+    /// Lines found damaged.
+    pub poisoned_lines: u64,
+    /// Time it took.
+    pub seconds: f64,
+    /// Whether the cache had been closed in order.
+    pub was_closed: bool,
+}
+
+impl From<&RecoveryReport> for RecoverySummary {
+    fn from(report: &RecoveryReport) -> RecoverySummary {
+        RecoverySummary {
+            bytes_read: report.bytes_read,
+            records: report.records,
+            records_from_memory: report.records_from_memory,
+            dirty_lines: report.dirty_lines,
+            poisoned_lines: report.poisoned_lines,
+            seconds: report.duration.0 as f64 / 1e9,
+            was_closed: report.was_closed,
+        }
+    }
+}
+
+/// Name of an ack mode, as settings have it.
+pub fn ack_name(ack: AckMode) -> &'static str {
+    match ack {
+        AckMode::Memory => "memory",
+        AckMode::Log => "log",
+        AckMode::Durable => "durable",
+    }
+}
+
+/// `part / whole`, 0 if there is no whole.
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl FiguresReport {
+    fn of(counters: &Counters) -> FiguresReport {
+        let read_lines = counters.read_hit_lines + counters.read_miss_lines;
+        FiguresReport {
+            write_amplification: ratio(counters.log_write_bytes, counters.write_bytes),
+            read_hit_rate: ratio(counters.read_hit_lines, read_lines),
+            overwrite_rate: ratio(counters.overwritten_lines, counters.logged_lines),
+            merge_ratio: ratio(counters.destage_writes, counters.destaged_lines),
+        }
+    }
+}
+
+impl StatusReport {
+    /// The report of this moment; `None` while there is no cache.
+    pub fn of(facts: &DaemonFacts, snapshot: &Snapshot<'_>) -> Option<StatusReport> {
+        let status = snapshot.status()?;
+        let mut report = StatusReport::of_parts(facts, &status, snapshot.response_times.report());
+        report.nbd_connections = snapshot.nbd_connections;
+        Some(report)
+    }
+
+    fn of_parts(
+        facts: &DaemonFacts,
+        status: &Status,
+        response_times: ResponseTimesReport,
+    ) -> StatusReport {
+        let segments = &status.segments;
+        StatusReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: facts.started.elapsed().as_secs_f64(),
+            uuid: facts.uuid.to_string(),
+            cache_disk: facts.cache_disk.clone(),
+            data_disk: facts.data_disk.clone(),
+            ack: ack_name(facts.ack).to_owned(),
+            one_disk: facts.one_disk,
+            nbd_connections: 0,
+            volume_bytes: status.volume_blocks * BLOCK_SIZE,
+            dirty_bytes: status.dirty_lines * LINE_SIZE,
+            utilisation: 1.0 - ratio(segments.free.into(), status.segments_total.into()),
+            segments: SegmentsReport {
+                total: status.segments_total,
+                size_bytes: status.segment_size_bytes,
+                free: segments.free,
+                empty: segments.empty,
+                buffered: segments.buffered,
+                dirty: segments.dirty,
+                map: status.segment_map.clone(),
+            },
+            zero_ranges: status.zero_ranges,
+            poisoned_lines: status.poisoned_lines,
+            index_bytes: status.index_bytes,
+            cache_disk_failed: status.cache_disk_failed,
+            destage_held_back: status.destage_retry_at.is_some_and(|at| at > status.now),
+            draining: status.draining,
+            idle_threshold_microseconds: status.idle_threshold.0 as f64 / 1e3,
+            figures: FiguresReport::of(&status.counters),
+            counters: CountersReport::from(&status.counters),
+            response_times,
+            recovery: RecoverySummary::from(&status.recovery),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_do_not_divide_by_nothing() {
+        let figures = FiguresReport::of(&Counters::default());
+        assert_eq!((figures.write_amplification, figures.merge_ratio), (0.0, 0.0));
+        let figures = FiguresReport::of(&Counters {
+            write_bytes: 4096,
+            log_write_bytes: 8192,
+            read_hit_lines: 3,
+            read_miss_lines: 1,
+            logged_lines: 4,
+            overwritten_lines: 1,
+            destaged_lines: 10,
+            destage_writes: 2,
+            ..Counters::default()
+        });
+        assert_eq!(figures.write_amplification, 2.0);
+        assert_eq!(figures.read_hit_rate, 0.75);
+        assert_eq!(figures.overwrite_rate, 0.25);
+        assert_eq!(figures.merge_ratio, 0.2);
+    }
+}

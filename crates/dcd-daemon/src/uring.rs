@@ -1,0 +1,589 @@
+//! The io_uring ring: who owns what until the last completion.
+//!
+//! Everything the kernel may touch lives in a slab entry from the moment its operation is queued
+//! until its completion has been seen: buffers, the mapping of the segment memory, files, sockets.
+//! An entry's index is the `user_data` of its operation, and each operation has exactly one
+//! completion (nothing multishot), so an index is never used twice at a time. A failing system call
+//! says nothing about what the kernel took from the queue, so entries are freed by completions only.
+//!
+//! Short transfers are continued and interrupted ones repeated here; callers see whole operations.
+//! All `unsafe` code around the ring is in this file.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use dcd_engine::Buffer;
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use crate::device::DeviceFile;
+use crate::segment_memory::Mapping;
+
+/// Operations that fit into the ring at once; more wait beside it.
+const RING_ENTRIES: u32 = 1024;
+/// Longest single transfer; the kernel would cut off at 2 GiB anyway.
+const TRANSFER_BYTES_MAX: usize = 1 << 30;
+/// Zeroes are written from one shared piece of this size.
+const ZEROES_BYTES: usize = 1 << 20;
+
+static ZEROES: LazyLock<Buffer> = LazyLock::new(|| Buffer::zeroed(ZEROES_BYTES));
+
+/// Where the bytes of a write are.
+pub enum WriteSource {
+    /// In a buffer, which comes back.
+    Owned(Buffer),
+    /// In the segment memory; stays mapped until the write has ended.
+    Mapped(Arc<Mapping>, Range<usize>),
+    /// So many zeroes.
+    Zeroes(u64),
+}
+
+impl WriteSource {
+    fn len(&self) -> u64 {
+        match self {
+            WriteSource::Owned(buffer) => buffer.len() as u64,
+            WriteSource::Mapped(_, range) => range.len() as u64,
+            WriteSource::Zeroes(length) => *length,
+        }
+    }
+}
+
+/// Something that can be received into.
+///
+/// # Safety
+/// `space` must give memory that stays valid for writing, and is not otherwise touched, until the
+/// completion has been seen or the implementor is dropped, whichever comes first.
+pub unsafe trait Receiver {
+    /// The socket.
+    fn socket(&self) -> std::os::fd::BorrowedFd<'_>;
+    /// Where to put what arrives.
+    fn space(&self) -> (*mut u8, usize);
+}
+
+/// What an ended operation leaves.
+pub enum Completed<K> {
+    /// A read, write or flush of a disk has ended.
+    Disk {
+        /// The caller's name for it.
+        key: K,
+        /// How.
+        result: Result<(), DiskError>,
+        /// The buffer that it was given, if any.
+        buffer: Option<Buffer>,
+    },
+    /// An attempt to zero a range by fallocate has ended.
+    Zero {
+        /// The caller's name for it.
+        key: K,
+        /// Byte address.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+        /// What was tried.
+        mode: ZeroMode,
+        /// How.
+        result: Result<(), DiskError>,
+    },
+    /// Bytes were received, or none will come any more.
+    Received {
+        /// The caller's name for it.
+        key: K,
+        /// How many; 0: the other side has closed.
+        result: Result<usize, Errno>,
+    },
+    /// A file descriptor is ready (or broken; trying will tell).
+    Ready {
+        /// The caller's name for it.
+        key: K,
+    },
+}
+
+/// Why a disk operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskError {
+    /// The system's number.
+    Errno(Errno),
+    /// The disk ends before the end of the request.
+    EndOfDisk,
+}
+
+/// Ways to zero a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroMode {
+    /// Free the space (FALLOC_FL_PUNCH_HOLE).
+    Punch,
+    /// Keep the space (FALLOC_FL_ZERO_RANGE).
+    ZeroRange,
+}
+
+impl ZeroMode {
+    fn flags(self) -> i32 {
+        libc::FALLOC_FL_KEEP_SIZE
+            | match self {
+                ZeroMode::Punch => libc::FALLOC_FL_PUNCH_HOLE,
+                ZeroMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            }
+    }
+}
+
+/// An operation under way, with all that the kernel may touch.
+enum Entry<K> {
+    Read { key: K, file: Rc<DeviceFile>, offset: u64, buffer: Buffer, done: usize },
+    Write { key: K, file: Rc<DeviceFile>, offset: u64, source: WriteSource, done: u64, fua: bool },
+    Flush { key: K, file: Rc<DeviceFile> },
+    Zero { key: K, file: Rc<DeviceFile>, offset: u64, length: u64, mode: ZeroMode },
+    Receive { key: K, receiver: Rc<dyn Receiver> },
+    Poll { key: K, file: Rc<dyn AsFd>, flags: PollFlags },
+}
+
+impl<K> Entry<K> {
+    /// The submission for (the rest of) this operation.
+    fn submission(&mut self) -> squeue::Entry {
+        let fd = |file: &Rc<DeviceFile>| Fd(file.as_fd().as_raw_fd());
+        match self {
+            Entry::Read { file, offset, buffer, done, .. } => {
+                let rest = &mut buffer.bytes_mut()[*done..];
+                let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
+                opcode::Read::new(fd(file), rest.as_mut_ptr(), length)
+                    .offset(*offset + *done as u64)
+                    .build()
+            }
+            Entry::Write { file, offset, source, done, fua, .. } => {
+                let rest = source.len() - *done;
+                let (address, most) = match source {
+                    WriteSource::Owned(buffer) => {
+                        (buffer.bytes()[*done as usize..].as_ptr(), TRANSFER_BYTES_MAX)
+                    }
+                    WriteSource::Mapped(mapping, range) => {
+                        let range = range.start + *done as usize..range.end;
+                        (mapping.address(&range), TRANSFER_BYTES_MAX)
+                    }
+                    WriteSource::Zeroes(_) => (ZEROES.bytes().as_ptr(), ZEROES_BYTES),
+                };
+                opcode::Write::new(fd(file), address, rest.min(most as u64) as u32)
+                    .offset(*offset + *done)
+                    .rw_flags(if *fua { libc::RWF_DSYNC } else { 0 })
+                    .build()
+            }
+            Entry::Flush { file, .. } => {
+                opcode::Fsync::new(fd(file)).flags(FsyncFlags::DATASYNC).build()
+            }
+            Entry::Zero { file, offset, length, mode, .. } => {
+                opcode::Fallocate::new(fd(file), *length).offset(*offset).mode(mode.flags()).build()
+            }
+            Entry::Receive { receiver, .. } => {
+                let (address, length) = receiver.space();
+                let length = length.min(TRANSFER_BYTES_MAX) as u32;
+                opcode::Recv::new(Fd(receiver.socket().as_raw_fd()), address, length).build()
+            }
+            Entry::Poll { file, flags, .. } => {
+                let fd = Fd(file.as_fd().as_raw_fd());
+                opcode::PollAdd::new(fd, u32::from(flags.bits())).build()
+            }
+        }
+    }
+
+    /// What is known after a completion: the end of the operation, or that it must go on.
+    fn ended(mut self, result: i32) -> Result<Completed<K>, Entry<K>> {
+        let errno = (result < 0).then(|| Errno::from_raw_os_error(-result));
+        let again = matches!(errno, Some(Errno::INTR | Errno::AGAIN));
+        if again && !matches!(self, Entry::Poll { .. }) {
+            return Err(self);
+        }
+        let moved = result.max(0) as u64;
+        match &mut self {
+            Entry::Read { buffer, done, .. } if errno.is_none() && moved > 0 => {
+                *done += moved as usize;
+                if *done < buffer.len() {
+                    return Err(self);
+                }
+            }
+            Entry::Write { source, done, .. } if errno.is_none() && moved > 0 => {
+                *done += moved;
+                if *done < source.len() {
+                    return Err(self);
+                }
+            }
+            _ => {}
+        }
+        Ok(match self {
+            Entry::Read { key, buffer, done, .. } => {
+                let result = match errno {
+                    // A direct read cut short by the end of the disk cannot go on at an odd place.
+                    Some(Errno::INVAL) if done > 0 => Err(DiskError::EndOfDisk),
+                    Some(errno) => Err(DiskError::Errno(errno)),
+                    None if done < buffer.len() => Err(DiskError::EndOfDisk),
+                    None => Ok(()),
+                };
+                Completed::Disk { key, result, buffer: Some(buffer) }
+            }
+            Entry::Write { key, source, done, .. } => {
+                let result = match errno {
+                    Some(errno) => Err(DiskError::Errno(errno)),
+                    None if done < source.len() => Err(DiskError::EndOfDisk),
+                    None => Ok(()),
+                };
+                let buffer = match source {
+                    WriteSource::Owned(buffer) => Some(buffer),
+                    _ => None,
+                };
+                Completed::Disk { key, result, buffer }
+            }
+            Entry::Flush { key, .. } => {
+                let result = errno.map_or(Ok(()), |errno| Err(DiskError::Errno(errno)));
+                Completed::Disk { key, result, buffer: None }
+            }
+            Entry::Zero { key, offset, length, mode, .. } => {
+                let result = errno.map_or(Ok(()), |errno| Err(DiskError::Errno(errno)));
+                Completed::Zero { key, offset, length, mode, result }
+            }
+            Entry::Receive { key, .. } => {
+                Completed::Received { key, result: errno.map_or(Ok(moved as usize), Err) }
+            }
+            Entry::Poll { key, .. } => Completed::Ready { key },
+        })
+    }
+}
+
+/// The ring; operations carry a key of type `K` that comes back with their completion.
+pub struct Ring<K> {
+    /// `None` only while it is dropped.
+    ring: Option<IoUring>,
+    slab: Vec<Option<Entry<K>>>,
+    free: Vec<u32>,
+    /// Submissions that found the ring full.
+    waiting: VecDeque<squeue::Entry>,
+    /// Completions seen and not yet given out.
+    seen: VecDeque<(u32, i32)>,
+    disk_operations: usize,
+}
+
+impl<K: Copy> Ring<K> {
+    /// Makes a ring, to be used by this thread only.
+    pub fn new() -> io::Result<Ring<K>> {
+        // The flags spare interrupts of this thread; older kernels do not know them.
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_cqsize(4 * RING_ENTRIES);
+        let ring = builder
+            .clone()
+            .setup_single_issuer()
+            .setup_coop_taskrun()
+            .setup_defer_taskrun()
+            .build(RING_ENTRIES)
+            .or_else(|_| builder.clone().setup_coop_taskrun().build(RING_ENTRIES))
+            .or_else(|_| builder.build(RING_ENTRIES))?;
+        if !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "io_uring without waiting times (Linux before 5.11)",
+            ));
+        }
+        Ok(Ring {
+            ring: Some(ring),
+            slab: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            seen: VecDeque::new(),
+            disk_operations: 0,
+        })
+    }
+
+    /// Fills `buffer` from `offset` on.
+    pub fn read(&mut self, key: K, file: &Rc<DeviceFile>, offset: u64, buffer: Buffer) {
+        self.start(Entry::Read { key, file: file.clone(), offset, buffer, done: 0 });
+    }
+
+    /// Writes to `offset`; with `fua` it ends when it is durable.
+    pub fn write(
+        &mut self,
+        key: K,
+        file: &Rc<DeviceFile>,
+        offset: u64,
+        source: WriteSource,
+        fua: bool,
+    ) {
+        self.start(Entry::Write { key, file: file.clone(), offset, source, done: 0, fua });
+    }
+
+    /// Makes durable what has been written.
+    pub fn flush(&mut self, key: K, file: &Rc<DeviceFile>) {
+        self.start(Entry::Flush { key, file: file.clone() });
+    }
+
+    /// Zeroes a range with fallocate.
+    pub fn zero(
+        &mut self,
+        key: K,
+        file: &Rc<DeviceFile>,
+        offset: u64,
+        length: u64,
+        mode: ZeroMode,
+    ) {
+        self.start(Entry::Zero { key, file: file.clone(), offset, length, mode });
+    }
+
+    /// Receives into the receiver's space.
+    pub fn receive(&mut self, key: K, receiver: Rc<dyn Receiver>) {
+        self.start(Entry::Receive { key, receiver });
+    }
+
+    /// Tells when the file descriptor is ready for `flags`, once.
+    pub fn poll(&mut self, key: K, file: Rc<dyn AsFd>, flags: PollFlags) {
+        self.start(Entry::Poll { key, file, flags });
+    }
+
+    /// Disk operations under way.
+    pub fn disk_operations(&self) -> usize {
+        self.disk_operations
+    }
+
+    fn start(&mut self, entry: Entry<K>) {
+        if !matches!(entry, Entry::Receive { .. } | Entry::Poll { .. }) {
+            self.disk_operations += 1;
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slab.push(None);
+                u32::try_from(self.slab.len() - 1).expect("fewer than 2^32 operations")
+            }
+        };
+        self.put(index, entry);
+    }
+
+    /// Puts an entry in its place and queues its submission.
+    fn put(&mut self, index: u32, entry: Entry<K>) {
+        let place = &mut self.slab[index as usize];
+        debug_assert!(place.is_none());
+        // The addresses are taken after the entry is in its place; they point to the heap or the
+        // mapping, so the slab itself may move.
+        let submission = place.insert(entry).submission().user_data(index.into());
+        self.queue(submission);
+    }
+
+    fn queue(&mut self, submission: squeue::Entry) {
+        // In turn: what waits already goes first.
+        if !self.waiting.is_empty() || !self.push(&submission) {
+            self.waiting.push_back(submission);
+            self.push_waiting();
+        }
+    }
+
+    fn push(&mut self, submission: &squeue::Entry) -> bool {
+        let Some(ring) = &mut self.ring else { return false };
+        // SAFETY: what the submission points to is owned by a slab entry (or is static), which
+        // stays until the completion has been seen, and is leaked if it never is (see `drop`).
+        unsafe { ring.submission().push(submission) }.is_ok()
+    }
+
+    fn push_waiting(&mut self) {
+        let mut submitted = false;
+        while let Some(submission) = self.waiting.front().cloned() {
+            if self.push(&submission) {
+                self.waiting.pop_front();
+            } else if !submitted {
+                // Full: give what is there to the kernel, which makes room. An error (out of
+                // memory, too many completions unseen) leaves it for the next `wait`.
+                submitted = true;
+                if self.ring().submit().is_err() {
+                    break;
+                }
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn ring(&mut self) -> &mut IoUring {
+        self.ring.as_mut().expect("the ring is taken only by drop")
+    }
+
+    /// Submits what is queued, and waits until something has ended or the time is over. `None`
+    /// waits without end.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.push_waiting();
+        let timeout = if self.seen.is_empty() && self.waiting.is_empty() {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
+        let result = match timeout {
+            None => self.ring().submitter().submit_and_wait(1),
+            Some(timeout) => {
+                let timespec = Timespec::from(timeout);
+                let arguments = SubmitArgs::new().timespec(&timespec);
+                self.ring().submitter().submit_with_args(1, &arguments)
+            }
+        };
+        match result.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) => {}
+            // The time is over, a signal came, or completions must be seen first.
+            Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
+            Err((_, error)) => return Err(error),
+        }
+        let ring = self.ring.as_mut().expect("the ring is taken only by drop");
+        for completion in ring.completion() {
+            self.seen.push_back((completion.user_data() as u32, completion.result()));
+        }
+        Ok(())
+    }
+
+    /// The next operation that has ended, of those that [`Ring::wait`] has seen.
+    pub fn next_completed(&mut self) -> Option<Completed<K>> {
+        while let Some((index, result)) = self.seen.pop_front() {
+            let entry = self.slab[index as usize].take().expect("one completion per operation");
+            let is_disk = !matches!(entry, Entry::Receive { .. } | Entry::Poll { .. });
+            match entry.ended(result) {
+                Ok(completed) => {
+                    self.free.push(index);
+                    self.disk_operations -= usize::from(is_disk);
+                    return Some(completed);
+                }
+                Err(rest) => self.put(index, rest),
+            }
+        }
+        None
+    }
+
+    /// Cancels what can be cancelled and waits until nothing is under way. Whether that worked
+    /// within the time; if not, what the kernel may still touch must stay.
+    pub fn close(&mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        self.waiting.clear();
+        let mut cancelled = false;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.wait(Some(left.min(Duration::from_millis(20)))).is_err() {
+                return false;
+            }
+            // Freed here, not given out: nobody waits for them any more. What would go on ends.
+            while let Some((index, _)) = self.seen.pop_front() {
+                self.slab[index as usize] = None;
+            }
+            if self.slab.iter().all(Option::is_none) {
+                return true;
+            }
+            if !cancelled {
+                cancelled = true;
+                let time = Timespec::new().nsec(1_000_000);
+                let cancel = CancelBuilder::any();
+                let _ = self.ring().submitter().register_sync_cancel(Some(time), cancel);
+            }
+            if left.is_zero() {
+                return false;
+            }
+        }
+    }
+}
+
+impl<K> Drop for Ring<K> {
+    fn drop(&mut self) {
+        // Closing the ring does not wait for the kernel. What it may still write to is leaked: the
+        // process is about to end, and a disk that hangs must not make that memory someone else's.
+        drop(self.ring.take());
+        if self.slab.iter().any(Option::is_some) {
+            std::mem::forget(std::mem::take(&mut self.slab));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(name: &str, size: u64) -> Rc<DeviceFile> {
+        let path = std::env::temp_dir().join(format!("dcd-uring-{name}-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        let file = Rc::new(DeviceFile::open(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        file
+    }
+
+    fn next(ring: &mut Ring<u32>) -> Completed<u32> {
+        loop {
+            if let Some(completed) = ring.next_completed() {
+                return completed;
+            }
+            ring.wait(Some(Duration::from_secs(5))).unwrap();
+        }
+    }
+
+    #[test]
+    fn writes_come_back_from_reads() {
+        let mut ring = Ring::new().unwrap();
+        let file = disk("write", 1 << 20);
+        let source = WriteSource::Owned(Buffer::copy_of(&[5; 8192]));
+        ring.write(1, &file, 4096, source, true);
+        assert!(matches!(
+            next(&mut ring),
+            Completed::Disk { key: 1, result: Ok(()), buffer: Some(_) }
+        ));
+        ring.flush(2, &file);
+        assert!(matches!(next(&mut ring), Completed::Disk { key: 2, result: Ok(()), .. }));
+        ring.read(3, &file, 0, Buffer::zeroed(16384));
+        let Completed::Disk { key: 3, result: Ok(()), buffer: Some(buffer) } = next(&mut ring)
+        else {
+            panic!("the read failed");
+        };
+        assert_eq!(buffer.bytes()[4095..4097], [0, 5]);
+        assert_eq!(buffer.bytes()[12287..12289], [5, 0]);
+        assert_eq!(ring.disk_operations(), 0);
+    }
+
+    #[test]
+    fn zeroes_longer_than_the_shared_piece_are_continued() {
+        let mut ring = Ring::new().unwrap();
+        let file = disk("zeroes", 4 << 20);
+        let length = (ZEROES_BYTES + 8192) as u64;
+        let full = WriteSource::Owned(Buffer::copy_of(&vec![9; 2 << 20]));
+        ring.write(0, &file, 0, full, false);
+        next(&mut ring);
+        ring.write(1, &file, 4096, WriteSource::Zeroes(length), false);
+        assert!(matches!(next(&mut ring), Completed::Disk { key: 1, result: Ok(()), .. }));
+        let read = file.read_at(0, 2 << 20).unwrap();
+        let end = 4096 + length as usize;
+        assert!(read.bytes()[4096..end].iter().all(|b| *b == 0));
+        assert_eq!((read.bytes()[4095], read.bytes()[end]), (9, 9));
+    }
+
+    #[test]
+    fn a_read_past_the_end_says_so() {
+        let mut ring = Ring::new().unwrap();
+        let file = disk("end", 8192);
+        for (key, offset) in [(1, 4096), (2, 8192)] {
+            ring.read(key, &file, offset, Buffer::zeroed(8192));
+            let Completed::Disk { result, .. } = next(&mut ring) else { panic!() };
+            assert_eq!(result, Err(DiskError::EndOfDisk), "at {offset}");
+        }
+    }
+
+    #[test]
+    fn more_operations_than_the_ring_holds() {
+        let mut ring = Ring::new().unwrap();
+        let file = disk("many", 1 << 20);
+        let count = 3 * RING_ENTRIES;
+        for key in 0..count {
+            ring.read(key, &file, 0, Buffer::zeroed(512));
+        }
+        let mut seen = vec![false; count as usize];
+        for _ in 0..count {
+            let Completed::Disk { key, result: Ok(()), .. } = next(&mut ring) else { panic!() };
+            assert!(!std::mem::replace(&mut seen[key as usize], true));
+        }
+    }
+
+    #[test]
+    fn closing_cancels_what_waits() {
+        let mut ring = Ring::new().unwrap();
+        let never = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        ring.poll(1, Rc::new(never), PollFlags::IN);
+        assert!(ring.close(Duration::from_secs(5)));
+    }
+}
