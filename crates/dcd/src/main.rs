@@ -1,1 +1,67 @@
-fn main() {}
+//! The command `dcd`: reads the command line, runs one verb, ends with a documented exit code.
+//!
+//! [`cli`] and [`settings`] say what can be asked for, `command/` does it (one file per verb),
+//! [`output`] and [`progress`] tell about it, [`error`] says what went wrong. [`image`] reads
+//! cache-disks for `check` and `inspect`, which never write.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod cli;
+mod command;
+mod config_file;
+mod error;
+mod foreign_content;
+mod image;
+mod output;
+mod progress;
+mod settings;
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(report_bug));
+    let arguments = match cli::Cli::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if !error.use_stderr() => return help(&error),
+        Err(error) => {
+            error::report_command_line(&error);
+            return ExitCode::from(error::exit_code::COMMAND_LINE);
+        }
+    };
+    match command::run(arguments.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error.report();
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Prints what --help and --version ask for.
+fn help(text: &clap::Error) -> ExitCode {
+    // Not `Error::exit`: it ends with 0 also when nobody could read it.
+    match text.print() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(error::exit_code::READER_CLOSED),
+    }
+}
+
+/// A broken invariant stops the whole process at once, whichever thread finds it: the log is as it
+/// was, and the next start recovers it (contract C27).
+fn report_bug(panic: &std::panic::PanicHookInfo<'_>) {
+    let paint = output::Paint::for_stderr();
+    let what = panic.payload_as_str().unwrap_or("unknown");
+    let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
+    let text = format!("this is a bug in dcd: {what}{}", place.unwrap_or_default());
+    error::report_line("error", output::Colour::Bad, &text, paint);
+    let backtrace = std::backtrace::Backtrace::capture();
+    let hint = if backtrace.status() == std::backtrace::BacktraceStatus::Captured {
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), "{backtrace}");
+        "please report it, with the lines above"
+    } else {
+        "please report it, with what you did; RUST_BACKTRACE=1 tells more"
+    };
+    error::report_line("hint", output::Colour::Warning, hint, paint);
+    std::process::exit(i32::from(error::exit_code::BUG));
+}

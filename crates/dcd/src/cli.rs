@@ -1,0 +1,458 @@
+//! The command line: verbs, flags and their help. Everything that can be checked without opening
+//! a device is checked here, so a bad flag costs nothing.
+//!
+//! `docs/cli.md` is this file in words; `tests/documents.rs` compares the two.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::units_text::parse_size;
+use dcd_engine::Uuid;
+
+use crate::settings::Settings;
+
+/// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
+pub const HELP_WIDTH: usize = 100;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Documented exit codes; the numbers are in `error.rs`.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    success
+  1    wrong setting, or refused; nothing was changed
+  2    bad command line
+  3    the reader of the output closed the pipe
+  4    damage found (check)
+  5    a disk failed to read or write
+  6    nobody answers on the control socket
+  255  a bug in dcd
+
+Examples:
+  dcd create --cache-disk fast.img --cache-size 256M --data-disk /dev/sdb
+  dcd serve  --cache-disk fast.img --data-disk /dev/sdb --nbd unix:/run/sdb.sock --control /run/sdb.ctl
+  dcd status --control /run/sdb.ctl
+
+Results go to stdout, progress and errors to stderr. Sizes take units (4k, 16M, 1G; powers of 1024),
+durations too (50ms, 2s).";
+
+/// Disk caching disk: a small, fast, append-only log in front of a slow disk.
+///
+/// Small scattered writes become large sequential ones. They are acknowledged as soon as the log
+/// holds them, and moved to the slow disk when that has time. Nothing that was flushed is ever at
+/// risk, and the slow disk stays an ordinary disk that mounts without dcd once it is detached.
+#[derive(Parser, Debug)]
+#[command(name = "dcd", version, styles = STYLES, after_help = EXIT_CODES)]
+#[command(disable_help_subcommand = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    Create(CreateArguments),
+    Serve(Box<ServeArguments>),
+    Status(StatusArguments),
+    Flush(FlushArguments),
+    Drain(DrainArguments),
+    Detach(DetachArguments),
+    Check(CheckArguments),
+    Inspect(InspectArguments),
+    Bench(BenchArguments),
+    Demo(DemoArguments),
+    SlowDisk(SlowDiskArguments),
+    Completions(CompletionsArguments),
+    Man(ManArguments),
+    HelpMarkdown(HelpMarkdownArguments),
+}
+
+/// Make a cache for a disk.
+///
+/// Writes an empty log to the cache-disk and notes there which data-disk it belongs to. The
+/// data-disk is looked at and not changed. A cache-disk that already holds a cache, or something
+/// that looks like a file system, is refused.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd create --cache-disk fast.img --cache-size 256M --data-disk slow.img
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb
+  dcd create --cache-disk fast.img --data-disk slow.img --force")]
+pub struct CreateArguments {
+    /// Where the log goes: a block device, or a file (made if it is missing).
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Size of the cache. Needed for a new file; otherwise all of the file or device is used.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub cache_size: Option<u64>,
+    /// The disk the cache is for.
+    #[arg(long, value_name = "DISK")]
+    pub data_disk: DeviceSpec,
+    /// Size of a segment, the unit of the log: a power of two from 64k to 4M [default: 1M, less
+    /// for small caches].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub segment_size: Option<u64>,
+    /// Write zeroes over the whole cache first. Takes as long as writing that much, and makes the
+    /// first round through a new file as fast as the later ones.
+    #[arg(long)]
+    pub fill: bool,
+    /// Overwrite what is on the cache-disk. Not enough for a cache with data that is not yet on
+    /// its data-disk: that needs --uuid too.
+    #[arg(long)]
+    pub force: bool,
+    /// Give up the data in this cache, which is on the cache-disk and dirty.
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    pub uuid: Option<Uuid>,
+    /// Print the new cache as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Serve the cached disk, in the foreground.
+///
+/// Recovers what a crash left, prints one line that begins with "ready", and runs until SIGTERM,
+/// SIGINT or `dcd detach`. After a kill -9 or a power cut the same line brings everything back.
+/// Every setting may also stand in the file given with --config, under the same name; flags win.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd serve --cache-disk fast.img --data-disk slow.img --nbd unix:/run/disk.sock
+  dcd serve --cache-disk fast.img --data-disk /dev/sdb --fuse /run/dcd/sdb --loop --control /run/sdb.ctl
+  dcd serve --cache-disk fast.img --data-disk slow:slow.img,read=8ms,write=8ms --nbd unix:disk.sock
+  dcd serve --config /etc/dcd/sdb.toml --ack durable
+
+A configuration file:
+  cache-disk = \"/dev/nvme0n1p4\"
+  data-disk = \"/dev/sdb\"
+  nbd = [\"unix:/run/sdb.sock\"]
+  control = \"/run/sdb.ctl\"
+  bypass-threshold = \"64k\"")]
+pub struct ServeArguments {
+    /// TOML file with settings.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Print nothing but the ready line and errors.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Show how a running dcd does.
+///
+/// State, segments, dirty data, hit and overwrite rates, write amplification, and how long reads,
+/// writes and flushes took.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd status --control /run/sdb.ctl
+  dcd status --control /run/sdb.ctl --json | jq .dirty_bytes")]
+pub struct StatusArguments {
+    /// Control socket of the running dcd.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make everything acknowledged so far survive a power cut.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd flush --control /run/sdb.ctl")]
+pub struct FlushArguments {
+    /// Control socket of the running dcd.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: PathBuf,
+}
+
+/// Bring everything acknowledged so far to the data-disk, and go on serving.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd drain --control /run/sdb.ctl")]
+pub struct DrainArguments {
+    /// Control socket of the running dcd.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: PathBuf,
+}
+
+/// Bring everything to the data-disk and part it from the cache.
+///
+/// Afterwards the data-disk holds what a plain disk would hold, and is used without dcd. With
+/// --control the running dcd does it and ends; otherwise it is done here from the two disks. May be
+/// interrupted at any time and repeated.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd detach --control /run/sdb.ctl
+  dcd detach --cache-disk fast.img --data-disk /dev/sdb")]
+#[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
+pub struct DetachArguments {
+    /// Control socket of the running dcd.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
+    /// The cache-disk, when no dcd is running.
+    #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
+    pub cache_disk: Option<DeviceSpec>,
+    /// Its data-disk.
+    #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
+    pub data_disk: Option<DeviceSpec>,
+    /// Where the memory that outlived a crash of dcd is [default: /dev/shm].
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "control")]
+    pub memory_directory: Option<PathBuf>,
+    /// Number of segment buffers the cache was last served with, after a crash [default: 16].
+    #[arg(long, value_name = "COUNT", conflicts_with = "control")]
+    pub segment_buffers: Option<u32>,
+    /// Detach although blocks are lost or the data-disk was changed behind the cache: say so only
+    /// after reading what is lost.
+    #[arg(long, conflicts_with = "control")]
+    pub accept_damage: bool,
+}
+
+/// Verify everything on a cache-disk.
+///
+/// Reads every superblock, checkpoint, record and block that counts and compares the checksums.
+/// Writes nothing. Exit code 4 tells of damage.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd check --cache-disk fast.img
+  dcd check --cache-disk /dev/nvme0n1p4 --json")]
+pub struct CheckArguments {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what is on a cache-disk.
+///
+/// Reads only, and shows as much as can be read of a damaged one.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd inspect superblock --cache-disk fast.img
+  dcd inspect segments --cache-disk fast.img --json
+  dcd inspect segment 12 --cache-disk fast.img")]
+pub struct InspectArguments {
+    /// What to show.
+    #[command(subcommand)]
+    pub what: InspectWhat,
+}
+
+/// What `inspect` can show.
+#[derive(Subcommand, Debug)]
+pub enum InspectWhat {
+    /// Both copies of the superblock
+    Superblock(InspectDisk),
+    /// Both checkpoints
+    Checkpoint(InspectDisk),
+    /// One line for each segment
+    Segments(InspectDisk),
+    /// The records of one segment
+    Segment {
+        /// Number of the segment, from 0.
+        #[arg(value_name = "NUMBER")]
+        index: u32,
+        /// Where.
+        #[command(flatten)]
+        disk: InspectDisk,
+    },
+    /// One line for each record, in the order in which they were written
+    Records(InspectDisk),
+}
+
+/// Which disk `inspect` looks at.
+#[derive(Args, Debug)]
+pub struct InspectDisk {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measure this machine.
+///
+/// Each measurement stands beside its own yardstick, taken in the same run; compare the ratios, not
+/// the figures of two machines.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd bench engine --writes 2000000
+  dcd bench flush --file /mnt/ssd/bench.img")]
+pub struct BenchArguments {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What `bench` can measure.
+#[derive(Subcommand, Debug)]
+pub enum BenchWhat {
+    /// The engine alone, on disks made of memory: random 4 KiB writes and lookups
+    Engine {
+        /// How many writes in a round.
+        #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+        writes: u64,
+        /// How many rounds; the median counts.
+        #[arg(long, value_name = "COUNT", default_value_t = 5)]
+        rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// 4 KiB write and flush through dcd, against 8 KiB write and fdatasync on the same file
+    Flush {
+        /// File for the cache and for the yardstick; must not exist, is removed afterwards.
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Writes in a round.
+        #[arg(long, value_name = "COUNT", default_value_t = 500)]
+        writes: u64,
+        /// How many rounds; the median counts.
+        #[arg(long, value_name = "COUNT", default_value_t = 5)]
+        rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Show what dcd does for file operations on a slow disk.
+///
+/// Runs the demonstration that `make demo` runs, from a source tree.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  make demo
+  dcd demo")]
+pub struct DemoArguments {}
+
+/// Serve a disk over NBD or FUSE without a cache, for comparison.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --nbd unix:/run/slow.sock
+  dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --fuse /run/slow --loop")]
+#[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse"])))]
+pub struct SlowDiskArguments {
+    /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like.
+    #[arg(long, value_name = "DISK")]
+    pub disk: DeviceSpec,
+    /// Where to listen for NBD clients.
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Vec<NbdAddress>,
+    /// Show the disk as the file `disk` in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub fuse: Option<PathBuf>,
+    /// Also attach a loop device to that file.
+    #[arg(long = "loop", requires = "fuse")]
+    pub loop_device: bool,
+    /// Count requests, and tell on this unix socket.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
+    /// Print nothing but the ready line and errors.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Print a completion script for a shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd completions bash > /usr/share/bash-completion/completions/dcd")]
+pub struct CompletionsArguments {
+    /// Which shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Write the manual pages into a directory.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd man /usr/share/man/man1")]
+pub struct ManArguments {
+    /// The directory; it must be there.
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+}
+
+/// Print docs/cli.md.
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub struct HelpMarkdownArguments {}
+
+/// The whole command line, for completions, manual pages and documents.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Thirty-two hexadecimal digits, hyphens anywhere between them.
+fn parse_uuid(text: &str) -> Result<Uuid, UuidError> {
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    if digits.len() != 32 {
+        return Err(UuidError::Length { found: digits.len() });
+    }
+    let mut uuid = [0u8; 16];
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
+        for digit in pair {
+            let value = char::from(*digit).to_digit(16).ok_or(UuidError::Digit)?;
+            *byte = *byte << 4 | value as u8;
+        }
+    }
+    Ok(Uuid(uuid))
+}
+
+/// Text that is no UUID.
+#[derive(Debug, thiserror::Error)]
+enum UuidError {
+    #[error("a UUID has 32 hexadecimal digits, this has {found}")]
+    Length { found: usize },
+    #[error("a UUID has only the digits 0-9 and a-f, and hyphens")]
+    Digit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn uuids_come_back() {
+        let uuid = Uuid(*b"0123456789abcdef");
+        assert_eq!(parse_uuid(&uuid.to_string()).unwrap(), uuid);
+        assert!(parse_uuid("12").is_err());
+        assert!(parse_uuid("zz345678-1234-1234-1234-123456789abc").is_err());
+    }
+
+    #[test]
+    fn detach_wants_a_socket_or_two_disks() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        assert!(parse("dcd detach --control s").is_ok());
+        assert!(parse("dcd detach --cache-disk c --data-disk d").is_ok());
+        assert!(parse("dcd detach --cache-disk c").is_err());
+        assert!(parse("dcd detach --control s --cache-disk c --data-disk d").is_err());
+        assert!(parse("dcd detach").is_err());
+    }
+}

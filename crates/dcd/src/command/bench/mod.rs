@@ -1,0 +1,55 @@
+//! `dcd bench`: measures this machine. Each figure is a median of alternating rounds, and stands
+//! beside its yardstick.
+
+use crate::cli::{BenchArguments, BenchWhat};
+use crate::error::CommandError;
+use crate::error::report_line;
+use crate::output::{Colour, Paint};
+
+mod engine;
+mod flush;
+mod nbd_client;
+
+pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
+    if cfg!(debug_assertions) {
+        let text = "this is a debug build, its figures mean nothing; use cargo build --release";
+        report_line("warning", Colour::Warning, text, Paint::for_stderr());
+    }
+    match &arguments.what {
+        BenchWhat::Engine { writes, rounds, json } => engine::run(*writes, *rounds, *json),
+        BenchWhat::Flush { file, writes, rounds, json } => {
+            flush::run(file, *writes, *rounds, *json)
+        }
+    }
+}
+
+/// The middle one; of an even number the lower of the two.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
+}
+
+/// Numbers that look random and are the same in every run (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.0);
+        assert_eq!(median(vec![]), 0.0);
+    }
+}

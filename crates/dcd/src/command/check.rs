@@ -1,0 +1,327 @@
+//! `dcd check`: verifies every checksum that counts, and tells what is damaged. Writes nothing.
+//!
+//! What counts: both superblocks; the checkpoints (an older one may have been torn by a crash);
+//! the records of the log after the newest; every slot that is live after those records.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use dcd_daemon::segment_memory::SegmentFile;
+use dcd_daemon::units_text::format_size;
+use dcd_engine::format::checkpoint::LiveSlot;
+use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::superblock::CacheState;
+use dcd_engine::units::LINE_SIZE;
+use dcd_engine::{FormatError, Superblock};
+use serde::Serialize;
+
+use crate::cli::CheckArguments;
+use crate::error::CommandError;
+use crate::image::log::{Live, Log, follow};
+use crate::image::{CacheImage, ImageError, newest};
+use crate::output::{Colour, Paint, count, print, print_json};
+use crate::progress::Progress;
+use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+
+/// Problems that are listed one by one for people; the rest is only counted.
+const PROBLEMS_LISTED_MAX: usize = 20;
+
+/// What `check` found.
+#[derive(Serialize, Debug)]
+pub struct CheckReport {
+    cache_disk: String,
+    uuid: String,
+    state: &'static str,
+    healthy: bool,
+    superblocks_valid: u32,
+    checkpoints_valid: u32,
+    checkpoint_generation: Option<u64>,
+    records: u64,
+    slots_verified: u64,
+    slots_damaged: u64,
+    dirty_lines: u64,
+    zero_lines: u64,
+    poisoned_lines: u64,
+    /// Whether everything on the cache-disk is on the data-disk too, as far as can be told.
+    clean: bool,
+    problems: Vec<Problem>,
+    notes: Vec<String>,
+}
+
+/// One thing that is damaged.
+#[derive(Serialize, Debug)]
+struct Problem {
+    what: &'static str,
+    message: String,
+    /// Byte address on the cache-disk.
+    offset: Option<u64>,
+    /// First 512-byte block of the volume that is concerned.
+    block: Option<u64>,
+}
+
+pub fn run(arguments: &CheckArguments) -> Result<(), CommandError> {
+    let image = CacheImage::open(arguments.cache_disk.path())?;
+    let mut progress = Progress::new("checking");
+    let report = check(&image, &mut |done, total| progress.update(done, total));
+    progress.finish();
+    let report = report?;
+    if arguments.json {
+        print_json(&report)?;
+    } else {
+        print(&describe(&report, Paint::for_stdout()))?;
+    }
+    if report.healthy {
+        return Ok(());
+    }
+    Err(CommandError::Damage { path: image.path, problems: report.problems.len() as u64 })
+}
+
+/// The word for a state.
+pub fn state_name(state: CacheState) -> &'static str {
+    match state {
+        CacheState::Closed => "closed",
+        CacheState::Open => "open",
+        CacheState::Detached => "detached",
+    }
+}
+
+/// Checks a cache-disk. The error is for what is no cache at all.
+pub fn check(
+    image: &CacheImage,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport, CommandError> {
+    let copies = image.superblocks();
+    let superblock = match image.superblock() {
+        Ok(superblock) => superblock,
+        Err(error) => return without_superblock(image, error),
+    };
+    let mut report = CheckReport::new(image, Some(&superblock));
+    for (number, copy) in copies.iter().enumerate() {
+        match copy {
+            Ok(_) => report.superblocks_valid += 1,
+            // All of a superblock that is not zero fits in one sector, so no crash can tear it.
+            Err(error) => report.problem("superblock", format!("copy {number}: {error}"), None),
+        }
+    }
+    let (end, length) = (superblock.geometry.end(), image.length());
+    if length.is_some_and(|length| length < end) {
+        let found = length.unwrap_or(0);
+        let message = format!("the cache-disk is cut off: {found} bytes, expected {end}");
+        report.problem("cache-disk", message, length);
+    }
+    let checkpoints = image.checkpoints(&superblock);
+    report.checkpoints_valid = checkpoints.iter().flatten().count() as u32;
+    let Some(checkpoint) = newest(&checkpoints) else {
+        for (number, checkpoint) in checkpoints.iter().enumerate() {
+            let Err(error) = checkpoint else { continue };
+            let offset = superblock.geometry.checkpoint_offsets[number];
+            // Of a new cache the second area is unused, so the damage is in the first.
+            if number == 0 || !is_unused(image, offset) {
+                report.problem("checkpoint", format!("checkpoint {number}: {error}"), Some(offset));
+            }
+        }
+        return Ok(report.finish());
+    };
+    report.checkpoint_generation = Some(checkpoint.generation);
+    for (number, checkpoint) in checkpoints.iter().enumerate() {
+        let Err(error) = checkpoint else { continue };
+        let offset = superblock.geometry.checkpoint_offsets[number];
+        if is_unused(image, offset) {
+            continue;
+        }
+        let message = format!("checkpoint {number}: {error}");
+        match superblock.state {
+            CacheState::Open => {
+                report.notes.push(format!("{message} (a crash may have torn it)"));
+            }
+            _ => report.problem("checkpoint", message, Some(offset)),
+        }
+    }
+    // Each session begins with a checkpoint, before its superblock is written.
+    let sessions = match superblock.state {
+        CacheState::Open => superblock.generation,
+        CacheState::Closed | CacheState::Detached => superblock.generation.saturating_sub(1),
+    };
+    if checkpoint.epoch < sessions {
+        let generation = checkpoint.generation;
+        let message = format!("the newest checkpoint is lost; generation {generation} is too old");
+        report.problem("checkpoint", message, None);
+    }
+    let log = follow(image, &superblock, checkpoint, progress);
+    report.log(&log);
+    let mut live = Live::of_checkpoint(checkpoint);
+    for found in &log.records {
+        live.apply(found, &superblock.geometry);
+    }
+    report.verify_slots(image, &superblock, &live, progress);
+    report.dirty_lines = live.dirty_lines();
+    report.zero_lines = live.zero_lines();
+    report.poisoned_lines = live.poisoned_lines();
+    if report.poisoned_lines > 0 {
+        let lines = count(report.poisoned_lines, "line");
+        let message = format!("{lines} lost earlier: reads of them fail until they are written");
+        report.problem("poisoned", message, None);
+    }
+    let memory = SegmentFile::path_of(Path::new(MEMORY_DIRECTORY_DEFAULT), superblock.uuid);
+    if superblock.state == CacheState::Open && memory.exists() {
+        let memory = memory.display();
+        report.notes.push(format!("a running or interrupted dcd may hold more in {memory}"));
+    }
+    // What an open cache has in surviving memory cannot be seen from here.
+    report.clean = live.is_clean() && superblock.state != CacheState::Open;
+    Ok(report.finish())
+}
+
+/// Neither copy of the superblock can be used: damage, if one looks like a superblock at all.
+fn without_superblock(image: &CacheImage, error: ImageError) -> Result<CheckReport, CommandError> {
+    match error {
+        ImageError::Format(
+            problem @ (FormatError::Magic { .. }
+            | FormatError::Short { .. }
+            | FormatError::Version { .. }
+            | FormatError::Features { .. }),
+        ) => Err(CommandError::NotACache { path: image.path.clone(), problem }),
+        ImageError::Read { source, .. } => {
+            Err(CommandError::File { action: "read", path: image.path.clone(), source })
+        }
+        ImageError::Format(error) => {
+            let mut report = CheckReport::new(image, None);
+            report.problem("superblock", format!("no copy can be used: {error}"), None);
+            Ok(report.finish())
+        }
+    }
+}
+
+/// Whether a checkpoint area was never written to.
+fn is_unused(image: &CacheImage, offset: u64) -> bool {
+    let header = image.read(offset, LINE_SIZE as usize);
+    header.is_ok_and(|bytes| !bytes.is_empty() && bytes.bytes().iter().all(|byte| *byte == 0))
+}
+
+impl CheckReport {
+    fn new(image: &CacheImage, superblock: Option<&Superblock>) -> CheckReport {
+        CheckReport {
+            cache_disk: image.path.display().to_string(),
+            uuid: superblock.map(|s| s.uuid.to_string()).unwrap_or_default(),
+            state: superblock.map_or("unknown", |s| state_name(s.state)),
+            healthy: false,
+            superblocks_valid: 0,
+            checkpoints_valid: 0,
+            checkpoint_generation: None,
+            records: 0,
+            slots_verified: 0,
+            slots_damaged: 0,
+            dirty_lines: 0,
+            zero_lines: 0,
+            poisoned_lines: 0,
+            clean: false,
+            problems: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    fn problem(&mut self, what: &'static str, message: String, offset: Option<u64>) {
+        self.problems.push(Problem { what, message, offset, block: None });
+    }
+
+    fn finish(mut self) -> CheckReport {
+        self.healthy = self.problems.is_empty();
+        self.clean &= self.healthy;
+        self
+    }
+
+    /// What following the log showed.
+    fn log(&mut self, log: &Log) {
+        self.records = log.records.len() as u64;
+        for (segment, error) in &log.unreadable {
+            self.problem("segment", format!("segment {}: {error}", segment.0), None);
+        }
+        if let Some((first, records)) = log.lost {
+            let records = count(records, "record");
+            let message = format!("{records} from number {} on were durable and are lost", first.0);
+            self.problem("record", message, None);
+        }
+        if let Some(generation) = log.newer_checkpoint {
+            let message = format!("checkpoint generation {generation} was durable and is lost");
+            self.problem("checkpoint", message, None);
+        }
+    }
+
+    /// Compares the checksum of every live slot, segment by segment.
+    fn verify_slots(
+        &mut self,
+        image: &CacheImage,
+        superblock: &Superblock,
+        live: &Live,
+        progress: &mut dyn FnMut(u64, u64),
+    ) {
+        let geometry = &superblock.geometry;
+        let mut by_segment: BTreeMap<u32, Vec<&LiveSlot>> = BTreeMap::new();
+        for slot in live.slots() {
+            by_segment.entry(geometry.locate(slot.slot).0.0).or_default().push(slot);
+        }
+        let segment_size = geometry.segment_size_bytes;
+        let total = by_segment.len() as u64 * segment_size;
+        for (done, (segment, mut slots)) in by_segment.into_iter().enumerate() {
+            progress(done as u64 * segment_size, total);
+            slots.sort_by_key(|slot| slot.slot);
+            let start = geometry.segment_offset(dcd_engine::units::SegmentIndex(segment));
+            let bytes = image.read(start, segment_size as usize);
+            for slot in slots {
+                self.slots_verified += 1;
+                let offset = geometry.slot_offset(slot.slot);
+                let problem = match &bytes {
+                    Err(error) => error.to_string(),
+                    Ok(bytes) => {
+                        let at = (offset - start) as usize;
+                        match bytes.bytes().get(at..at + LINE_SIZE as usize) {
+                            None => "beyond the end of the cache-disk".into(),
+                            Some(data) if crc32c(data) == slot.checksum => continue,
+                            Some(_) => "its checksum does not match".into(),
+                        }
+                    }
+                };
+                self.slots_damaged += 1;
+                let block = slot.line.lba().0;
+                let message = format!("the newest copy of line {}: {problem}", slot.line.0);
+                let (offset, block) = (Some(offset), Some(block));
+                self.problems.push(Problem { what: "slot", message, offset, block });
+            }
+        }
+        progress(total, total);
+    }
+}
+
+/// The report in words.
+fn describe(report: &CheckReport, paint: Paint) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        text += &format!("{name:<13} {value}\n");
+    };
+    line("cache", report.uuid.clone());
+    line("state", report.state.into());
+    line("superblocks", format!("{} of 2 valid", report.superblocks_valid));
+    let generation = report.checkpoint_generation;
+    let generation = generation.map(|g| format!("generation {g}, ")).unwrap_or_default();
+    line("checkpoints", format!("{generation}{} valid", report.checkpoints_valid));
+    line("records", format!("{} after the checkpoint", report.records));
+    let verified = count(report.slots_verified, "slot");
+    line("live data", format!("{verified} verified, {} damaged", report.slots_damaged));
+    let dirty = format_size(report.dirty_lines * LINE_SIZE);
+    let zeroes = format_size(report.zero_lines * LINE_SIZE);
+    line("dirty", format!("{dirty} of data, {zeroes} of zeroes"));
+    for note in &report.notes {
+        text += &format!("{}: {note}\n", paint.paint(Colour::Warning, "note"));
+    }
+    for problem in report.problems.iter().take(PROBLEMS_LISTED_MAX) {
+        let at = problem.offset.map(|offset| format!(" (at byte {offset})")).unwrap_or_default();
+        text += &format!("{}: {}{at}\n", paint.paint(Colour::Bad, "damaged"), problem.message);
+    }
+    if let Some(more) = report.problems.len().checked_sub(PROBLEMS_LISTED_MAX).filter(|n| *n > 0) {
+        text += &format!("... and {more} more; --json lists them all\n");
+    }
+    if report.healthy {
+        text += &format!("{}\n", paint.paint(Colour::Good, "healthy"));
+    }
+    text
+}

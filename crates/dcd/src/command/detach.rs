@@ -1,0 +1,46 @@
+//! `dcd detach`: brings everything to the data-disk and parts it from the cache; through the dcd
+//! that serves it, or here from the two disks when none does.
+
+use dcd_daemon::control::Command;
+use dcd_daemon::offline::{OfflineTask, run_offline};
+use dcd_daemon::pair::PairOptions;
+use dcd_daemon::units_text::format_size;
+use dcd_engine::EngineConfig;
+use dcd_engine::units::LINE_SIZE;
+
+use super::drain::ask_with_progress;
+use crate::cli::DetachArguments;
+use crate::error::CommandError;
+use crate::output::print;
+use crate::progress::Progress;
+use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+
+pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
+    if let Some(control) = &arguments.control {
+        ask_with_progress(control, Command::Detach, "detaching")?;
+        return print("detached\n");
+    }
+    let missing = CommandError::SettingMissing;
+    let default = EngineConfig::default();
+    let options = PairOptions {
+        cache_disk: arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?,
+        data_disk: arguments.data_disk.clone().ok_or(missing("--data-disk"))?,
+        engine: EngineConfig {
+            segment_buffers: arguments.segment_buffers.unwrap_or(default.segment_buffers),
+            accept_damage: arguments.accept_damage,
+            ..default
+        },
+        one_disk: None,
+        memory_directory: arguments
+            .memory_directory
+            .clone()
+            .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        quiet: false,
+    };
+    options.engine.validate()?;
+    let mut progress = Progress::new("detaching");
+    let report = run_offline(&options, OfflineTask::Detach, &mut |so_far| progress.lines(so_far));
+    progress.finish();
+    let moved = format_size(report?.lines_moved * LINE_SIZE);
+    print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disk))
+}

@@ -1,0 +1,30 @@
+//! `dcd drain`: asks a running dcd to bring everything to the data-disk.
+
+use std::path::Path;
+
+use dcd_daemon::control::Command;
+use dcd_daemon::control_client::ControlClient;
+
+use crate::cli::DrainArguments;
+use crate::error::CommandError;
+use crate::output::print;
+use crate::progress::Progress;
+
+pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
+    ask_with_progress(&arguments.control, Command::Drain, "draining")?;
+    print("drained\n")
+}
+
+/// Asks for something that takes as long as there is dirty data.
+pub fn ask_with_progress(
+    control: &Path,
+    command: Command,
+    what: &'static str,
+) -> Result<(), CommandError> {
+    let mut client = ControlClient::connect(control)?;
+    let mut progress = Progress::new(what);
+    let answer = client.request(command, &mut |so_far| progress.lines(so_far));
+    progress.finish();
+    answer?;
+    Ok(())
+}

@@ -1,0 +1,363 @@
+//! `dcd inspect`: shows what is on a cache-disk, as much as can be read. Writes nothing.
+
+use dcd_daemon::units_text::format_size;
+use dcd_engine::format::checkpoint::Checkpoint;
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::record::Entry;
+use dcd_engine::units::SegmentIndex;
+use dcd_engine::{Geometry, Superblock};
+use serde_json::{Value, json};
+
+use super::check::state_name;
+use crate::cli::{InspectArguments, InspectDisk, InspectWhat};
+use crate::error::CommandError;
+use crate::image::log::{Live, follow};
+use crate::image::segments::{FoundRecord, read_segment};
+use crate::image::{CacheImage, ImageError, newest};
+use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::progress::Progress;
+
+pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
+    match &arguments.what {
+        InspectWhat::Superblock(disk) => superblocks(disk),
+        InspectWhat::Checkpoint(disk) => checkpoints(disk),
+        InspectWhat::Segments(disk) => segments(disk),
+        InspectWhat::Segment { index, disk } => segment(disk, *index),
+        InspectWhat::Records(disk) => records(disk),
+    }
+}
+
+fn open(disk: &InspectDisk) -> Result<CacheImage, CommandError> {
+    CacheImage::open(disk.cache_disk.path())
+}
+
+/// Prints JSON or a text, whichever is wanted.
+fn show(disk: &InspectDisk, value: &Value, text: &str) -> Result<(), CommandError> {
+    if disk.json { print_json(value) } else { print(text) }
+}
+
+/// `name value` lines of a JSON object, one level deep.
+fn lines_of(value: &Value) -> String {
+    let Value::Object(fields) = value else { return String::new() };
+    let line = |(name, value): (&String, &Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("  {name:<34} {value}\n")
+    };
+    fields.iter().map(line).collect()
+}
+
+fn superblocks(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let copies = image.superblocks();
+    if copies.iter().all(Result::is_err) {
+        // Not even one: then the command fails, after showing both if something looks like one.
+        image.need_superblock()?;
+    }
+    let counts = image.superblock().ok().map(|superblock| superblock.generation);
+    let mut values = Vec::new();
+    let mut text = String::new();
+    let paint = Paint::for_stdout();
+    for ((number, copy), offset) in copies.iter().enumerate().zip(SUPERBLOCK_OFFSETS) {
+        let (value, remark) = match copy {
+            Ok(superblock) => {
+                let valid = Some(superblock.generation) == counts;
+                (superblock_json(superblock), if valid { " (counts)" } else { "" })
+            }
+            Err(error) => (json!({ "error": error.to_string() }), ""),
+        };
+        let title = format!("superblock copy {number} at byte {offset}{remark}");
+        text += &format!("{}\n{}", paint.paint(Colour::Title, &title), lines_of(&value));
+        values.push(json!({
+            "copy": number, "offset": offset, "counts": !remark.is_empty(), "superblock": value,
+        }));
+    }
+    show(disk, &Value::Array(values), &text)
+}
+
+fn superblock_json(superblock: &Superblock) -> Value {
+    let geometry = &superblock.geometry;
+    json!({
+        "uuid": superblock.uuid.to_string(),
+        "generation": superblock.generation,
+        "state": state_name(superblock.state),
+        "segment_size_bytes": geometry.segment_size_bytes,
+        "segments": geometry.segments,
+        "segments_offset": geometry.segments_offset,
+        "checkpoint_offsets": geometry.checkpoint_offsets,
+        "checkpoint_area_bytes": geometry.checkpoint_area_bytes,
+        "data_disk_blocks": superblock.data_disk.blocks,
+        "data_disk_logical_block_size": superblock.data_disk.logical_block_size,
+        "data_disk_physical_sector_size": superblock.data_disk.physical_sector_size,
+        "data_disk_serial": superblock.data_disk_serial,
+        "created_unix_seconds": superblock.created_unix_seconds,
+    })
+}
+
+fn checkpoints(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let checkpoints = image.checkpoints(&superblock);
+    let counts = newest(&checkpoints).map(|checkpoint| checkpoint.generation);
+    let mut values = Vec::new();
+    let mut text = String::new();
+    let paint = Paint::for_stdout();
+    for (number, checkpoint) in checkpoints.iter().enumerate() {
+        let offset = superblock.geometry.checkpoint_offsets[number];
+        let (value, valid) = match checkpoint {
+            Ok(checkpoint) => (checkpoint_json(checkpoint), Some(checkpoint.generation) == counts),
+            Err(error) => (json!({ "error": error.to_string() }), false),
+        };
+        let remark = if valid { " (counts)" } else { "" };
+        let title = format!("checkpoint {number} at byte {offset}{remark}");
+        text += &format!("{}\n{}", paint.paint(Colour::Title, &title), lines_of(&value));
+        values.push(json!({
+            "area": number, "offset": offset, "counts": valid, "checkpoint": value,
+        }));
+    }
+    show(disk, &Value::Array(values), &text)
+}
+
+fn checkpoint_json(checkpoint: &Checkpoint) -> Value {
+    let zero_lines: u64 = checkpoint.zeroes.iter().map(|(_, lines)| lines).sum();
+    json!({
+        "generation": checkpoint.generation,
+        "epoch": checkpoint.epoch,
+        "segment": checkpoint.position.segment.0,
+        "serial": checkpoint.position.serial.0,
+        "slot_in_segment": checkpoint.position.slot_in_segment,
+        "next_record": checkpoint.position.next_record.0,
+        "free_segments": checkpoint.free.len(),
+        "filled_segments": checkpoint.filled.len(),
+        "live_slots": checkpoint.live.len(),
+        "zero_ranges": checkpoint.zeroes.len(),
+        "zero_lines": zero_lines,
+        "poisoned_lines": checkpoint.poisoned.len(),
+        "witnesses": checkpoint.witnesses.len(),
+    })
+}
+
+/// What the log makes of each segment: live slots after the log was followed.
+fn live_slots(image: &CacheImage, superblock: &Superblock) -> (Live, Option<Checkpoint>) {
+    let checkpoints = image.checkpoints(superblock);
+    let Some(checkpoint) = newest(&checkpoints) else { return (Live::default(), None) };
+    let mut live = Live::of_checkpoint(checkpoint);
+    let mut progress = Progress::new("reading the log");
+    let log =
+        follow(image, superblock, checkpoint, &mut |done, total| progress.update(done, total));
+    progress.finish();
+    for found in &log.records {
+        live.apply(found, &superblock.geometry);
+    }
+    (live, Some(checkpoint.clone()))
+}
+
+fn segments(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let geometry = &superblock.geometry;
+    let (live, checkpoint) = live_slots(&image, &superblock);
+    let live = live.slots_by_segment(geometry);
+    let mut values = Vec::new();
+    let mut table = Table::new(&[
+        ("segment", Align::Right),
+        ("offset", Align::Right),
+        ("at checkpoint", Align::Left),
+        ("live slots", Align::Right),
+        ("records", Align::Right),
+        ("serial", Align::Right),
+        ("numbers", Align::Left),
+        ("damage", Align::Left),
+    ]);
+    for number in 0..geometry.segments {
+        let index = SegmentIndex(number);
+        let live = live.get(&index).copied().unwrap_or(0);
+        let place = match &checkpoint {
+            None => "unknown",
+            Some(checkpoint) if checkpoint.position.segment == index => "filling",
+            Some(checkpoint) if checkpoint.free.contains(&index) => "free",
+            Some(_) => "in use",
+        };
+        let found = read_segment(&image, &superblock, index);
+        let (records, damage) = match &found {
+            Ok(found) => (found.as_slice(), damage_of(found)),
+            Err(error) => (&[][..], error.to_string()),
+        };
+        let serial = records.iter().map(|found| found.record.header.serial.0).max();
+        // Records of earlier lives may lie behind those of the newest.
+        let newest = || records.iter().filter(|f| Some(f.record.header.serial.0) == serial);
+        let first = newest().next().map(|found| found.record.header.number.0);
+        let last = newest().next_back().map(|found| found.record.header.number.0);
+        values.push(json!({
+            "segment": number, "offset": geometry.segment_offset(index), "at_checkpoint": place,
+            "live_slots": live, "records": newest().count(), "serial": serial,
+            "first_record": first, "last_record": last, "damage": damage,
+        }));
+        let dash = |value: Option<u64>| value.map_or_else(|| "-".into(), |v| v.to_string());
+        table.row(vec![
+            number.to_string(),
+            geometry.segment_offset(index).to_string(),
+            place.into(),
+            live.to_string(),
+            newest().count().to_string(),
+            dash(serial),
+            first.zip(last).map(|(first, last)| format!("{first}..{last}")).unwrap_or_default(),
+            damage,
+        ]);
+    }
+    let size = format_size(geometry.segment_size_bytes);
+    let text =
+        format!("{}{} segments of {size}\n", table.render(Paint::for_stdout()), geometry.segments);
+    show(disk, &Value::Array(values), &text)
+}
+
+/// Slots whose checksum does not match, in words.
+fn damage_of(records: &[FoundRecord]) -> String {
+    match records.iter().map(|found| found.bad_entries.len()).sum::<usize>() {
+        0 => String::new(),
+        bad => format!("{bad} bad slots"),
+    }
+}
+
+fn segment(disk: &InspectDisk, index: u32) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let segments = superblock.geometry.segments;
+    if index >= segments {
+        return Err(CommandError::NoSuchSegment { index, segments });
+    }
+    let found = read_segment(&image, &superblock, SegmentIndex(index)).map_err(|error| {
+        let path = image.path.clone();
+        match error {
+            ImageError::Read { source, .. } => CommandError::File { action: "read", path, source },
+            ImageError::Format(problem) => CommandError::NotACache { path, problem },
+        }
+    })?;
+    let mut values = Vec::new();
+    let mut text = String::new();
+    let paint = Paint::for_stdout();
+    for found in &found {
+        let header = &found.record.header;
+        let title = format!(
+            "slot {}: record {}, serial {}, epoch {}",
+            header.slot_in_segment, header.number.0, header.serial.0, header.epoch
+        );
+        text += &format!("{}\n", paint.paint(Colour::Title, &title));
+        for entry in entries_json(found, &superblock.geometry) {
+            text += &entry_line(&entry);
+        }
+        values.push(record_json(found, &superblock.geometry, true));
+    }
+    if found.is_empty() {
+        text = "no records\n".into();
+    }
+    show(disk, &json!({ "segment": index, "records": values }), &text)
+}
+
+fn record_json(found: &FoundRecord, geometry: &Geometry, with_entries: bool) -> Value {
+    let header = &found.record.header;
+    let mut value = json!({
+        "number": header.number.0,
+        "epoch": header.epoch,
+        "serial": header.serial.0,
+        "segment": header.segment.0,
+        "slot_in_segment": header.slot_in_segment,
+        "offset": geometry.slot_offset(geometry.slot(header.segment, header.slot_in_segment)),
+        "data_slots": found.record.data_slots(),
+        "entry_count": found.record.entries.len(),
+        "durable": header.durable.0,
+        "checkpoint_generation": header.checkpoint_generation,
+        "unfinished_entries": header.unfinished,
+        "bad_slots": found.bad_entries.len(),
+    });
+    if with_entries {
+        value["entries"] = Value::Array(entries_json(found, geometry));
+    }
+    value
+}
+
+fn entries_json(found: &FoundRecord, geometry: &Geometry) -> Vec<Value> {
+    let entries = found.entries_with_slots(geometry).enumerate();
+    let value = |(number, (entry, slot)): (usize, (&Entry, _))| match *entry {
+        Entry::Data { line, mask, checksum } => json!({
+            "kind": "data",
+            "first_block": line.lba().0,
+            "fragments": format!("{mask:?}"),
+            "checksum": format!("{checksum:#010x}"),
+            "offset": Option::map(slot, |slot| geometry.slot_offset(slot)),
+            "valid": !found.bad_entries.contains(&number),
+        }),
+        Entry::Zero { line, lines } => json!({
+            "kind": "zero", "first_block": line.lba().0, "blocks": lines.saturating_mul(8),
+        }),
+        Entry::Bypass { range } => json!({
+            "kind": "bypass", "first_block": range.start.0, "blocks": range.blocks,
+        }),
+    };
+    entries.map(value).collect()
+}
+
+/// An entry in one line.
+fn entry_line(entry: &Value) -> String {
+    let text = |name: &str| match &entry[name] {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let (kind, block) = (text("kind"), text("first_block"));
+    if entry["kind"] != "data" {
+        return format!("  {kind:<6} blocks from {block}, {} of them\n", text("blocks"));
+    }
+    let valid = if entry["valid"] == true { "" } else { "  DAMAGED" };
+    let (fragments, checksum) = (text("fragments"), text("checksum"));
+    format!("  {kind:<6} block {block:<12} fragments {fragments} checksum {checksum}{valid}\n")
+}
+
+fn records(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let geometry = &superblock.geometry;
+    let mut found = Vec::new();
+    let mut problems = Vec::new();
+    let mut progress = Progress::new("reading segments");
+    for number in 0..geometry.segments {
+        let size = geometry.segment_size_bytes;
+        progress.update(u64::from(number) * size, u64::from(geometry.segments) * size);
+        match read_segment(&image, &superblock, SegmentIndex(number)) {
+            Ok(records) => found.extend(records),
+            Err(error) => problems.push(format!("segment {number}: {error}")),
+        }
+    }
+    progress.finish();
+    found.sort_by_key(|found| (found.record.header.epoch, found.record.header.number));
+    let mut table = Table::new(&[
+        ("epoch", Align::Right),
+        ("record", Align::Right),
+        ("segment", Align::Right),
+        ("slot", Align::Right),
+        ("serial", Align::Right),
+        ("entries", Align::Right),
+        ("data slots", Align::Right),
+        ("durable", Align::Right),
+        ("damage", Align::Left),
+    ]);
+    for record in &found {
+        let header = &record.record.header;
+        table.row(vec![
+            header.epoch.to_string(),
+            header.number.0.to_string(),
+            header.segment.0.to_string(),
+            header.slot_in_segment.to_string(),
+            header.serial.0.to_string(),
+            record.record.entries.len().to_string(),
+            record.record.data_slots().to_string(),
+            header.durable.0.to_string(),
+            damage_of(std::slice::from_ref(record)),
+        ]);
+    }
+    let mut text = table.render(Paint::for_stdout());
+    for problem in &problems {
+        text += &format!("{problem}\n");
+    }
+    let records: Vec<Value> =
+        found.iter().map(|record| record_json(record, geometry, false)).collect();
+    show(disk, &json!({ "records": records, "problems": problems }), &text)
+}

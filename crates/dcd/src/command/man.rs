@@ -1,0 +1,23 @@
+//! `dcd man`: the manual pages, one for the whole and one for each verb.
+
+use crate::cli::{self, ManArguments};
+use crate::error::CommandError;
+use crate::output::{count, print};
+
+pub fn run(arguments: &ManArguments) -> Result<(), CommandError> {
+    let directory = &arguments.directory;
+    let failed = |source| CommandError::File {
+        action: "write manual pages to",
+        path: directory.clone(),
+        source,
+    };
+    clap_mangen::generate_to(cli::command(), directory).map_err(failed)?;
+    let pages = std::fs::read_dir(directory).map_err(failed)?;
+    let is_ours = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("dcd") && name.ends_with(".1")
+    };
+    let pages = pages.filter_map(Result::ok).filter(is_ours).count() as u64;
+    print(&format!("{} in {}\n", count(pages, "manual page"), directory.display()))
+}

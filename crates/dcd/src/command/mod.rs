@@ -1,0 +1,40 @@
+//! The verbs, one file each.
+
+use crate::cli::Verb;
+use crate::error::CommandError;
+
+mod bench;
+mod check;
+mod completions;
+mod create;
+mod demo;
+mod detach;
+mod drain;
+mod flush;
+mod help_markdown;
+mod inspect;
+mod man;
+mod serve;
+mod slow_disk;
+mod status;
+mod status_panel;
+
+/// Does what the command line says.
+pub fn run(verb: Verb) -> Result<(), CommandError> {
+    match verb {
+        Verb::Create(arguments) => create::run(&arguments),
+        Verb::Serve(arguments) => serve::run(*arguments),
+        Verb::Status(arguments) => status::run(&arguments),
+        Verb::Flush(arguments) => flush::run(&arguments),
+        Verb::Drain(arguments) => drain::run(&arguments),
+        Verb::Detach(arguments) => detach::run(&arguments),
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Inspect(arguments) => inspect::run(&arguments),
+        Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Demo(_) => demo::run(),
+        Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments),
+        Verb::Man(arguments) => man::run(&arguments),
+        Verb::HelpMarkdown(_) => help_markdown::run(),
+    }
+}

@@ -1,0 +1,33 @@
+//! `dcd slow-disk`: serves a disk without a cache.
+
+use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
+
+use crate::cli::SlowDiskArguments;
+use crate::error::CommandError;
+use crate::output::print;
+
+pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
+    let options = SlowDiskOptions {
+        disk: arguments.disk.clone(),
+        nbd: arguments.nbd.clone(),
+        fuse: arguments.fuse.clone(),
+        loop_device: arguments.loop_device,
+        control: arguments.control.clone(),
+        quiet: arguments.quiet,
+    };
+    slow_disk(options, &mut |ready| {
+        let mut line = format!("ready size={}", ready.size_bytes);
+        for address in &ready.nbd {
+            line += &format!(" nbd={address}");
+        }
+        if let Some(fuse) = &ready.fuse {
+            line += &format!(" file={}", fuse.file.display());
+            if let Some(device) = &fuse.loop_device {
+                line += &format!(" loop={}", device.display());
+            }
+        }
+        // A reader that went away does not end the disk.
+        drop(print(&(line + "\n")));
+    })?;
+    Ok(())
+}

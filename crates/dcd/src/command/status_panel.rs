@@ -1,0 +1,232 @@
+//! The picture of a running dcd for people: facts, segments, figures, and histograms of response
+//! times like Figures 11 and 12 of the USENIX'99 paper.
+
+use std::time::Duration;
+
+use dcd_daemon::response_times::HistogramReport;
+use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::units_text::{format_duration, format_size};
+
+use crate::output::{Colour, Paint, bar, count};
+
+/// Width of the bars.
+const BAR_WIDTH: usize = 50;
+
+/// The whole picture.
+pub fn panel(report: &StatusReport, paint: Paint) -> String {
+    let mut text = String::new();
+    text += &facts(report, paint);
+    text += &segments(report, paint);
+    text += &figures(report, paint);
+    let times = &report.response_times;
+    for (name, histogram) in
+        [("reads", &times.reads), ("writes", &times.writes), ("flushes", &times.flushes)]
+    {
+        text += &response_times(name, histogram, paint);
+    }
+    text
+}
+
+/// `name value`, the names under each other.
+fn line(name: &str, value: &str) -> String {
+    format!("  {name:<14} {value}\n")
+}
+
+fn facts(report: &StatusReport, paint: Paint) -> String {
+    let (word, colour) = state(report);
+    let uptime = Duration::from_secs(report.uptime_seconds as u64);
+    let mut text = format!(
+        "{} {} for {}, process {}\n",
+        paint.paint(Colour::Title, "dcd"),
+        paint.paint(colour, word),
+        format_duration(uptime),
+        report.pid
+    );
+    let one = if report.one_disk { " (one disk with the data)" } else { "" };
+    text += &line("cache", &format!("{} on {}{one}", report.uuid, report.cache_disk));
+    text +=
+        &line("data-disk", &format!("{}, {}", report.data_disk, format_size(report.volume_bytes)));
+    text += &line("acknowledges", ack_words(&report.ack));
+    text += &line("NBD clients", &report.nbd_connections.to_string());
+    let recovery = &report.recovery;
+    let how = if recovery.was_closed { "after an end in order" } else { "after a crash" };
+    let took = Duration::from_secs_f64(recovery.seconds.max(0.0));
+    text += &line(
+        "opened",
+        &format!(
+            "{how}: {} read, {} replayed ({} from memory) in {}",
+            format_size(recovery.bytes_read),
+            count(recovery.records, "record"),
+            recovery.records_from_memory,
+            short(took)
+        ),
+    );
+    if report.poisoned_lines > 0 {
+        let lost = format!("{} of 4 KiB fail until written", count(report.poisoned_lines, "line"));
+        text += &line("damaged", &paint.paint(Colour::Bad, &lost));
+    }
+    text
+}
+
+/// What it is doing, and whether that is well.
+fn state(report: &StatusReport) -> (&'static str, Colour) {
+    if report.cache_disk_failed {
+        ("refuses writes: the cache-disk has failed", Colour::Bad)
+    } else if report.destage_held_back {
+        ("serves, and waits to destage: the data-disk has errors", Colour::Warning)
+    } else if report.draining {
+        ("serves, and is draining", Colour::Good)
+    } else {
+        ("serves", Colour::Good)
+    }
+}
+
+fn ack_words(ack: &str) -> &str {
+    match ack {
+        "memory" => "memory: when in memory that outlives dcd",
+        "log" => "log: when written to the cache-disk",
+        "durable" => "durable: when it survives a power cut",
+        other => other,
+    }
+}
+
+fn segments(report: &StatusReport, paint: Paint) -> String {
+    let segments = &report.segments;
+    let parts = [
+        (segments.dirty.into(), '#'),
+        (segments.buffered.into(), '+'),
+        (segments.empty.into(), '-'),
+        (segments.free.into(), '.'),
+    ];
+    let mut text = format!(
+        "\n{} {} of {}\n",
+        paint.paint(Colour::Title, "segments"),
+        segments.total,
+        format_size(segments.size_bytes)
+    );
+    text += &format!("  [{}]\n", bar(&parts, segments.total.into(), BAR_WIDTH));
+    text += &format!(
+        "  # dirty {}   + in a buffer {}   - empty, until a checkpoint {}   . free {}\n",
+        segments.dirty, segments.buffered, segments.empty, segments.free
+    );
+    let zeroes = match report.zero_ranges {
+        0 => String::new(),
+        ranges => format!(", and {} to be zeroed", count(ranges, "range")),
+    };
+    text += &line("dirty", &format!("{}{zeroes}", format_size(report.dirty_bytes)));
+    text += &line("in use", &format!("{:.1}%", report.utilisation * 100.0));
+    let threshold = Duration::from_nanos((report.idle_threshold_microseconds * 1e3) as u64);
+    text += &line("destages after", &format!("{} of quiet", short(threshold)));
+    text += &line("index", &format!("{} of memory", format_size(report.index_bytes)));
+    text
+}
+
+fn figures(report: &StatusReport, paint: Paint) -> String {
+    let (counters, figures) = (&report.counters, &report.figures);
+    let mut text = format!("\n{}\n", paint.paint(Colour::Title, "figures"));
+    let percent = |part: f64| format!("{:.1}%", part * 100.0);
+    let requests = |requests: u64, bytes: u64| format!("{requests} ({})", format_size(bytes));
+    text += &line("reads", &requests(counters.reads, counters.read_bytes));
+    text += &line("writes", &requests(counters.writes, counters.write_bytes));
+    text += &line("past the log", &requests(counters.bypasses, counters.bypass_bytes));
+    text += &line("flushes", &format!("{}, FUA {}", counters.flushes, counters.fuas));
+    text += &line("hit rate", &format!("{} of lines read", percent(figures.read_hit_rate)));
+    text += &line("overwrites", &format!("{} of lines logged", percent(figures.overwrite_rate)));
+    text += &line(
+        "amplification",
+        &format!("{:.2} bytes logged for each byte written", figures.write_amplification),
+    );
+    text += &line(
+        "destaged",
+        &format!(
+            "{} in {}: {:.2} disk writes for each 4 KiB",
+            format_size(counters.destage_write_bytes),
+            count(counters.destage_writes, "write"),
+            figures.merge_ratio
+        ),
+    );
+    text += &line("stalls", &format!("{} for want of room", counters.stalled_writes));
+    let errors = [
+        ("cache-disk", counters.cache_disk_errors),
+        ("data-disk", counters.data_disk_errors),
+        ("checksum", counters.checksum_errors),
+    ];
+    if errors.iter().any(|(_, errors)| *errors > 0) {
+        let words: Vec<String> =
+            errors.iter().map(|(name, errors)| format!("{name} {errors}")).collect();
+        text += &line("errors", &paint.paint(Colour::Bad, &words.join(", ")));
+    }
+    text
+}
+
+/// One histogram: a row for each power of two.
+fn response_times(name: &str, histogram: &HistogramReport, paint: Paint) -> String {
+    if histogram.count == 0 {
+        return String::new();
+    }
+    let time = |micros: f64| short(Duration::from_nanos((micros * 1e3) as u64));
+    let title = format!("response times of {name}");
+    let mut text = format!(
+        "\n{}: {} of them, mean {}, half within {}, 99% within {}, longest {}\n",
+        paint.paint(Colour::Title, &title),
+        histogram.count,
+        time(histogram.mean),
+        time(histogram.p50),
+        time(histogram.p99),
+        time(histogram.max)
+    );
+    let most = histogram.buckets.iter().map(|bucket| bucket.count).max().unwrap_or(1);
+    for bucket in &histogram.buckets {
+        let share = bucket.count as f64 * 100.0 / histogram.count as f64;
+        let bar = bar(&[(bucket.count, '#')], most, BAR_WIDTH);
+        let row = format!("  < {:>7} {share:>5.1}% {bar}", time(bucket.to));
+        text += row.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// A time in at most three digits.
+fn short(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    let (value, unit) = match nanos {
+        n if n < 1e3 => (n, "ns"),
+        n if n < 1e6 => (n / 1e3, "us"),
+        n if n < 1e9 => (n / 1e6, "ms"),
+        n => (n / 1e9, "s"),
+    };
+    if value < 9.995 { format!("{value:.2}{unit}") } else { format!("{value:.0}{unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcd_daemon::response_times::HistogramBucket;
+
+    #[test]
+    fn histograms_have_a_row_for_each_bucket() {
+        let bucket = |from, to, count| HistogramBucket { from, to, count };
+        let histogram = HistogramReport {
+            count: 4,
+            mean: 12.0,
+            p50: 8.0,
+            p99: 30.0,
+            max: 30.0,
+            buckets: vec![bucket(8.0, 16.0, 3), bucket(16.0, 32.0, 1)],
+            ..HistogramReport::default()
+        };
+        let text = response_times("writes", &histogram, Paint::none());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[2], format!("  <    16us  75.0% {}", "#".repeat(50)));
+        assert_eq!(lines[3], format!("  <    32us  25.0% {}", "#".repeat(16)));
+        assert_eq!(response_times("reads", &HistogramReport::default(), Paint::none()), "");
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        let short = |nanos| super::short(Duration::from_nanos(nanos));
+        assert_eq!((short(999), short(1_500)), ("999ns".into(), "1.50us".into()));
+        assert_eq!((short(42_000_000), short(2_000_000_000)), ("42ms".into(), "2.00s".into()));
+    }
+}

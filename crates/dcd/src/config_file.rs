@@ -1,0 +1,377 @@
+//! The configuration file of one device: TOML, the flags of `dcd serve` as keys.
+//!
+//! ```toml
+//! cache-disk = "/dev/nvme0n1p4"
+//! data-disk = "/dev/sdb"
+//! nbd = ["unix:/run/sdb.sock"]
+//! bypass-threshold = "64k"
+//! ```
+//!
+//! Whatever is wrong is told in one line with file, line, column and key. Values go through the
+//! same parsers as flags, so a size means the same in both.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use dcd_daemon::units_text::{parse_duration, parse_size};
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use crate::settings::{Settings, parse_percent};
+
+/// Every key, in the order of the help text.
+pub const KEYS: [&str; 23] = [
+    "cache-disk",
+    "data-disk",
+    "nbd",
+    "fuse",
+    "loop",
+    "control",
+    "ack",
+    "max-delay",
+    "bypass-threshold",
+    "destage-policy",
+    "idle-max",
+    "idle-min",
+    "dirty-high",
+    "dirty-low",
+    "destage-rate",
+    "destage-iops",
+    "one-disk",
+    "no-verify-reads",
+    "full-timeout",
+    "io-timeout",
+    "segment-buffers",
+    "read-only",
+    "memory-directory",
+];
+
+/// Reads the settings in a file.
+pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
+    parse(path, &text)
+}
+
+/// The settings in `text`, which came from `path`.
+fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
+    let at = |span: Range<usize>| Place::new(path, text, span.start);
+    let table = DeTable::parse(text).map_err(|error| ConfigFileError::Syntax {
+        place: at(error.span().unwrap_or(0..0)),
+        message: error.message().lines().collect::<Vec<_>>().join("; "),
+    })?;
+    let mut settings = Settings::default();
+    for (key, value) in table.get_ref() {
+        let name: &str = key.get_ref();
+        match set(&mut settings, name, value.get_ref()) {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(ConfigFileError::UnknownKey {
+                    place: at(key.span()),
+                    key: name.to_owned(),
+                    nearest: nearest_key(name),
+                });
+            }
+            Err(problem) => {
+                let (place, key) = (at(value.span()), name.to_owned());
+                return Err(ConfigFileError::Value { place, key, problem });
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// Sets one key; false when there is no such key.
+fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, ValueProblem> {
+    match key {
+        "cache-disk" => settings.cache_disk = Some(text(value)?),
+        "data-disk" => settings.data_disk = Some(text(value)?),
+        "nbd" => settings.nbd = list(value)?,
+        "fuse" => settings.fuse = Some(text(value)?),
+        "loop" => settings.loop_device = Some(boolean(value)?),
+        "control" => settings.control = Some(text(value)?),
+        "ack" => settings.ack = Some(choice(value)?),
+        "max-delay" => settings.max_delay = Some(with(value, parse_duration)?),
+        "bypass-threshold" => settings.bypass_threshold = Some(with(value, parse_size)?),
+        "destage-policy" => settings.destage_policy = Some(choice(value)?),
+        "idle-max" => settings.idle_max = Some(with(value, parse_duration)?),
+        "idle-min" => settings.idle_min = Some(with(value, parse_duration)?),
+        "dirty-high" => settings.dirty_high = Some(with(value, parse_percent)?),
+        "dirty-low" => settings.dirty_low = Some(with(value, parse_percent)?),
+        "destage-rate" => settings.destage_rate = Some(with(value, parse_size)?),
+        "destage-iops" => settings.destage_iops = Some(number(value)?),
+        "one-disk" => settings.one_disk = Some(choice(value)?),
+        "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
+        "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
+        "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),
+        "segment-buffers" => settings.segment_buffers = Some(number(value)?),
+        "read-only" => settings.read_only = Some(boolean(value)?),
+        "memory-directory" => settings.memory_directory = Some(text(value)?),
+        // In a file it would be said once and hold for every damage to come.
+        "accept-damage" => return Err(ValueProblem::OnlyOnTheCommandLine),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// A string that is read by `T`.
+fn text<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
+    let text = value.as_str().ok_or_else(|| ValueProblem::expected("a string", value))?;
+    text.parse().map_err(ValueProblem::unreadable)
+}
+
+/// A string or number that is read by a parser of the command line. Only strings have units, and
+/// a bare number is whatever the parser makes of it.
+fn with<T, E: fmt::Display>(
+    value: &DeValue<'_>,
+    parser: impl Fn(&str) -> Result<T, E>,
+) -> Result<T, ValueProblem> {
+    let parsed = match value {
+        DeValue::String(text) => parser(text),
+        DeValue::Integer(number) => parser(decimal(number)?),
+        _ => return Err(ValueProblem::expected("a string with a unit", value)),
+    };
+    parsed.map_err(ValueProblem::unreadable)
+}
+
+fn number<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
+    let number = value.as_integer().ok_or_else(|| ValueProblem::expected("a number", value))?;
+    decimal(number)?.parse().map_err(ValueProblem::unreadable)
+}
+
+/// The digits of a number; TOML also knows 0x10 and the like, whose digits mean something else.
+fn decimal<'a>(number: &'a DeInteger<'_>) -> Result<&'a str, ValueProblem> {
+    let found = "number of another base";
+    let decimal = (number.radix() == 10).then(|| number.as_str());
+    decimal.ok_or(ValueProblem::Type { expected: "a decimal number", found })
+}
+
+fn boolean(value: &DeValue<'_>) -> Result<bool, ValueProblem> {
+    value.as_bool().ok_or_else(|| ValueProblem::expected("true or false", value))
+}
+
+fn choice<T: ValueEnum>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
+    let text = value.as_str().ok_or_else(|| ValueProblem::expected("a string", value))?;
+    T::from_str(text, false).map_err(|_| ValueProblem::Choice {
+        found: text.to_owned(),
+        choices: T::value_variants()
+            .iter()
+            .filter_map(|variant| Some(variant.to_possible_value()?.get_name().to_owned()))
+            .collect::<Vec<_>>()
+            .join(", "),
+    })
+}
+
+/// One string, or a list of them.
+fn list<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<Vec<T>, ValueProblem> {
+    match value.as_array() {
+        Some(values) => values.iter().map(|value| text(value.get_ref())).collect(),
+        None if value.is_str() => Ok(vec![text(value)?]),
+        None => Err(ValueProblem::expected("a list of strings", value)),
+    }
+}
+
+/// The known key with the fewest letters to change, if that is not a far cry.
+fn nearest_key(key: &str) -> Option<&'static str> {
+    // People write `cache_disk`, `CacheDisk` and `cache-disc`.
+    let key = key.replace('_', "-").to_lowercase();
+    let (distance, nearest) = KEYS
+        .iter()
+        .map(|known| (edit_distance(&key, known), *known))
+        .min_by_key(|(distance, _)| *distance)?;
+    (distance <= nearest.len() / 2).then_some(nearest)
+}
+
+/// Letters to insert, delete or replace to make one of the other (Levenshtein).
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, other) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(letter != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Where in which file.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    line: usize,
+    column: usize,
+}
+
+impl Place {
+    fn new(path: &Path, text: &str, offset: usize) -> Place {
+        let before = text.get(..offset).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+        Place { path: path.to_owned(), line, column }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.path.display(), self.line, self.column)
+    }
+}
+
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigFileError {
+    /// It cannot be read.
+    #[error("{path}: cannot read the configuration file: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not TOML.
+    #[error("{place}: {message}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What the TOML parser says.
+        message: String,
+    },
+    /// A key that does not exist.
+    #[error("{place}: `{key}` is not a setting")]
+    UnknownKey {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: String,
+        /// What may have been meant.
+        nearest: Option<&'static str>,
+    },
+    /// A value that cannot be.
+    #[error("{place}: {key}: {problem}")]
+    Value {
+        /// Where.
+        place: Place,
+        /// The key.
+        key: String,
+        /// What is wrong.
+        problem: ValueProblem,
+    },
+}
+
+/// What is wrong with a value.
+#[derive(Debug, thiserror::Error)]
+pub enum ValueProblem {
+    /// Another type.
+    #[error("expected {expected}, found {found}")]
+    Type {
+        /// What it should be.
+        expected: &'static str,
+        /// TOML's word for what it is.
+        found: &'static str,
+    },
+    /// None of the choices.
+    #[error("`{found}` is none of: {choices}")]
+    Choice {
+        /// What stands there.
+        found: String,
+        /// What could.
+        choices: String,
+    },
+    /// The parser of the flag does not take it.
+    #[error("{message}")]
+    Unreadable {
+        /// In its words.
+        message: String,
+    },
+    /// A setting that a file may not have.
+    #[error("this is only for the command line: a person must say it anew each time")]
+    OnlyOnTheCommandLine,
+}
+
+impl ValueProblem {
+    fn expected(expected: &'static str, value: &DeValue<'_>) -> ValueProblem {
+        ValueProblem::Type { expected, found: value.type_str() }
+    }
+
+    fn unreadable(error: impl fmt::Display) -> ValueProblem {
+        ValueProblem::Unreadable { message: error.to_string() }
+    }
+}
+
+impl ConfigFileError {
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConfigFileError::UnknownKey { nearest: Some(nearest), .. } => {
+                Some(format!("did you mean `{nearest}`?"))
+            }
+            ConfigFileError::UnknownKey { .. } => {
+                Some("the keys are the flags of `dcd serve --help` without `--`".into())
+            }
+            ConfigFileError::Value { problem: ValueProblem::Type { .. }, .. } => {
+                Some("sizes, times and names stand in quotes: bypass-threshold = \"64k\"".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> (String, Option<String>) {
+        let error = parse(Path::new("x.toml"), text).unwrap_err();
+        (error.to_string(), error.hint())
+    }
+
+    #[test]
+    fn keys_are_the_flags() {
+        let command = crate::cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let flags: Vec<_> = serve.get_arguments().filter_map(|flag| flag.get_long()).collect();
+        let own = ["config", "quiet", "accept-damage"];
+        let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
+        assert_eq!(flags, KEYS);
+        for key in KEYS {
+            let value = DeValue::Boolean(true);
+            assert!(!matches!(set(&mut Settings::default(), key, &value), Ok(false)), "{key}");
+        }
+    }
+
+    #[test]
+    fn values_are_read_like_flags() {
+        let text = "bypass-threshold = \"64k\"\nidle-max = \"2s\"\nnbd = [\"unix:/a\", \"unix:/b\"]\n\
+                    loop = true\nack = \"durable\"\ndirty-high = 70\nsegment-buffers = 8\n";
+        let settings = parse(Path::new("x.toml"), text).unwrap();
+        assert_eq!(settings.bypass_threshold, Some(64 << 10));
+        assert_eq!(settings.idle_max, Some(std::time::Duration::from_secs(2)));
+        assert_eq!((settings.nbd.len(), settings.loop_device), (2, Some(true)));
+        assert_eq!((settings.dirty_high, settings.segment_buffers), (Some(70), Some(8)));
+    }
+
+    #[test]
+    fn problems_name_place_and_key_and_help() {
+        let (error, hint) = problem("ack = \"log\"\n  bypass_treshold = \"64k\"\n");
+        assert_eq!(error, "x.toml:2:3: `bypass_treshold` is not a setting");
+        assert_eq!(hint.unwrap(), "did you mean `bypass-threshold`?");
+        let (error, _) = problem("bypass-threshold = \"64q\"");
+        assert!(error.starts_with("x.toml:1:20: bypass-threshold: "), "{error}");
+        let (error, _) = problem("ack = \"disk\"");
+        assert!(error.ends_with("`disk` is none of: memory, log, durable"), "{error}");
+        let (error, _) = problem("ack = ");
+        assert!(error.starts_with("x.toml:1:"), "{error}");
+        assert!(!error.contains('\n'));
+        let (error, _) = problem("accept-damage = true");
+        assert!(error.contains("only for the command line"), "{error}");
+        let (error, hint) = problem("fuse = 3");
+        assert!(error.ends_with("expected a string, found integer"), "{error}");
+        assert!(hint.is_some());
+        assert!(!problem("zzz = 3").1.unwrap().contains("did you mean"));
+    }
+}

@@ -1,0 +1,461 @@
+//! What can go wrong in the command: kinds to tell apart, the exit code of each, and a hint where
+//! there is a next step.
+//!
+//! One line says what is wrong (`dcd: error: ...`), one more what to do (`dcd: hint: ...`).
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+
+use dcd_daemon::control_client::ControlError;
+use dcd_daemon::device::DeviceError;
+use dcd_daemon::device_spec::DeviceSpecError;
+use dcd_daemon::listen::ListenError;
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::units_text::{UnitError, format_size};
+use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
+use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
+
+use crate::config_file::ConfigFileError;
+use crate::output::{Colour, Paint, count};
+
+/// Documented in `dcd --help`.
+pub mod exit_code {
+    /// A wrong setting, or something refused.
+    pub const USER: u8 = 1;
+    /// A bad command line.
+    pub const COMMAND_LINE: u8 = 2;
+    /// The reader of stdout went away.
+    pub const READER_CLOSED: u8 = 3;
+    /// `check` found damage.
+    pub const DAMAGE: u8 = 4;
+    /// A disk failed.
+    pub const DEVICE: u8 = 5;
+    /// Nobody answers on the control socket.
+    pub const NO_DAEMON: u8 = 6;
+    /// A bug.
+    pub const BUG: u8 = 255;
+}
+
+/// Why a command did not succeed. Bad command lines are clap's, with exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The configuration file.
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
+    /// A setting that the engine does not take.
+    #[error("setting {0}")]
+    Setting(#[from] dcd_engine::config::ConfigError),
+    /// A setting without which nothing goes.
+    #[error("{0} is not set")]
+    SettingMissing(&'static str),
+    /// `--loop` without a file to loop over.
+    #[error("--loop needs --fuse: the loop device is made over the file there")]
+    LoopWithoutFuse,
+    /// Nobody could reach the disk.
+    #[error("nothing to serve on: neither --nbd nor --fuse is set")]
+    NoFrontend,
+    /// Cache-disk and data-disk are one.
+    #[error("{} and {} are the same disk", cache_disk.display(), data_disk.display())]
+    SameDisk {
+        /// As given.
+        cache_disk: PathBuf,
+        /// As given.
+        data_disk: PathBuf,
+    },
+    /// A disk that is not there.
+    #[error("{what} {} does not exist", path.display())]
+    Missing {
+        /// Which.
+        what: &'static str,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A new cache file needs a size.
+    #[error("{} does not exist, and without --cache-size it cannot be made", path.display())]
+    SizeMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A device cannot grow.
+    #[error("{} has {} bytes, less than the {} of --cache-size", path.display(), found, asked)]
+    DeviceTooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+        /// The size asked for.
+        asked: u64,
+    },
+    /// Neither a file nor a block device.
+    #[error("{} is neither a file nor a block device", path.display())]
+    NotADisk {
+        /// What it is.
+        path: PathBuf,
+    },
+    /// No geometry fits.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// There is a cache already.
+    #[error("{} already holds cache {uuid}", path.display())]
+    CacheExists {
+        /// Where.
+        path: PathBuf,
+        /// Which.
+        uuid: Uuid,
+    },
+    /// There was a cache, or there is one that cannot be read.
+    #[error("{} already holds a cache: {problem}", path.display())]
+    DamagedCacheExists {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: FormatError,
+    },
+    /// There is a cache with data that is nowhere else.
+    #[error(
+        "{} holds cache {uuid} with data that is not on its data-disk yet ({dirty})",
+        path.display()
+    )]
+    CacheDirty {
+        /// Where.
+        path: PathBuf,
+        /// Which.
+        uuid: Uuid,
+        /// How much.
+        dirty: String,
+    },
+    /// There is something else.
+    #[error("{} looks like {content}", path.display())]
+    ForeignContent {
+        /// Where.
+        path: PathBuf,
+        /// What it looks like.
+        content: &'static str,
+    },
+    /// There is no cache.
+    #[error("{} is not a dcd cache: {problem}", path.display())]
+    NotACache {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        problem: FormatError,
+    },
+    /// `inspect segment` beyond the end.
+    #[error("there is no segment {index}: the cache has {segments}")]
+    NoSuchSegment {
+        /// The one asked for.
+        index: u32,
+        /// How many there are.
+        segments: u32,
+    },
+    /// `check` found damage, and has told about it.
+    #[error("found {} on {}", count(*problems, "problem"), path.display())]
+    Damage {
+        /// Where.
+        path: PathBuf,
+        /// How many.
+        problems: u64,
+    },
+    /// A disk cannot be opened, or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Serving failed.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A second signal wanted no end in order.
+    #[error("stopped at once, like a crash")]
+    Aborted,
+    /// The control socket.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The reader of stdout went away.
+    #[error("the reader closed the pipe")]
+    ReaderClosed,
+    /// Stdout cannot be written to.
+    #[error("cannot write the output: {source}")]
+    Output {
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An operation on a file failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers: {source}")]
+    Random {
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The engine did not start for a measurement.
+    #[error("cannot measure the engine: {problem}")]
+    BenchEngine {
+        /// Why not.
+        problem: dcd_engine::OpenError,
+    },
+    /// The dcd that is measured cannot be started or asked.
+    #[error("cannot measure through dcd: {source}")]
+    BenchDaemon {
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The dcd that is measured ended.
+    #[error("the dcd to be measured ended ({status})")]
+    BenchDaemonEnded {
+        /// How.
+        status: std::process::ExitStatus,
+    },
+    /// The demonstration is not here.
+    #[error("the demonstration needs the source tree of dcd, and {} is not there", path.display())]
+    DemoMissing {
+        /// What was looked for.
+        path: PathBuf,
+    },
+    /// The demonstration failed.
+    #[error("the demonstration failed ({status})")]
+    DemoFailed {
+        /// How it ended.
+        status: std::process::ExitStatus,
+    },
+}
+
+impl CommandError {
+    /// For `map_err`: `action` on `path` failed.
+    pub fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CommandError {
+        let path = path.to_owned();
+        move |source| CommandError::File { action, path, source }
+    }
+
+    /// What the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CommandError::ReaderClosed => exit_code::READER_CLOSED,
+            CommandError::Damage { .. } => exit_code::DAMAGE,
+            CommandError::Device(DeviceError::Io { source, .. }) if is_device_failure(source) => {
+                exit_code::DEVICE
+            }
+            CommandError::Serve(error) if is_device_failure_of_serve(error) => exit_code::DEVICE,
+            CommandError::Control(ControlError::Connect { .. } | ControlError::Broken { .. }) => {
+                exit_code::NO_DAEMON
+            }
+            CommandError::File { source, .. } if is_device_failure(source) => exit_code::DEVICE,
+            _ => exit_code::USER,
+        }
+    }
+
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            CommandError::ConfigFile(error) => error.hint(),
+            CommandError::Serve(error) => error.hint(),
+            CommandError::Device(error) => error.hint(),
+            CommandError::SettingMissing(flag) => {
+                let key = flag.trim_start_matches("--");
+                Some(format!("give {flag}, or set `{key}` in the file of --config"))
+            }
+            CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
+            CommandError::SameDisk { .. } => {
+                Some("the cache needs a disk, a partition or a file of its own".into())
+            }
+            CommandError::Missing { what: "the cache-disk", .. } => {
+                Some("`dcd create` makes a cache".into())
+            }
+            CommandError::SizeMissing { .. } => Some("for example --cache-size 256M".into()),
+            CommandError::DeviceTooSmall { .. } => {
+                Some("without --cache-size all of the device is used".into())
+            }
+            CommandError::Geometry(error) => geometry_hint(error),
+            CommandError::CacheExists { .. } => {
+                Some("`dcd inspect superblock` shows it; --force overwrites it".into())
+            }
+            CommandError::DamagedCacheExists { .. } => {
+                Some("`dcd check` tells what is left of it; --force overwrites it".into())
+            }
+            CommandError::CacheDirty { uuid, .. } => Some(format!(
+                "`dcd detach` brings the data home; to give it up: --force --uuid {uuid}"
+            )),
+            CommandError::ForeignContent { .. } => {
+                Some("if it may be overwritten, say --force".into())
+            }
+            CommandError::NotACache { problem, .. } => match problem {
+                FormatError::Magic { .. } | FormatError::Short { .. } => {
+                    Some("are cache-disk and data-disk swapped? `dcd create` makes a cache".into())
+                }
+                FormatError::Version { .. } | FormatError::Features { .. } => {
+                    Some("use the dcd that made it, or a newer one".into())
+                }
+                _ => Some("`dcd check` tells what is left of it".into()),
+            },
+            CommandError::DemoMissing { .. } => Some("in a source tree, run `make demo`".into()),
+            CommandError::Control(error) => error.hint(),
+            CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
+            _ => None,
+        }
+    }
+
+    /// Tells it on stderr. Nothing is said of a reader that went away, nor of a stderr that did.
+    pub fn report(&self) {
+        if matches!(self, CommandError::ReaderClosed) {
+            return;
+        }
+        let paint = Paint::for_stderr();
+        report_line("error", Colour::Bad, &self.to_string(), paint);
+        if let Some(hint) = self.hint() {
+            report_line("hint", Colour::Warning, &hint, paint);
+        }
+    }
+}
+
+/// Tells of a bad command line in the same form: clap would take several lines.
+pub fn report_command_line(error: &clap::Error) {
+    let paint = Paint::for_stderr();
+    let (text, hint) = command_line_words(error);
+    report_line("error", Colour::Bad, &text, paint);
+    report_line("hint", Colour::Warning, &hint, paint);
+}
+
+const HELP_HINT: &str = "`dcd --help` lists what can be done";
+
+/// What is wrong with a command line, and what to do.
+fn command_line_words(error: &clap::Error) -> (String, String) {
+    let text = error.render().to_string();
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let text = "there is a word missing: what is to be done?";
+        return (text.into(), HELP_HINT.into());
+    }
+    // A blank line ends what is wrong; "tip: " begins what may help; "Usage: " the rest.
+    let wrong = text.split("\n\n").next().unwrap_or(&text);
+    let wrong: Vec<&str> = wrong.lines().map(str::trim).collect();
+    let wrong = wrong.join(" ");
+    let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned();
+    let units = error.source().and_then(|source| source.downcast_ref::<UnitError>());
+    let devices = error.source().and_then(|source| source.downcast_ref::<DeviceSpecError>());
+    let listen = error.source().and_then(|source| source.downcast_ref::<ListenError>());
+    let units_hint = "sizes are written like 4k, 16M, 1G, times like 50us, 8ms, 1s";
+    let hint = units
+        .map(|units| units.hint().unwrap_or_else(|| units_hint.into()))
+        .or(devices.map(DeviceSpecError::hint))
+        .or(listen.and_then(ListenError::hint))
+        .or_else(|| text.lines().find_map(|line| Some(line.trim().strip_prefix("tip: ")?.into())))
+        .or_else(|| {
+            let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;
+            Some(if usage == "dcd <COMMAND>" {
+                HELP_HINT.into()
+            } else {
+                format!("usage: {usage}")
+            })
+        })
+        .unwrap_or_else(|| HELP_HINT.into());
+    (wrong, hint)
+}
+
+/// One line on stderr, whatever line ends a path or an error may contain.
+pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
+    use std::io::Write;
+    let text = text.replace('\n', " ");
+    let _ = writeln!(std::io::stderr(), "dcd: {}: {text}", paint.paint(colour, kind));
+}
+
+/// Whether the disk is at fault rather than the user.
+fn is_device_failure(error: &std::io::Error) -> bool {
+    const EIO: i32 = 5;
+    const ENXIO: i32 = 6;
+    const ENODEV: i32 = 19;
+    matches!(error.raw_os_error(), Some(EIO | ENXIO | ENODEV))
+}
+
+fn is_device_failure_of_serve(error: &ServeError) -> bool {
+    match error {
+        ServeError::Device { source: DeviceError::Io { source, .. }, .. } => {
+            is_device_failure(source)
+        }
+        ServeError::Open(OpenError::Io { .. }) => true,
+        ServeError::Open(OpenError::Checkpoint { first, second }) => {
+            let unreadable = |error: &FormatError| matches!(error, FormatError::Unreadable { .. });
+            unreadable(first) || unreadable(second)
+        }
+        ServeError::Stop { source: RequestError::Io, .. } => true,
+        _ => false,
+    }
+}
+
+fn geometry_hint(error: &GeometryError) -> Option<String> {
+    match error {
+        GeometryError::TooSmall { segment_size, needed, .. } => {
+            let needed = format_size(needed.next_multiple_of(1 << 20));
+            if *segment_size == SEGMENT_SIZE_BYTES_MIN {
+                return Some(format!("give it {needed}, for example with --cache-size"));
+            }
+            let least = cache_size_min(SEGMENT_SIZE_BYTES_MIN);
+            let least = format_size(least.next_multiple_of(1 << 20));
+            Some(format!("give it {needed}, or with --segment-size 64k at least {least}"))
+        }
+        GeometryError::TooLarge { most, .. } => {
+            Some(format!("--cache-size {} is the largest", format_size(*most)))
+        }
+        GeometryError::SegmentSize { .. } => Some("for example --segment-size 1M".into()),
+    }
+}
+
+/// The least that a cache with such segments needs.
+fn cache_size_min(segment_size: u64) -> u64 {
+    match Geometry::fit(SEGMENTS_MIN * segment_size, segment_size) {
+        Err(GeometryError::TooSmall { needed, .. }) => needed,
+        _ => SEGMENTS_MIN * segment_size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_small_a_cache_is_told_how_large_it_must_be() {
+        let error = CommandError::from(Geometry::fit(1 << 20, 1 << 20).unwrap_err());
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("at least 2"), "{hint}");
+        let needed = cache_size_min(SEGMENT_SIZE_BYTES_MIN);
+        assert!(Geometry::fit(needed, SEGMENT_SIZE_BYTES_MIN).is_ok());
+        assert!(Geometry::fit(needed - 4096, SEGMENT_SIZE_BYTES_MIN).is_err());
+    }
+
+    #[test]
+    fn bad_command_lines_take_one_line_and_a_hint() {
+        use clap::Parser;
+        let words = |line: &str| {
+            let error = crate::cli::Cli::try_parse_from(line.split(' ')).unwrap_err();
+            command_line_words(&error)
+        };
+        let (text, hint) = words("dcd create --cache-disk c --cache-size 5q --data-disk d");
+        assert!(text.contains("'5q'") && text.contains("--cache-size"), "{text}");
+        assert!(!text.contains('\n') && !hint.is_empty());
+        let (_, hint) = words("dcd serve --max-delay 5");
+        assert_eq!(hint, "a duration needs a unit: 5ms or 5s");
+        let (text, hint) = words("dcd create --cache-dsk c");
+        assert!(text.contains("--cache-dsk") && hint.contains("--cache-disk"), "{text} {hint}");
+        let (text, hint) = words("dcd create --cache-disk c");
+        assert!(
+            text.contains("--data-disk") && hint.starts_with("usage: dcd create"),
+            "{text} {hint}"
+        );
+        assert!(words("dcd").1.contains("--help"));
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_help_text() {
+        assert_eq!(CommandError::ReaderClosed.exit_code(), 3);
+        assert_eq!(CommandError::Damage { path: "x".into(), problems: 1 }.exit_code(), 4);
+        let file = |code| {
+            let source = std::io::Error::from_raw_os_error(code);
+            CommandError::file("read", Path::new("x"))(source).exit_code()
+        };
+        assert_eq!((file(5), file(2)), (5, 1));
+        assert_eq!(CommandError::NoFrontend.exit_code(), 1);
+    }
+}

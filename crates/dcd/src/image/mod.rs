@@ -1,0 +1,135 @@
+//! A cache-disk as `check` and `inspect` see it: opened for reading only, and read as far as it
+//! can be. Nothing here trusts a byte, and nothing gives up at the first that is wrong.
+//!
+//! [`log`] follows the log from a checkpoint as recovery does; [`segments`] looks at each segment
+//! for itself.
+
+use std::fs::File;
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use dcd_engine::format::checkpoint::{self, Checkpoint};
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::{Buffer, FormatError, Superblock};
+
+use crate::error::CommandError;
+
+pub mod log;
+pub mod segments;
+
+/// Why a structure cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Its bytes are wrong.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The disk does not give its bytes.
+    #[error("cannot read {length} bytes at {offset}: {source}")]
+    Read {
+        /// Byte address.
+        offset: u64,
+        /// How many bytes.
+        length: usize,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A cache-disk, open for reading.
+pub struct CacheImage {
+    /// Where it is.
+    pub path: PathBuf,
+    file: File,
+}
+
+impl CacheImage {
+    /// Opens a cache-disk. A daemon may be using it: then what is read may change meanwhile.
+    pub fn open(path: &Path) -> Result<CacheImage, CommandError> {
+        let file = File::open(path).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => {
+                CommandError::Missing { what: "the cache-disk", path: path.to_owned() }
+            }
+            _ => CommandError::File { action: "open", path: path.to_owned(), source },
+        })?;
+        let metadata = file.metadata().map_err(CommandError::file("look at", path))?;
+        if metadata.is_dir() {
+            return Err(CommandError::NotADisk { path: path.to_owned() });
+        }
+        Ok(CacheImage { path: path.to_owned(), file })
+    }
+
+    /// Bytes from `offset` on; fewer than asked for where the disk ends.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Buffer, ImageError> {
+        let mut buffer = Buffer::zeroed(length);
+        let mut done = 0;
+        while done < length {
+            match self.file.read_at(&mut buffer.bytes_mut()[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(ImageError::Read { offset, length, source }),
+            }
+        }
+        buffer.resize(done);
+        Ok(buffer)
+    }
+
+    /// Bytes of the cache-disk, where that can be told.
+    pub fn length(&self) -> Option<u64> {
+        // The end of a block device is found by seeking; its metadata says 0.
+        (&self.file).seek(SeekFrom::End(0)).ok()
+    }
+
+    /// Both copies of the superblock.
+    pub fn superblocks(&self) -> [Result<Superblock, ImageError>; 2] {
+        SUPERBLOCK_OFFSETS.map(|offset| {
+            let bytes = self.read(offset, SUPERBLOCK_SIZE)?;
+            Ok(Superblock::decode(bytes.bytes())?)
+        })
+    }
+
+    /// The superblock that counts.
+    pub fn superblock(&self) -> Result<Superblock, ImageError> {
+        let copies = SUPERBLOCK_OFFSETS.map(|offset| self.read(offset, SUPERBLOCK_SIZE));
+        match copies {
+            [Ok(first), Ok(second)] => Ok(Superblock::newest(first.bytes(), second.bytes())?),
+            [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(Superblock::decode(one.bytes())?),
+            [Err(error), Err(_)] => Err(error),
+        }
+    }
+
+    /// The superblock that counts, or the error of a command that cannot do without.
+    pub fn need_superblock(&self) -> Result<Superblock, CommandError> {
+        self.superblock().map_err(|error| match error {
+            ImageError::Format(problem) => {
+                CommandError::NotACache { path: self.path.clone(), problem }
+            }
+            ImageError::Read { source, .. } => {
+                CommandError::File { action: "read", path: self.path.clone(), source }
+            }
+        })
+    }
+
+    /// Both checkpoints.
+    pub fn checkpoints(&self, superblock: &Superblock) -> [Result<Checkpoint, ImageError>; 2] {
+        superblock.geometry.checkpoint_offsets.map(|offset| self.checkpoint(superblock, offset))
+    }
+
+    fn checkpoint(&self, superblock: &Superblock, at: u64) -> Result<Checkpoint, ImageError> {
+        let (uuid, geometry) = (superblock.uuid, &superblock.geometry);
+        let header = self.read(at, checkpoint::HEADER_SIZE)?;
+        let header = Checkpoint::decode_header(header.bytes(), uuid, geometry)?;
+        let length = checkpoint::HEADER_SIZE as u64 + header.payload_bytes;
+        // A damaged header cannot get here, but a forged one could ask for all memory.
+        let length = length.min(geometry.checkpoint_area_bytes) as usize;
+        let bytes = self.read(at, length)?;
+        Ok(Checkpoint::decode(bytes.bytes(), uuid, geometry)?)
+    }
+}
+
+/// The newer of two checkpoints that can be read.
+pub fn newest(checkpoints: &[Result<Checkpoint, ImageError>; 2]) -> Option<&Checkpoint> {
+    checkpoints.iter().flatten().max_by_key(|checkpoint| checkpoint.generation)
+}

@@ -1,0 +1,209 @@
+//! What people and programs read: text and JSON on stdout, colours where a person looks on.
+//!
+//! A reader that goes away (`dcd status | head -1`) is no error worth words: every print returns
+//! [`CommandError::ReaderClosed`], which ends the command with its own exit code.
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::error::CommandError;
+
+/// Writes `text` to stdout, at once: a script waits for the ready line.
+pub fn print(text: &str) -> Result<(), CommandError> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
+}
+
+/// Writes `value` as JSON to stdout.
+pub fn print_json<T: Serialize>(value: &T) -> Result<(), CommandError> {
+    let mut stdout = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut stdout, value)
+        .map_err(std::io::Error::from)
+        .and_then(|()| stdout.write_all(b"\n"))
+        .and_then(|()| stdout.flush())
+        .map_err(stdout_error)
+}
+
+fn stdout_error(source: std::io::Error) -> CommandError {
+    match source.kind() {
+        ErrorKind::BrokenPipe => CommandError::ReaderClosed,
+        _ => CommandError::Output { source },
+    }
+}
+
+/// Colours of text, used only where they mean something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Colour {
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Broken.
+    Bad,
+    /// A title.
+    Title,
+}
+
+/// Whether to colour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Paint {
+    colours: bool,
+}
+
+impl Paint {
+    /// Colours when stdout is a terminal and nobody has asked to do without (`NO_COLOR`).
+    pub fn for_stdout() -> Paint {
+        Paint::for_stream(std::io::stdout().is_terminal())
+    }
+
+    /// The same for stderr.
+    pub fn for_stderr() -> Paint {
+        Paint::for_stream(std::io::stderr().is_terminal())
+    }
+
+    /// No colours.
+    #[cfg(test)]
+    pub fn none() -> Paint {
+        Paint { colours: false }
+    }
+
+    fn for_stream(is_terminal: bool) -> Paint {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Paint { colours: is_terminal && !unwanted && !dumb }
+    }
+
+    /// `text` in `colour`.
+    pub fn paint(self, colour: Colour, text: &str) -> String {
+        if !self.colours || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match colour {
+            Colour::Good => "32",
+            Colour::Warning => "33",
+            Colour::Bad => "1;31",
+            Colour::Title => "1",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Side on which a column of a table is flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table with a header line, columns as wide as they must be.
+pub struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(columns: &[(&'static str, Align)]) -> Table {
+        Table { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row; it has as many cells as the table has columns.
+    pub fn row(&mut self, cells: Vec<String>) {
+        assert_eq!(cells.len(), self.columns.len(), "cells of a row");
+        self.rows.push(cells);
+    }
+
+    /// The text of the table.
+    pub fn render(&self, paint: Paint) -> String {
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| {
+                let cells = self.rows.iter().map(|row| row[column].chars().count());
+                cells.max().unwrap_or(0).max(self.columns[column].0.len())
+            })
+            .collect();
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in cells.zip(&widths).zip(&self.columns) {
+                // Writing to a string cannot fail.
+                let _ = match align {
+                    Align::Left => write!(line, "{cell:<width$}  "),
+                    Align::Right => write!(line, "{cell:>width$}  "),
+                };
+            }
+            line.trim_end().to_owned()
+        };
+        let title = line(&mut self.columns.iter().map(|(title, _)| *title));
+        let mut text = paint.paint(Colour::Title, &title) + "\n";
+        for row in &self.rows {
+            text += &line(&mut row.iter().map(String::as_str));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A bar of `width` characters, divided among `parts` by their share of `total`, each drawn with
+/// its own character. A part that is not nothing gets at least one character.
+pub fn bar(parts: &[(u64, char)], total: u64, width: usize) -> String {
+    let mut bar = String::new();
+    let mut drawn = 0;
+    let mut sum = 0u64;
+    for (count, character) in parts {
+        sum += count;
+        let end = (sum as u128 * width as u128 / total.max(1) as u128) as usize;
+        let end = if *count > 0 { end.max(drawn + 1) } else { end.max(drawn) }.min(width);
+        bar.extend(std::iter::repeat_n(*character, end - drawn));
+        drawn = end;
+    }
+    bar.extend(std::iter::repeat_n(' ', width - drawn));
+    bar
+}
+
+/// `part` of `whole` as a percentage, or a dash where there is nothing to take a part of.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".into() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }
+}
+
+/// `part / whole` with two digits, or a dash.
+pub fn ratio(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".into() } else { format!("{:.2}", part as f64 / whole as f64) }
+}
+
+/// `count` with the word in the right number: `1 block`, `2 blocks`.
+pub fn count(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up() {
+        let mut table = Table::new(&[("state", Align::Left), ("count", Align::Right)]);
+        table.row(vec!["free".into(), "12".into()]);
+        table.row(vec!["buffered".into(), "3".into()]);
+        let text = "state     count\nfree         12\nbuffered      3\n";
+        assert_eq!(table.render(Paint::none()), text);
+    }
+
+    #[test]
+    fn bars_are_never_too_long_and_show_the_smallest_part() {
+        assert_eq!(bar(&[(1, 'a'), (1, 'b')], 4, 8), "aabb    ");
+        assert_eq!(bar(&[(1, 'a'), (999, 'b')], 1000, 8), "abbbbbbb");
+        assert_eq!(bar(&[(999, 'b'), (1, 'a')], 1000, 4), "bbba");
+        assert_eq!(bar(&[], 0, 3), "   ");
+        assert_eq!(bar(&[(5, 'x')], 3, 2), "xx");
+    }
+
+    #[test]
+    fn shares_of_nothing_are_not_numbers() {
+        assert_eq!((percent(1, 0), percent(1, 3)), ("-".into(), "33.3%".into()));
+        assert_eq!((ratio(1, 0), ratio(3, 2)), ("-".into(), "1.50".into()));
+        assert_eq!((count(1, "block"), count(0, "block")), ("1 block".into(), "0 blocks".into()));
+    }
+}

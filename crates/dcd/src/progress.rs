@@ -1,0 +1,93 @@
+//! Progress of what takes long, on stderr: a bar with the time left on a terminal, otherwise a
+//! line now and then.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use dcd_daemon::units_text::format_size;
+use dcd_engine::units::LINE_SIZE;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Time between two lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Progress of one piece of work, counted in bytes.
+pub struct Progress {
+    what: &'static str,
+    display: Display,
+}
+
+enum Display {
+    Bar(ProgressBar),
+    Lines { started: Instant, last: Instant },
+}
+
+impl Progress {
+    /// Starts showing progress of `what` ("draining").
+    pub fn new(what: &'static str) -> Progress {
+        let display = if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left ";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_prefix(what);
+            Display::Bar(bar)
+        } else {
+            let now = Instant::now();
+            Display::Lines { started: now, last: now }
+        };
+        Progress { what, display }
+    }
+
+    /// `done` of `total` bytes are done. The total may change as work comes in.
+    pub fn update(&mut self, done: u64, total: u64) {
+        match &mut self.display {
+            Display::Bar(bar) => {
+                bar.set_length(total);
+                bar.set_position(done);
+            }
+            Display::Lines { started, last } if last.elapsed() >= LINE_INTERVAL => {
+                *last = Instant::now();
+                let left = time_left(started.elapsed(), done, total);
+                let (done, total) = (format_size(done), format_size(total));
+                // Progress is a courtesy: nothing fails because nobody can read it.
+                let _ = writeln!(std::io::stderr(), "dcd: {}: {done} of {total}{left}", self.what);
+            }
+            Display::Lines { .. } => {}
+        }
+    }
+
+    /// What the daemon tells, which counts in lines.
+    pub fn lines(&mut self, so_far: dcd_daemon::control::Progress) {
+        self.update(so_far.done * LINE_SIZE, so_far.total * LINE_SIZE);
+    }
+
+    /// Takes the bar away.
+    pub fn finish(self) {
+        if let Display::Bar(bar) = self.display {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// `, 12 s left`, as far as it can be told.
+fn time_left(elapsed: Duration, done: u64, total: u64) -> String {
+    if done == 0 || done >= total {
+        return String::new();
+    }
+    let left = elapsed.as_secs_f64() / done as f64 * (total - done) as f64;
+    format!(", {left:.0} s left")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_told_when_it_can_be() {
+        assert_eq!(time_left(Duration::from_secs(10), 25, 100), ", 30 s left");
+        assert_eq!(time_left(Duration::from_secs(10), 0, 100), "");
+        assert_eq!(time_left(Duration::from_secs(10), 100, 100), "");
+    }
+}

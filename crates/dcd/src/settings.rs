@@ -1,0 +1,298 @@
+//! The settings of a served disk: one flag each, one key each in the configuration file, one
+//! field each in [`EngineConfig`] where the engine has a say.
+//!
+//! All are optional here, so that flags can be laid over a file and the engine's own defaults
+//! under both. `tests` proves that the keys of the file are exactly the flags.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::units_text::{parse_duration, parse_size};
+use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
+
+/// Memory in a file, which outlives the process but not the machine.
+pub const MEMORY_DIRECTORY_DEFAULT: &str = "/dev/shm";
+
+/// What can be set, as far as it has been.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Settings {
+    /// The cache-disk, made by `dcd create`.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: Option<DeviceSpec>,
+    /// The disk it belongs to.
+    #[arg(long, value_name = "DISK")]
+    pub data_disk: Option<DeviceSpec>,
+    /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT on this machine. May be given again.
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Vec<NbdAddress>,
+    /// Show the disk as the file `disk` in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub fuse: Option<PathBuf>,
+    /// Also attach a loop device to that file.
+    #[arg(long = "loop", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub loop_device: Option<bool>,
+    /// Take commands (status, flush, drain, detach) on this unix socket.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
+    /// When a write is acknowledged [default: memory; durable with NBD over TCP].
+    #[arg(long, value_name = "MODE")]
+    pub ack: Option<AckArgument>,
+    /// Longest time that an acknowledged write waits before it goes to the log [default: 100ms].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub max_delay: Option<Duration>,
+    /// Writes of at least this size go straight to the data-disk [default: 1M; the paper: 64k].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub bypass_threshold: Option<u64>,
+    /// Which segment is destaged first [default: first-write-first].
+    #[arg(long, value_name = "POLICY")]
+    pub destage_policy: Option<PolicyArgument>,
+    /// Quiet time before destaging while the cache is nearly empty [default: 1s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub idle_max: Option<Duration>,
+    /// Quiet time before destaging while the cache is nearly full [default: 1ms].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub idle_min: Option<Duration>,
+    /// Destage without waiting for quiet above this share of segments in use [default: 80%].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub dirty_high: Option<u8>,
+    /// ... until the share is below this [default: 60%].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub dirty_low: Option<u8>,
+    /// Most bytes per second that destaging writes; 0 is no limit [default: 0].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub destage_rate: Option<u64>,
+    /// Most writes per second that destaging does; 0 is no limit [default: 0].
+    #[arg(long, value_name = "COUNT")]
+    pub destage_iops: Option<u64>,
+    /// Whether cache-disk and data-disk share one arm; destaging then gives way to everything
+    /// [default: auto].
+    #[arg(long, value_name = "WHEN")]
+    pub one_disk: Option<OneDiskArgument>,
+    /// Do not verify the checksum of each block that is read.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub no_verify_reads: Option<bool>,
+    /// How long a write waits for room in a full cache before it fails [default: 60s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub full_timeout: Option<Duration>,
+    /// After how long without an answer a disk counts as failed [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub io_timeout: Option<Duration>,
+    /// Number of segment buffers in memory, at least 3 [default: 16].
+    #[arg(long, value_name = "COUNT")]
+    pub segment_buffers: Option<u32>,
+    /// Refuse everything that changes data.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub read_only: Option<bool>,
+    /// Start although blocks are lost or the data-disk was changed behind the cache; only after
+    /// reading what is lost. Never in a configuration file.
+    #[arg(long)]
+    pub accept_damage: bool,
+    /// Where the memory is that outlives a crash of dcd [default: /dev/shm].
+    #[arg(long, value_name = "DIRECTORY")]
+    pub memory_directory: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Lays these settings over `under`: what is set here stays.
+    pub fn over(self, under: Settings) -> Settings {
+        Settings {
+            cache_disk: self.cache_disk.or(under.cache_disk),
+            data_disk: self.data_disk.or(under.data_disk),
+            nbd: if self.nbd.is_empty() { under.nbd } else { self.nbd },
+            fuse: self.fuse.or(under.fuse),
+            loop_device: self.loop_device.or(under.loop_device),
+            control: self.control.or(under.control),
+            ack: self.ack.or(under.ack),
+            max_delay: self.max_delay.or(under.max_delay),
+            bypass_threshold: self.bypass_threshold.or(under.bypass_threshold),
+            destage_policy: self.destage_policy.or(under.destage_policy),
+            idle_max: self.idle_max.or(under.idle_max),
+            idle_min: self.idle_min.or(under.idle_min),
+            dirty_high: self.dirty_high.or(under.dirty_high),
+            dirty_low: self.dirty_low.or(under.dirty_low),
+            destage_rate: self.destage_rate.or(under.destage_rate),
+            destage_iops: self.destage_iops.or(under.destage_iops),
+            one_disk: self.one_disk.or(under.one_disk),
+            no_verify_reads: self.no_verify_reads.or(under.no_verify_reads),
+            full_timeout: self.full_timeout.or(under.full_timeout),
+            io_timeout: self.io_timeout.or(under.io_timeout),
+            segment_buffers: self.segment_buffers.or(under.segment_buffers),
+            read_only: self.read_only.or(under.read_only),
+            accept_damage: self.accept_damage || under.accept_damage,
+            memory_directory: self.memory_directory.or(under.memory_directory),
+        }
+    }
+
+    /// Whether both disks share one arm; `None`: the daemon looks.
+    pub fn one_disk(&self) -> Option<bool> {
+        match self.one_disk {
+            None | Some(OneDiskArgument::Auto) => None,
+            Some(OneDiskArgument::Yes) => Some(true),
+            Some(OneDiskArgument::No) => Some(false),
+        }
+    }
+
+    /// The engine's part.
+    pub fn engine_config(&self) -> EngineConfig {
+        let default = EngineConfig::default();
+        // Clients over TCP outlive this machine, so for them acknowledged must mean durable (C6).
+        let remote = self.nbd.iter().any(NbdAddress::is_tcp);
+        let ack = if remote { AckMode::Durable } else { default.ack };
+        EngineConfig {
+            ack: self.ack.map_or(ack, AckArgument::mode),
+            max_delay: span(self.max_delay, default.max_delay),
+            bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),
+            destage_policy: self
+                .destage_policy
+                .map_or(default.destage_policy, PolicyArgument::policy),
+            idle_threshold_max: span(self.idle_max, default.idle_threshold_max),
+            idle_threshold_min: span(self.idle_min, default.idle_threshold_min),
+            dirty_high_percent: self.dirty_high.unwrap_or(default.dirty_high_percent),
+            dirty_low_percent: self.dirty_low.unwrap_or(default.dirty_low_percent),
+            destage_bytes_per_second_max: self
+                .destage_rate
+                .unwrap_or(default.destage_bytes_per_second_max),
+            destage_writes_per_second_max: self
+                .destage_iops
+                .unwrap_or(default.destage_writes_per_second_max),
+            one_disk: self.one_disk().unwrap_or(default.one_disk),
+            verify_reads: !self.no_verify_reads.unwrap_or(!default.verify_reads),
+            full_timeout: span(self.full_timeout, default.full_timeout),
+            io_timeout: span(self.io_timeout, default.io_timeout),
+            segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),
+            read_only: self.read_only.unwrap_or(default.read_only),
+            accept_damage: self.accept_damage,
+        }
+    }
+}
+
+/// The span that is set, in the engine's unit.
+fn span(set: Option<Duration>, default: dcd_engine::Duration) -> dcd_engine::Duration {
+    let nanos = |set: Duration| u64::try_from(set.as_nanos()).unwrap_or(u64::MAX);
+    set.map_or(default, |set| dcd_engine::Duration(nanos(set)))
+}
+
+/// `--ack`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum AckArgument {
+    /// As soon as it is in memory that outlives dcd; durable within --max-delay
+    Memory,
+    /// When it has been written to the cache-disk
+    Log,
+    /// When it survives a power cut
+    Durable,
+}
+
+impl AckArgument {
+    fn mode(self) -> AckMode {
+        match self {
+            AckArgument::Memory => AckMode::Memory,
+            AckArgument::Log => AckMode::Log,
+            AckArgument::Durable => AckMode::Durable,
+        }
+    }
+}
+
+/// `--destage-policy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum PolicyArgument {
+    /// The oldest segment
+    #[value(name = "first-write-first")]
+    FirstWrite,
+    /// The newest segment
+    #[value(name = "last-write-first")]
+    LastWrite,
+    /// The segment with the least that is still needed
+    #[value(name = "least-valid-first")]
+    LeastValid,
+}
+
+impl PolicyArgument {
+    fn policy(self) -> DestagePolicyKind {
+        match self {
+            PolicyArgument::FirstWrite => DestagePolicyKind::FirstWriteFirst,
+            PolicyArgument::LastWrite => DestagePolicyKind::LastWriteFirst,
+            PolicyArgument::LeastValid => DestagePolicyKind::LeastValidFirst,
+        }
+    }
+}
+
+/// `--one-disk`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OneDiskArgument {
+    /// Look which disks the two are on
+    Auto,
+    /// They share an arm
+    Yes,
+    /// They do not
+    No,
+}
+
+/// A share: `80` or `80%`.
+pub fn parse_percent(text: &str) -> Result<u8, PercentError> {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse::<u8>() {
+        Ok(percent) if percent <= 100 => Ok(percent),
+        _ => Err(PercentError { found: text.to_owned() }),
+    }
+}
+
+/// Text that is no share.
+#[derive(Debug, thiserror::Error)]
+#[error("`{found}` is not a share from 0% to 100%")]
+pub struct PercentError {
+    found: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn settings(line: &str) -> Settings {
+        Line::try_parse_from(format!("x {line}").split_whitespace()).unwrap().settings
+    }
+
+    #[test]
+    fn without_flags_the_engine_has_its_defaults() {
+        let config = settings("").engine_config();
+        assert_eq!(format!("{config:?}"), format!("{:?}", EngineConfig::default()));
+    }
+
+    #[test]
+    fn what_is_on_top_wins_also_when_it_says_no() {
+        let file = settings("--read-only --loop --dirty-high 90% --nbd unix:a --ack log");
+        let flags = settings("--read-only=false --dirty-low 10 --nbd unix:b");
+        let both = flags.over(file);
+        assert_eq!((both.read_only, both.loop_device), (Some(false), Some(true)));
+        assert_eq!((both.dirty_high, both.dirty_low), (Some(90), Some(10)));
+        assert_eq!(both.nbd.len(), 1);
+        assert_eq!(both.engine_config().ack, AckMode::Log);
+        assert_eq!(settings("--one-disk auto").one_disk(), None);
+        assert_eq!(settings("--one-disk no").one_disk(), Some(false));
+    }
+
+    #[test]
+    fn clients_on_other_machines_get_durable_acknowledgements() {
+        assert_eq!(settings("--nbd tcp:127.0.0.1:1").engine_config().ack, AckMode::Durable);
+        let asked = settings("--nbd tcp:127.0.0.1:1 --ack memory");
+        assert_eq!(asked.engine_config().ack, AckMode::Memory);
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(parse_percent("80%").unwrap(), 80);
+        assert!(parse_percent("101").is_err() && parse_percent("-1").is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Proves that a bad command line or configuration file costs one line of error, one of hint and
+//! the documented exit code, before any device is opened.
+
+mod common;
+
+use common::Folder;
+
+#[test]
+fn bad_words_end_with_2() {
+    let folder = Folder::new();
+    folder.dcd("").fails(2, "a word missing", "dcd --help");
+    folder.dcd("frobnicate").fails(2, "unrecognized subcommand 'frobnicate'", "dcd --help");
+    folder.dcd("crate").fails(2, "'crate'", "create");
+    folder.dcd("create --cache-dsk c").fails(2, "--cache-dsk", "--cache-disk");
+    folder.dcd("create --cache-disk c").fails(2, "--data-disk", "usage: dcd create");
+    folder.dcd("serve --max-delay 5").fails(2, "--max-delay", "5ms or 5s");
+    folder.dcd("serve --ack disk").fails(2, "'disk'", "");
+}
+
+#[test]
+fn bad_words_of_serve_end_with_2() {
+    let folder = Folder::new();
+    folder.dcd("serve --dirty-high 200").fails(2, "not a share", "");
+    folder.dcd("serve --nbd disk.sock").fails(2, "unix:PATH", "unix:");
+    folder.dcd("serve --data-disk slow:f,read=8").fails(2, "read", "8ms");
+    folder.dcd("detach --cache-disk c").fails(2, "--data-disk", "usage");
+    folder.dcd("detach").fails(2, "required", "usage");
+    folder.dcd("inspect nothing").fails(2, "'nothing'", "usage");
+}
+
+#[test]
+fn missing_settings_are_named() {
+    let folder = Folder::new();
+    folder.dcd("serve").fails(1, "--cache-disk is not set", "`cache-disk`");
+    folder.dcd("serve --cache-disk c").fails(1, "--data-disk is not set", "`data-disk`");
+    folder.dcd("serve --cache-disk c --data-disk d").fails(1, "neither --nbd nor --fuse", "--nbd");
+    let looped = "serve --cache-disk c --data-disk d --nbd unix:s --loop";
+    folder.dcd(looped).fails(1, "--loop needs --fuse", "");
+    let settings = "serve --cache-disk c --data-disk d --nbd unix:s --dirty-low 90 --dirty-high 10";
+    folder.dcd(settings).fails(1, "dirty-low must not be above dirty-high", "");
+}
+
+#[test]
+fn bad_configuration_files_are_told_with_line_and_column() {
+    let folder = Folder::new();
+    let serve = |text: &str| {
+        std::fs::write(folder.path("dcd.toml"), text).unwrap();
+        folder.dcd("serve --config dcd.toml")
+    };
+    let unknown = "cache-disk = \"c\"\nbypass-treshold = \"64k\"\n";
+    serve(unknown).fails(1, "dcd.toml:2:1: `bypass-treshold`", "did you mean `bypass-threshold`?");
+    serve("max-delay = \"5q\"").fails(1, "dcd.toml:1:13: max-delay: unknown unit", "");
+    serve("max-delay = true").fails(1, "dcd.toml:1:13: max-delay: expected a string", "quotes");
+    serve("cache-disk = ").fails(1, "dcd.toml:1:", "");
+    serve("accept-damage = true").fails(1, "only for the command line", "");
+    serve("[device]\nack = \"log\"").fails(
+        1,
+        "dcd.toml:1:2: `device` is not a setting",
+        "dcd serve",
+    );
+    folder.dcd("serve --config none.toml").fails(1, "none.toml: cannot read", "");
+    // A good file, in which something is missing.
+    serve("cache-disk = \"c\"\nbypass-threshold = \"64k\"").fails(1, "--data-disk is not set", "");
+}
+
+#[test]
+fn nobody_on_the_control_socket_ends_with_6() {
+    let folder = Folder::new();
+    for verb in ["status", "status --json", "flush", "drain", "detach"] {
+        folder.dcd(&format!("{verb} --control none.ctl")).fails(6, "none.ctl", "--control socket");
+    }
+    // A socket file that a dead daemon left behind.
+    drop(std::os::unix::net::UnixListener::bind(folder.path("dead.ctl")).unwrap());
+    folder.dcd("status --control dead.ctl").fails(6, "dead.ctl", "--control socket");
+}

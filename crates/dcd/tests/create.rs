@@ -1,0 +1,181 @@
+//! Proves that `dcd create` makes what `inspect` and `check` find, and that it refuses whatever
+//! would lose data, with the documented exit code, one line of error and a hint, and nothing
+//! written.
+
+mod common;
+
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
+
+use common::{Folder, Outcome};
+use serde_json::Value;
+
+const CREATE: &str = "create --cache-disk c --cache-size 16M --data-disk d";
+
+fn with_data_disk() -> Folder {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn what_is_made_is_found() {
+    let folder = with_data_disk();
+    let made = json(&folder.dcd(&format!("{CREATE} --json")).ok());
+    let metadata = std::fs::metadata(folder.path("c")).unwrap();
+    assert_eq!(metadata.len(), 16 << 20);
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert!(metadata.blocks() * 512 >= 16 << 20, "the space is taken at once");
+    let copies = json(&folder.dcd("inspect superblock --cache-disk c --json").ok());
+    for copy in copies.as_array().unwrap() {
+        assert_eq!(copy["superblock"]["uuid"], made["uuid"]);
+        assert_eq!(copy["superblock"]["data_disk_blocks"], (64 << 20) / 512);
+    }
+    assert!(copies[0]["counts"] != copies[1]["counts"], "one of the two counts");
+    let report = json(&folder.dcd("check --cache-disk c --json").ok());
+    assert_eq!((&report["healthy"], &report["clean"]), (&true.into(), &true.into()));
+    let segments = json(&folder.dcd("inspect segments --cache-disk c --json").ok());
+    assert_eq!(segments.as_array().unwrap().len() as u64, made["segments"].as_u64().unwrap());
+    folder.dcd("inspect segment 9999 --cache-disk c").fails(1, "there is no segment 9999", "");
+    assert!(std::fs::read(folder.path("d")).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn an_existing_file_is_used_as_it_is_or_made_larger() {
+    let folder = with_data_disk();
+    folder.disk("c", 8 << 20);
+    folder.dcd("create --cache-disk c --data-disk d --segment-size 64k").ok();
+    let again = "create --cache-disk c --data-disk d --force --cache-size 32M --segment-size 1M";
+    folder.dcd(again).ok();
+    assert_eq!(std::fs::metadata(folder.path("c")).unwrap().len(), 32 << 20);
+    let smaller = "create --cache-disk c --data-disk d --force --cache-size 8M";
+    folder.dcd(smaller).ok();
+    assert_eq!(std::fs::metadata(folder.path("c")).unwrap().len(), 32 << 20);
+}
+
+#[test]
+fn wrong_sizes_are_told_with_the_right_ones() {
+    let folder = with_data_disk();
+    let create = |rest: &str| folder.dcd(&format!("create --cache-disk c --data-disk d {rest}"));
+    create("--cache-size 5q").fails(2, "unknown unit \"q\"", "4k, 16M");
+    create("--cache-size big").fails(2, "--cache-size", "4k, 16M");
+    create("").fails(1, "c does not exist, and without --cache-size", "--cache-size 256M");
+    create("--cache-size 1M").fails(1, "needs at least", "give it 2 MiB");
+    create("--cache-size 4M --segment-size 1M").fails(1, "needs at least", "--segment-size 64k");
+    create("--cache-size 16M --segment-size 100k").fails(1, "power of two", "--segment-size 1M");
+    create("--cache-size 99t").fails(1, "at most", "largest");
+    assert!(!folder.path("c").exists(), "nothing was made");
+}
+
+#[test]
+fn wrong_disks_are_refused() {
+    let folder = with_data_disk();
+    folder.dcd("create --cache-disk d --data-disk d").fails(1, "the same disk", "of its own");
+    std::fs::hard_link(folder.path("d"), folder.path("d2")).unwrap();
+    folder.dcd("create --cache-disk d2 --data-disk d").fails(1, "the same disk", "of its own");
+    let missing = "create --cache-disk c --cache-size 16M --data-disk nothing";
+    folder.dcd(missing).fails(1, "the data-disk nothing does not exist", "");
+    std::fs::create_dir(folder.path("folder")).unwrap();
+    let directory = "create --cache-disk c --cache-size 16M --data-disk folder";
+    folder.dcd(directory).fails(1, "found a directory", "disk image inside");
+    folder.dcd("create --cache-disk folder --data-disk d").fails(1, "neither a file nor", "");
+    folder.disk("empty", 0);
+    let empty = "create --cache-disk c --cache-size 16M --data-disk empty";
+    folder.dcd(empty).fails(1, "has 0 bytes", "truncate");
+    assert!(!folder.path("c").exists(), "nothing was made");
+}
+
+#[test]
+fn a_cache_is_not_overwritten_unasked() {
+    let folder = with_data_disk();
+    let uuid = json(&folder.dcd(&format!("{CREATE} --json")).ok())["uuid"].to_string();
+    let uuid = uuid.trim_matches('"');
+    let before = std::fs::read(folder.path("c")).unwrap();
+    folder.dcd(CREATE).fails(1, &format!("already holds cache {uuid}"), "--force");
+    assert!(before == std::fs::read(folder.path("c")).unwrap(), "nothing was written");
+    folder.dcd(&format!("{CREATE} --force")).ok();
+    assert!(before != std::fs::read(folder.path("c")).unwrap());
+}
+
+#[test]
+fn a_file_system_is_not_overwritten_unasked() {
+    let folder = with_data_disk();
+    let disk = std::fs::File::options().write(true).open(folder.path("d")).unwrap();
+    disk.write_all_at(&[0x53, 0xef], 1080).unwrap(); // the magic number of ext4
+    folder.disk("other", 64 << 20);
+    let swapped = "create --cache-disk d --data-disk other";
+    folder.dcd(swapped).fails(1, "looks like an ext2, ext3 or ext4 file system", "--force");
+    folder.dcd(&format!("{swapped} --force")).ok();
+}
+
+#[test]
+fn what_is_no_cache_is_told_apart_from_a_damaged_one() {
+    let folder = with_data_disk();
+    folder.dcd(CREATE).ok();
+    folder.dcd("check --cache-disk d").fails(1, "d is not a dcd cache", "swapped");
+    folder.dcd("check --cache-disk none").fails(1, "none does not exist", "dcd create");
+    folder.dcd("inspect segments --cache-disk d").fails(1, "d is not a dcd cache", "swapped");
+    let cache = std::fs::File::options().write(true).open(folder.path("c")).unwrap();
+    // One copy of the superblock damaged: everything can still be read, and check says so.
+    cache.write_all_at(&[0xff], 100).unwrap();
+    folder.dcd("check --cache-disk c").fails(4, "found 1 problem on c", "");
+    let report = folder.dcd("check --cache-disk c --json");
+    let report = json(&report.stdout);
+    assert_eq!(report["superblocks_valid"], 1);
+    assert_eq!(report["problems"][0]["what"], "superblock");
+    folder.dcd("inspect superblock --cache-disk c").ok();
+    // Both: only that can be told.
+    cache.write_all_at(&[0xff], (64 << 10) + 100).unwrap();
+    folder.dcd("check --cache-disk c").fails(4, "found 1 problem on c", "");
+    folder.dcd("inspect segments --cache-disk c").fails(1, "is damaged", "dcd check");
+    folder.dcd(CREATE).fails(1, "already holds a cache", "--force");
+    folder.dcd(&format!("{CREATE} --force")).ok();
+    folder.dcd("check --cache-disk c").ok();
+}
+
+/// Whatever byte of the first MiB is flipped, and wherever the disk is cut off, `check` and
+/// `inspect` end in an orderly way.
+#[test]
+fn damage_anywhere_never_panics() {
+    let folder = with_data_disk();
+    folder.dcd(CREATE).ok();
+    let whole = std::fs::read(folder.path("c")).unwrap();
+    let verbs = ["check --cache-disk c", "inspect segments --cache-disk c"];
+    let orderly = |what: &str| {
+        for verb in verbs {
+            let Outcome { code, stderr, .. } = folder.dcd(verb);
+            assert!(matches!(code, Some(0 | 1 | 4)), "{verb}, {what}: {code:?} {stderr}");
+        }
+    };
+    for cut in [0, 100, 4096, 65536, 65536 + 200, 131072, 200_000, 794_624, 15 << 20] {
+        std::fs::write(folder.path("c"), &whole[..cut]).unwrap();
+        orderly(&format!("cut at {cut}"));
+    }
+    for at in (0..200).step_by(8).chain((131_072..131_200).step_by(8)) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(folder.path("c"), damaged).unwrap();
+        orderly(&format!("byte {at} flipped"));
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure_worth_words() {
+    let folder = with_data_disk();
+    folder.dcd(CREATE).ok();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(["inspect", "segments", "--json", "--cache-disk"])
+        .arg(folder.path("c"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.stderr, b"");
+}

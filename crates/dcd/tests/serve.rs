@@ -1,0 +1,249 @@
+//! Proves on the real program that `serve` and the verbs that speak to it fit together: what is
+//! written is found again, `check` tells healthy from damaged, and each refusal has its exit code,
+//! one line of error and a hint.
+
+mod common;
+
+use std::os::unix::fs::FileExt;
+
+use common::nbd::Nbd;
+use common::{Folder, Outcome};
+use serde_json::Value;
+
+const SERVE: &str = "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl \
+                     --memory-directory . --quiet --idle-max 1h --idle-min 1h";
+
+/// A cache of 16 MiB for a disk of 64 MiB.
+fn pair() -> Folder {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder.dcd("create --cache-disk c --cache-size 16M --data-disk d").ok();
+    folder
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// Writes line `number` full of `byte` for each number.
+fn write_lines(nbd: &mut Nbd, numbers: std::ops::Range<u64>, byte: u8) {
+    for number in numbers {
+        assert_eq!(nbd.write(number * 4096, &[byte; 4096]), 0);
+    }
+}
+
+#[test]
+fn a_session_from_ready_to_detached() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    assert!(served.ready.contains("nbd=unix:sock"), "{}", served.ready);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    write_lines(&mut nbd, 0..20, 7);
+    folder.dcd("flush --control ctl").ok();
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!(status["dirty_bytes"], 20 * 4096);
+    assert_eq!(status["ack"], "memory");
+    assert_eq!(status["response_times"]["writes"]["count"], 20);
+    let panel = folder.dcd("status --control ctl").ok();
+    for word in ["segments", "hit rate", "amplification", "response times of writes"] {
+        assert!(panel.contains(word), "{word}: {panel}");
+    }
+    assert!(!panel.contains('\x1b'), "no colours without a terminal");
+    folder.dcd("drain --control ctl").ok();
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!(status["dirty_bytes"], 0);
+    write_lines(&mut nbd, 20..30, 8);
+    folder.dcd("detach --control ctl").ok();
+    assert_eq!(served.wait().code, Some(0));
+    let data = std::fs::read(folder.path("d")).unwrap();
+    assert!(data[..20 * 4096].iter().all(|byte| *byte == 7));
+    assert!(data[20 * 4096..30 * 4096].iter().all(|byte| *byte == 8));
+    let report = json(&folder.dcd("check --cache-disk c --json").ok());
+    assert_eq!((&report["state"], &report["clean"]), (&"detached".into(), &true.into()));
+}
+
+#[test]
+fn after_a_kill_check_finds_it_healthy_and_detach_brings_it_home() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    write_lines(&mut nbd, 0..50, 1);
+    assert_eq!(nbd.flush(), 0);
+    write_lines(&mut nbd, 10..20, 2);
+    assert_eq!(nbd.flush(), 0);
+    served.kill();
+    let report = json(&folder.dcd("check --cache-disk c --json").ok());
+    assert_eq!((&report["state"], &report["clean"]), (&"open".into(), &false.into()));
+    assert_eq!((&report["dirty_lines"], &report["slots_verified"]), (&50.into(), &50.into()));
+    let records = json(&folder.dcd("inspect records --cache-disk c --json").ok());
+    assert!(!records["records"].as_array().unwrap().is_empty());
+    let create = "create --cache-disk c --data-disk d --force";
+    folder.dcd(create).fails(1, "not on its data-disk yet", "dcd detach");
+    // The same line brings everything back.
+    let served = folder.serve(SERVE);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.read(15 * 4096, 4096).unwrap(), [2; 4096]);
+    assert_eq!(served.stop().code, Some(0));
+    let report = json(&folder.dcd("check --cache-disk c --json").ok());
+    assert_eq!((&report["state"], &report["dirty_lines"]), (&"closed".into(), &50.into()));
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let data = std::fs::read(folder.path("d")).unwrap();
+    assert!(data[..10 * 4096].iter().all(|byte| *byte == 1));
+    assert!(data[10 * 4096..20 * 4096].iter().all(|byte| *byte == 2));
+    folder.dcd(create).ok();
+}
+
+#[test]
+fn a_dirty_cache_is_given_up_only_by_name() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    write_lines(&mut Nbd::connect(&folder.path("sock")), 0..5, 1);
+    assert_eq!(served.stop().code, Some(0));
+    let report = json(&folder.dcd("check --cache-disk c --json").ok());
+    let uuid = report["uuid"].as_str().unwrap();
+    let create = "create --cache-disk c --data-disk d";
+    folder.dcd(create).fails(1, uuid, &format!("--force --uuid {uuid}"));
+    let wrong = "--force --uuid 00000000-0000-0000-0000-000000000000";
+    folder.dcd(&format!("{create} {wrong}")).fails(1, uuid, "--uuid");
+    folder.dcd(&format!("{create} --uuid {uuid}")).fails(1, uuid, "--force");
+    folder.dcd(&format!("{create} --force --uuid {uuid}")).ok();
+}
+
+/// Lines 0..50 written and durable, then the daemon killed. Returns the entries of the segment
+/// that holds them.
+fn with_dirty_segment() -> (Folder, Value) {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    for number in 0..50 {
+        write_lines(&mut nbd, number..number + 1, number as u8 + 1);
+        assert_eq!(nbd.flush(), 0);
+    }
+    served.kill();
+    let segments = json(&folder.dcd("inspect segments --cache-disk c --json").ok());
+    let segments = segments.as_array().unwrap();
+    let first = segments.iter().position(|segment| segment["live_slots"] != 0).unwrap();
+    let segment = folder.dcd(&format!("inspect segment {first} --cache-disk c --json")).ok();
+    (folder, json(&segment))
+}
+
+fn flip_byte(folder: &Folder, offset: u64) {
+    let file = std::fs::File::options().read(true).write(true).open(folder.path("c")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x40], offset).unwrap();
+}
+
+#[test]
+fn a_damaged_slot_is_found_and_named() {
+    let (folder, segment) = with_dirty_segment();
+    let entry = &segment["records"][3]["entries"][0];
+    flip_byte(&folder, entry["offset"].as_u64().unwrap() + 1000);
+    let Outcome { code, stdout, .. } = folder.dcd("check --cache-disk c --json");
+    assert_eq!(code, Some(4));
+    let report = json(&stdout);
+    assert_eq!((&report["healthy"], &report["slots_damaged"]), (&false.into(), &1.into()));
+    let problem = &report["problems"][0];
+    assert_eq!((&problem["what"], &problem["block"]), (&"slot".into(), &entry["first_block"]));
+    let index = segment["segment"].as_u64().unwrap();
+    let again = json(&folder.dcd(&format!("inspect segment {index} --cache-disk c --json")).ok());
+    assert_eq!(again["records"][3]["entries"][0]["valid"], false);
+    assert!(folder.dcd("check --cache-disk c").stdout.contains("damaged: the newest copy of line"));
+}
+
+#[test]
+fn a_durable_record_that_is_gone_is_damage_and_serve_refuses() {
+    let (folder, segment) = with_dirty_segment();
+    flip_byte(&folder, segment["records"][3]["offset"].as_u64().unwrap() + 200);
+    // What the process held in memory would heal it; this machine lost its power.
+    for entry in std::fs::read_dir(folder.path("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "segments") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let Outcome { code, stdout, .. } = folder.dcd("check --cache-disk c --json");
+    assert_eq!(code, Some(4));
+    assert_eq!(json(&stdout)["problems"][0]["what"], "record");
+    folder.dcd(SERVE).fails(1, "were durable are damaged", "--accept-damage");
+    let before = std::fs::read(folder.path("c")).unwrap();
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").fails(
+        1,
+        "were durable are damaged",
+        "--accept-damage",
+    );
+    assert!(before == std::fs::read(folder.path("c")).unwrap(), "nothing was written");
+}
+
+#[test]
+fn wrong_disks_are_refused() {
+    let folder = pair();
+    let serve = |cache: &str, data: &str| {
+        folder.dcd(&format!(
+            "serve --cache-disk {cache} --data-disk {data} --nbd unix:sock --memory-directory ."
+        ))
+    };
+    serve("d", "c").fails(1, "swapped", "--cache-disk c --data-disk d");
+    serve("c", "c").fails(1, "the same", "two disks");
+    serve("none", "d").fails(1, "none does not exist", "");
+    serve("c", "none").fails(1, "none does not exist", "");
+    folder.disk("small", 32 << 20);
+    serve("c", "small").fails(1, "65536 blocks", "lsblk");
+    folder.disk("zeroes", 16 << 20);
+    serve("zeroes", "d").fails(1, "holds no cache", "dcd create");
+    assert!(!folder.path("sock").exists(), "no socket was made");
+}
+
+#[test]
+fn two_daemons_on_one_pair_are_refused() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    let second = "serve --cache-disk c --data-disk d --nbd unix:sock2 --memory-directory .";
+    folder.dcd(second).fails(1, "locked by another program", "stop it first");
+    let detach = "detach --cache-disk c --data-disk d --memory-directory .";
+    folder.dcd(detach).fails(1, "locked by another program", "stop it first");
+    folder.dcd("create --cache-disk c --data-disk d --force").fails(1, "", "");
+    assert_eq!(served.stop().code, Some(0));
+}
+
+#[test]
+fn a_disk_that_fails_ends_with_5() {
+    let folder = pair();
+    std::fs::write(folder.path("faults"), "read eio\n").unwrap();
+    let serve = "serve --cache-disk faulty:c,control=faults --data-disk d --nbd unix:sock \
+                 --memory-directory .";
+    let Outcome { code, stderr, .. } = folder.dcd(serve);
+    assert_eq!(code, Some(5), "{stderr}");
+}
+
+#[test]
+fn a_slow_disk_is_served_alone() {
+    let folder = Folder::new();
+    folder.disk("d", 1 << 20);
+    let served = folder.serve("slow-disk --disk slow:d,read=8ms,write=8ms --nbd unix:s --quiet");
+    let mut nbd = Nbd::connect(&folder.path("s"));
+    let started = std::time::Instant::now();
+    for number in 0..5 {
+        assert_eq!(nbd.write(number * 4096, &[3; 4096]), 0);
+    }
+    assert!(started.elapsed() >= std::time::Duration::from_millis(40));
+    assert_eq!(nbd.flush(), 0);
+    assert_eq!(served.stop().code, Some(0));
+    assert_eq!(std::fs::read(folder.path("d")).unwrap()[..4096], [3; 4096]);
+}
+
+#[test]
+fn settings_come_from_a_file_and_flags_win() {
+    let folder = pair();
+    let text = "cache-disk = \"c\"\ndata-disk = \"d\"\nnbd = [\"unix:sock\"]\ncontrol = \"ctl\"\n\
+                ack = \"log\"\nmemory-directory = \".\"\nbypass-threshold = \"64k\"\n";
+    std::fs::write(folder.path("dcd.toml"), text).unwrap();
+    let served = folder.serve("serve --config dcd.toml --quiet");
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!(status["ack"], "log");
+    assert_eq!(served.stop().code, Some(0));
+    let served = folder.serve("serve --config dcd.toml --quiet --ack durable");
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!(status["ack"], "durable");
+    assert_eq!(served.stop().code, Some(0));
+}
