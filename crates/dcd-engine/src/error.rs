@@ -103,6 +103,9 @@ pub enum OpenError {
         /// What is wrong with the second.
         second: FormatError,
     },
+    /// The log says what cannot be.
+    #[error("{0}")]
+    Format(FormatError),
     /// The newest checkpoint was durable and is damaged now.
     #[error(
         "the newest checkpoint (generation {lost}) is damaged; only generation {found} can be read"

@@ -90,6 +90,13 @@ impl FaultyDisk {
         Ok(())
     }
 
+    /// A flush fails. What was to be flushed may never reach the medium, although the system counts
+    /// it as written: a later flush that succeeds does not bring it.
+    pub fn fail_flush(&mut self, random: &mut Random) -> IoError {
+        self.volatile.retain(|_| random.one_in(2));
+        IoError::Failed
+    }
+
     /// Part of a write that had not ended reaches the disk.
     pub fn tear_in(&mut self, offset: u64, bytes: &[u8], random: &mut Random) {
         for (i, sector) in bytes.chunks(SECTOR).enumerate() {

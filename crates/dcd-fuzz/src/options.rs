@@ -36,6 +36,8 @@ pub struct Options {
     pub drain_one_in: u64,
     /// A crash in so many steps.
     pub crash_one_in: u64,
+    /// One write or flush of the cache-disk in so many fails, never several in a row.
+    pub cache_error_one_in: u64,
     /// Time jumps so long, at most, when nothing else happens.
     pub pause_max: Duration,
 }
@@ -84,6 +86,7 @@ impl Options {
             fua_one_in: random.pick(&[0, 5]),
             drain_one_in: random.pick(&[0, 60]),
             crash_one_in: random.pick(&[15, 60, 200]),
+            cache_error_one_in: random.pick(&[0, 0, 0, 30]),
             pause_max: Duration::from_millis(random.pick(&[1, 50, 2000])),
         }
     }

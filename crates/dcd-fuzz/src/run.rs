@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{
-    AckMode, Buffer, Device, Engine, Input, Io, IoData, IoDone, IoOperation, Lba, LbaRange,
-    Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time, Uuid,
+    AckMode, Buffer, Device, Engine, Input, Io, IoData, IoDone, IoError, IoOperation, Lba,
+    LbaRange, Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time, Uuid,
 };
 
 use crate::faulty_disk::FaultyDisk;
@@ -56,6 +56,10 @@ struct Run {
     model: Model,
     /// Since the last check of the content.
     power_was_cut: bool,
+    /// The cache-disk has failed, and no flush has succeeded since.
+    has_just_failed: bool,
+    /// Requests may be refused now.
+    is_closing: bool,
     report: Report,
     is_traced: bool,
 }
@@ -119,6 +123,8 @@ impl Run {
             wake_up: None,
             model: Model::new(options.data_disk.blocks),
             power_was_cut: false,
+            has_just_failed: false,
+            is_closing: false,
             report: Report::default(),
             is_traced: false,
             options,
@@ -130,7 +136,8 @@ impl Run {
         self.open(None)?;
         for _ in 0..self.options.steps {
             self.step()?;
-            if self.random.one_in(self.options.crash_one_in) {
+            let has_failed = self.engine().status().cache_disk_failed;
+            if has_failed || self.random.one_in(self.options.crash_one_in) {
                 self.crash()?;
             }
         }
@@ -229,6 +236,13 @@ impl Run {
         let asked = self.asked.remove(&reply.id.0);
         let asked = asked.ok_or_else(|| Violation("a reply to nothing".into()))?;
         let ok = reply.result.is_ok();
+        if !ok && (self.is_closing || self.engine().status().cache_disk_failed) {
+            // Refused, loudly: what was acknowledged before must still be there after a restart.
+            if let Asked::Change { number, .. } = asked {
+                self.model.acknowledge(number, false);
+            }
+            return Ok(());
+        }
         if !ok {
             return Err(Violation(format!("a request failed: {:?}", reply.result)));
         }
@@ -290,6 +304,9 @@ impl Run {
     }
 
     fn perform(&mut self, io: Io) -> IoDone {
+        if let Some(done) = self.fail_by_chance(&io) {
+            return done;
+        }
         let engine = self.engine.as_ref().expect("an engine runs");
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
@@ -311,6 +328,40 @@ impl Run {
             IoOperation::Flush => (disk.flush(), None),
         };
         IoDone { id: io.id, result, buffer }
+    }
+
+    /// A write or a flush of the cache-disk fails now and then: it must be survived (C22).
+    fn fail_by_chance(&mut self, io: &Io) -> Option<IoDone> {
+        let one_in = self.options.cache_error_one_in;
+        let is_running = *self.engine().phase() == Phase::Running && !self.is_closing;
+        if one_in == 0 || !is_running || io.device != Device::CacheDisk {
+            return None;
+        }
+        let is_flush = match &io.operation {
+            IoOperation::Write { fua, .. } => *fua,
+            IoOperation::Flush => true,
+            _ => return None,
+        };
+        if self.has_just_failed || !self.random.one_in(one_in) {
+            self.has_just_failed &= !is_flush;
+            return None;
+        }
+        self.has_just_failed = true;
+        self.trace(|| format!("fails: {io:?}"));
+        let error = match &io.operation {
+            IoOperation::Write { offset, data, .. } => {
+                let bytes = match data {
+                    IoData::Owned(buffer) => buffer.bytes().to_vec(),
+                    IoData::SegmentMemory(range) => {
+                        self.engine().segment_memory()[range.clone()].to_vec()
+                    }
+                };
+                self.cache_disk.tear_in(*offset, &bytes, &mut self.random);
+                IoError::Failed
+            }
+            _ => self.cache_disk.fail_flush(&mut self.random),
+        };
+        Some(IoDone { id: io.id, result: Err(error), buffer: None })
     }
 
     // ---- the load -----------------------------------------------------------------------------
@@ -351,7 +402,7 @@ impl Run {
         let range = LbaRange::new(start, blocks);
         let operation = match (is_zero, self.random.one_in(2)) {
             (true, true) => Operation::Discard { range },
-            (true, false) => Operation::WriteZeroes { range, may_unmap: true },
+            (true, false) => Operation::WriteZeroes { range, may_unmap: self.random.one_in(2) },
             (false, _) => Operation::Write { start: Lba(start), data: Buffer::copy_of(&bytes) },
         };
         self.input(Input::Request(Request { id, operation, fua }))
@@ -429,13 +480,45 @@ impl Run {
     fn crash(&mut self) -> Result<(), Violation> {
         self.report.crash_points += 1;
         self.power_was_cut = false;
+        let is_working = !self.engine().status().cache_disk_failed;
+        if is_working && self.random.one_in(6) {
+            return self.close_in_order();
+        }
         let memory = self.cut();
+        self.open_and_check(memory)
+    }
+
+    fn open_and_check(&mut self, memory: Option<Vec<u8>>) -> Result<(), Violation> {
         self.open(memory)?;
         if !self.power_was_cut {
             self.model.all_acknowledged_must_survive();
         }
         let content = self.read_everything()?;
         self.model.check_after_crash(&content)
+    }
+
+    /// Shuts down; then not even a power cut may take anything that was acknowledged.
+    fn close_in_order(&mut self) -> Result<(), Violation> {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.asked.insert(id.0, Asked::Drain);
+        self.is_closing = true;
+        self.input(Input::Request(Request { id, operation: Operation::Shutdown, fua: false }))?;
+        self.finish_all()?;
+        self.is_closing = false;
+        if *self.engine().phase() != Phase::Closed {
+            return Err(Violation("shut down, but not closed".into()));
+        }
+        if self.engine().status().cache_disk_failed {
+            let memory = self.cut();
+            return self.open_and_check(memory);
+        }
+        // Even if the power fails now, and again while it is opened.
+        self.model.all_acknowledged_must_survive();
+        self.engine = None;
+        self.cache_disk.power_cut(&mut self.random);
+        self.data_disk.power_cut(&mut self.random);
+        self.open_and_check(None)
     }
 
     fn finish_all(&mut self) -> Result<(), Violation> {
@@ -496,6 +579,7 @@ impl Run {
         let id = RequestId(self.next_request);
         self.next_request += 1;
         self.asked.insert(id.0, Asked::Drain);
+        self.is_closing = true;
         self.input(Input::Request(Request { id, operation: Operation::Detach, fua: false }))?;
         self.finish_all()?;
         if *self.engine().phase() != Phase::Closed {

@@ -15,6 +15,7 @@
 //! Its place in the order is that of its tombstone. Meanwhile no destage touches the same lines, and
 //! a bypass waits for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
 
+use super::zero::ZERO_RANGES_GATHERED_MAX;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::format::record::Entry;
@@ -63,6 +64,8 @@ impl Engine {
             // A witness may only change together with the log, or a crash in step 2 would look
             // as if someone else had written to the data-disk.
             && !self.witnesses.overlaps(range)
+            // It may split a zero range in two, and a checkpoint has room for so many.
+            && self.zeroes.len() < ZERO_RANGES_GATHERED_MAX
             && self.data_disk_writes_lost == 0
     }
 
@@ -154,21 +157,27 @@ impl Engine {
     }
 
     pub(super) fn bypass_flush_done(&mut self, result: Result<(), IoError>) {
-        if result.is_ok() {
-            for bypass in &mut self.bypasses {
-                if matches!(bypass.state, State::Flushing) {
-                    bypass.state = State::Flushed;
-                }
-            }
-            return;
+        if result.is_err() {
+            return self.data_disk_flush_failed();
         }
+        for bypass in &mut self.bypasses {
+            if matches!(bypass.state, State::Flushing) {
+                bypass.state = State::Flushed;
+            }
+        }
+    }
+
+    /// What was written to the data-disk and not flushed may be lost, whoever asked for the flush
+    /// that failed; one that succeeds later proves nothing.
+    pub(super) fn data_disk_flush_failed(&mut self) {
         let (failed, kept) = std::mem::take(&mut self.bypasses)
             .into_iter()
-            .partition::<Vec<_>, _>(|bypass| matches!(bypass.state, State::Flushing));
+            .partition::<Vec<_>, _>(|b| matches!(b.state, State::Written | State::Flushing));
         self.bypasses = kept;
         for bypass in failed {
             self.reply(bypass.id, Err(RequestError::Io), None);
         }
+        self.fail_destage_work();
     }
 
     /// Steps 4 and 5.
@@ -178,6 +187,7 @@ impl Engine {
         self.log.end_request();
         self.forget_lines(line, lines);
         self.zeroes.remove(line, lines);
+        self.zeroes_kept_allocated.remove(line, lines);
         self.destage.something_changed();
         if self.cache_disk_failed {
             return self.reply(bypass.id, Err(RequestError::Io), None);

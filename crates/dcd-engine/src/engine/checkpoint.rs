@@ -69,6 +69,14 @@ impl Checkpointing {
         matches!(self.state, State::None) && !self.forced
     }
 
+    /// A picture whose records are not durable yet is taken again.
+    pub(super) fn start_over_if_waiting(&mut self) {
+        if matches!(self.state, State::WaitDurable { .. }) {
+            self.state = State::None;
+            self.forced = true;
+        }
+    }
+
     pub(super) fn force(&mut self) {
         self.forced = true;
     }
@@ -76,7 +84,7 @@ impl Checkpointing {
 
 impl Engine {
     pub(super) fn advance_checkpoint(&mut self) -> bool {
-        if self.cache_disk_failed {
+        if self.cache_disk_failed || self.log_again.is_wanted() {
             return false;
         }
         match std::mem::take(&mut self.checkpoint.state) {
@@ -149,14 +157,14 @@ impl Engine {
                 .log
                 .segments
                 .iter()
-                .filter(|(index, segment)| segment.live_slots > 0 && *index != position.segment)
+                .filter(|(_, segment)| segment.live_slots > 0)
                 .map(|(index, segment)| (index, segment.serial))
                 .collect(),
             free: free.into(),
             live,
             zeroes: zeroes.iter().collect(),
             poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
-            witnesses: self.witnesses.list(),
+            witnesses: self.witnesses.list_for_checkpoint(),
         };
         self.checkpoint.last_serial = self.log.newest_serial();
         let after = self.log.newest_record();
@@ -189,14 +197,26 @@ impl Engine {
             (Step::Write, State::Writing { writes_left, failed, .. }) => {
                 *writes_left -= 1;
                 *failed |= result.is_err();
+                if *failed && *writes_left == 0 {
+                    self.checkpoint_failed();
+                }
             }
-            (Step::Flush, State::Flushing(_)) if result.is_ok() => self.checkpoint_durable(),
-            (Step::Flush, State::Flushing(_)) => {}
+            // Another flush may have failed meanwhile: this one proves nothing then.
+            (Step::Flush, State::Flushing(_)) if result.is_ok() && !self.log_again.is_wanted() => {
+                self.checkpoint_durable();
+            }
+            (Step::Flush, State::Flushing(_)) => self.checkpoint_failed(),
             _ => unreachable!("a checkpoint waits for what it started"),
         }
-        if result.is_err() {
-            self.fail_cache_disk();
+        if let Err(error) = result {
+            self.cache_disk_error(error);
         }
+    }
+
+    /// The area holds nothing that counts: another picture goes there.
+    fn checkpoint_failed(&mut self) {
+        self.checkpoint.state = State::None;
+        self.checkpoint.forced = true;
     }
 
     /// Step 5.

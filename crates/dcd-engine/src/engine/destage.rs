@@ -549,6 +549,23 @@ impl Engine {
             unreachable!("slots are read for a batch");
         };
         batch.reads_left -= 1;
+        if result == Err(IoError::Failed) {
+            match slots {
+                // A dirty slot that cannot be read is lost until it is overwritten (C21).
+                [(slot, line)] => {
+                    let index = batch.position(*line);
+                    batch.lines[index].failed = true;
+                    self.damaged_slot(*line, *slot);
+                }
+                several => {
+                    for one in several {
+                        self.read_slots(&mut batch, vec![*one]);
+                    }
+                }
+            }
+            self.destage.work = Work::Batch(batch);
+            return;
+        }
         for (i, (slot, line)) in slots.iter().enumerate() {
             let index = batch.position(*line);
             let bytes = match (&result, &buffer) {
@@ -663,6 +680,7 @@ impl Engine {
         };
         self.destage.something_changed();
         if result.is_err() {
+            self.data_disk_flush_failed();
             return self.back_off();
         }
         let mut any_failed = false;
@@ -687,6 +705,15 @@ impl Engine {
         self.counters.destage_batches += 1;
         if !any_failed {
             self.destage.retry = None;
+        }
+    }
+
+    /// What has been written for the work under way, and not flushed, does not count.
+    pub(super) fn fail_destage_work(&mut self) {
+        match &mut self.destage.work {
+            Work::Batch(batch) => batch.lines.iter_mut().for_each(|line| line.failed = true),
+            Work::Zero { failed, .. } => *failed = true,
+            Work::None | Work::Victim => {}
         }
     }
 
@@ -758,7 +785,8 @@ impl Engine {
             let end = (line.lba().0 + lines * FRAGMENTS_PER_LINE).min(self.data_disk.blocks);
             let length = end * BLOCK_SIZE - line.lba().byte();
             let offset = line.lba().byte();
-            let operation = IoOperation::WriteZeroes { offset, length, may_unmap: true };
+            let may_unmap = !self.zeroes_kept_allocated.overlaps(line, lines);
+            let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
             self.start_io(Device::DataDisk, operation, Purpose::Destage(Step::WriteZeroes));
             return true;
         }
@@ -780,11 +808,17 @@ impl Engine {
             for (line, lines) in ranges {
                 self.zeroes.insert(line, lines);
             }
+            if result.is_err() {
+                self.data_disk_flush_failed();
+            }
             return self.back_off();
         }
         for (line, lines) in ranges {
             for witness in self.witnesses.within(line, lines) {
                 self.witnesses.set(witness, crc32c(&[0; LINE_SIZE as usize]));
+            }
+            if !self.zeroes.overlaps(line, lines) {
+                self.zeroes_kept_allocated.remove(line, lines);
             }
             self.counters.destaged_zero_ranges += 1;
         }
@@ -847,6 +881,11 @@ impl Engine {
                     (Ok(()), Some(image)) => {
                         let lines = self.live_lines_of(victim, image.bytes());
                         self.gather(victim, &lines, Some(&image));
+                    }
+                    // One bad sector must not hold back the rest of its segment.
+                    (Err(IoError::Failed), _) => {
+                        let lines = self.table_lines_of(victim);
+                        self.gather(victim, &lines, None);
                     }
                     _ => self.back_off(),
                 }

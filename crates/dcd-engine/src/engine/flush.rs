@@ -68,7 +68,7 @@ impl Engine {
 
     /// Seals, writes and flushes what is wanted. Tells whether anything moved.
     pub(super) fn advance_commit(&mut self) -> bool {
-        if self.cache_disk_failed {
+        if self.cache_disk_failed || self.log_again.is_wanted() {
             return false;
         }
         let mut moved = false;
@@ -138,8 +138,11 @@ impl Engine {
         if fua {
             self.commit.in_flight = false;
         }
-        if result.is_err() {
-            return self.fail_cache_disk();
+        if let Err(error) = result {
+            return self.cache_disk_error(error);
+        }
+        if self.log_again.is_wanted() {
+            return; // It will be written again, elsewhere.
         }
         self.log.record_written(number);
         let written = self.log.written_record();
@@ -154,16 +157,19 @@ impl Engine {
 
     pub(super) fn log_flush_done(&mut self, covers: RecordNumber, result: Result<(), IoError>) {
         self.commit.in_flight = false;
-        if result.is_err() {
-            // The kernel may have dropped what it could not write and call it clean: a second
-            // flush that succeeds would prove nothing (C22).
-            return self.fail_cache_disk();
+        if let Err(error) = result {
+            return self.cache_disk_error(error);
+        }
+        if self.log_again.is_wanted() {
+            // Another flush failed meanwhile: it may have been told of what this one should have.
+            return;
         }
         self.records_durable(covers);
     }
 
     fn records_durable(&mut self, number: RecordNumber) {
         self.log.make_durable(number);
+        self.log_again.disk_works();
         self.commit.undurable_since = None;
         self.destage.something_changed();
         while self.commit.durable_waiters.front().is_some_and(|w| w.record <= number) {

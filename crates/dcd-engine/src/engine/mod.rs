@@ -8,6 +8,7 @@ mod checkpoint;
 mod close;
 mod destage;
 mod flush;
+mod log_again;
 mod pace;
 mod policy;
 mod read;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::config::{AckMode, DataDiskInfo, EngineConfig};
 use crate::error::OpenError;
+use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
@@ -86,6 +88,8 @@ pub struct Engine {
     zeroes: LineRanges,
     /// The same, while they are being brought to the data-disk.
     zeroes_destaging: LineRanges,
+    /// Lines of them whose space on the data-disk is not to be freed.
+    zeroes_kept_allocated: LineRanges,
     /// Fragments whose newest copy is damaged: they fail until overwritten (C19, C21).
     poisoned: BTreeMap<Line, FragmentMask>,
     witnesses: witness::Witnesses,
@@ -100,7 +104,8 @@ pub struct Engine {
     recovery: Option<Box<recover::Recovery>>,
     close: Option<close::Closing>,
 
-    /// The cache-disk has failed a write or a flush: nothing more can be promised (C22). Sticky.
+    log_again: log_again::LogAgain,
+    /// The cache-disk has failed for good: nothing more can be promised (C22). Sticky.
     cache_disk_failed: bool,
     /// Writes to the data-disk that were given up and may still land (C26): nothing else may be
     /// written there meanwhile.
@@ -154,6 +159,7 @@ impl Engine {
             table: LookupTable::new(geometry.slots(), geometry.data_slots_max()),
             zeroes: LineRanges::default(),
             zeroes_destaging: LineRanges::default(),
+            zeroes_kept_allocated: LineRanges::default(),
             poisoned: BTreeMap::new(),
             witnesses: witness::Witnesses::new(superblock.uuid, data_disk),
             stalled: VecDeque::new(),
@@ -165,6 +171,7 @@ impl Engine {
             checkpoint: checkpoint::Checkpointing::default(),
             recovery: None,
             close: None,
+            log_again: log_again::LogAgain::default(),
             cache_disk_failed: false,
             data_disk_writes_lost: 0,
             counters: Counters::default(),
@@ -219,8 +226,11 @@ impl Engine {
         match request.operation {
             Operation::Read { range } => self.read(request.id, range),
             Operation::Write { start, data } => self.write(request.id, start, data, request.fua),
-            Operation::WriteZeroes { range, .. } | Operation::Discard { range } => {
-                self.write_zeroes(request.id, range, request.fua);
+            Operation::WriteZeroes { range, may_unmap } => {
+                self.write_zeroes(request.id, range, may_unmap, request.fua);
+            }
+            Operation::Discard { range } => {
+                self.write_zeroes(request.id, range, true, request.fua);
             }
             Operation::Flush => self.flush(request.id),
             Operation::Drain => self.drain(request.id),
@@ -281,9 +291,11 @@ impl Engine {
             let mut moved = self.admit_stalled();
             moved |= self.advance_bypasses();
             moved |= self.advance_destage();
+            moved |= self.advance_log_again();
             moved |= self.advance_checkpoint();
-            moved |= self.advance_commit();
             moved |= self.advance_close();
+            // Last, because the others say what they want to be durable.
+            moved |= self.advance_commit();
             if !moved || self.phase != Phase::Running {
                 return;
             }
@@ -357,20 +369,6 @@ impl Engine {
         }
     }
 
-    /// The cache-disk failed a write or a flush. What was promised as durable is; nothing more will
-    /// be, so everyone who waits for it is told (C22). What is in the segment memory stays there,
-    /// and a restart finds it.
-    fn fail_cache_disk(&mut self) {
-        if self.cache_disk_failed {
-            return;
-        }
-        self.cache_disk_failed = true;
-        self.fail_commit_waiters();
-        self.fail_stalled(RequestError::Io);
-        self.fail_bypasses();
-        self.fail_drains();
-    }
-
     fn drop_dead_slots(&mut self, dead: &[SlotIndex]) {
         for slot in dead {
             let (segment, _) = self.superblock.geometry.locate(*slot);
@@ -403,6 +401,10 @@ impl Engine {
         self.forget(line, mask);
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
+        if self.poisoned.len() as u64 >= POISONED_LINES_MAX {
+            // No checkpoint could list more. So much damage is no accident of a sector.
+            self.fail_cache_disk();
+        }
     }
 
     /// The fragments of a line that exist: fewer than eight at the end of an odd-sized disk.

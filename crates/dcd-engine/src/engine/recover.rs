@@ -5,6 +5,8 @@
 //! 2. Follow the chain of records from its position: through the rest of that segment, then
 //!    through the segments it lists as free, in order, until the next record is not there. A segment
 //!    whose buffer survived in the segment memory is taken from there: it may hold more (C4).
+//!    Behind an end, the chain may go on in a later segment: what an error kept from becoming
+//!    durable was logged again there (C22).
 //! 3. Is that the end, or damage? If a later record says that the missing one was durable, it is
 //!    damage, and nothing is cut off silently (C19).
 //! 4. Replay the records into the table.
@@ -33,16 +35,16 @@ use crate::log::segment::BufferIndex;
 use crate::stats::RecoveryReport;
 use crate::units::{
     FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
+    SlotIndex,
 };
-
-/// Segments beyond the end of the chain in whose first slot a later record is looked for.
-const SEGMENTS_SCANNED: usize = 16;
 
 /// An I/O of recovery.
 pub(super) enum Step {
     CheckpointHeader(usize),
     Checkpoint(usize),
     Segment,
+    /// A slot of a segment that could not be read whole.
+    SegmentSlot(u32),
     Scan,
     Witness(Line),
     MemoryWrite,
@@ -60,11 +62,13 @@ pub(super) struct Recovery {
     chain: Chain,
     marks: Vec<OpenMark>,
     found: Vec<FoundRecord>,
+    /// The segment being read slot by slot; what cannot be read stays zero.
+    image_of_slots: Option<Buffer>,
     /// Images of the last segment of the chain and of the one behind it, for the search for later
     /// records: (segment, serial, first slot, bytes).
     images: Vec<(SegmentIndex, SegmentSerial, u32, Buffer)>,
-    /// Later records that were found beyond the end: (number, durable).
-    later: Vec<(RecordNumber, RecordNumber)>,
+    /// Records that were found beyond the end.
+    later: Vec<Record>,
     /// Parts of segments that are to be written from memory.
     memory_writes: Vec<(u64, std::ops::Range<usize>)>,
     witnesses_read: BTreeMap<Line, u32>,
@@ -96,6 +100,22 @@ struct Chain {
     newest_serial: SegmentSerial,
 }
 
+/// More lines than slots: only a forged log can say so.
+struct TooManyLines;
+
+impl Recovery {
+    /// Checksum of the record before `number`, if that is in the chain.
+    fn before(&self, number: RecordNumber) -> Option<u32> {
+        let position = self.checkpoint.as_ref()?.position;
+        if number == position.next_record {
+            return Some(position.previous_checksum);
+        }
+        let found = self.found.iter().rev();
+        let mut before = found.filter(|known| known.record.header.number.next() == number);
+        before.next().map(|known| known.record.checksum)
+    }
+}
+
 struct FoundRecord {
     record: Record,
     /// Lines whose slot in it does not match its checksum.
@@ -121,6 +141,7 @@ impl Engine {
             },
             marks: Vec::new(),
             found: Vec::new(),
+            image_of_slots: None,
             images: Vec::new(),
             later: Vec::new(),
             memory_writes: Vec::new(),
@@ -192,10 +213,22 @@ impl Engine {
             // A witness that cannot be read says nothing.
             (Step::Witness(_), Err(_)) => {}
             (Step::MemoryWrite | Step::Flush(_) | Step::Superblock, Ok(_)) => {}
+            (Step::Segment, Err(IoError::Failed)) => self.read_segment_by_slots(),
             (Step::Segment, Err(error)) => {
                 let segment = recovery.chain.segments.front().copied().unwrap_or_default();
                 let offset = geometry.segment_offset(segment);
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
+            }
+            (Step::SegmentSlot(index), bytes) => {
+                let image = recovery.image_of_slots.as_mut().expect("read slot by slot");
+                if let Ok(bytes) = bytes {
+                    let at = index as usize * LINE_SIZE as usize;
+                    image.bytes_mut()[at..at + LINE_SIZE as usize].copy_from_slice(bytes.bytes());
+                }
+                if recovery.ios_left == 0 {
+                    let image = recovery.image_of_slots.take().expect("looked at");
+                    self.segment_read(image);
+                }
             }
             (Step::Flush(device), Err(error)) => {
                 self.fail_open(OpenError::Io { device, offset: 0, error });
@@ -317,6 +350,23 @@ impl Engine {
         self.start_read(Device::CacheDisk, offset, length, Purpose::Recover(Step::Segment));
     }
 
+    /// One bad sector must not hide the rest of its segment: what it held is damaged, no more.
+    fn read_segment_by_slots(&mut self) {
+        let geometry = self.superblock.geometry;
+        let chain = &self.recovery().chain;
+        let first_slot = chain.slot;
+        let segment = chain.segments.front().copied().unwrap_or_default();
+        let slots = geometry.slots_per_segment() - first_slot;
+        let recovery = self.recovery();
+        recovery.image_of_slots = Some(Buffer::zeroed(slots as usize * LINE_SIZE as usize));
+        recovery.ios_left = slots;
+        for index in 0..slots {
+            let offset = geometry.slot_offset(geometry.slot(segment, first_slot + index));
+            let purpose = Purpose::Recover(Step::SegmentSlot(index));
+            self.start_read(Device::CacheDisk, offset, LINE_SIZE, purpose);
+        }
+    }
+
     /// The segment buffer in which the next record of the chain survived.
     fn buffer_of_next_record(&mut self) -> Option<BufferIndex> {
         let slot = self.recovery().chain.slot;
@@ -350,13 +400,22 @@ impl Engine {
         let (chain, header) = (&recovery.chain, &record.header);
         let checkpoint = recovery.checkpoint.as_ref().expect("the chain begins with it");
         let end = chain.slot + record.slots();
+        let (number, previous_checksum) = match header.number < chain.number && chain.slot == 0 {
+            // Records that were logged again elsewhere after an error (C22) begin a segment: the
+            // chain goes back to where they do.
+            true => match recovery.before(header.number) {
+                Some(checksum) => (header.number, checksum),
+                None => return false,
+            },
+            false => (chain.number, chain.previous_checksum),
+        };
         header.uuid == self.superblock.uuid
             && header.epoch == checkpoint.epoch
             && header.serial == chain.serial
             && Some(&header.segment) == chain.segments.front()
             && header.slot_in_segment == chain.slot
-            && header.number == chain.number
-            && header.previous_checksum == chain.previous_checksum
+            && header.number == number
+            && header.previous_checksum == previous_checksum
             && end <= self.superblock.geometry.slots_per_segment()
     }
 
@@ -430,7 +489,15 @@ impl Engine {
     }
 
     fn add_to_chain(&mut self, found: FoundRecord) {
-        let chain = &mut self.recovery().chain;
+        let number = found.record.header.number;
+        let recovery = self.recovery();
+        if number < recovery.chain.number {
+            // Logged again: all before it is durable, all from it on is replaced.
+            recovery.found.retain(|known| known.record.header.number < number);
+            recovery.memory_writes.clear();
+            recovery.chain.number = number;
+        }
+        let chain = &mut recovery.chain;
         chain.slot += found.record.slots();
         chain.number = chain.number.next();
         chain.previous_checksum = found.record.checksum;
@@ -450,10 +517,12 @@ impl Engine {
                 self.note_later_record(bytes);
             }
         }
+        // Records logged again after errors lie behind as many segments as there were buffers.
+        let scanned = self.log.buffer_count() as usize + 16;
         let recovery = self.recovery();
         recovery.stage = Stage::Scan;
         let next: Vec<SegmentIndex> =
-            recovery.chain.segments.iter().copied().skip(1).take(SEGMENTS_SCANNED).collect();
+            recovery.chain.segments.iter().copied().skip(1).take(scanned).collect();
         recovery.ios_left = next.len() as u32;
         for segment in next {
             let offset = geometry.segment_offset(segment);
@@ -466,22 +535,54 @@ impl Engine {
         let uuid = self.superblock.uuid;
         let recovery = self.recovery();
         let epoch = recovery.checkpoint.as_ref().expect("read").epoch;
-        let header = &record.header;
-        if header.uuid == uuid && header.epoch == epoch && header.number >= recovery.chain.number {
-            recovery.later.push((header.number, header.durable));
+        if record.header.uuid == uuid && record.header.epoch == epoch {
+            recovery.later.push(record);
         }
     }
 
+    /// Where the chain goes on behind segments that hold nothing of it: the records there were
+    /// logged again elsewhere (C22).
+    fn next_start(&mut self) -> Option<usize> {
+        let (serial, slot) = (self.recovery().chain.serial, self.recovery().chain.slot);
+        let segments = self.recovery().chain.segments.clone();
+        let mut found = None;
+        for offset in 1..segments.len().min(self.log.buffer_count() as usize + 17) {
+            // As if the chain had come there.
+            let chain = &mut self.recovery().chain;
+            chain.segments = segments.iter().skip(offset).copied().collect();
+            chain.serial = SegmentSerial(serial.0 + offset as u64);
+            chain.slot = 0;
+            let recovery = self.recovery.as_ref().expect("recovery is under way");
+            if recovery.later.iter().any(|record| self.is_next(record))
+                || self.buffer_of_next_record().is_some()
+            {
+                found = Some(offset);
+                break;
+            }
+        }
+        if found.is_none() {
+            let chain = &mut self.recovery().chain;
+            (chain.segments, chain.serial, chain.slot) = (segments, serial, slot);
+        }
+        found
+    }
+
     fn judge_the_end(&mut self) {
+        if self.next_start().is_some() {
+            self.recovery().later.clear();
+            self.recovery().stage = Stage::Chain;
+            return;
+        }
         let accept = self.config.accept_damage;
         let recovery = self.recovery();
-        let found_durable = recovery.found.iter().map(|found| found.record.header.durable);
-        let later_durable = recovery.later.iter().map(|(_, durable)| *durable);
-        let durable = found_durable.chain(later_durable).max().unwrap_or_default();
         let expected = recovery.chain.number;
+        recovery.later.retain(|record| record.header.number >= expected);
+        let found_durable = recovery.found.iter().map(|found| found.record.header.durable);
+        let later_durable = recovery.later.iter().map(|record| record.header.durable);
+        let durable = found_durable.chain(later_durable).max().unwrap_or_default();
         if durable >= expected && !accept {
             // The record that should come next was durable. Which blocks it held is not known.
-            let next = recovery.later.iter().map(|(number, _)| number.0).min();
+            let next = recovery.later.iter().map(|record| record.header.number.0).min();
             let records = next.unwrap_or(expected.0).saturating_sub(expected.0).max(1);
             let segment = recovery.chain.segments.front().copied().unwrap_or_default();
             let first = expected.0;
@@ -510,26 +611,38 @@ impl Engine {
         if let Some(lost) = newest.filter(|newest| *newest > generation) {
             return self.fail_open(OpenError::CheckpointLost { lost, found: generation });
         }
-        self.replay();
+        if self.replay().is_err() {
+            let found = self.table.lines() as u64;
+            let error = FormatError::Field { what: "the log", field: "number of lines", found };
+            return self.fail_open(OpenError::Format(error));
+        }
         self.read_witnesses();
     }
 
     // ---- step 4: replay -----------------------------------------------------------------------
 
-    fn replay(&mut self) {
+    /// Fails if more lines are said to be in the log than it has slots.
+    fn replay(&mut self) -> Result<(), TooManyLines> {
         let geometry = self.superblock.geometry;
         let checkpoint = self.recovery().checkpoint.take().expect("read");
         for live in &checkpoint.live {
-            self.table.insert(live.line, live.mask, live.slot, live.checksum);
+            let mask = live.mask.and(self.line_mask(live.line));
+            if !mask.is_empty() {
+                self.replay_slot(live.line, mask, live.slot, live.checksum)?;
+            }
         }
         for (line, lines) in &checkpoint.zeroes {
-            self.zeroes.insert(*line, *lines);
+            self.replay_zeroes(*line, *lines);
         }
-        self.poisoned = checkpoint.poisoned.iter().copied().collect();
+        self.poisoned = checkpoint
+            .poisoned
+            .iter()
+            .map(|(line, mask)| (*line, mask.and(self.line_mask(*line))))
+            .filter(|(_, mask)| !mask.is_empty())
+            .collect();
         self.witnesses.restore(&checkpoint.witnesses);
         let mut serials: BTreeMap<SegmentIndex, SegmentSerial> =
             checkpoint.filled.iter().copied().collect();
-        serials.insert(checkpoint.position.segment, checkpoint.position.serial);
         let found = std::mem::take(&mut self.recovery().found);
         self.recovery().report.records = found.len() as u64;
         // Entries of a request that goes on in the next record wait for its rest (C14).
@@ -541,7 +654,7 @@ impl Engine {
             let whole = record.entries.len() - usize::from(header.unfinished);
             if whole > 0 {
                 for (entry, slot, lost) in std::mem::take(&mut unfinished) {
-                    self.replay_entry(entry, slot, lost);
+                    self.replay_entry(entry, slot, lost)?;
                 }
             }
             let mut slot = header.slot_in_segment + 1;
@@ -553,7 +666,7 @@ impl Engine {
                     lost = damaged.contains(&(*line, *mask));
                 }
                 if index < whole {
-                    self.replay_entry(*entry, at, lost);
+                    self.replay_entry(*entry, at, lost)?;
                 } else {
                     unfinished.push((*entry, at, lost));
                 }
@@ -572,14 +685,34 @@ impl Engine {
         self.checkpoint.generation = checkpoint.generation;
         recovery.report.dirty_lines = self.table.lines() as u64;
         recovery.report.poisoned_lines = self.poisoned.len() as u64;
+        Ok(())
     }
 
-    fn replay_entry(&mut self, entry: Entry, slot: crate::units::SlotIndex, is_damaged: bool) {
+    fn replay_slot(
+        &mut self,
+        line: Line,
+        mask: FragmentMask,
+        slot: SlotIndex,
+        checksum: u32,
+    ) -> Result<(), TooManyLines> {
+        if self.table.is_full() && !self.table.contains(line) {
+            return Err(TooManyLines);
+        }
+        self.table.insert(line, mask, slot, checksum);
+        Ok(())
+    }
+
+    fn replay_entry(
+        &mut self,
+        entry: Entry,
+        slot: SlotIndex,
+        is_damaged: bool,
+    ) -> Result<(), TooManyLines> {
         match entry {
             Entry::Data { line, mask, checksum } => {
                 let mask = mask.and(self.line_mask(line));
                 if mask.is_empty() {
-                    return;
+                    return Ok(());
                 }
                 self.clear_poison(line, mask);
                 if is_damaged {
@@ -587,12 +720,12 @@ impl Engine {
                     let poison = self.poisoned.entry(line).or_default();
                     *poison = poison.or(mask);
                 } else {
-                    self.table.insert(line, mask, slot, checksum);
+                    self.replay_slot(line, mask, slot, checksum)?;
                 }
             }
             Entry::Zero { line, lines } => {
                 self.replay_forget(line, lines);
-                self.zeroes.insert(line, lines);
+                self.replay_zeroes(line, lines);
             }
             Entry::Bypass { range } => {
                 let start = range.start.line();
@@ -603,6 +736,17 @@ impl Engine {
                     self.witnesses.forget(witness);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Which of them might be unmapped is not recorded: none is.
+    fn replay_zeroes(&mut self, line: Line, lines: u64) {
+        let disk_lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
+        let end = line.0.saturating_add(lines).min(disk_lines);
+        if line.0 < end {
+            self.zeroes.insert(line, end - line.0);
+            self.zeroes_kept_allocated.insert(line, end - line.0);
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Witnesses {
     chosen: Vec<Line>,
     checksums: BTreeMap<Line, u32>,
     recent: VecDeque<Line>,
+    /// Lines in the last two lists made for checkpoints: one of them is what a crash would find.
+    listed: [Vec<Line>; 2],
 }
 
 impl Witnesses {
@@ -50,6 +52,7 @@ impl Witnesses {
             chosen: chosen.into_iter().map(Line).collect(),
             checksums: BTreeMap::new(),
             recent: VecDeque::new(),
+            listed: Default::default(),
         }
     }
 
@@ -60,6 +63,7 @@ impl Witnesses {
 
     /// The checksums of a checkpoint.
     pub(super) fn restore(&mut self, witnesses: &[Witness]) {
+        self.listed[1] = witnesses.iter().map(|witness| witness.line).collect();
         for witness in witnesses {
             self.checksums.insert(witness.line, witness.checksum);
             if self.chosen.binary_search(&witness.line).is_err() {
@@ -103,10 +107,11 @@ impl Witnesses {
         self.checksums.insert(line, checksum);
     }
 
-    /// Whether a witness lies in the range.
+    /// Whether a witness lies in the range, now or for a recovery after a crash.
     pub(super) fn overlaps(&self, range: LbaRange) -> bool {
-        let end = range.end().div_ceil(FRAGMENTS_PER_LINE);
-        self.checksums.range(range.start.line()..Line(end)).next().is_some()
+        let lines = range.start.line()..Line(range.end().div_ceil(FRAGMENTS_PER_LINE));
+        self.checksums.range(lines.clone()).next().is_some()
+            || self.listed.iter().flatten().any(|line| lines.contains(line))
     }
 
     /// All that are in these lines.
@@ -115,6 +120,13 @@ impl Witnesses {
     }
 
     /// For a checkpoint.
+    pub(super) fn list_for_checkpoint(&mut self) -> Vec<Witness> {
+        let lines = self.checksums.keys().copied().collect();
+        self.listed = [std::mem::take(&mut self.listed[1]), lines];
+        self.list()
+    }
+
+    /// All.
     pub(super) fn list(&self) -> Vec<Witness> {
         self.checksums
             .iter()

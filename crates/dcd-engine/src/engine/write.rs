@@ -28,7 +28,7 @@ pub(super) struct Stalled {
 /// What a stalled request wants.
 pub(super) enum Change {
     Write { start: Lba, data: Buffer, blocks_done: u64 },
-    Zero { range: LbaRange },
+    Zero { range: LbaRange, may_unmap: bool },
 }
 
 impl Engine {
@@ -96,7 +96,7 @@ impl Engine {
     fn try_change(&mut self, change: &mut Change) -> bool {
         match change {
             Change::Write { start, data, blocks_done } => self.try_write(*start, data, blocks_done),
-            Change::Zero { range } => self.try_zero(*range),
+            Change::Zero { range, may_unmap } => self.try_zero(*range, *may_unmap),
         }
     }
 

@@ -17,22 +17,28 @@ use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LbaRange, Line};
 /// Zeroed bytes for the fragments at the edges.
 static ZEROES: [u8; 4096] = [0; 4096];
 
-/// Zero ranges that may gather before requests wait for them to be destaged. A checkpoint must
-/// have room for twice as many: those gathered, and those being destaged.
-const ZERO_RANGES_GATHERED_MAX: usize = ZERO_RANGES_MAX as usize / 2 - 1;
+/// Zero ranges that may gather before requests wait for them to be destaged. A checkpoint has room
+/// for twice as many: for those being destaged, and for what bypasses under way may still split.
+pub(super) const ZERO_RANGES_GATHERED_MAX: usize = ZERO_RANGES_MAX as usize / 2;
 
 impl Engine {
-    pub(super) fn write_zeroes(&mut self, id: RequestId, range: LbaRange, fua: bool) {
+    pub(super) fn write_zeroes(
+        &mut self,
+        id: RequestId,
+        range: LbaRange,
+        may_unmap: bool,
+        fua: bool,
+    ) {
         assert!(self.check_range(range));
         self.counters.zeroes += 1;
         self.pace.foreground(self.now);
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }
-        self.change(id, Change::Zero { range }, fua);
+        self.change(id, Change::Zero { range, may_unmap }, fua);
     }
 
-    pub(super) fn try_zero(&mut self, range: LbaRange) -> bool {
+    pub(super) fn try_zero(&mut self, range: LbaRange, may_unmap: bool) -> bool {
         if self.zeroes.len() >= ZERO_RANGES_GATHERED_MAX {
             return false;
         }
@@ -69,6 +75,10 @@ impl Engine {
         self.log.end_request();
         self.forget_lines(line, lines);
         self.zeroes.insert(line, lines);
+        match may_unmap {
+            true => self.zeroes_kept_allocated.remove(line, lines),
+            false => self.zeroes_kept_allocated.insert(line, lines),
+        }
         self.destage.something_changed();
         true
     }

@@ -124,6 +124,11 @@ impl LookupTable {
         self.lines
     }
 
+    /// Whether there is no room for another line.
+    pub fn is_full(&self) -> bool {
+        self.lines == self.lines_max
+    }
+
     /// Bytes of memory.
     pub fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<TableEntry>()

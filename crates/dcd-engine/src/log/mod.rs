@@ -50,8 +50,23 @@ struct OpenRecord {
 struct PendingRecord {
     number: RecordNumber,
     buffer: BufferIndex,
+    header_slot: u32,
     end_slot: u32,
+    checksum: u32,
     is_written: bool,
+}
+
+/// A slot whose content was logged again elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub struct MovedSlot {
+    /// Whose fragments it holds.
+    pub line: Line,
+    /// Where they were ...
+    pub from: SlotIndex,
+    /// ... and are.
+    pub to: SlotIndex,
+    /// CRC-32C of the slot.
+    pub checksum: u32,
 }
 
 /// A segment buffer.
@@ -87,6 +102,8 @@ pub struct Log {
     /// Sealed records whose write has not been handed out.
     unstarted: VecDeque<LogWrite>,
     durable: RecordNumber,
+    /// Checksum of the header of record `durable`.
+    durable_checksum: u32,
     /// The newest durable checkpoint, for record headers.
     pub checkpoint_generation: u64,
 }
@@ -112,6 +129,7 @@ impl Log {
             pending: VecDeque::new(),
             unstarted: VecDeque::new(),
             durable: RecordNumber(0),
+            durable_checksum: 0,
             checkpoint_generation: 0,
         }
     }
@@ -129,6 +147,7 @@ impl Log {
         self.next_record = next_record;
         self.previous_checksum = previous_checksum;
         self.durable = RecordNumber(next_record.0 - 1);
+        self.durable_checksum = previous_checksum;
         // Marks of the session before must not be mistaken for ours after the next death.
         self.memory.bytes_mut()[64..192].fill(0);
     }
@@ -386,7 +405,9 @@ impl Log {
         self.pending.push_back(PendingRecord {
             number,
             buffer: open.buffer,
+            header_slot: open.header_slot,
             end_slot,
+            checksum: self.previous_checksum,
             is_written: false,
         });
         let end = self.memory_offset(open.buffer, end_slot);
@@ -429,6 +450,7 @@ impl Log {
             assert!(record.is_written, "only what is written can be durable");
             self.buffers[record.buffer.0 as usize].durable_slots = record.end_slot;
             self.durable = record.number;
+            self.durable_checksum = record.checksum;
         }
         self.free_durable_buffers();
     }
@@ -441,6 +463,89 @@ impl Log {
                 self.segments.leave_buffer(segment);
             }
         }
+    }
+
+    // ---- logging again elsewhere --------------------------------------------------------------
+
+    /// After a failed write or flush (C22): copies every record that is not durable, as it is and
+    /// under its old number, to segments that have not been written to. Returns where the slots
+    /// went; nothing, and no change, if there is no room for it.
+    ///
+    /// The old records may lie on the cache-disk all the same. Recovery takes the newer copy of a
+    /// record, which has the higher serial; that they are alike makes either right.
+    pub fn log_again(&mut self) -> Option<Vec<MovedSlot>> {
+        self.seal();
+        let mut buffers: Vec<BufferIndex> = self.pending.iter().map(|r| r.buffer).collect();
+        buffers.dedup();
+        let free_buffers = self.buffer_count() - self.buffers_in_use();
+        let free_segments = self.segments.free().len();
+        let ready = self.segments.free().iter().all(|index| self.segments.get(*index).readers == 0);
+        if free_buffers < buffers.len() as u32 || free_segments < buffers.len() || !ready {
+            return None;
+        }
+        self.unstarted.clear();
+        let old = std::mem::take(&mut self.pending);
+        self.current = None;
+        self.next_record = self.durable.next();
+        self.previous_checksum = self.durable_checksum;
+        let mut moved = Vec::new();
+        for record in &old {
+            self.copy_record(record, &mut moved);
+        }
+        for buffer in buffers {
+            let state = &mut self.buffers[buffer.0 as usize];
+            state.used_slots = state.durable_slots;
+            state.is_closed = true;
+        }
+        Some(moved)
+    }
+
+    /// The slots that moved are known to the table now: the old segment buffers are free.
+    pub fn end_log_again(&mut self) {
+        self.free_durable_buffers();
+    }
+
+    fn copy_record(&mut self, old: &PendingRecord, moved: &mut Vec<MovedSlot>) {
+        let at = self.memory_offset(old.buffer, old.header_slot);
+        let record = record::Record::decode(&self.memory.bytes()[at..at + LINE_SIZE as usize])
+            .expect("a record that was sealed here");
+        assert!(record.header.number == self.next_record, "in order and without gaps");
+        // It fitted into a segment, so it fits into an empty one.
+        let left = self.current.map_or(0, |buffer| {
+            self.geometry.slots_per_segment() - self.buffers[buffer.0 as usize].used_slots
+        });
+        if left < record.slots() {
+            if let Some(buffer) = self.current.take() {
+                self.buffers[buffer.0 as usize].is_closed = true;
+            }
+        }
+        let buffer = self.current.unwrap_or_else(|| self.fill_next_segment());
+        let old_segment = record.header.segment;
+        self.open_record(buffer);
+        let mut old_slot = old.header_slot;
+        for (index, entry) in record.entries.iter().enumerate() {
+            self.put(buffer, index, entry);
+            let Entry::Data { line, checksum, .. } = *entry else { continue };
+            old_slot += 1;
+            let state = &mut self.buffers[buffer.0 as usize];
+            let slot = state.used_slots;
+            state.used_slots += 1;
+            let segment = state.segment.expect("a buffer that is filled has a segment");
+            let from = self.memory_offset(old.buffer, old_slot);
+            let to = self.memory_offset(buffer, slot);
+            self.memory.bytes_mut().copy_within(from..from + LINE_SIZE as usize, to);
+            self.segments.add_live(segment);
+            self.open.as_mut().expect("opened above").data_slots += 1;
+            moved.push(MovedSlot {
+                line,
+                from: self.geometry.slot(old_segment, old_slot),
+                to: self.geometry.slot(segment, slot),
+                checksum,
+            });
+        }
+        let open = self.open.as_mut().expect("opened above");
+        open.entries_whole = record.entries.len() - usize::from(record.header.unfinished);
+        self.seal();
     }
 
     // ---- looking ------------------------------------------------------------------------------

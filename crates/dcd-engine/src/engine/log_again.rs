@@ -1,0 +1,87 @@
+//! The cache-disk failed a write or a flush (C22).
+//!
+//! What is not durable is still in the segment buffers. A flush that succeeds after one that failed
+//! proves nothing, because the kernel may have dropped what it could not write. So every record that
+//! is not durable is logged again, in other segments, and those who wait for it wait on. When that
+//! fails too, several times in a row, or the disk is gone or does not answer, the engine gives up:
+//! it promises nothing more, and what is in the segment memory stays there for a restart.
+
+use super::Engine;
+use crate::io::{IoError, RequestError};
+
+/// Failures in a row after which the cache-disk counts as failed.
+const FAILURES_MAX: u32 = 3;
+
+/// Where this stands.
+#[derive(Default)]
+pub(super) struct LogAgain {
+    /// To be done when no log write is under way any more.
+    is_wanted: bool,
+    /// Failures since records last became durable.
+    failures: u32,
+}
+
+impl LogAgain {
+    /// Records have become durable: the disk works.
+    pub(super) fn disk_works(&mut self) {
+        self.failures = 0;
+    }
+
+    /// The log must not be written to meanwhile.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+}
+
+impl Engine {
+    /// A write or a flush of the cache-disk has failed.
+    pub(super) fn cache_disk_error(&mut self, error: IoError) {
+        self.log_again.failures += 1;
+        match error {
+            // What does not answer may still write the old bytes to where new ones would be.
+            IoError::TimedOut | IoError::Gone => self.fail_cache_disk(),
+            _ if self.log_again.failures >= FAILURES_MAX => self.fail_cache_disk(),
+            _ => self.log_again.is_wanted = true,
+        }
+    }
+
+    pub(super) fn advance_log_again(&mut self) -> bool {
+        if !self.log_again.is_wanted || self.cache_disk_failed || self.log_is_busy() {
+            return false;
+        }
+        self.log_again.is_wanted = false;
+        let Some(moved) = self.log.log_again() else {
+            self.fail_cache_disk();
+            return true;
+        };
+        for slot in &moved {
+            let pieces = self.table.find(slot.line);
+            let live = pieces.as_slice().iter().find(|(known, _)| *known == slot.from);
+            match live {
+                Some((_, mask)) => {
+                    let dead = self.table.insert(slot.line, *mask, slot.to, slot.checksum);
+                    self.drop_dead_slots(dead.as_slice());
+                }
+                // Overwritten since: logged again all the same, for the order of changes.
+                None => self.drop_dead_slots(&[slot.to]),
+            }
+        }
+        self.log.end_log_again();
+        // A checkpoint that waits for these records speaks of their old places.
+        self.checkpoint.start_over_if_waiting();
+        self.want_durable(self.log.newest_record());
+        true
+    }
+
+    /// The cache-disk is given up. Everyone who waits for it is told.
+    pub(super) fn fail_cache_disk(&mut self) {
+        if self.cache_disk_failed {
+            return;
+        }
+        self.cache_disk_failed = true;
+        self.fail_commit_waiters();
+        self.fail_stalled(RequestError::Io);
+        self.fail_bypasses();
+        self.fail_drains();
+    }
+}
