@@ -1,0 +1,146 @@
+//! Proves that the byte tables of `docs/disk-format.md` are those of the code: every name, every
+//! offset, every size. A table follows a line `<!-- layout: NAME -->`; a figure of the document
+//! stands in a table after `<!-- constants -->`.
+
+use std::path::Path;
+
+use dcd_engine::format::layout::FieldLayout;
+use dcd_engine::format::{checkpoint, geometry, record, superblock};
+use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+
+fn document() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/disk-format.md");
+    std::fs::read_to_string(path).expect("docs/disk-format.md is there")
+}
+
+/// The cells of the first table after the line `mark`, without its head.
+fn table(document: &str, mark: &str) -> Vec<Vec<String>> {
+    let marks = document.lines().filter(|line| *line == mark).count();
+    assert_eq!(marks, 1, "{mark} stands once in the document");
+    let rows: Vec<Vec<String>> = document
+        .lines()
+        .skip_while(|line| *line != mark)
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells = line.trim_matches('|').split('|');
+            cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+        })
+        .collect();
+    assert!(rows.len() > 2, "{mark} is followed by a table");
+    rows[2..].to_vec()
+}
+
+/// Name, offset and size of each row.
+fn fields(document: &str, mark: &str) -> Vec<(String, usize, usize)> {
+    table(document, mark)
+        .into_iter()
+        .map(|row| {
+            let number = |cell: &String| cell.parse().unwrap_or_else(|_| panic!("{mark}: {cell}"));
+            (row[0].clone(), number(&row[1]), number(&row[2]))
+        })
+        .collect()
+}
+
+fn compare(structure: &str, size: usize, code: &[FieldLayout]) {
+    let mark = format!("<!-- layout: {structure} -->");
+    let code: Vec<(String, usize, usize)> =
+        code.iter().map(|field| (field.name.to_owned(), field.offset, field.size)).collect();
+    assert_eq!(fields(&document(), &mark), code, "{structure}");
+    let mut end = 0;
+    for (name, offset, size) in &code {
+        assert_eq!(*offset, end, "{structure}: no gap before {name}");
+        end = offset + size;
+    }
+    assert_eq!(end, size, "{structure}: the table reaches the end");
+}
+
+#[test]
+fn superblock() {
+    compare("superblock", superblock::SUPERBLOCK_SIZE, &superblock::layout());
+}
+
+#[test]
+fn checkpoint_header_and_item() {
+    compare("checkpoint header", checkpoint::HEADER_SIZE, &checkpoint::layout());
+    compare("checkpoint item", 16, &checkpoint::item_layout());
+}
+
+#[test]
+fn record_header_and_entry() {
+    compare("record header", record::HEADER_SIZE, &record::layout());
+    compare("record entry", 16, &record::entry_layout());
+}
+
+/// The mark of the open record is private to the engine, so a mark with a value of its own in each
+/// field is written, and looked for where the document says.
+#[test]
+fn mark_of_the_open_record() {
+    let mark = OpenMark {
+        epoch: 0x1111,
+        buffer: 0x2222,
+        header_slot: 0x3333,
+        entries: 0x4444,
+        entries_checksum: 0x5555,
+    };
+    let mut page = vec![0; CONTROL_SIZE];
+    let count = 6; // even: the first copy
+    control::write_mark(&mut page, count, &mark);
+    let fields = fields(&document(), "<!-- layout: open mark -->");
+    let copies = table(&document(), "<!-- control page -->");
+    let copy: usize = copies[1][0].parse().expect("where copy 0 begins");
+    let value = |name: &str| {
+        let (_, offset, size) =
+            fields.iter().find(|(known, ..)| known == name).unwrap_or_else(|| panic!("{name}"));
+        let mut bytes = [0; 8];
+        bytes[..*size].copy_from_slice(&page[copy + offset..copy + offset + size]);
+        u64::from_le_bytes(bytes)
+    };
+    assert_eq!(value("count"), count);
+    assert_eq!(value("epoch"), mark.epoch);
+    assert_eq!(value("buffer"), mark.buffer.into());
+    assert_eq!(value("header_slot"), mark.header_slot.into());
+    assert_eq!(value("entries"), mark.entries.into());
+    assert_eq!(value("entries_checksum"), mark.entries_checksum.into());
+    let (_, at, _) = fields.iter().find(|(name, ..)| name == "checksum").expect("a checksum");
+    let checksum = dcd_engine::format::checksum::crc32c(&page[copy..copy + at]);
+    assert_eq!(value("checksum"), checksum.into());
+    let end = fields.iter().map(|(_, offset, size)| offset + size).max().expect("fields");
+    assert!(page[copy + end..].iter().all(|byte| *byte == 0), "a mark ends where the table ends");
+    control::write_mark(&mut page, count + 1, &mark);
+    let second: usize = copies[2][0].parse().expect("where copy 1 begins");
+    assert_eq!(page[second..second + 8], (count + 1).to_le_bytes());
+}
+
+#[test]
+fn figures() {
+    let text = |magic: u64| String::from_utf8(magic.to_le_bytes().to_vec()).expect("ASCII");
+    let code = [
+        ("superblock magic", text(superblock::MAGIC)),
+        ("checkpoint magic", text(checkpoint::MAGIC)),
+        ("record magic", text(record::MAGIC)),
+        ("superblock version", superblock::VERSION.to_string()),
+        ("checkpoint version", checkpoint::VERSION.to_string()),
+        ("record version", record::VERSION.to_string()),
+        ("block", BLOCK_SIZE.to_string()),
+        ("cache line, slot", LINE_SIZE.to_string()),
+        ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),
+        ("superblock copy 1 at", geometry::SUPERBLOCK_OFFSETS[1].to_string()),
+        ("first checkpoint area at", geometry::CHECKPOINTS_OFFSET.to_string()),
+        ("smallest segment", geometry::SEGMENT_SIZE_BYTES_MIN.to_string()),
+        ("largest segment", geometry::SEGMENT_SIZE_BYTES_MAX.to_string()),
+        ("fewest segments", geometry::SEGMENTS_MIN.to_string()),
+        ("most entries in a record", record::ENTRIES_MAX.to_string()),
+        ("most zero ranges in a checkpoint", geometry::ZERO_RANGES_MAX.to_string()),
+        ("most poisoned lines in a checkpoint", geometry::POISONED_LINES_MAX.to_string()),
+        ("most witnesses in a checkpoint", geometry::WITNESSES_MAX.to_string()),
+    ];
+    let rows: Vec<(String, String)> = table(&document(), "<!-- constants -->")
+        .into_iter()
+        .map(|row| (row[0].clone(), row[1].clone()))
+        .collect();
+    let code: Vec<(String, String)> =
+        code.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    assert_eq!(rows, code);
+}

@@ -1,0 +1,328 @@
+//! Golden images: the bytes of format version 1, kept in `images/v1/`. Proves that today's code
+//! still reads them as what they were, still writes the same bytes, and still opens the cache that
+//! they make together.
+//!
+//! An image is text: a row of 16 bytes with its offset, rows of zeroes left out. They are never
+//! changed; a new format version gets a folder of its own. Written once with
+//!
+//! ```text
+//! cargo test -p dcd-engine --test golden_images -- --ignored write
+//! ```
+//!
+//! ```text
+//! checkpoint   segment 2: line 123 in part (slot 33), line 7 (slot 34)
+//!              lines 100..150 zero, line 9 poisoned in part, the log goes on at segment 3, slot 0
+//! record 1001  line 200, fragments 1 and 2
+//! record 1002  line 200, fragment 2 again; lines 120..130 zero; line 7 bypassed;
+//!              line 300: its request is not finished, so it does not count
+//! ```
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
+use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::record::{Entry, Record};
+use dcd_engine::format::superblock::CacheState;
+use dcd_engine::io::{IoData, IoDone, IoOperation};
+use dcd_engine::log::Log;
+use dcd_engine::units::{FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex};
+use dcd_engine::{
+    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, LbaRange, Operation,
+    Output, Phase, Request, RequestId, Superblock, Time, Uuid,
+};
+
+const UUID: Uuid = Uuid(*b"golden dcd image");
+const EPOCH: u64 = 7;
+const FIRST_RECORD: RecordNumber = RecordNumber(1001);
+const SERIAL: SegmentSerial = SegmentSerial(41);
+const SEGMENT: SegmentIndex = SegmentIndex(3);
+const PREVIOUS_CHECKSUM: u32 = 0x1122_3344;
+const CHECKPOINT_GENERATION: u64 = 12;
+
+// ---- what the images hold -------------------------------------------------------------------
+
+fn geometry() -> Geometry {
+    Geometry::fit(4 << 20, 64 << 10).expect("4 MiB are enough")
+}
+
+fn superblock() -> Superblock {
+    Superblock {
+        uuid: UUID,
+        generation: EPOCH,
+        state: CacheState::Open,
+        geometry: geometry(),
+        data_disk: DataDiskInfo {
+            blocks: 4096,
+            logical_block_size: 512,
+            physical_sector_size: 4096,
+        },
+        data_disk_serial: "WD-WX12345678".into(),
+        created_unix_seconds: 1_750_000_000,
+    }
+}
+
+fn checkpoint() -> Checkpoint {
+    let live = |line, mask, slot, checksum| LiveSlot {
+        line: Line(line),
+        mask: FragmentMask(mask),
+        slot: SlotIndex(slot),
+        checksum,
+    };
+    Checkpoint {
+        uuid: UUID,
+        generation: CHECKPOINT_GENERATION,
+        epoch: EPOCH,
+        position: LogPosition {
+            segment: SEGMENT,
+            serial: SERIAL,
+            slot_in_segment: 0,
+            next_record: FIRST_RECORD,
+            previous_checksum: PREVIOUS_CHECKSUM,
+        },
+        free: vec![SegmentIndex(5), SegmentIndex(1)],
+        filled: vec![(SegmentIndex(2), SegmentSerial(40))],
+        live: vec![live(123, 0x3c, 33, 0xabcd_ef01), live(7, 0xff, 34, 0x0203_0405)],
+        zeroes: vec![(Line(100), 50)],
+        poisoned: vec![(Line(9), FragmentMask(0x81))],
+        witnesses: vec![Witness { line: Line(1), checksum: crc32c(&[0; 4096]) }],
+    }
+}
+
+/// The entries of the two records. Checksums of slots are over the whole 4 KiB.
+fn entries() -> [Vec<Entry>; 2] {
+    let data = |line, mask, slot: [u8; 4096]| Entry::Data {
+        line: Line(line),
+        mask: FragmentMask(mask),
+        checksum: crc32c(&slot),
+    };
+    [
+        vec![data(200, 0b110, slot(512, &pattern(1, 1024)))],
+        vec![
+            data(200, 0b100, slot(1024, &pattern(2, 512))),
+            Entry::Zero { line: Line(120), lines: 10 },
+            Entry::Bypass { range: LbaRange::new(56, 8) },
+            data(300, 0b1, slot(0, &pattern(3, 512))),
+        ],
+    ]
+}
+
+fn slot(at: usize, bytes: &[u8]) -> [u8; 4096] {
+    let mut slot = [0; 4096];
+    slot[at..at + bytes.len()].copy_from_slice(bytes);
+    slot
+}
+
+fn pattern(seed: u8, length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
+}
+
+/// Both records as the log writes them, one behind the other.
+fn encode_records() -> Vec<u8> {
+    let size = Engine::segment_memory_size(&geometry(), &EngineConfig::default());
+    let mut log = Log::new(UUID, geometry(), Box::new(Buffer::zeroed(size)));
+    log.segments.make_free(&[SEGMENT]);
+    log.start(EPOCH, SERIAL, FIRST_RECORD, PREVIOUS_CHECKSUM);
+    log.checkpoint_generation = CHECKPOINT_GENERATION;
+    log.append_data(Line(200), FragmentMask(0b110), &pattern(1, 1024));
+    log.end_request();
+    log.seal();
+    log.append_data(Line(200), FragmentMask(0b100), &pattern(2, 512));
+    log.append_entry(&Entry::Zero { line: Line(120), lines: 10 });
+    log.append_entry(&Entry::Bypass { range: LbaRange::new(56, 8) });
+    log.end_request();
+    log.append_data(Line(300), FragmentMask(0b1), &pattern(3, 512));
+    log.seal();
+    let mut bytes = Vec::new();
+    while let Some(write) = log.next_write() {
+        assert_eq!(write.offset, geometry().segment_offset(SEGMENT) + bytes.len() as u64);
+        bytes.extend_from_slice(&log.memory()[write.memory]);
+    }
+    bytes
+}
+
+// ---- images as text -------------------------------------------------------------------------
+
+fn image_path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/images/v1").join(format!("{name}.hex"))
+}
+
+fn to_text(bytes: &[u8]) -> String {
+    let mut text = format!("bytes {}\n", bytes.len());
+    for (row, bytes) in bytes.chunks(16).enumerate() {
+        if bytes.iter().any(|byte| *byte != 0) {
+            let _ = write!(text, "{:06x}:", row * 16);
+            for byte in bytes {
+                let _ = write!(text, " {byte:02x}");
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn read_image(name: &str) -> Vec<u8> {
+    let text = std::fs::read_to_string(image_path(name)).expect("the image is there");
+    let mut lines = text.lines();
+    let length = lines.next().and_then(|line| line.strip_prefix("bytes ")).expect("a length");
+    let mut bytes = vec![0; length.parse().expect("a number")];
+    for line in lines {
+        let (offset, row) = line.split_once(':').expect("an offset");
+        let offset = usize::from_str_radix(offset, 16).expect("a hexadecimal offset");
+        for (i, byte) in row.split_whitespace().enumerate() {
+            bytes[offset + i] = u8::from_str_radix(byte, 16).expect("a hexadecimal byte");
+        }
+    }
+    bytes
+}
+
+// ---- tests ----------------------------------------------------------------------------------
+
+#[test]
+#[ignore = "writes the images; only for a new format version"]
+fn write() {
+    let images = [
+        ("superblock", superblock().encode().bytes().to_vec()),
+        ("checkpoint", checkpoint().encode().bytes().to_vec()),
+        ("records", encode_records()),
+    ];
+    for (name, bytes) in images {
+        let path = image_path(name);
+        assert!(!path.exists(), "{} is there: a golden image does not change", path.display());
+        std::fs::write(path, to_text(&bytes)).expect("the image is written");
+    }
+}
+
+#[test]
+fn the_superblock_is_read_and_written_as_ever() {
+    let image = read_image("superblock");
+    assert_eq!(Superblock::decode(&image), Ok(superblock()));
+    assert!(superblock().encode().bytes() == image, "the same bytes");
+}
+
+#[test]
+fn the_checkpoint_is_read_and_written_as_ever() {
+    let image = read_image("checkpoint");
+    assert_eq!(Checkpoint::decode(&image, UUID, &geometry()), Ok(checkpoint()));
+    assert!(checkpoint().encode().bytes() == image, "the same bytes");
+}
+
+#[test]
+fn the_records_are_read_and_written_as_ever() {
+    let image = read_image("records");
+    assert!(encode_records() == image, "the same bytes");
+    let first = Record::decode(&image).expect("record 1001");
+    let second = Record::decode(&image[first.slots() as usize * 4096..]).expect("record 1002");
+    assert_eq!([first.entries.clone(), second.entries.clone()], entries());
+    for (record, number, slot, previous, unfinished) in
+        [(&first, 1001, 0, PREVIOUS_CHECKSUM, 0), (&second, 1002, 2, first.checksum, 1)]
+    {
+        let header = &record.header;
+        assert_eq!((header.uuid, header.epoch, header.serial), (UUID, EPOCH, SERIAL));
+        assert_eq!((header.segment, header.slot_in_segment), (SEGMENT, slot));
+        assert_eq!((header.number, header.durable), (RecordNumber(number), RecordNumber(1000)));
+        assert_eq!(header.previous_checksum, previous);
+        assert_eq!(header.checkpoint_generation, CHECKPOINT_GENERATION);
+        assert_eq!(header.unfinished, unfinished);
+    }
+}
+
+/// Two disks in memory, and an engine on them that ends each I/O at once.
+struct Bench {
+    engine: Engine,
+    cache_disk: Vec<u8>,
+    data_disk: Vec<u8>,
+    answers: Vec<(bool, Option<Buffer>)>,
+}
+
+impl Bench {
+    fn give(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            self.engine.handle_input(Time::ZERO, input);
+            loop {
+                match self.engine.poll_output() {
+                    Output::Reply(reply) => self.answers.push((reply.result.is_ok(), reply.buffer)),
+                    Output::Wait { .. } => break,
+                    Output::Io(io) => {
+                        let memory = self.engine.segment_memory().to_vec();
+                        let disk = match io.device {
+                            Device::CacheDisk => &mut self.cache_disk,
+                            Device::DataDisk => &mut self.data_disk,
+                        };
+                        let buffer = perform(disk, &memory, io.operation);
+                        inputs.push(Input::IoDone(IoDone { id: io.id, result: Ok(()), buffer }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, start: u64, blocks: u64) -> Option<Vec<u8>> {
+        let operation = Operation::Read { range: LbaRange::new(start, blocks) };
+        self.give(Input::Request(Request { id: RequestId(1), operation, fua: false }));
+        let (ok, buffer) = self.answers.pop().expect("an answer");
+        ok.then(|| buffer.expect("data").bytes().to_vec())
+    }
+}
+
+fn perform(disk: &mut [u8], memory: &[u8], operation: IoOperation) -> Option<Buffer> {
+    match operation {
+        IoOperation::Read { offset, mut buffer } => {
+            let (at, length) = (offset as usize, buffer.len());
+            buffer.bytes_mut().copy_from_slice(&disk[at..at + length]);
+            Some(buffer)
+        }
+        IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+            disk[offset as usize..offset as usize + buffer.len()].copy_from_slice(buffer.bytes());
+            Some(buffer)
+        }
+        IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
+            let bytes = &memory[range];
+            disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+            None
+        }
+        IoOperation::WriteZeroes { .. } | IoOperation::Flush => None,
+    }
+}
+
+#[test]
+fn the_cache_they_make_together_opens() {
+    let mut cache_disk = vec![0; geometry().end() as usize];
+    let mut put = |offset: u64, bytes: &[u8]| {
+        cache_disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    };
+    let superblock = Superblock::decode(&read_image("superblock")).expect("the superblock");
+    put(superblock.offset(), &read_image("superblock"));
+    put(geometry().checkpoint_offsets[checkpoint().area()], &read_image("checkpoint"));
+    put(geometry().segment_offset(SEGMENT), &read_image("records"));
+    let config = EngineConfig::default();
+    let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry(), &config));
+    let data_disk = superblock.data_disk;
+    let size = cache_disk.len() as u64;
+    let engine = Engine::open(Time::ZERO, superblock, size, data_disk, config, Box::new(memory));
+    let mut bench = Bench {
+        engine: engine.expect("the sizes fit"),
+        cache_disk,
+        // Zeroes, as its witness says, with something in line 7 that was written past the log.
+        data_disk: vec![0; data_disk.bytes() as usize],
+        answers: Vec::new(),
+    };
+    bench.data_disk[7 * 4096..8 * 4096].fill(0x77);
+    bench.give(Input::Timeout);
+    assert_eq!(*bench.engine.phase(), Phase::Running);
+    let status = bench.engine.status();
+    assert_eq!((status.recovery.records, status.recovery.poisoned_lines), (2, 1));
+    // Line 200 alone: 123 was zeroed, 7 bypassed, and the request of 300 was not finished.
+    assert_eq!((status.dirty_lines, status.zero_ranges), (1, 1));
+    let line = bench.read(200 * 8, 8).expect("line 200");
+    assert_eq!(line[..512], [0; 512]);
+    assert_eq!(line[512..1024], pattern(1, 1024)[..512]);
+    assert_eq!(line[1024..1536], pattern(2, 512));
+    assert_eq!(line[1536..], [0; 2560]);
+    assert_eq!(bench.read(7 * 8, 8), Some(vec![0x77; 4096]));
+    assert_eq!(bench.read(123 * 8, 8), Some(vec![0; 4096]));
+    assert_eq!(bench.read(300 * 8, 1), Some(vec![0; 512]));
+    assert_eq!(bench.read(9 * 8, 1), None, "poisoned");
+    assert_eq!(bench.read(9 * 8 + 1, 6), Some(vec![0; 3072]), "not poisoned");
+}
