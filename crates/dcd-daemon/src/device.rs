@@ -66,7 +66,7 @@ pub enum DeviceError {
     Locked {
         /// Which.
         path: PathBuf,
-        /// The process, if it is known.
+        /// The process, if it is known and alive.
         pid: Option<u32>,
     },
     /// Not made of whole sectors, or empty.
@@ -418,7 +418,8 @@ fn lock(file: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), DeviceError> {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-            Err(DeviceError::Locked { path: path.to_owned(), pid: lock_holder(&locks, stat) })
+            let pid = lock_holder(&locks, stat).filter(|pid| is_alive(*pid));
+            Err(DeviceError::Locked { path: path.to_owned(), pid })
         }
         Err(errno) => {
             Err(DeviceError::Io { path: path.to_owned(), operation: "lock", source: errno.into() })
@@ -437,6 +438,14 @@ fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
         let pid = words.nth(2)?.parse().ok()?;
         (words.next()? == place).then_some(pid)
     })
+}
+
+/// Whether a process runs; one that has ended and waits for its parent does not.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The name in parentheses may contain anything; the state follows its end.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
 }
 
 /// Where a block device is mounted, from `/proc/self/mountinfo`.

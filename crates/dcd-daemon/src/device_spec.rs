@@ -146,13 +146,16 @@ impl DeviceSpec {
     }
 }
 
+/// A key and its value.
+type Setting<'t> = (&'static str, &'t str);
+
 /// Cuts `,key=value` off the end of `text` while the key is one of `keys`.
 fn cut_settings<'t>(
     mut text: &'t str,
     keys: &[&'static str],
     spec: &str,
-) -> Result<(&'t str, Vec<(&'static str, &'t str)>), DeviceSpecError> {
-    let mut settings: Vec<(&'static str, &'t str)> = Vec::new();
+) -> Result<(&'t str, Vec<Setting<'t>>), DeviceSpecError> {
+    let mut settings: Vec<Setting<'t>> = Vec::new();
     while let Some((rest, last)) = text.rsplit_once(',') {
         let Some((key, value)) = last.split_once('=') else { break };
         let Some(key) = keys.iter().find(|k| **k == key) else { break };

@@ -12,11 +12,19 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 
+use crate::device::is_alive;
+
 /// Port of NBD, when a TCP address has none.
 pub const NBD_PORT: u16 = 10809;
+
+/// The kernel ends the io_uring of a killed process in the background, and its sockets listen until
+/// then; so long they are waited for.
+const DEAD_LISTENER_PATIENCE: Duration = Duration::from_secs(2);
+const DEAD_LISTENER_INTERVAL: Duration = Duration::from_millis(20);
 
 /// An address of an NBD server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,7 +215,15 @@ fn listen_tcp(address: &NbdAddress, host: &str, port: u16) -> Result<Listener, L
     if candidates.is_empty() || candidates.iter().any(|a| !a.ip().is_loopback()) {
         return Err(ListenError::NotLoopback { address: address.to_string() });
     }
-    let listener = TcpListener::bind(&candidates[..]).map_err(fail("listen on"))?;
+    let until = Instant::now() + DEAD_LISTENER_PATIENCE;
+    let listener = loop {
+        match TcpListener::bind(&candidates[..]) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(DEAD_LISTENER_INTERVAL);
+            }
+            result => break result.map_err(fail("listen on"))?,
+        }
+    };
     listener.set_nonblocking(true).map_err(fail("listen on"))?;
     let port = listener.local_addr().map_err(fail("listen on"))?.port();
     Ok(Listener {
@@ -235,6 +251,12 @@ impl Drop for SocketFile {
     }
 }
 
+/// Whether the process that began to listen on the other side has ended.
+fn is_listener_dead(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| !is_alive(peer.pid.as_raw_nonzero().get() as u32))
+}
+
 /// Makes a unix socket with mode 0600, in place of a dead one if there is one.
 pub fn listen_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let fail = |operation| {
@@ -244,15 +266,22 @@ pub fn listen_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenErro
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket { path: path.to_owned() });
         }
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => return Err(ListenError::InUse { path: path.to_owned() }),
-            // Refused means that nobody has it open any more. Other errors (no right to connect)
-            // tell nothing, so it stays.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path).map_err(fail("replace the stale socket"))?;
+        Ok(_) => {
+            let until = Instant::now() + DEAD_LISTENER_PATIENCE;
+            loop {
+                match UnixStream::connect(path) {
+                    Ok(stream) if is_listener_dead(&stream) && Instant::now() < until => {
+                        std::thread::sleep(DEAD_LISTENER_INTERVAL);
+                    }
+                    Ok(_) => return Err(ListenError::InUse { path: path.to_owned() }),
+                    // Refused means that nobody has it open any more.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
+                    // Other errors (no right to connect) tell nothing, so it stays.
+                    Err(error) => return Err(fail("connect to the existing")(error)),
+                }
             }
-            Err(error) => return Err(fail("connect to the existing")(error)),
-        },
+            std::fs::remove_file(path).map_err(fail("replace the stale socket"))?;
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(fail("look at")(error)),
     }

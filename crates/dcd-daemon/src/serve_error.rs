@@ -174,9 +174,10 @@ fn open_hint(error: &OpenError) -> Option<String> {
         OpenError::Io { device, .. } => {
             format!("the {device:?} has errors (see dmesg); copy it before trying again")
         }
-        OpenError::Checkpoint { .. }
-        | OpenError::CheckpointLost { .. }
-        | OpenError::RecordsLost { .. } => {
+        OpenError::Checkpoint { .. } | OpenError::CheckpointLost { .. } | OpenError::Format(_) => {
+            "copy both disks first; `dcd check` and `dcd inspect` show what can still be read".into()
+        }
+        OpenError::RecordsLost { .. } => {
             "copy both disks first; `dcd check` lists what is lost; --accept-damage starts without it"
                 .into()
         }

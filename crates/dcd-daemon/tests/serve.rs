@@ -196,8 +196,7 @@ fn a_pair_can_be_detached_offline() {
     served.write(0, 7, 4096);
     served.stop(StopKind::Shutdown);
     assert_eq!(std::fs::read(pair.path("data")).unwrap()[0], 0, "still in the cache only");
-    let report =
-        run_offline(&pair.pair_options(), OfflineTask::Detach, &mut |_| {}).unwrap();
+    let report = run_offline(&pair.pair_options(), OfflineTask::Detach, &mut |_| {}).unwrap();
     assert_eq!(report.lines_moved, 1);
     assert_eq!(std::fs::read(pair.path("data")).unwrap()[..4096], [7; 4096]);
     assert!(!pair.has_memory());
@@ -295,7 +294,8 @@ fn start_child(pair: &Pair) -> Child {
         .unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while !pair.path("ready").exists() {
-        assert!(Instant::now() < until, "the child serves");
+        let outcome = std::fs::read_to_string(pair.path("outcome")).unwrap_or_default();
+        assert!(Instant::now() < until && outcome.is_empty(), "the child serves: {outcome}");
         thread::sleep(Duration::from_millis(5));
     }
     child
@@ -326,9 +326,8 @@ fn what_was_acknowledged_survives_kill_9() {
     for round in 0..5u8 {
         let mut child = start_child(&pair);
         // No flush: the last of these are in the segment memory only when the daemon dies.
-        let write = format!(
-            "for i in range(300): h.pwrite(bytes([{round} + i % 200]) * 4096, i * 12288)"
-        );
+        let write =
+            format!("for i in range(300): h.pwrite(bytes([{round} + i % 200]) * 4096, i * 12288)");
         let check = "\
 for i in range(300):
     b = h.pread(4096, i * 12288)

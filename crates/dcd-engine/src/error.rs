@@ -7,7 +7,7 @@ use crate::units::{SegmentIndex, Uuid};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FormatError {
     /// Not written by dcd, or not this structure.
-    #[error("no {what} here: the magic number is {found:#018x}, expected {expected:#018x}")]
+    #[error("{what} is not there: the magic number is {found:#018x}, expected {expected:#018x}")]
     Magic {
         /// Which structure.
         what: &'static str,

@@ -1,31 +1,32 @@
 //! How fast the engine alone is: one core, disks in memory, data copied and checksummed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use dcd_engine::log::lookup_table::LookupTable;
+use dcd_engine::log::segment::Segment;
+use dcd_engine::units::{FragmentMask, Line, SlotIndex};
 use dcd_engine::{
-    Buffer, DestagePolicyKind, EngineConfig, Geometry, Input, Lba, LbaRange, OpenError, Operation,
-    Request, RequestId, Time,
+    Buffer, DestagePolicyKind, EngineConfig, Geometry, Input, Lba, LbaRange, Operation, Request,
+    RequestId, Time,
 };
 
 use crate::memory_devices::MemoryDevices;
 
-/// What was measured.
-#[derive(Clone, Copy, Debug)]
+/// What was measured, one figure a round.
+#[derive(Clone, Debug, Default)]
 pub struct EngineBench {
     /// Random 4 KiB writes per second of a burst that the cache has room for: copied, checksummed,
-    /// logged to the memory disk. The median of the bursts.
-    pub writes_per_second: f64,
+    /// logged to the memory disk.
+    pub writes: Vec<f64>,
     /// The same when the cache must be destaged and reused all the time.
-    pub sustained_writes_per_second: f64,
+    pub sustained: Vec<f64>,
     /// Random 4 KiB reads per second that are found in the log, data copied (and, for slots that
     /// are no longer in a segment buffer, read and verified).
-    pub read_hits_per_second: f64,
+    pub read_hits: Vec<f64>,
     /// Lookups per second in a full table.
-    pub lookups_per_second: f64,
+    pub lookups: Vec<f64>,
     /// Index memory for each GiB of cache, every slot holding another 4 KiB line.
     pub index_bytes_per_gib: u64,
-    /// Writes made.
-    pub writes: u64,
 }
 
 /// Random numbers for addresses.
@@ -36,52 +37,54 @@ fn next(state: &mut u64) -> u64 {
 
 /// Lines in a burst: half of what the cache can hold.
 const BURST_LINES: u64 = 128 << 10;
+/// Bursts that touch all memory first and are not counted.
+const WARM_UP_ROUNDS: u32 = 3;
 
-/// Runs `bursts` bursts of random 4 KiB writes into a cache of 1 GiB that is drained between them;
-/// then as many writes without a pause, reads of what is in the log, and lookups.
-pub fn run(bursts: u64) -> Result<EngineBench, OpenError> {
+/// Runs `rounds` rounds on a cache of 1 GiB, and tells `progress` of each. In each round: a burst of
+/// random 4 KiB writes, drained; four bursts without a pause, drained; a burst that is read back.
+/// `clock` tells the time, best that of the processor.
+///
+/// # Panics
+/// If the engine cannot be opened on disks in memory, which would be a bug.
+pub fn run(
+    rounds: u32,
+    clock: &dyn Fn() -> Duration,
+    progress: &mut dyn FnMut(u32),
+) -> EngineBench {
     let geometry = Geometry::fit(1 << 30, 1 << 20).expect("1 GiB is enough");
-    let lines = BURST_LINES;
     let config = EngineConfig {
         destage_policy: DestagePolicyKind::LeastValidFirst,
         ..EngineConfig::default()
     };
+    let devices = MemoryDevices::new(geometry, BURST_LINES * 8, config);
     let mut load = Load {
-        devices: MemoryDevices::new(geometry, lines * 8, config)?,
-        lines,
+        devices: devices.expect("disks in memory work"),
+        lines: BURST_LINES,
         state: 1,
         requests: 0,
         buffer: Buffer::copy_of(&[0x5a; 4096]),
     };
-    // The first bursts touch all memory; they are not counted.
-    let mut rates = Vec::new();
-    for burst in 0..bursts + 3 {
-        let started = Instant::now();
-        load.writes(BURST_LINES);
-        if burst >= 3 {
-            rates.push(per_second(BURST_LINES, started.elapsed()));
-        }
+    let mut measured = EngineBench::default();
+    let table = FullTable::new(&geometry);
+    for round in 0..rounds + WARM_UP_ROUNDS {
+        let timed = |load: &mut Load, count: u64, work: &dyn Fn(&mut Load)| {
+            let started = clock();
+            work(load);
+            let rate = count as f64 / (clock() - started).as_secs_f64();
+            (round >= WARM_UP_ROUNDS).then_some(rate)
+        };
+        let sustained = 4 * BURST_LINES;
+        measured.writes.extend(timed(&mut load, BURST_LINES, &|load| load.writes(BURST_LINES)));
         load.drain();
+        measured.sustained.extend(timed(&mut load, sustained, &|load| load.writes(sustained)));
+        load.drain();
+        load.writes(BURST_LINES);
+        measured.read_hits.extend(timed(&mut load, BURST_LINES, &|load| load.reads(BURST_LINES)));
+        measured.lookups.extend(timed(&mut load, LOOKUPS, &|_| table.look_up()));
+        progress(round.saturating_sub(WARM_UP_ROUNDS));
     }
-    rates.sort_by(f64::total_cmp);
-    let writes = bursts * BURST_LINES;
-    let started = Instant::now();
-    load.writes(writes.max(4 * BURST_LINES));
-    let sustained = per_second(writes.max(4 * BURST_LINES), started.elapsed());
-    load.drain();
-    load.writes(BURST_LINES);
-    let started = Instant::now();
-    load.reads(BURST_LINES);
-    let reads = per_second(BURST_LINES, started.elapsed());
-    let (lookup_time, lookups, index_bytes) = lookups(&geometry);
-    Ok(EngineBench {
-        writes_per_second: rates[rates.len() / 2],
-        sustained_writes_per_second: sustained,
-        read_hits_per_second: reads,
-        lookups_per_second: per_second(lookups, lookup_time),
-        index_bytes_per_gib: index_bytes,
-        writes,
-    })
+    measured.index_bytes_per_gib = table.index_bytes;
+    measured
 }
 
 struct Load {
@@ -126,37 +129,43 @@ impl Load {
     }
 }
 
-/// Fills a table to the last slot with random lines, and looks half of them and half others up.
-fn lookups(geometry: &Geometry) -> (Duration, u64, u64) {
-    use dcd_engine::log::lookup_table::LookupTable;
-    use dcd_engine::log::segment::Segment;
-    use dcd_engine::units::{FragmentMask, Line, SlotIndex};
+/// Lookups in a round.
+const LOOKUPS: u64 = 2_000_000;
 
-    let slots = geometry.data_slots_max();
-    let mut table = LookupTable::new(geometry.slots(), slots);
-    let mut state = 7;
-    let mut lines = Vec::with_capacity(slots as usize);
-    while table.lines() < slots as usize {
-        let line = Line(next(&mut state) % (1 << 32));
-        table.insert(line, FragmentMask::FULL, SlotIndex(table.lines() as u32), 0);
-        lines.push(line);
-    }
-    let count = 4_000_000u64;
-    let started = Instant::now();
-    let mut found = 0u64;
-    for i in 0..count {
-        let line = match i % 2 {
-            0 => lines[(next(&mut state) % lines.len() as u64) as usize],
-            _ => Line(next(&mut state) % (1 << 32)),
-        };
-        found += table.find(line).as_slice().len() as u64;
-    }
-    let elapsed = started.elapsed();
-    assert!(found >= count / 2, "every line that was put in is found");
-    let segments = u64::from(geometry.segments) * size_of::<Segment>() as u64;
-    (elapsed, count, table.memory_bytes() as u64 + segments)
+/// A table filled to the last slot with random lines.
+struct FullTable {
+    table: LookupTable,
+    lines: Vec<Line>,
+    index_bytes: u64,
 }
 
-fn per_second(count: u64, time: Duration) -> f64 {
-    count as f64 / time.as_secs_f64()
+impl FullTable {
+    fn new(geometry: &Geometry) -> FullTable {
+        let slots = geometry.data_slots_max();
+        let mut table = LookupTable::new(geometry.slots(), slots);
+        let mut state = 7;
+        let mut lines = Vec::with_capacity(slots as usize);
+        while !table.is_full() {
+            let line = Line(next(&mut state) % (1 << 32));
+            table.insert(line, FragmentMask::FULL, SlotIndex(table.lines() as u32), 0);
+            lines.push(line);
+        }
+        let segments = u64::from(geometry.segments) * size_of::<Segment>() as u64;
+        let index_bytes = table.memory_bytes() as u64 + segments;
+        FullTable { table, lines, index_bytes }
+    }
+
+    /// Looks half of the lines up, and half others.
+    fn look_up(&self) {
+        let mut state = 9;
+        let mut found = 0;
+        for i in 0..LOOKUPS {
+            let line = match i % 2 {
+                0 => self.lines[(next(&mut state) % self.lines.len() as u64) as usize],
+                _ => Line(next(&mut state) % (1 << 32)),
+            };
+            found += self.table.find(line).as_slice().len() as u64;
+        }
+        assert!(found >= LOOKUPS / 2, "every line that was put in is found");
+    }
 }

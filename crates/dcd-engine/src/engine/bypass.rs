@@ -92,6 +92,9 @@ impl Engine {
         if self.bypasses.is_empty() {
             return false;
         }
+        if self.cache_disk_failed || self.data_disk_writes_lost > 0 {
+            return self.fail_bypasses();
+        }
         let mut moved = self.start_bypass_writes();
         let written = self.bypasses.iter().any(|b| matches!(b.state, State::Written));
         let writing =
@@ -125,7 +128,6 @@ impl Engine {
             let (line, lines) = bypass.lines();
             let ready = matches!(bypass.state, State::Waiting(_))
                 && bypass.after <= self.log.durable_record()
-                && self.data_disk_writes_lost == 0
                 && !self.destage.touches(line, lines)
                 && !self.zeroes_destaging.overlaps(line, lines)
                 && !self.bypasses[..index].iter().any(|other| other.range.overlaps(bypass.range));
@@ -189,20 +191,21 @@ impl Engine {
         self.zeroes.remove(line, lines);
         self.zeroes_kept_allocated.remove(line, lines);
         self.destage.something_changed();
-        if self.cache_disk_failed {
-            return self.reply(bypass.id, Err(RequestError::Io), None);
-        }
         self.acknowledge(bypass.id, None, bypass.fua);
     }
 
-    /// The log will not become durable any more: those that wait for it will not be written.
-    pub(super) fn fail_bypasses(&mut self) {
-        let (waiting, kept) = std::mem::take(&mut self.bypasses)
-            .into_iter()
-            .partition::<Vec<_>, _>(|bypass| matches!(bypass.state, State::Waiting(_)));
+    /// The log takes no tombstone any more, or the data-disk cannot be written to: those that have
+    /// no I/O under way are told now, the others when it ends.
+    pub(super) fn fail_bypasses(&mut self) -> bool {
+        let is_under_way =
+            |bypass: &Bypass| matches!(bypass.state, State::Writing | State::Flushing);
+        let (kept, failed) =
+            std::mem::take(&mut self.bypasses).into_iter().partition::<Vec<_>, _>(is_under_way);
         self.bypasses = kept;
-        for bypass in waiting {
+        let moved = !failed.is_empty();
+        for bypass in failed {
             self.reply(bypass.id, Err(RequestError::Io), None);
         }
+        moved
     }
 }

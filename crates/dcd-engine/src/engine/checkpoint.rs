@@ -116,7 +116,7 @@ impl Engine {
         let total = self.log.segments.len();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
         let is_long_ago = since >= u64::from((total / SEGMENTS_PART).max(2));
-        let few_free = counts.free <= (total / 16).max(3);
+        let few_free = counts.free <= (total / 16).max(3) || !self.stalled.is_empty();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
         let worth_it = counts.empty >= (total / 32).max(2)

@@ -29,7 +29,7 @@ use crate::log::lookup_table::Pieces;
 use crate::log::segment::SegmentState;
 use crate::units::{
     BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange, Line,
-    SegmentIndex, SegmentSerial, SlotIndex, Time,
+    RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time,
 };
 
 /// Most lines in a batch: 8 MiB.
@@ -74,6 +74,21 @@ pub(super) struct Destage {
     completing: BTreeMap<Line, bool>,
     drains: Vec<Drain>,
     retry: Option<(Time, Duration)>,
+    /// Lines whose last write failed.
+    blocked: BTreeMap<Line, Blocked>,
+    /// The record of the newest zero range.
+    zeroes_record: RecordNumber,
+    /// The data-disk cannot zero a range: zeroes are written to it.
+    zeroes_by_writing: bool,
+}
+
+/// A line whose last write failed: it is written alone from then on, so that it takes no others
+/// along.
+struct Blocked {
+    /// Not before then; `None`: the wait is over.
+    until: Option<Time>,
+    /// How long the wait was; the next one is longer.
+    wait: Duration,
 }
 
 #[derive(Default)]
@@ -103,6 +118,8 @@ struct Batch {
     runs: VecDeque<Run>,
     runs_in_flight: u32,
     flushing: bool,
+    /// Segments filled later cannot hold what was gathered.
+    newest_serial: SegmentSerial,
 }
 
 struct BatchLine {
@@ -139,6 +156,11 @@ impl Destage {
     /// No batch is under way, and no completion.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.work, Work::None) && self.completing.is_empty()
+    }
+
+    /// A zero range is in this record.
+    pub(super) fn zeroes_logged(&mut self, record: RecordNumber) {
+        self.zeroes_record = record;
     }
 
     pub(super) fn retry_at(&self, now: Time) -> Option<Time> {
@@ -217,6 +239,7 @@ impl Engine {
 
     pub(super) fn advance_destage(&mut self) -> bool {
         self.watch_marks();
+        self.unblock();
         let mut moved = self.finish_drains();
         if self.cache_disk_failed || self.data_disk_writes_lost > 0 {
             return moved;
@@ -237,10 +260,41 @@ impl Engine {
         if let Some(at) = self.destage.retry_at(self.now) {
             return Some(at);
         }
+        if matches!(self.destage.work, Work::None) && !self.destage.exhausted.is_empty() {
+            let blocked = self.destage.blocked.values().filter_map(|blocked| blocked.until);
+            if let Some(at) = blocked.min() {
+                return Some(at);
+            }
+        }
         match self.may_destage(self.destage_writes_in_flight()) {
             Go::At(at) => Some(at),
             // Nothing is known that would end it: the end of an I/O will.
             Go::Now | Go::Later => None,
+        }
+    }
+
+    /// A line that cannot be destaged for now.
+    pub(super) fn block_destage(&mut self, line: Line) {
+        let until = Some(self.now.after(RETRY_MAX));
+        self.destage.blocked.insert(line, Blocked { until, wait: RETRY_MAX });
+    }
+
+    /// Lines whose wait is over are looked at again; those that left the log are forgotten.
+    fn unblock(&mut self) {
+        if self.destage.blocked.is_empty() {
+            return;
+        }
+        let (now, table) = (self.now, &self.table);
+        self.destage.blocked.retain(|line, _| table.contains(*line));
+        let mut any = false;
+        for blocked in self.destage.blocked.values_mut() {
+            if blocked.until.is_some_and(|until| until <= now) {
+                blocked.until = None;
+                any = true;
+            }
+        }
+        if any {
+            self.destage.something_changed();
         }
     }
 
@@ -440,7 +494,8 @@ impl Engine {
             && !self.is_zero(line)
             && !self.is_bypassed(line, 1)
             && pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
-            && !self.destage.completing.contains_key(&line);
+            && !self.destage.completing.contains_key(&line)
+            && self.destage.blocked.get(&line).is_none_or(|blocked| blocked.until.is_none());
         if !can_go {
             return false;
         }
@@ -479,6 +534,7 @@ impl Engine {
             runs: VecDeque::new(),
             runs_in_flight: 0,
             flushing: false,
+            newest_serial: self.log.newest_serial(),
         };
         // Slots by place, so that adjacent ones are read together.
         let mut slots: BTreeMap<SlotIndex, Line> = BTreeMap::new();
@@ -628,7 +684,7 @@ impl Engine {
     /// Called when no run is left: the first time to plan them, the second time they are written.
     fn plan_or_flush(&mut self, batch: &mut Batch) -> bool {
         if !batch.is_planned() {
-            batch.plan_runs();
+            batch.plan_runs(&self.destage.blocked);
             if !batch.runs.is_empty() {
                 return true;
             }
@@ -664,12 +720,17 @@ impl Engine {
             unreachable!("runs are written for a batch");
         };
         batch.runs_in_flight -= 1;
-        if result.is_err() {
-            // These stay dirty, the others go on (C24).
-            for line in &mut batch.lines[first..first + count] {
-                line.failed = true;
+        // Those of a write that failed stay dirty and wait, the others go on (C24).
+        for entry in &mut batch.lines[first..first + count] {
+            if result.is_ok() {
+                self.destage.blocked.remove(&entry.line);
+                continue;
             }
-            self.back_off();
+            entry.failed = true;
+            let before = self.destage.blocked.get(&entry.line);
+            let wait = before.map_or(RETRY_MIN, |b| Duration(b.wait.0 * 2).min(RETRY_MAX));
+            let until = Some(self.now.after(wait));
+            self.destage.blocked.insert(entry.line, Blocked { until, wait });
         }
     }
 
@@ -683,10 +744,13 @@ impl Engine {
             self.data_disk_flush_failed();
             return self.back_off();
         }
-        let mut any_failed = false;
         for (index, entry) in batch.lines.iter().enumerate() {
-            any_failed |= entry.failed;
-            if entry.failed || self.table.find(entry.line) != entry.pieces {
+            // The same slots may hold something newer, after a whole lap of the log.
+            let is_refilled = entry.pieces.as_slice().iter().any(|(slot, _)| {
+                let (segment, _) = self.superblock.geometry.locate(*slot);
+                self.log.segments.get(segment).serial > batch.newest_serial
+            });
+            if entry.failed || is_refilled || self.table.find(entry.line) != entry.pieces {
                 // The checksum of the data-disk is not known: the line went there, perhaps.
                 self.witnesses.forget(entry.line);
                 continue;
@@ -703,9 +767,7 @@ impl Engine {
             self.counters.destaged_lines += 1;
         }
         self.counters.destage_batches += 1;
-        if !any_failed {
-            self.destage.retry = None;
-        }
+        self.destage.retry = None;
     }
 
     /// What has been written for the work under way, and not flushed, does not count.
@@ -734,20 +796,24 @@ impl Engine {
         if self.zeroes.is_empty() {
             return false;
         }
-        let (newest, durable) = (self.log.newest_record(), self.log.durable_record());
-        if newest > durable {
+        let record = self.destage.zeroes_record;
+        if record > self.log.durable_record() {
             if self.destage_is_urgent() {
-                self.want_durable(newest);
+                self.want_durable(record);
             }
             return false;
         }
+        let lines_max = match self.destage.zeroes_by_writing {
+            true => RUN_LINES_MAX,
+            false => ZERO_LINES_MAX,
+        };
         let mut to_start = VecDeque::new();
         let ranges: Vec<(Line, u64)> = self.zeroes.iter().collect();
         for (line, lines) in ranges {
             if to_start.len() >= ZERO_OPERATIONS_MAX {
                 break;
             }
-            let lines = lines.min(ZERO_LINES_MAX);
+            let lines = lines.min(lines_max);
             if !self.is_bypassed(line, lines) {
                 to_start.push_back((line, lines));
             }
@@ -785,9 +851,15 @@ impl Engine {
             let end = (line.lba().0 + lines * FRAGMENTS_PER_LINE).min(self.data_disk.blocks);
             let length = end * BLOCK_SIZE - line.lba().byte();
             let offset = line.lba().byte();
+            let purpose = Purpose::Destage(Step::WriteZeroes);
+            if self.destage.zeroes_by_writing {
+                let zeroes = Buffer::zeroed(length as usize);
+                self.start_write(Device::DataDisk, offset, zeroes, purpose);
+                return true;
+            }
             let may_unmap = !self.zeroes_kept_allocated.overlaps(line, lines);
             let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
-            self.start_io(Device::DataDisk, operation, Purpose::Destage(Step::WriteZeroes));
+            self.start_io(Device::DataDisk, operation, purpose);
             return true;
         }
         if *in_flight > 0 {
@@ -903,6 +975,7 @@ impl Engine {
                 };
                 *in_flight -= 1;
                 *failed |= result.is_err();
+                self.destage.zeroes_by_writing |= result == Err(IoError::Unsupported);
             }
             Step::Flush => match &self.destage.work {
                 Work::Zero { failed, .. } => {
@@ -934,18 +1007,23 @@ impl Batch {
     }
 
     /// Joins lines, sorted by address, into as few writes as possible.
-    fn plan_runs(&mut self) {
+    fn plan_runs(&mut self, alone: &BTreeMap<Line, Blocked>) {
         self.runs.reserve(1);
+        let mut before_is_alone = false;
         for (index, entry) in self.lines.iter().enumerate() {
             if entry.failed {
                 continue;
             }
+            let is_alone = alone.contains_key(&entry.line);
+            let may_join = !is_alone && !before_is_alone;
+            before_is_alone = is_alone;
             for bytes in entry.pieces.mask().byte_runs() {
                 let start = entry.line.lba().0 + bytes.start as u64 / BLOCK_SIZE;
                 let range = LbaRange::new(start, bytes.len() as u64 / BLOCK_SIZE);
                 match self.runs.back_mut() {
                     Some(run)
-                        if run.range.end() == range.start.0
+                        if may_join
+                            && run.range.end() == range.start.0
                             && run.range.blocks < RUN_LINES_MAX * FRAGMENTS_PER_LINE =>
                     {
                         run.range.blocks += range.blocks;

@@ -58,6 +58,9 @@ impl Engine {
 
     pub(super) fn reply_when_written(&mut self, id: RequestId, buffer: Option<Buffer>) {
         let record = self.log.newest_record();
+        if record <= self.log.written_record() {
+            return self.reply(id, Ok(()), buffer);
+        }
         self.commit.written_waiters.push_back(Waiter { record, id, buffer });
     }
 

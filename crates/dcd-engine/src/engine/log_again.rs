@@ -6,7 +6,7 @@
 //! fails too, several times in a row, or the disk is gone or does not answer, the engine gives up:
 //! it promises nothing more, and what is in the segment memory stays there for a restart.
 
-use super::Engine;
+use super::{Engine, Phase};
 use crate::io::{IoError, RequestError};
 
 /// Failures in a row after which the cache-disk counts as failed.
@@ -40,6 +40,8 @@ impl Engine {
         match error {
             // What does not answer may still write the old bytes to where new ones would be.
             IoError::TimedOut | IoError::Gone => self.fail_cache_disk(),
+            // A start that cannot write its first checkpoint has promised nothing yet.
+            _ if self.phase != Phase::Running => self.fail_cache_disk(),
             _ if self.log_again.failures >= FAILURES_MAX => self.fail_cache_disk(),
             _ => self.log_again.is_wanted = true,
         }

@@ -398,13 +398,14 @@ impl Engine {
     /// copy on the data-disk is never shown in their place.
     fn poison(&mut self, line: Line, mask: FragmentMask) {
         self.counters.checksum_errors += 1;
+        if self.poisoned.len() as u64 >= POISONED_LINES_MAX {
+            // No checkpoint could list more. It stays in the table, where every read and every
+            // destage finds the damage anew.
+            return self.block_destage(line);
+        }
         self.forget(line, mask);
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
-        if self.poisoned.len() as u64 >= POISONED_LINES_MAX {
-            // No checkpoint could list more. So much damage is no accident of a sector.
-            self.fail_cache_disk();
-        }
     }
 
     /// The fragments of a line that exist: fewer than eight at the end of an odd-sized disk.

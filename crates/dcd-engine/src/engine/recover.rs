@@ -27,6 +27,7 @@ use crate::buffer::Buffer;
 use crate::error::{FormatError, OpenError};
 use crate::format::checkpoint::{Checkpoint, HEADER_SIZE};
 use crate::format::checksum::crc32c;
+use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::record::{self, ENTRIES_OFFSET, Entry, Record, Seal};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
@@ -69,7 +70,7 @@ pub(super) struct Recovery {
     images: Vec<(SegmentIndex, SegmentSerial, u32, Buffer)>,
     /// Records that were found beyond the end.
     later: Vec<Record>,
-    /// Parts of segments that are to be written from memory.
+    /// Records that are to be written from memory: where to, and their bytes.
     memory_writes: Vec<(u64, std::ops::Range<usize>)>,
     witnesses_read: BTreeMap<Line, u32>,
     report: RecoveryReport,
@@ -120,7 +121,9 @@ struct FoundRecord {
     record: Record,
     /// Lines whose slot in it does not match its checksum.
     damaged: Vec<(Line, FragmentMask)>,
-    from_memory: bool,
+    /// Where it survived in the segment memory, and its byte address on the cache-disk, if it may
+    /// not be there yet.
+    memory: Option<(std::ops::Range<usize>, u64)>,
 }
 
 impl Engine {
@@ -421,7 +424,6 @@ impl Engine {
 
     fn follow_memory(&mut self, buffer: BufferIndex) {
         let geometry = self.superblock.geometry;
-        let first_slot = self.recovery().chain.slot;
         let segment = *self.recovery().chain.segments.front().expect("looked at");
         while let Some((mut record, is_sealed)) =
             self.record_in_memory(buffer, self.recovery.as_ref().expect("under way").chain.slot)
@@ -429,8 +431,16 @@ impl Engine {
             let slot = self.recovery().chain.slot;
             let at = self.log.memory_offset(buffer, slot);
             let end = self.log.memory_offset(buffer, slot + record.slots());
-            let damaged = damaged_slots(&record, &self.log.memory()[at + LINE_SIZE as usize..end]);
+            let mut damaged =
+                damaged_slots(&record, &self.log.memory()[at + LINE_SIZE as usize..end]);
             if !is_sealed {
+                // Of an open record, what lies before a damaged slot counts.
+                let first = record.entries.iter().position(|entry| {
+                    matches!(entry, Entry::Data { line, mask, .. }
+                        if damaged.contains(&(*line, *mask)))
+                });
+                record.entries.truncate(first.unwrap_or(record.entries.len()));
+                damaged.clear();
                 let seal = Seal {
                     entries: record.entries.len(),
                     data_slots: record.data_slots(),
@@ -441,14 +451,11 @@ impl Engine {
                 let header = &mut self.log.memory_mut()[at..at + LINE_SIZE as usize];
                 record.checksum = record::seal_header(header, &seal);
             }
-            self.add_to_chain(FoundRecord { record, damaged, from_memory: true });
+            let offset = geometry.slot_offset(geometry.slot(segment, slot));
+            let memory = Some((at..end, offset));
+            self.add_to_chain(FoundRecord { record, damaged, memory });
         }
-        let end_slot = self.recovery().chain.slot;
-        let from = self.log.memory_offset(buffer, first_slot);
-        let to = self.log.memory_offset(buffer, end_slot);
-        let offset = geometry.slot_offset(geometry.slot(segment, first_slot));
         let recovery = self.recovery();
-        recovery.memory_writes.push((offset, from..to));
         // Only a closed segment is followed by another; if this one was not, none will be found.
         recovery.chain.slot = geometry.slots_per_segment();
     }
@@ -469,7 +476,7 @@ impl Engine {
             };
             let data = &bytes[LINE_SIZE as usize..record.slots() as usize * LINE_SIZE as usize];
             let damaged = damaged_slots(&record, data);
-            self.add_to_chain(FoundRecord { record, damaged, from_memory: false });
+            self.add_to_chain(FoundRecord { record, damaged, memory: None });
         }
         let recovery = self.recovery();
         let found_any = recovery.found.len() > before;
@@ -494,7 +501,7 @@ impl Engine {
         if number < recovery.chain.number {
             // Logged again: all before it is durable, all from it on is replaced.
             recovery.found.retain(|known| known.record.header.number < number);
-            recovery.memory_writes.clear();
+            recovery.found.iter_mut().for_each(|known| known.memory = None);
             recovery.chain.number = number;
         }
         let chain = &mut recovery.chain;
@@ -604,8 +611,12 @@ impl Engine {
             };
             recovery.chain.number = number;
             recovery.chain.previous_checksum = checksum;
-            recovery.memory_writes.clear();
         }
+        recovery.memory_writes = recovery
+            .found
+            .iter()
+            .filter_map(|found| found.memory.clone().map(|(bytes, offset)| (offset, bytes)))
+            .collect();
         let newest = recovery.found.iter().map(|f| f.record.header.checkpoint_generation).max();
         let generation = recovery.checkpoint.as_ref().expect("read").generation;
         if let Some(lost) = newest.filter(|newest| *newest > generation) {
@@ -647,10 +658,10 @@ impl Engine {
         self.recovery().report.records = found.len() as u64;
         // Entries of a request that goes on in the next record wait for its rest (C14).
         let mut unfinished = Vec::new();
-        for FoundRecord { record, damaged, from_memory } in found {
+        for FoundRecord { record, damaged, memory } in found {
             let header = record.header;
             serials.insert(header.segment, header.serial);
-            self.recovery().report.records_from_memory += u64::from(from_memory);
+            self.recovery().report.records_from_memory += u64::from(memory.is_some());
             let whole = record.entries.len() - usize::from(header.unfinished);
             if whole > 0 {
                 for (entry, slot, lost) in std::mem::take(&mut unfinished) {
@@ -715,7 +726,7 @@ impl Engine {
                     return Ok(());
                 }
                 self.clear_poison(line, mask);
-                if is_damaged {
+                if is_damaged && (self.poisoned.len() as u64) < POISONED_LINES_MAX {
                     self.table.remove(line, mask);
                     let poison = self.poisoned.entry(line).or_default();
                     *poison = poison.or(mask);

@@ -124,7 +124,8 @@ impl Engine {
     /// Blocks in an atomic part: a part must always find room once the buffers are free.
     fn part_blocks_max(&self) -> u64 {
         let per_segment = u64::from(self.superblock.geometry.slots_per_segment());
-        let lines = (per_segment - 2) * u64::from(self.log.buffer_count() / 2);
+        let segments = (self.log.buffer_count() / 2).min(self.log.segments.len() / 2 - 2);
+        let lines = (per_segment - 2) * u64::from(segments.max(1));
         (lines * FRAGMENTS_PER_LINE).min(MAX_ATOMIC_BYTES / BLOCK_SIZE)
     }
 

@@ -75,6 +75,7 @@ impl Engine {
         self.log.end_request();
         self.forget_lines(line, lines);
         self.zeroes.insert(line, lines);
+        self.destage.zeroes_logged(self.log.newest_record());
         match may_unmap {
             true => self.zeroes_kept_allocated.remove(line, lines),
             false => self.zeroes_kept_allocated.insert(line, lines),

@@ -476,6 +476,8 @@ impl Log {
     pub fn log_again(&mut self) -> Option<Vec<MovedSlot>> {
         self.seal();
         let mut buffers: Vec<BufferIndex> = self.pending.iter().map(|r| r.buffer).collect();
+        // The segment being filled is left, too, even if all in it is durable.
+        buffers.extend(self.current);
         buffers.dedup();
         let free_buffers = self.buffer_count() - self.buffers_in_use();
         let free_segments = self.segments.free().len();

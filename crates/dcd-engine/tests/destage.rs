@@ -1,0 +1,495 @@
+//! Destaging: that it makes few, large, sorted writes of many small ones, and keeps out of the way.
+
+mod common;
+
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, POLICIES, Seen, never_idle};
+use dcd_engine::{
+    AckMode, DestagePolicyKind, Device, Duration, IoOperation, LbaRange, Operation, Time,
+};
+
+/// Writes of destaging since `mark`.
+fn writes(d: &Driver, mark: usize) -> Vec<&Seen> {
+    d.started[mark..].iter().filter(|io| io.is(Device::DataDisk, Kind::Write)).collect()
+}
+
+/// A permutation of `0..count`, in no order a disk would like.
+fn shuffled(count: u64) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..count).collect();
+    let mut state = 42u64;
+    for i in (1..numbers.len()).rev() {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        numbers.swap(i, ((state >> 33) % (i as u64 + 1)) as usize);
+    }
+    numbers
+}
+
+// ---- merging ----------------------------------------------------------------------------------
+
+/// Three quarters of a range, each line once, in random order: a segment alone holds hardly two
+/// neighbours, all segments together hold long runs.
+///
+/// ```text
+/// segment a     . 1 . . . 5 . . .
+/// segment b     . . 2 . 4 . . . 8
+/// segment c     0 . . 3 . . . 7 .       -> one write of 0..6, one of 7..9
+/// ```
+#[test]
+fn neighbours_of_all_segments_are_merged() {
+    for policy in POLICIES {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.segments = 64;
+            options.engine.destage_policy = policy;
+        });
+        let lines: Vec<u64> = shuffled(800).into_iter().take(600).collect();
+        for line in &lines {
+            d.write(100 + line, (line % 250) as u8 + 1);
+            d.finish_all();
+        }
+        assert_eq!(d.status().counters.destaged_lines, 0);
+        let mark = d.started.len();
+        d.drain();
+        let count = writes(&d, mark).len();
+        let share = count as f64 / lines.len() as f64;
+        assert!(share <= 0.4, "{count} writes for {} lines: {share:.2}", lines.len());
+        assert!(lines.iter().all(|l| d.data_disk.line(100 + l) == (l % 250) as u8 + 1));
+    }
+}
+
+/// Sequential lines become writes of up to 1 MiB.
+#[test]
+fn sequential_lines_become_large_writes() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+    });
+    for line in 0..512 {
+        let write = d.write(100 + line, 1);
+        d.expect_ok(write);
+    }
+    let mark = d.started.len();
+    d.drain();
+    let sizes: Vec<u64> = writes(&d, mark).iter().map(|io| io.length).collect();
+    assert!(sizes.len() <= 4, "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 1 << 20));
+}
+
+/// Within a batch addresses ascend, so that the arm sweeps once.
+#[test]
+fn a_batch_is_sorted_by_address() {
+    for policy in POLICIES {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.segments = 64;
+            options.engine.destage_policy = policy;
+        });
+        for line in shuffled(300) {
+            let write = d.write(100 + 3 * line, 1);
+            d.expect_ok(write);
+        }
+        let mark = d.started.len();
+        d.drain();
+        let mut last = 0;
+        let mut batches = 1;
+        for io in &d.started[mark..] {
+            match io.kind {
+                Kind::Write if io.device == Device::DataDisk => {
+                    assert!(io.offset > last, "{policy:?}: {} after {last}", io.offset);
+                    last = io.offset;
+                }
+                Kind::Flush if io.device == Device::DataDisk => {
+                    last = 0;
+                    batches += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(batches <= 22, "a batch is a segment at least: {batches}");
+    }
+}
+
+/// An overwritten line is destaged once, with its newest data: the work that the log spares.
+#[test]
+fn overwritten_lines_are_destaged_once() {
+    let mut d = Driver::with(never_idle);
+    for round in 1..=20 {
+        d.write_durably(100..105, round);
+    }
+    d.drain();
+    assert_eq!(d.status().counters.destaged_lines, 5);
+    assert_eq!(d.data_disk.line(104), 20);
+}
+
+// ---- who goes first ---------------------------------------------------------------------------
+
+/// While the data-disk works for a foreground read, no destage write is started; afterwards they go
+/// on.
+#[test]
+fn foreground_reads_go_first() {
+    let mut d = Driver::with(never_idle);
+    for i in 0..60 {
+        let write = d.write(100 + 2 * i, 1);
+        d.expect_ok(write);
+    }
+    d.hold(|io| io.device == Device::DataDisk);
+    let drain = d.submit(Operation::Drain, false);
+    d.finish_all();
+    let first = d.find_io(Device::DataDisk, Kind::Write).expect("destaging has begun");
+    let read = d.submit(Operation::Read { range: LbaRange::new(6000, 8) }, false);
+    let mark = d.started.len();
+    let mut under_way = d.ios_of(Device::DataDisk, Kind::Write);
+    assert_eq!(under_way[0], first);
+    while let Some(id) = under_way.pop() {
+        d.finish(id);
+    }
+    d.advance_time(Duration::from_millis(500));
+    assert_eq!(writes(&d, mark).len(), 0, "the read is still under way");
+    d.release();
+    let io = d.find_io(Device::DataDisk, Kind::Read).expect("the read");
+    d.finish(io);
+    assert!(d.is_answered(read));
+    d.expect_ok(drain);
+}
+
+/// Destaging waits for quiet; each request puts it off again. Not so when most segments are dirty.
+#[test]
+fn destaging_waits_for_quiet_until_the_high_mark() {
+    let mut d = Driver::with(|options| {
+        options.engine.idle_threshold_max = Duration::from_secs(1);
+        options.engine.idle_threshold_min = Duration::from_secs(1);
+        options.engine.dirty_high_percent = 60;
+        options.engine.dirty_low_percent = 40;
+    });
+    d.write_durably([100], 1);
+    let data_disk_writes = |d: &Driver| d.count_since(0, Device::DataDisk, Kind::Write);
+    for _ in 0..10 {
+        d.advance_time(Duration::from_millis(900));
+        d.read(100);
+        assert_eq!(data_disk_writes(&d), 0);
+    }
+    d.advance_time(Duration::from_millis(1000));
+    assert_eq!(data_disk_writes(&d), 1);
+    let mut segments = 0;
+    while data_disk_writes(&d) == 1 {
+        let first = 200 + 40 * segments;
+        d.write_durably((0..LINES_PER_SEGMENT).map(|i| first + 2 * i), 1);
+        segments += 1;
+        assert!(segments < 12, "the high mark has passed");
+    }
+    assert!(segments >= 6, "{segments} segments of 16 were enough");
+}
+
+// ---- caps -------------------------------------------------------------------------------------
+
+/// The caps hold even for a drain: so many writes, and so many bytes, in a second.
+#[test]
+fn rate_caps_hold() {
+    for (writes_max, bytes_max) in [(50, 0), (0, 400 << 10), (50, 100 << 10)] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.destage_writes_per_second_max = writes_max;
+            options.engine.destage_bytes_per_second_max = bytes_max;
+        });
+        for i in 0..100 {
+            let write = d.write(100 + 2 * i, 1);
+            d.expect_ok(write);
+        }
+        let mark = d.started.len();
+        d.drain();
+        let times: Vec<Time> = writes(&d, mark).iter().map(|io| io.at).collect();
+        assert_eq!(times.len(), 100);
+        let bytes_cap = if bytes_max > 0 { bytes_max / LINE as u64 } else { u64::MAX };
+        let writes_cap = if writes_max > 0 { writes_max } else { u64::MAX };
+        let most = bytes_cap.min(writes_cap);
+        for (index, at) in times.iter().enumerate() {
+            let within = times[index..].iter().filter(|t| t.0 < at.0 + 1_000_000_000).count();
+            assert!(within as u64 <= most + 1, "{within} in a second, {most} allowed");
+        }
+        let whole = times[99].since(times[0]);
+        let expected = Duration(99 * 1_000_000_000 / most);
+        assert!(whole.0 < expected.0 + 100_000_000, "and they are used: {whole:?}");
+    }
+}
+
+// ---- physical sectors -------------------------------------------------------------------------
+
+/// A disk of 4096-byte sectors gets whole ones; what was missing is read in the background, and is
+/// in the log before. One of 512 gets what was written, and nothing is read.
+#[test]
+fn partial_sectors_are_completed_in_the_log_before_they_are_destaged() {
+    for sector in [512, 4096] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.data_disk.physical_sector_size = sector;
+        });
+        d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+        d.write_blocks(801, 2, 1);
+        d.write_blocks(805, 1, 2);
+        let flush = d.flush();
+        d.expect_ok(flush);
+        let mark = d.started.len();
+        d.drain();
+        let since = &d.started[mark..];
+        assert!(since.iter().all(|io| {
+            io.device != Device::DataDisk
+                || io.kind != Kind::Write
+                || io.offset.is_multiple_of(sector.into())
+                    && io.length.is_multiple_of(sector.into())
+        }));
+        let position = |device, kind| since.iter().position(|io| io.is(device, kind));
+        let (read, log, write) = (
+            position(Device::DataDisk, Kind::Read),
+            position(Device::CacheDisk, Kind::Write),
+            position(Device::DataDisk, Kind::Write).expect("destaged"),
+        );
+        if sector == 4096 {
+            assert_eq!(d.status().counters.completed_lines, 1);
+            assert!(read < log && log < Some(write), "{read:?} {log:?} {write}");
+        } else {
+            assert_eq!((d.status().counters.completed_lines, read), (0, None));
+        }
+        let expected = [7, 1, 1, 7, 7, 2, 7, 7];
+        for (block, byte) in expected.into_iter().enumerate() {
+            let at = 100 * LINE + block * 512;
+            assert_eq!(d.data_disk.current[at..at + 512], [byte; 512]);
+        }
+    }
+}
+
+/// A line is overwritten while it is being completed: what was read then is old and must not win.
+///
+/// ```text
+/// completion   800..808  |---- read of 7s ----|
+/// write        800..804     = 2                       -> 2 2 2 2 7 7 7 7, not 7s over the 2s
+/// ```
+#[test]
+fn a_completion_does_not_overwrite_newer_blocks() {
+    for is_discarded in [false, true] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.data_disk.physical_sector_size = 4096;
+        });
+        d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+        d.write_blocks(800, 1, 1);
+        d.hold(|io| io.is(Device::DataDisk, Kind::Read));
+        let drain = d.submit(Operation::Drain, false);
+        d.finish_all();
+        assert!(d.find_io(Device::DataDisk, Kind::Read).is_some(), "being completed");
+        let rest = if is_discarded {
+            d.discard(800, 8);
+            0
+        } else {
+            7
+        };
+        d.write_blocks(800, 4, 2);
+        d.release();
+        d.expect_ok(drain);
+        d.drain();
+        let bytes = d.try_read(800, 8).expect("readable");
+        assert_eq!(bytes[..2048], [2; 2048]);
+        assert_eq!(bytes[2048..], [rest; 2048]);
+        assert!(d.data_disk.current[100 * LINE..101 * LINE] == bytes);
+    }
+}
+
+// ---- zeroes -----------------------------------------------------------------------------------
+
+/// Zeroes go before the lines above them, and never over them.
+#[test]
+fn zeroes_are_destaged_before_the_lines_above_them() {
+    let mut d = Driver::with(never_idle);
+    d.data_disk.rot(100 * LINE as u64, &[7; 4 * LINE]);
+    let discard = d.discard(800, 32);
+    d.expect_ok(discard);
+    d.write_durably([102], 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
+    let drain = d.submit(Operation::Drain, false);
+    d.finish_all();
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 0, "102 waits");
+    d.write_durably([101], 2);
+    d.release();
+    d.expect_ok(drain);
+    d.drain();
+    let content = [100, 101, 102, 103].map(|line| d.data_disk.line(line));
+    assert_eq!(content, [0, 2, 1, 0]);
+}
+
+/// A data-disk that cannot write zeroes by itself gets them written.
+#[test]
+fn a_data_disk_without_write_zeroes_gets_zeroes_written() {
+    let mut d = Driver::new();
+    d.data_disk.rot(100 * LINE as u64, &[9; LINE]);
+    let any = 0..u64::MAX;
+    d.fail_always(Device::DataDisk, Kind::WriteZeroes, any, IoError::Unsupported);
+    let discard = d.discard(800, 8);
+    d.expect_ok(discard);
+    d.write_durably([100], 1);
+    let drain = d.submit(Operation::Drain, false);
+    d.advance_time(Duration::from_secs(3600));
+    assert!(d.is_answered(drain));
+    assert_eq!(d.data_disk.line(100), 1);
+}
+
+/// Space that is to stay allocated (NBD NO_HOLE) does; what is only discarded may be unmapped.
+#[test]
+fn zeroes_are_unmapped_only_where_they_may_be() {
+    let mut d = Driver::with(never_idle);
+    let kept = LbaRange::new(800, 80);
+    let operation = Operation::WriteZeroes { range: kept, may_unmap: false };
+    let zeroes = d.submit(operation, false);
+    d.expect_ok(zeroes);
+    let discard = d.discard(4000, 80);
+    d.expect_ok(discard);
+    d.drain();
+    let zeroings = d.started.iter().filter(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
+    let mut count = 0;
+    for io in zeroings {
+        count += 1;
+        assert_eq!(io.may_unmap, io.offset >= 4000 * 512);
+    }
+    assert!(count >= 2);
+}
+
+/// A discard of nearly the whole disk and then many bypassed writes on it: each would cut a zero range
+/// in two, and there is an end to what a checkpoint can hold.
+#[test]
+fn there_are_never_more_zero_ranges_than_a_checkpoint_holds() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 4096;
+        options.data_disk.blocks = 8 * 20_000;
+    });
+    d.discard(1000 * 8, 19_000 * 8);
+    for batch in 0..84u64 {
+        let lines = (0..100).map(|i| 1001 + 2 * (batch * 100 + i));
+        let ids: Vec<_> = lines.map(|line| d.write_blocks(line * 8, 8, 1)).collect();
+        for id in ids {
+            d.expect_ok(id);
+        }
+    }
+    for _ in 0..300 {
+        d.write_blocks(800, 1, 1);
+        let flush = d.flush();
+        d.expect_ok(flush);
+    }
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(1001), d.read(1002), d.read(17799), d.read(17801)), (1, 0, 1, 0));
+}
+
+// ---- drain ------------------------------------------------------------------------------------
+
+/// A drain ends although writes keep coming: it is for what came before it.
+#[test]
+fn a_drain_ends_under_continuing_load() {
+    for policy in POLICIES {
+        for ack in [AckMode::Memory, AckMode::Durable] {
+            let mut d = Driver::with(|options| {
+                never_idle(options);
+                options.engine.destage_policy = policy;
+                options.engine.ack = ack;
+            });
+            d.write_durably((0..30).map(|i| 100 + 2 * i), 1);
+            let drain = d.submit(Operation::Drain, false);
+            let mut writes = 0u64;
+            while !d.is_answered(drain) {
+                writes += 1;
+                assert!(writes < 5_000, "{policy:?}: the drain does not end");
+                // One new write for each I/O that ends: the disks never rest.
+                d.write(300 + writes * 7 % 700, 2);
+                d.finish_one();
+            }
+            assert!((0..30).all(|i| d.data_disk.line(100 + 2 * i) == 1));
+        }
+    }
+}
+
+/// The same with zeroed ranges, which go before all else.
+#[test]
+fn a_drain_with_zeroes_ends_under_continuing_load() {
+    let mut d = Driver::new();
+    d.write_durably([100], 1);
+    let discard = d.discard(4000, 800);
+    d.expect_ok(discard);
+    let drain = d.submit(Operation::Drain, false);
+    let mut writes = 0;
+    while !d.is_answered(drain) {
+        writes += 1;
+        assert!(writes < 20_000, "the drain does not end");
+        d.write(800 + writes % 50, 2);
+        d.finish_one();
+    }
+}
+
+/// Everything, also what is in an open record.
+#[test]
+fn a_drain_moves_what_was_just_acknowledged() {
+    let mut d = Driver::with(never_idle);
+    d.write(100, 1);
+    d.drain();
+    assert_eq!(d.data_disk.line(100), 1);
+    assert_eq!(d.data_disk.volatile_count(), 0, "and it is flushed");
+    assert_eq!(d.status().dirty_lines, 0);
+}
+
+// ---- policies ---------------------------------------------------------------------------------
+
+/// ```text
+/// segment       a (oldest)   b      c (newest)
+/// live lines    15           3      15
+/// ```
+#[test]
+fn policies_pick_different_segments() {
+    for (policy, first_line) in [
+        (DestagePolicyKind::FirstWriteFirst, 100),
+        (DestagePolicyKind::LeastValidFirst, 200),
+        (DestagePolicyKind::LastWriteFirst, 300),
+    ] {
+        let mut d = Driver::with(|options| options.engine.destage_policy = policy);
+        let lines = |first: u64| (0..LINES_PER_SEGMENT).map(move |i| first + 2 * i);
+        d.write_durably(lines(100), 1);
+        d.write_durably(lines(200), 1);
+        d.write_durably(lines(200).skip(3).chain([300, 302, 304]), 1);
+        d.run_until(|d| d.count_since(0, Device::DataDisk, Kind::Write) > 0);
+        let line = writes(&d, 0)[0].offset / LINE as u64;
+        match policy {
+            // The newest holds the rest of b as well; the lowest address goes first.
+            DestagePolicyKind::LastWriteFirst => assert_eq!(line, 206, "{policy:?}"),
+            _ => assert_eq!(line, first_line, "{policy:?}"),
+        }
+    }
+}
+
+/// A logical DCD: cache-disk and data-disk share an arm, so destaging also gives way to log writes.
+#[test]
+fn with_one_disk_log_writes_go_first() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.one_disk = true;
+        options.engine.ack = AckMode::Log;
+    });
+    d.write_durably((0..30).map(|i| 100 + 2 * i), 1);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    d.write(500, 1);
+    let mark = d.started.len();
+    d.submit(Operation::Drain, false);
+    d.advance_time(Duration::from_millis(100));
+    assert_eq!(writes(&d, mark).len(), 0);
+    d.release();
+    d.drain();
+    assert_eq!(d.data_disk.line(158), 1);
+}
+
+/// A write under way is never changed: what the data-disk gets is what it was when it was started.
+#[test]
+fn a_destage_write_has_a_buffer_of_its_own() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably([100], 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    d.write_durably([100], 2);
+    let io = d.ios.iter().find(|io| io.device == Device::DataDisk).expect("under way");
+    let IoOperation::Write { data, .. } = &io.operation else { panic!("a write") };
+    assert_eq!(common::one_byte(&d.bytes_of(data)), 1);
+}

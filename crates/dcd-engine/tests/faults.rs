@@ -1,0 +1,735 @@
+//! What happens when a part fails: contract C19 and C21 to C27. Nothing stale is ever served,
+//! nothing that was promised is lost silently, and whoever waits is told.
+
+mod common;
+
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
+use dcd_engine::{
+    AckMode, Device, Duration, Input, IoDone, IoError, IoId, LbaRange, OpenError, Operation, Phase,
+    RequestError,
+};
+
+// ---- C21: reads of the cache-disk -------------------------------------------------------------
+
+/// ```text
+/// data-disk     100 = 7 (old)   101 = 7
+/// log           100 = 1 (rot)   101 = 1       100 fails, 101 does not, and 7 is never shown
+/// ```
+#[test]
+fn a_rotten_dirty_block_fails_until_overwritten_and_the_stale_copy_is_not_shown() {
+    let mut d = Driver::with(never_idle);
+    d.data_disk.rot(100 * LINE as u64, &[7; 2 * LINE]);
+    d.write_durably(100..115, 1);
+    d.overwrite_segments(500, 3);
+    let slot = d.slots_of(1)[0];
+    d.cache_disk.flip(slot + 1000);
+    assert_eq!(d.try_read(100 * 8, 8), Err(RequestError::Io));
+    assert_eq!(d.try_read(100 * 8 + 7, 1), Err(RequestError::Io), "every block of it");
+    assert_eq!(d.read(101), 1, "and only those");
+    assert_eq!(d.status().counters.checksum_errors, 1);
+    d.drain();
+    assert_eq!(d.data_disk.line(100), 7, "the data-disk keeps what it has");
+    assert_eq!(d.data_disk.line(101), 1);
+    assert_eq!(d.try_read(100 * 8, 8), Err(RequestError::Io), "which is stale");
+    for _ in 0..2 {
+        d.shut_down();
+        d.reopen();
+        assert_eq!(d.try_read(100 * 8, 8), Err(RequestError::Io), "also after a restart");
+    }
+    d.write_durably([100], 2);
+    assert_eq!(d.read(100), 2, "healed");
+    d.shut_down();
+    d.reopen();
+    assert_eq!((d.read(100), d.status().poisoned_lines), (2, 0));
+}
+
+/// Half a line was overwritten since: that half is whole, and healing it heals no more.
+#[test]
+fn only_the_live_fragments_of_a_rotten_slot_fail() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(100..115, 1);
+    d.write_blocks(800, 4, 2);
+    d.overwrite_segments(500, 3);
+    let slot = d.slots_of(1)[0];
+    d.cache_disk.flip(slot + 1000);
+    assert_eq!(d.try_read(804, 4), Err(RequestError::Io));
+    assert_eq!(d.try_read(800, 4), Ok(vec![2; 4 * 512]));
+    d.write_blocks(804, 2, 3);
+    assert_eq!(d.try_read(804, 2), Ok(vec![3; 2 * 512]));
+    assert_eq!(d.try_read(806, 2), Err(RequestError::Io));
+    let discard = d.discard(806, 2);
+    d.expect_ok(discard);
+    assert_eq!(d.try_read(806, 2), Ok(vec![0; 2 * 512]), "a discard heals as well");
+}
+
+/// Rot that only destaging sees: the block stays away from the data-disk, its neighbours go.
+#[test]
+fn rot_is_not_destaged() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(100..115, 1);
+    let slot = d.slots_of(1)[3];
+    d.cache_disk.flip(slot);
+    d.drain();
+    assert_eq!((d.data_disk.line(102), d.data_disk.line(103), d.data_disk.line(104)), (1, 0, 1));
+    assert_eq!(d.try_read(103 * 8, 8), Err(RequestError::Io));
+}
+
+/// The same when the rot is not in the segment being destaged, but in a neighbour from another one.
+///
+/// ```text
+/// segment a     100  .   102  .   104
+/// segment b      .  101   .  103   .        103 rots
+/// ```
+#[test]
+fn rot_in_a_neighbour_is_not_destaged() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably((0..LINES_PER_SEGMENT).map(|i| 100 + 2 * i), 1);
+    d.write_durably((0..LINES_PER_SEGMENT).map(|i| 101 + 2 * i), 2);
+    let slot = d.slots_of(2)[1];
+    d.cache_disk.flip(slot);
+    d.drain();
+    let content = [101, 102, 103, 104, 105].map(|line| d.data_disk.line(line));
+    assert_eq!(content, [2, 1, 0, 1, 2]);
+    assert_eq!(d.try_read(103 * 8, 8), Err(RequestError::Io));
+}
+
+/// A rotten record header does not hide its slots from destaging while the engine runs.
+#[test]
+fn a_rotten_header_does_not_keep_its_slots_from_the_data_disk() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(100..115, 1);
+    let header = d.slots_of(1)[0] - LINE as u64;
+    d.cache_disk.flip(header + 300);
+    d.drain();
+    assert_eq!((d.data_disk.line(100), d.data_disk.line(114)), (1, 1));
+}
+
+/// An error that goes away: the request fails, nothing is poisoned.
+#[test]
+fn a_read_error_of_a_dirty_block_fails_only_that_request() {
+    let mut d = Driver::with(never_idle);
+    d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+    d.write_durably(100..115, 1);
+    d.fail_next(Device::CacheDisk, Kind::Read, IoError::Failed);
+    assert_eq!(d.try_read(800, 8), Err(RequestError::Io));
+    assert_eq!(d.read(100), 1);
+    assert_eq!(d.status().poisoned_lines, 0);
+}
+
+/// Blocks that are not in the log come from the data-disk, whatever ails the cache-disk; an error of
+/// the data-disk fails the request (C24).
+#[test]
+fn clean_blocks_do_not_need_the_cache_disk() {
+    let mut d = Driver::with(never_idle);
+    d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+    d.fail_always(Device::CacheDisk, Kind::Read, 0..u64::MAX, IoError::Gone);
+    assert_eq!(d.read(100), 7);
+    d.fail_next(Device::DataDisk, Kind::Read, IoError::Failed);
+    assert_eq!(d.try_read(800, 8), Err(RequestError::Io));
+    assert_eq!(d.read(100), 7);
+}
+
+/// One sector of the cache-disk cannot be read for good: its line fails, all others are destaged.
+#[test]
+fn one_bad_cache_disk_block_does_not_stop_destaging() {
+    let mut d = Driver::new();
+    d.write_durably((0..15).map(|i| 100 + 2 * i), 1);
+    d.write_durably([300], 2);
+    let bad = d.slots_of(1)[7];
+    d.fail_always(Device::CacheDisk, Kind::Read, bad..bad + LINE as u64, IoError::Failed);
+    d.advance_time(Duration::from_secs(3600));
+    assert_eq!(d.data_disk.line(300), 2, "other segments");
+    assert_eq!((d.data_disk.line(100), d.data_disk.line(128)), (1, 1), "other slots");
+    assert_eq!((d.data_disk.line(114), d.try_read(114 * 8, 8)), (0, Err(RequestError::Io)));
+}
+
+// ---- C22: writes and flushes of the cache-disk ------------------------------------------------
+
+/// A flush fails, and the kernel drops what it could not write and calls it clean: a second flush that
+/// succeeds proves nothing. Whoever is told "durable" after that must find it after a power cut.
+#[test]
+fn a_failed_flush_is_never_retried_and_believed() {
+    for is_checked_before in [false, true] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.ack = AckMode::Log;
+        });
+        d.write_durably([100], 1);
+        // Two records, so that a flush is needed.
+        for (line, byte) in [(101, 2), (102, 3)] {
+            let write = d.write(line, byte);
+            d.expect_ok(write);
+        }
+        let flush = d.flush();
+        let io = d.find_io(Device::CacheDisk, Kind::Flush).expect("a flush");
+        d.cache_disk.drop_unflushed();
+        d.fail(io, IoError::Failed);
+        let was_told = d.wait(flush).is_ok();
+        if is_checked_before {
+            assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 3));
+        }
+        d.power_cut();
+        d.reopen();
+        assert_eq!(d.read(100), 1);
+        if was_told {
+            assert_eq!((d.read(101), d.read(102)), (2, 3));
+        }
+    }
+}
+
+/// The cache-disk takes no more writes, or no more flushes: everyone is told, from then on at once,
+/// and no disk is touched by those who only can fail. Reads go on.
+#[test]
+fn a_cache_disk_that_keeps_failing_is_given_up_for_good() {
+    for kind in [Kind::Write, Kind::Flush] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.ack = AckMode::Log;
+        });
+        d.write_durably([100], 1);
+        d.data_disk.rot(300 * LINE as u64, &[7; LINE]);
+        d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+        let first = d.write(101, 2);
+        d.write(102, 3);
+        let flush = d.flush();
+        d.release();
+        d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Failed);
+        assert_eq!(d.wait(flush), Err(RequestError::Io), "{kind:?}");
+        if kind == Kind::Write {
+            assert_eq!(d.wait(first), Err(RequestError::Io));
+        }
+        assert!(d.status().cache_disk_failed);
+        let mark = d.started.len();
+        let later = [d.write(103, 4), d.flush(), d.discard(800, 8), d.write_fua(104, 5)];
+        let drain = d.submit(Operation::Drain, false);
+        d.advance_time(Duration::from_secs(1000));
+        for id in later.into_iter().chain([drain]) {
+            assert_eq!(d.result(id), Err(RequestError::Io), "sticky");
+        }
+        assert_eq!(d.started.len(), mark, "no disk is touched any more");
+        assert_eq!((d.read(100), d.read(300)), (1, 7), "reads go on");
+        d.power_cut();
+        d.reopen();
+        assert_eq!((d.read(100), d.read(300)), (1, 7));
+    }
+}
+
+/// What was acknowledged in `memory` mode is in the surviving segment memory still: a restart, with
+/// a cache-disk that works again, finds it.
+#[test]
+fn a_restart_after_a_failed_log_write_finds_what_is_in_memory() {
+    let mut d = Driver::with(never_idle);
+    for line in 100..110 {
+        let write = d.write(line, 1);
+        assert_eq!(d.result(write), Ok(()));
+    }
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    let flush = d.flush();
+    assert_eq!(d.wait(flush), Err(RequestError::Io));
+    assert_eq!(d.read(105), 1);
+    d.kill();
+    d.reopen();
+    for line in 100..110 {
+        assert_eq!(d.read(line), 1);
+    }
+}
+
+/// A bypass that waits for the log, one that is being written, stalled writes, drains and a shutdown
+/// are all answered when the cache-disk fails.
+#[test]
+fn everyone_who_waits_is_told_when_the_cache_disk_fails() {
+    for is_full in [false, true] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.bypass_threshold_bytes = 8192;
+        });
+        d.hold(|io| io.device == Device::DataDisk);
+        let mut waiting = Vec::new();
+        if !is_full {
+            waiting.push(d.write_blocks(8 * 900, 16, 1));
+        }
+        d.write_durably([100], 1);
+        d.hold(|io| io.device == Device::CacheDisk);
+        d.write(101, 1);
+        waiting.push(d.write_blocks(8 * 902, 16, 1));
+        if is_full {
+            waiting.push((0..200).map(|i| d.write(300 + i, 1)).last().expect("many"));
+        }
+        waiting.push(d.flush());
+        waiting.push(d.submit(Operation::Drain, false));
+        d.release();
+        d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Gone);
+        d.finish_all();
+        for id in waiting {
+            assert_eq!(d.result(id), Err(RequestError::Io));
+        }
+        let shutdown = d.submit(Operation::Shutdown, false);
+        d.finish_all();
+        assert_eq!(d.result(shutdown), Err(RequestError::Io));
+        assert_eq!(*d.engine().phase(), Phase::Closed);
+    }
+}
+
+/// A bypassed write, already on the data-disk, waits for room for its tombstone.
+#[test]
+fn a_bypass_that_waits_for_room_is_told_when_the_cache_disk_fails() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 8192;
+    });
+    d.hold(|io| io.device == Device::DataDisk);
+    let bypass = d.write_blocks(8 * 900, 16, 1);
+    d.hold(|io| io.device == Device::CacheDisk);
+    for line in 0..200 {
+        d.write(300 + line, 1);
+    }
+    d.release();
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Gone);
+    d.advance_time(Duration::from_secs(3600));
+    assert!(d.is_answered(bypass));
+}
+
+/// A checkpoint that cannot be written leaves the one before; segments it would have freed stay.
+#[test]
+fn a_failed_checkpoint_frees_nothing() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(100..115, 1);
+    d.overwrite_segments(500, 3);
+    let checkpoints = 128 << 10..d.superblock().geometry.segments_offset;
+    d.fail_always(Device::CacheDisk, Kind::Write, checkpoints, IoError::Failed);
+    for round in 0..200u64 {
+        if d.status().cache_disk_failed {
+            break;
+        }
+        for line in 500..515 {
+            d.write(line, 230);
+        }
+        let flush = d.flush();
+        let _ = d.wait(flush);
+        assert!(round < 199, "a checkpoint was due");
+    }
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(100), d.read(114)), (1, 1));
+}
+
+/// The same when its flush fails and the kernel drops what was written: the area still holds the
+/// checkpoint before, and a recovery looks for the segments that one speaks of.
+#[test]
+fn a_checkpoint_whose_flush_failed_frees_nothing() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.segment_buffers = 12;
+    });
+    d.write_durably(0..15, 1);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
+    let mut last = 1;
+    let mut has_failed = false;
+    for byte in 2..60 {
+        let writes: Vec<_> = (0..15).map(|line| d.write(line, byte)).collect();
+        let flush = d.flush();
+        d.finish_all();
+        let is_ok = |id| d.is_answered(id) && d.result(id).is_ok();
+        if is_ok(flush) && writes.into_iter().all(is_ok) {
+            last = byte;
+        }
+        if let Some(io) = d.find_io(Device::CacheDisk, Kind::Flush).filter(|_| !has_failed) {
+            has_failed = true;
+            d.cache_disk.drop_unflushed();
+            d.fail(io, IoError::Failed);
+            // Log writes go on; no other checkpoint gets to the disk.
+            d.release();
+            let segments = d.superblock().geometry.segments_offset;
+            d.hold(move |io| io.is(Device::CacheDisk, Kind::Write) && io.offset < segments);
+        }
+    }
+    assert!(has_failed && last > 5);
+    d.power_cut();
+    d.reopen();
+    for line in 0..15 {
+        let got = d.read(line);
+        assert!(got >= last, "line {line} got {got} last {last}");
+    }
+}
+
+// ---- C24: the data-disk fails on destage ------------------------------------------------------
+
+/// ```text
+/// batch   100 102 104 ... 128     104 fails: it stays dirty and is tried again later, ever later;
+///         the others of the batch go
+/// ```
+#[test]
+fn a_failed_destage_write_stays_dirty_backs_off_and_the_rest_of_the_batch_goes() {
+    let mut d = Driver::new();
+    d.write_durably((0..LINES_PER_SEGMENT).map(|i| 100 + 2 * i), 1);
+    let bad = 104 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 1, IoError::Failed);
+    let mark = d.started.len();
+    d.advance_time(Duration::from_secs(600));
+    assert_eq!((d.data_disk.line(102), d.data_disk.line(128)), (1, 1));
+    assert_eq!((d.data_disk.line(104), d.read(104)), (0, 1));
+    assert_eq!(d.status().dirty_lines, 1);
+    let tries: Vec<u64> =
+        d.started[mark..].iter().filter(|io| io.touches_line(104)).map(|io| io.at.0).collect();
+    let pauses: Vec<u64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!((5..40).contains(&pauses.len()), "{} tries in ten minutes", tries.len());
+    assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]), "never sooner than before");
+    d.heal();
+    d.drain();
+    assert_eq!(d.data_disk.line(104), 1);
+}
+
+/// A failed flush of the data-disk: all of the batch stays dirty, and is written anew.
+#[test]
+fn a_failed_data_disk_flush_keeps_the_batch_dirty() {
+    let mut d = Driver::new();
+    d.write_durably(100..110, 1);
+    d.fail_next(Device::DataDisk, Kind::Flush, IoError::Failed);
+    d.run_until(|d| d.status().counters.data_disk_errors == 1);
+    assert_eq!(d.status().dirty_lines, 10);
+    d.data_disk.rot(100 * LINE as u64, &[0; 10 * LINE]); // the kernel dropped the dirty pages
+    d.drain();
+    assert_eq!((d.data_disk.line(100), d.data_disk.line(109)), (1, 1));
+}
+
+/// The same for zeroed ranges.
+#[test]
+fn a_failed_zeroing_of_the_data_disk_is_done_again() {
+    for kind in [Kind::WriteZeroes, Kind::Flush] {
+        let mut d = Driver::new();
+        d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+        let discard = d.discard(800, 8);
+        d.expect_ok(discard);
+        d.fail_next(Device::DataDisk, kind, IoError::Failed);
+        d.run_until(|d| d.status().counters.data_disk_errors == 1);
+        assert_eq!(d.status().zero_ranges, 1);
+        d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+        assert_eq!(d.read(100), 0);
+        d.drain();
+        assert_eq!((d.data_disk.line(100), d.status().zero_ranges), (0, 0));
+    }
+}
+
+/// A bypassed write whose data-disk fails is an error, and what the log holds of its blocks stays.
+#[test]
+fn a_failed_bypass_keeps_the_copies_in_the_log() {
+    for kind in [Kind::Write, Kind::Flush] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.bypass_threshold_bytes = 8192;
+        });
+        d.write_durably([100, 101], 1);
+        d.fail_next(Device::DataDisk, kind, IoError::Failed);
+        let bypass = d.write_blocks(800, 16, 2);
+        assert_eq!(d.wait(bypass), Err(RequestError::Io));
+        assert_eq!((d.read(100), d.read(101)), (1, 1));
+        d.power_cut();
+        d.reopen();
+        assert_eq!((d.read(100), d.read(101)), (1, 1));
+    }
+}
+
+/// A place that stays bad does not keep other segments from being destaged.
+#[test]
+fn other_segments_are_destaged_beside_a_bad_data_disk_block() {
+    let mut d = Driver::new();
+    d.write_durably((0..15).map(|i| 100 + 2 * i), 1);
+    d.write_durably((0..15).map(|i| 300 + 2 * i), 2);
+    d.fail_always(Device::DataDisk, Kind::Write, 100 * 4096..101 * 4096, IoError::Failed);
+    d.advance_time(Duration::from_secs(3600));
+    assert_eq!(d.data_disk.line(102), 1, "others of the batch");
+    assert_eq!(d.data_disk.line(300), 2, "another segment");
+}
+
+/// A bypassed write waits for a destage write of the same line, and that hangs.
+#[test]
+fn a_bypass_behind_a_hung_destage_write_is_answered() {
+    let mut d = Driver::with(|options| options.engine.bypass_threshold_bytes = 8192);
+    d.write_durably([100], 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    d.advance_time(Duration::from_secs(10));
+    let bypass = d.write_blocks(800, 16, 2);
+    d.advance_time(Duration::from_secs(3600));
+    assert!(d.is_answered(bypass));
+}
+
+// ---- C25: full --------------------------------------------------------------------------------
+
+/// The data-disk is dead and the cache is full: a write waits, for so long and no longer, and then
+/// fails; no write that was acknowledged is dropped; and when the disk is back all goes on.
+#[test]
+fn a_full_cache_waits_then_says_so_and_drops_nothing() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.full_timeout = Duration::from_secs(60);
+    });
+    d.fail_always(Device::DataDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    let mut acknowledged = Vec::new();
+    let (refused, asked_at) = loop {
+        let line = acknowledged.len() as u64 * 2;
+        let at = d.now;
+        let write = d.write(line, 1);
+        match d.wait(write) {
+            Ok(()) => acknowledged.push(line),
+            Err(error) => break (error, at),
+        }
+    };
+    assert_eq!(refused, RequestError::NoSpace);
+    assert_eq!(d.now.since(asked_at), Duration::from_secs(60));
+    assert!(acknowledged.len() > 150, "{} lines in 16 segments", acknowledged.len());
+    let flush = d.flush();
+    d.expect_ok(flush);
+    d.power_cut();
+    d.reopen();
+    for line in &acknowledged {
+        assert_eq!(d.read(*line), 1);
+    }
+    let write = d.write(900, 2);
+    d.expect_ok(write);
+    d.drain();
+    assert!(acknowledged.iter().all(|line| d.data_disk.line(*line) == 1));
+}
+
+// ---- C26: an I/O that hangs -------------------------------------------------------------------
+
+/// A log write is never answered: after `io_timeout` the cache-disk counts as failed. When the write
+/// ends after all, nothing changes: not the bytes it was made of, not what was told.
+#[test]
+fn a_log_write_that_hangs_fails_and_its_late_end_changes_nothing() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.io_timeout = Duration::from_secs(30);
+    });
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    let write = d.write_fua(100, 1);
+    let io = d.find_io(Device::CacheDisk, Kind::Write).expect("the log write");
+    let started_at = d.now;
+    let answer = d.wait(write);
+    assert_eq!(answer, Err(RequestError::Io));
+    assert_eq!(d.now.since(started_at), Duration::from_secs(30));
+    let memory = d.engine().segment_memory().to_vec();
+    let mark = d.started.len();
+    for line in 101..120 {
+        let write = d.write(line, 2);
+        assert_eq!(d.result(write), Err(RequestError::Io));
+    }
+    assert!(memory == d.engine().segment_memory(), "the disk may still be reading it");
+    d.finish(io);
+    d.advance_time(Duration::from_secs(100));
+    assert!(d.status().cache_disk_failed, "sticky");
+    assert_eq!(d.started.len(), mark);
+}
+
+/// A destage write hangs: the line stays dirty, and nothing else is written to the data-disk, because
+/// the old write could land on top of it. When it ends, destaging goes on.
+#[test]
+fn nothing_overtakes_a_destage_write_that_hangs() {
+    let mut d = Driver::with(|options| options.engine.bypass_threshold_bytes = 8192);
+    d.write_durably([100], 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    d.advance_time(Duration::from_secs(10));
+    let io = d.find_io(Device::DataDisk, Kind::Write).expect("the destage write");
+    d.advance_time(Duration::from_secs(60));
+    assert_eq!(d.status().counters.data_disk_errors, 1);
+    d.release();
+    d.hold(move |seen| seen.id == io);
+    d.write_durably([100], 2);
+    let large = d.write_blocks(800, 16, 3);
+    d.expect_ok(large);
+    d.advance_time(Duration::from_secs(1000));
+    assert_eq!(d.status().counters.bypasses, 0, "logged rather than written there");
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 1, "the one that hangs");
+    assert_eq!(d.read(100), 3);
+    d.finish(io);
+    assert_eq!(d.data_disk.line(100), 1, "landed late");
+    d.drain();
+    assert_eq!((d.read(100), d.data_disk.line(100)), (3, 3));
+}
+
+/// A read hangs: it fails, its late end is ignored, and a segment it held may be used again.
+#[test]
+fn a_read_that_hangs_fails_and_its_late_end_changes_nothing() {
+    for device in [Device::CacheDisk, Device::DataDisk] {
+        let mut d = Driver::with(never_idle);
+        d.write_durably(100..115, 1);
+        d.hold(move |io| io.is(device, Kind::Read));
+        let start = if device == Device::CacheDisk { 800 } else { 1600 };
+        let operation = Operation::Read { range: LbaRange::new(start, 8) };
+        let read = d.submit(operation, false);
+        let io = d.find_io(device, Kind::Read).expect("a read");
+        assert_eq!(d.wait(read), Err(RequestError::Io));
+        d.write_durably(100..115, 2);
+        d.overwrite_segments(500, 40);
+        d.finish(io);
+        d.release();
+        assert_eq!((d.read(100), d.status().poisoned_lines), (2, 0));
+    }
+}
+
+// ---- C19: damage found at start ---------------------------------------------------------------
+
+/// With `accept_damage` the start goes on with what is before the damaged record.
+#[test]
+fn lost_records_are_given_up_only_when_told_so() {
+    let mut d = Driver::with(never_idle);
+    for (line, byte) in [(100, 1), (101, 2), (102, 3)] {
+        d.write_durably([line], byte);
+    }
+    let header = d.slot_of(2) - LINE as u64;
+    d.power_cut();
+    d.cache_disk.flip(header + 200);
+    assert!(matches!(d.try_open(), Err(OpenError::RecordsLost { .. })));
+    assert!(matches!(d.try_open(), Err(OpenError::RecordsLost { .. })), "again");
+    d.options.engine.accept_damage = true;
+    d.reopen();
+    assert_eq!(d.read(100), 1);
+    d.options.engine.accept_damage = false;
+    d.write_durably([105], 5);
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(100), d.read(105)), (1, 5));
+}
+
+/// The record that the newest one calls durable is damaged and it is the last of the chain but one.
+/// A record *above* the mark is a torn tail, and no damage.
+#[test]
+fn a_torn_tail_is_no_damage() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably([100], 1);
+    d.write_durably([101], 2);
+    d.write(102, 3);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    d.flush();
+    let write = d.find_io(Device::CacheDisk, Kind::Write).expect("the log write");
+    d.tear(write, |sector| sector < 12);
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(100), d.read(101), d.read(102)), (1, 2, 0));
+    assert_eq!(d.status().poisoned_lines, 0);
+}
+
+/// A flipped bit in the surviving segment memory loses nothing but its own record.
+#[test]
+fn damage_in_surviving_memory_loses_nothing_before_it() {
+    let mut d = Driver::with(never_idle);
+    for line in 100..130 {
+        d.write(line, 1);
+    }
+    d.write(200, 3);
+    d.kill();
+    let memory = d.surviving_memory();
+    let page =
+        memory.chunks(4096).position(|page| page.iter().all(|b| *b == 3)).expect("in memory");
+    memory[page * 4096] ^= 1;
+    d.reopen();
+    for line in 100..130 {
+        assert_eq!(d.read(line), 1, "{line}");
+    }
+}
+
+/// Poison found at start outlives further starts and checkpoints, until overwritten or discarded.
+#[test]
+fn poison_found_at_start_persists() {
+    let mut d = Driver::with(never_idle);
+    for (line, byte) in [(100, 1), (101, 2), (102, 3)] {
+        d.write_durably([line], byte);
+    }
+    let slot = d.slot_of(2);
+    d.power_cut();
+    d.cache_disk.flip(slot);
+    d.reopen();
+    for _ in 0..2 {
+        d.overwrite_segments(500, 40);
+        assert_eq!(d.try_read(101 * 8, 8), Err(RequestError::Io));
+        d.power_cut();
+        d.reopen();
+        assert_eq!(d.try_read(101 * 8, 8), Err(RequestError::Io));
+    }
+    let discard = d.discard(101 * 8, 8);
+    d.expect_ok(discard);
+    let flush = d.flush();
+    d.expect_ok(flush);
+    d.power_cut();
+    d.reopen();
+    assert_eq!(d.read(101), 0);
+}
+
+/// The newest checkpoint is damaged: it is said, because the older one knows too little.
+#[test]
+fn a_lost_checkpoint_is_said() {
+    let mut d = Driver::with(never_idle);
+    d.overwrite_segments(500, 10);
+    // A record that speaks of the newest checkpoint: it was there.
+    d.write_durably([100], 1);
+    d.power_cut();
+    let geometry = d.superblock().geometry;
+    let generation = |d: &Driver, area: usize| {
+        let at = geometry.checkpoint_offsets[area] as usize + 32;
+        u64::from_le_bytes(d.cache_disk.current[at..at + 8].try_into().expect("eight"))
+    };
+    let newest = usize::from(generation(&d, 1) > generation(&d, 0));
+    let lost = generation(&d, newest);
+    d.cache_disk.flip(geometry.checkpoint_offsets[newest] + 100);
+    let error = d.try_open().expect_err("the newest checkpoint is gone");
+    assert_eq!(error, OpenError::CheckpointLost { lost, found: lost - 1 });
+    d.cache_disk.flip(geometry.checkpoint_offsets[1 - newest] + 100);
+    assert!(matches!(d.try_open(), Err(OpenError::Checkpoint { .. })));
+}
+
+/// A checkpoint that was being written when the power failed is not missed.
+#[test]
+fn a_torn_checkpoint_leaves_the_one_before() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(100..115, 1);
+    let areas = 128 << 10..d.superblock().geometry.segments_offset;
+    let is_checkpoint = move |offset: u64| areas.contains(&offset);
+    d.hold(move |io| io.is(Device::CacheDisk, Kind::Write) && is_checkpoint(io.offset));
+    d.overwrite_segments(500, 3);
+    let write = d.find_io(Device::CacheDisk, Kind::Write).expect("a checkpoint");
+    d.tear(write, |sector| sector % 2 == 0);
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(100), d.read(114), d.read(500)), (1, 1, 202));
+}
+
+/// A start that fails at any I/O says so and loses nothing; the next one succeeds.
+#[test]
+fn a_start_that_fails_at_any_io_says_so_and_loses_nothing() {
+    for number in 0.. {
+        let mut d = Driver::with(never_idle);
+        d.write_durably(100..115, 1);
+        d.write(200, 2);
+        d.kill();
+        let memory = d.surviving_memory().clone();
+        // The numbers of I/Os begin anew with each engine.
+        d.break_io(IoId(number), IoError::Failed);
+        let mark = d.started.len();
+        let result = d.try_open();
+        if !d.started[mark..].iter().any(|seen| seen.id.0 == number) {
+            assert!(number > 20, "every I/O of a start was visited");
+            break;
+        }
+        if result.is_err() {
+            d.restart_with(memory);
+        }
+        assert_eq!((d.read(100), d.read(114), d.read(200)), (1, 1, 2), "I/O {number}");
+    }
+}
+
+// ---- C27: broken invariants -------------------------------------------------------------------
+
+#[test]
+#[should_panic(expected = "an I/O that was started")]
+fn an_end_of_an_io_that_was_never_started_stops_the_engine() {
+    let mut d = Driver::new();
+    d.input(Input::IoDone(IoDone { id: IoId(999_999), result: Ok(()), buffer: None }));
+}
+
+#[test]
+#[should_panic(expected = "time does not go back")]
+fn time_going_back_stops_the_engine() {
+    let mut d = Driver::new();
+    d.advance_time(Duration::from_secs(1));
+    d.now = dcd_engine::Time(5);
+    d.input(Input::Timeout);
+}
