@@ -314,22 +314,6 @@ fn zeroes_are_destaged_before_the_lines_above_them() {
     assert_eq!(content, [0, 2, 1, 0]);
 }
 
-/// A data-disk that cannot write zeroes by itself gets them written.
-#[test]
-fn a_data_disk_without_write_zeroes_gets_zeroes_written() {
-    let mut d = Driver::new();
-    d.data_disk.rot(100 * LINE as u64, &[9; LINE]);
-    let any = 0..u64::MAX;
-    d.fail_always(Device::DataDisk, Kind::WriteZeroes, any, IoError::Unsupported);
-    let discard = d.discard(800, 8);
-    d.expect_ok(discard);
-    d.write_durably([100], 1);
-    let drain = d.submit(Operation::Drain, false);
-    d.advance_time(Duration::from_secs(3600));
-    assert!(d.is_answered(drain));
-    assert_eq!(d.data_disk.line(100), 1);
-}
-
 /// Space that is to stay allocated (NBD NO_HOLE) does; what is only discarded may be unmapped.
 #[test]
 fn zeroes_are_unmapped_only_where_they_may_be() {
@@ -348,33 +332,6 @@ fn zeroes_are_unmapped_only_where_they_may_be() {
         assert_eq!(io.may_unmap, io.offset >= 4000 * 512);
     }
     assert!(count >= 2);
-}
-
-/// A discard of nearly the whole disk and then many bypassed writes on it: each would cut a zero range
-/// in two, and there is an end to what a checkpoint can hold.
-#[test]
-fn there_are_never_more_zero_ranges_than_a_checkpoint_holds() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 4096;
-        options.data_disk.blocks = 8 * 20_000;
-    });
-    d.discard(1000 * 8, 19_000 * 8);
-    for batch in 0..84u64 {
-        let lines = (0..100).map(|i| 1001 + 2 * (batch * 100 + i));
-        let ids: Vec<_> = lines.map(|line| d.write_blocks(line * 8, 8, 1)).collect();
-        for id in ids {
-            d.expect_ok(id);
-        }
-    }
-    for _ in 0..300 {
-        d.write_blocks(800, 1, 1);
-        let flush = d.flush();
-        d.expect_ok(flush);
-    }
-    d.power_cut();
-    d.reopen();
-    assert_eq!((d.read(1001), d.read(1002), d.read(17799), d.read(17801)), (1, 0, 1, 0));
 }
 
 // ---- drain ------------------------------------------------------------------------------------
@@ -401,23 +358,6 @@ fn a_drain_ends_under_continuing_load() {
             }
             assert!((0..30).all(|i| d.data_disk.line(100 + 2 * i) == 1));
         }
-    }
-}
-
-/// The same with zeroed ranges, which go before all else.
-#[test]
-fn a_drain_with_zeroes_ends_under_continuing_load() {
-    let mut d = Driver::new();
-    d.write_durably([100], 1);
-    let discard = d.discard(4000, 800);
-    d.expect_ok(discard);
-    let drain = d.submit(Operation::Drain, false);
-    let mut writes = 0;
-    while !d.is_answered(drain) {
-        writes += 1;
-        assert!(writes < 20_000, "the drain does not end");
-        d.write(800 + writes % 50, 2);
-        d.finish_one();
     }
 }
 

@@ -270,25 +270,6 @@ fn everyone_who_waits_is_told_when_the_cache_disk_fails() {
     }
 }
 
-/// A bypassed write, already on the data-disk, waits for room for its tombstone.
-#[test]
-fn a_bypass_that_waits_for_room_is_told_when_the_cache_disk_fails() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 8192;
-    });
-    d.hold(|io| io.device == Device::DataDisk);
-    let bypass = d.write_blocks(8 * 900, 16, 1);
-    d.hold(|io| io.device == Device::CacheDisk);
-    for line in 0..200 {
-        d.write(300 + line, 1);
-    }
-    d.release();
-    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Gone);
-    d.advance_time(Duration::from_secs(3600));
-    assert!(d.is_answered(bypass));
-}
-
 /// A checkpoint that cannot be written leaves the one before; segments it would have freed stay.
 #[test]
 fn a_failed_checkpoint_frees_nothing() {
@@ -427,30 +408,6 @@ fn a_failed_bypass_keeps_the_copies_in_the_log() {
         d.reopen();
         assert_eq!((d.read(100), d.read(101)), (1, 1));
     }
-}
-
-/// A place that stays bad does not keep other segments from being destaged.
-#[test]
-fn other_segments_are_destaged_beside_a_bad_data_disk_block() {
-    let mut d = Driver::new();
-    d.write_durably((0..15).map(|i| 100 + 2 * i), 1);
-    d.write_durably((0..15).map(|i| 300 + 2 * i), 2);
-    d.fail_always(Device::DataDisk, Kind::Write, 100 * 4096..101 * 4096, IoError::Failed);
-    d.advance_time(Duration::from_secs(3600));
-    assert_eq!(d.data_disk.line(102), 1, "others of the batch");
-    assert_eq!(d.data_disk.line(300), 2, "another segment");
-}
-
-/// A bypassed write waits for a destage write of the same line, and that hangs.
-#[test]
-fn a_bypass_behind_a_hung_destage_write_is_answered() {
-    let mut d = Driver::with(|options| options.engine.bypass_threshold_bytes = 8192);
-    d.write_durably([100], 1);
-    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
-    d.advance_time(Duration::from_secs(10));
-    let bypass = d.write_blocks(800, 16, 2);
-    d.advance_time(Duration::from_secs(3600));
-    assert!(d.is_answered(bypass));
 }
 
 // ---- C25: full --------------------------------------------------------------------------------
@@ -608,25 +565,6 @@ fn a_torn_tail_is_no_damage() {
     assert_eq!(d.status().poisoned_lines, 0);
 }
 
-/// A flipped bit in the surviving segment memory loses nothing but its own record.
-#[test]
-fn damage_in_surviving_memory_loses_nothing_before_it() {
-    let mut d = Driver::with(never_idle);
-    for line in 100..130 {
-        d.write(line, 1);
-    }
-    d.write(200, 3);
-    d.kill();
-    let memory = d.surviving_memory();
-    let page =
-        memory.chunks(4096).position(|page| page.iter().all(|b| *b == 3)).expect("in memory");
-    memory[page * 4096] ^= 1;
-    d.reopen();
-    for line in 100..130 {
-        assert_eq!(d.read(line), 1, "{line}");
-    }
-}
-
 /// Poison found at start outlives further starts and checkpoints, until overwritten or discarded.
 #[test]
 fn poison_found_at_start_persists() {
@@ -690,30 +628,6 @@ fn a_torn_checkpoint_leaves_the_one_before() {
     d.power_cut();
     d.reopen();
     assert_eq!((d.read(100), d.read(114), d.read(500)), (1, 1, 202));
-}
-
-/// A start that fails at any I/O says so and loses nothing; the next one succeeds.
-#[test]
-fn a_start_that_fails_at_any_io_says_so_and_loses_nothing() {
-    for number in 0.. {
-        let mut d = Driver::with(never_idle);
-        d.write_durably(100..115, 1);
-        d.write(200, 2);
-        d.kill();
-        let memory = d.surviving_memory().clone();
-        // The numbers of I/Os begin anew with each engine.
-        d.break_io(IoId(number), IoError::Failed);
-        let mark = d.started.len();
-        let result = d.try_open();
-        if !d.started[mark..].iter().any(|seen| seen.id.0 == number) {
-            assert!(number > 20, "every I/O of a start was visited");
-            break;
-        }
-        if result.is_err() {
-            d.restart_with(memory);
-        }
-        assert_eq!((d.read(100), d.read(114), d.read(200)), (1, 1, 2), "I/O {number}");
-    }
 }
 
 // ---- C27: broken invariants -------------------------------------------------------------------

@@ -93,16 +93,6 @@ fn max_delay_makes_writes_durable_without_a_flush() {
     }
 }
 
-/// A write of nothing is answered, too.
-#[test]
-fn an_empty_write_is_answered() {
-    let mut d = Driver::with(|options| options.engine.ack = AckMode::Log);
-    d.write_durably([1], 1);
-    let id = d.write_blocks(800, 0, 1);
-    d.advance_time(Duration::from_secs(100));
-    assert!(d.is_answered(id));
-}
-
 // ---- C2, C3: FLUSH and FUA --------------------------------------------------------------------
 
 /// The paper's driver would write a whole segment here; dm-writeboost writes 512 KiB.
@@ -480,17 +470,6 @@ fn a_large_write_in_memory_survives_the_process_as_a_whole() {
     d.kill();
     d.reopen();
     assert_eq!(one_byte(&d.try_read(803, 2047).expect("readable")), 2);
-}
-
-/// Parts are never larger than a small cache has room for, however many buffers it has.
-#[test]
-fn a_large_write_finds_room_in_a_small_cache_with_many_buffers() {
-    let mut d = Driver::with(|options| {
-        options.engine.segment_buffers = 64;
-        options.engine.bypass_threshold_bytes = 1 << 30;
-    });
-    let write = d.write_blocks(0, 2048, 1);
-    assert_eq!(d.wait(write), Ok(()));
 }
 
 // ---- C1, C16: reads ---------------------------------------------------------------------------

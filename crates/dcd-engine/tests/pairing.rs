@@ -128,29 +128,6 @@ fn a_crash_after_destaging_is_no_foreign_change() {
     assert_eq!((d.read(0), d.read(4), d.read(333)), (0, 0, 3));
 }
 
-/// The same for a bypassed write. Its line is a witness in the newest checkpoint, but newer ones have
-/// taken its place in memory.
-#[test]
-fn a_crash_during_a_bypass_is_no_foreign_change() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 8192;
-    });
-    d.write_durably([600, 601], 1);
-    d.drain();
-    d.shut_down();
-    d.reopen();
-    d.write_durably((0..17).map(|i| 700 + 2 * i), 2);
-    d.drain();
-    d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
-    d.write_blocks(600 * 8, 16, 3);
-    d.finish_all();
-    d.power_cut_keeping(|_, _| true);
-    d.reopen();
-    let shown = d.read(600);
-    assert!(shown == 1 || shown == 3);
-}
-
 /// `accept_damage`, after a person has read what is lost.
 #[test]
 fn a_changed_data_disk_is_taken_only_when_told_so() {

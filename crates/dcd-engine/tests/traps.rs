@@ -242,33 +242,6 @@ fn trap_03_what_is_overwritten_during_its_destage_stays_dirty() {
     assert_eq!(d.data_disk.line(100), 2);
 }
 
-/// ```text
-/// destage   100 = A (slot s)   |-------------- write, slow ---------------|
-/// log       100 = B, C, ...        a whole lap of the log, 100 = Z in slot s
-/// ```
-/// It lies where A lay, and is not A.
-#[test]
-fn trap_03_a_line_that_comes_back_to_its_slot_during_its_destage_stays_dirty() {
-    let mut d = Driver::with(never_idle);
-    d.write_durably([100], 1);
-    let slot = d.slot_of(1) as usize;
-    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
-    d.submit(Operation::Drain, false);
-    d.finish_all();
-    assert!(d.find_io(Device::DataDisk, Kind::Write).is_some(), "on its way");
-    for round in 0..10_000u32 {
-        let byte = 2 + (round % 250) as u8;
-        d.write_durably([100], byte);
-        if d.cache_disk.current[slot..slot + 4096].iter().all(|b| *b == byte) {
-            d.release();
-            d.finish_all();
-            assert_eq!(d.read(100), byte, "after {round} overwrites");
-            return;
-        }
-    }
-    panic!("the slot is never used again");
-}
-
 // ---- trap 4: free before flush ----------------------------------------------------------------
 
 /// The data-disk has the lines in its own cache only; the log laps meanwhile; then the power fails.
@@ -729,16 +702,29 @@ fn trap_14_every_error_at_every_io_keeps_every_promise() {
     let opening = Script::new().d.started.len();
     for error in [IoError::Failed, IoError::TimedOut] {
         for number in opening..ios {
-            let mut script = Script::new();
-            let id = dcd_engine::IoId((number - opening) as u64 + script.d.next_io());
-            script.d.break_io(id, error);
-            script.run();
-            script.check(false);
-            script.d.power_cut();
-            script.d.reopen();
-            script.check(true);
-            script.d.drain();
-            script.check(true);
+            fail_and_check(&[number - opening], error);
         }
     }
+    // Two failures in a row, or nearly: what is done about the first fails as well.
+    for number in 0..ios - opening {
+        for second in 1..4 {
+            fail_and_check(&[number, number + second], IoError::Failed);
+        }
+    }
+}
+
+/// Runs the script; I/Os with these numbers, counted from its start, fail.
+fn fail_and_check(numbers: &[usize], error: IoError) {
+    let mut script = Script::new();
+    let first = script.d.next_io();
+    for number in numbers {
+        script.d.break_io(dcd_engine::IoId(first + *number as u64), error);
+    }
+    script.run();
+    script.check(false);
+    script.d.power_cut();
+    script.d.reopen();
+    script.check(true);
+    script.d.drain();
+    script.check(true);
 }

@@ -45,7 +45,11 @@ pub struct Options {
 impl Options {
     /// The options of a seed.
     pub fn draw(random: &mut Random) -> Options {
-        let data_blocks = 2048 + random.below(3) * 3 + random.below(2) * 2048;
+        // Now and then more than the cache can hold.
+        let data_blocks = match random.below(8) {
+            0 => 16 << 10,
+            _ => 2048 + random.below(3) * 3 + random.below(2) * 2048,
+        };
         let large = random.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 30]);
         let idle = random.pick(&[1, 20, 1000]);
         Options {
@@ -75,9 +79,9 @@ impl Options {
                 io_timeout: Duration::from_secs(100_000),
                 ..EngineConfig::default()
             },
-            steps: random.pick(&[60, 200, 600]),
+            steps: random.pick(&[60, 200, 600, 600, 3000]),
             depth: random.pick(&[1, 4, 16]) as usize,
-            blocks_used: random.pick(&[64, 400, 2048]),
+            blocks_used: random.pick(&[64, 400, 2048, 16 << 10]),
             request_blocks_max: random.pick(&[1, 8, 24, 100]),
             flush_one_in: random.pick(&[0, 4, 20]),
             zero_one_in: random.pick(&[0, 6, 30]),

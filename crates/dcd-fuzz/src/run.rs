@@ -526,12 +526,12 @@ impl Run {
         while !self.asked.is_empty() {
             left -= 1;
             if left == 0 {
-                return Err(Violation("requests are never answered".into()));
+                return Err(self.stuck("requests are never answered"));
             }
             if self.ios.is_empty() {
                 match self.wake_up {
                     Some(at) => self.now = at.max(self.now),
-                    None => return Err(Violation("waits for nothing".into())),
+                    None => return Err(self.stuck("waits for nothing")),
                 }
                 self.input(Input::Timeout)?;
             } else {
@@ -539,6 +539,11 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    fn stuck(&mut self, what: &str) -> Violation {
+        let status = self.engine().status();
+        Violation(format!("{what}; {} lines dirty, {:?}", status.dirty_lines, status.segments))
     }
 
     /// Reads the volume through the engine.

@@ -88,6 +88,11 @@ impl Engine {
         !self.bypasses.is_empty()
     }
 
+    /// Whether a tombstone waits for room in the log.
+    pub(super) fn has_bypasses_without_room(&self) -> bool {
+        self.bypasses.iter().any(|bypass| matches!(bypass.state, State::Flushed))
+    }
+
     pub(super) fn advance_bypasses(&mut self) -> bool {
         if self.bypasses.is_empty() {
             return false;

@@ -116,17 +116,12 @@ impl Engine {
         let total = self.log.segments.len();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
         let is_long_ago = since >= u64::from((total / SEGMENTS_PART).max(2));
-        let few_free = counts.free <= (total / 16).max(3) || !self.stalled.is_empty();
+        let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_room();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
         let worth_it = counts.empty >= (total / 32).max(2)
-            || counts.empty > 0 && (!self.stalled.is_empty() || self.destage_found_nothing());
+            || counts.empty > 0 && (self.someone_waits_for_room() || self.table.lines() == 0);
         is_long_ago || few_free && worth_it && !self.log.segments.reusable().is_empty()
-    }
-
-    /// Nothing is dirty: whatever is empty may as well become free.
-    fn destage_found_nothing(&self) -> bool {
-        self.table.lines() == 0
     }
 
     /// Step 1.

@@ -25,6 +25,7 @@ use crate::buffer::Buffer;
 use crate::format::checksum::crc32c;
 use crate::format::record::{Entry, Record};
 use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
+use crate::log::SEGMENTS_RESERVED;
 use crate::log::lookup_table::Pieces;
 use crate::log::segment::SegmentState;
 use crate::units::{
@@ -70,16 +71,29 @@ pub(super) struct Destage {
     work: Work,
     /// Segments in which there is nothing to do until something changes.
     exhausted: BTreeSet<SegmentIndex>,
-    /// Lines being completed; true: no longer wanted.
-    completing: BTreeMap<Line, bool>,
+    /// Lines being completed.
+    completing: BTreeMap<Line, Completing>,
     drains: Vec<Drain>,
     retry: Option<(Time, Duration)>,
     /// Lines whose last write failed.
     blocked: BTreeMap<Line, Blocked>,
     /// The record of the newest zero range.
     zeroes_record: RecordNumber,
+    /// The record of the newest completion.
+    completion_record: RecordNumber,
+    /// Lines that may go although they do not fill their physical sector: the log has no room
+    /// left, not even the reserve.
+    incomplete_allowed: BTreeSet<Line>,
     /// The data-disk cannot zero a range: zeroes are written to it.
     zeroes_by_writing: bool,
+}
+
+/// A line whose physical sector is being read, to be completed in the log.
+struct Completing {
+    /// It was discarded meanwhile.
+    cancelled: bool,
+    /// It is of the one victim that is emptied while the log is tight.
+    may_use_reserve: bool,
 }
 
 /// A line whose last write failed: it is written alone from then on, so that it takes no others
@@ -184,8 +198,8 @@ impl Destage {
 
     /// These lines were discarded: what is read to complete them is of no use.
     pub(super) fn cancel_completions(&mut self, line: Line, lines: u64) {
-        for (_, cancelled) in self.completing.range_mut(line..Line(line.0 + lines)) {
-            *cancelled = true;
+        for (_, completing) in self.completing.range_mut(line..Line(line.0 + lines)) {
+            completing.cancelled = true;
         }
     }
 }
@@ -326,6 +340,18 @@ impl Engine {
         if self.start_zero_work() {
             return true;
         }
+        // Completing sectors takes room in the log. With little left, one victim is emptied after
+        // the other: were many begun, all room could go before any of them is empty.
+        if self.log_is_tight() {
+            let record = self.destage.completion_record;
+            if record > self.log.durable_record() {
+                self.want_durable(record);
+                return false;
+            }
+            if !self.destage.completing.is_empty() {
+                return false;
+            }
+        }
         let Some(victim) = self.choose_victim() else {
             if self.destage_is_urgent() && self.log.newest_record() > self.log.durable_record() {
                 // All that is left is not durable yet.
@@ -351,6 +377,11 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// Only dcd's own appends find room.
+    fn log_is_tight(&self) -> bool {
+        self.log.segments.free().len() <= SEGMENTS_RESERVED as usize
     }
 
     fn choose_victim(&self) -> Option<SegmentIndex> {
@@ -419,7 +450,12 @@ impl Engine {
                 }
             }
         }
-        self.start_completions(&incomplete);
+        let may_use_reserve = self.log_is_tight();
+        if may_use_reserve {
+            let own: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
+            incomplete.retain(|line| own.contains(line));
+        }
+        self.start_completions(&incomplete, may_use_reserve);
         if chosen.is_empty() {
             self.destage.exhausted.insert(victim);
             return;
@@ -512,6 +548,7 @@ impl Engine {
         let poisoned = self.poisoned.get(&line).copied().unwrap_or_default();
         // Beside poison, a torn sector loses nothing that is not lost already.
         self.data_disk.physical_sector_size as u64 == BLOCK_SIZE
+            || self.destage.incomplete_allowed.contains(&line)
             || mask.or(poisoned).contains(self.line_mask(line))
                 && (poisoned.is_empty()
                     || u64::from(self.data_disk.logical_block_size) == BLOCK_SIZE)
@@ -764,6 +801,7 @@ impl Engine {
                 self.witnesses.forget(entry.line);
             }
             self.forget(entry.line, FragmentMask::FULL);
+            self.destage.incomplete_allowed.remove(&entry.line);
             self.counters.destaged_lines += 1;
         }
         self.counters.destage_batches += 1;
@@ -899,12 +937,13 @@ impl Engine {
 
     // ---- completing physical sectors ----------------------------------------------------------
 
-    fn start_completions(&mut self, lines: &BTreeSet<Line>) {
+    fn start_completions(&mut self, lines: &BTreeSet<Line>, may_use_reserve: bool) {
         for line in lines {
             if self.destage.completing.len() >= COMPLETIONS_MAX {
                 return;
             }
-            self.destage.completing.insert(*line, false);
+            let completing = Completing { cancelled: false, may_use_reserve };
+            self.destage.completing.insert(*line, completing);
             let mask = self.line_mask(*line);
             let length = u64::from(mask.0.count_ones()) * BLOCK_SIZE;
             let purpose = Purpose::Destage(Step::ReadForCompletion(*line));
@@ -913,13 +952,21 @@ impl Engine {
     }
 
     fn completion_read(&mut self, line: Line, result: Result<(), IoError>, buffer: Option<Buffer>) {
-        let cancelled = self.destage.completing.remove(&line).expect("being completed");
+        let completing = self.destage.completing.remove(&line).expect("being completed");
         self.destage.something_changed();
         let (Ok(()), Some(buffer)) = (result, buffer) else { return self.back_off() };
         let present = self.table.find(line).mask();
         let poisoned = self.poisoned.get(&line).copied().unwrap_or_default();
         let missing = self.line_mask(line).without(present).without(poisoned);
-        if cancelled || present.is_empty() || missing.is_empty() || !self.log.has_room(1, true) {
+        if completing.cancelled || present.is_empty() || missing.is_empty() {
+            return;
+        }
+        if !self.log.has_room(1, completing.may_use_reserve) {
+            if completing.may_use_reserve {
+                // Crashes and errors at a bad time have eaten the reserve. Standing still for ever
+                // would be worse than a sector that is written as its fragments.
+                self.destage.incomplete_allowed.insert(line);
+            }
             return;
         }
         let mut bytes = Vec::with_capacity(LINE_SIZE as usize);
@@ -931,7 +978,9 @@ impl Engine {
         let dead = self.table.insert(line, missing, slot, checksum);
         assert!(dead.as_slice().is_empty(), "what was missing kills nothing");
         self.counters.completed_lines += 1;
-        if self.destage_is_urgent() {
+        self.destage.completion_record = self.log.newest_record();
+        if self.destage_is_urgent() && self.destage.completing.is_empty() {
+            // All of a victim in one commit: each commit costs the log a header.
             self.want_durable(self.log.newest_record());
         }
     }

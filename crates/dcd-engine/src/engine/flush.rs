@@ -81,8 +81,8 @@ impl Engine {
             if self.now.since(since) >= self.commit_delay() {
                 self.want_durable(newest);
             }
-            // Buffers are kept until durable; with half of them in use it is time.
-            if self.log.buffers_in_use() * 2 > self.log.buffer_count() {
+            // Buffers are kept until durable; with half of those for requests in use it is time.
+            if self.log.buffers_in_use() * 2 > self.log.buffers_for_requests() {
                 self.want_durable(self.log.sealed_record());
             }
         } else {

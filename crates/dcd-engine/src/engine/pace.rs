@@ -96,7 +96,7 @@ impl Engine {
     pub(super) fn destage_is_urgent(&self) -> bool {
         self.pace.above_marks
             || self.destage.is_draining()
-            || !self.stalled.is_empty()
+            || self.someone_waits_for_room()
             || self.close.is_some()
     }
 
@@ -122,7 +122,7 @@ impl Engine {
         if self.now < self.pace.next_write_at {
             return Go::At(self.pace.next_write_at);
         }
-        let is_full = !self.stalled.is_empty();
+        let is_full = self.someone_waits_for_room();
         if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {
             return Go::Later;
         }

@@ -87,6 +87,11 @@ impl Engine {
         moved
     }
 
+    /// Whether a change, or the tombstone of one, waits for room in the log.
+    pub(super) fn someone_waits_for_room(&self) -> bool {
+        !self.stalled.is_empty() || self.has_bypasses_without_room()
+    }
+
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
         while let Some(stalled) = self.stalled.pop_front() {
             self.reply(stalled.id, Err(error), stalled.change.into_buffer());
@@ -124,8 +129,10 @@ impl Engine {
     /// Blocks in an atomic part: a part must always find room once the buffers are free.
     fn part_blocks_max(&self) -> u64 {
         let per_segment = u64::from(self.superblock.geometry.slots_per_segment());
-        let segments = (self.log.buffer_count() / 2).min(self.log.segments.len() / 2 - 2);
-        let lines = (per_segment - 2) * u64::from(segments.max(1));
+        // One buffer less than there are: the one being filled may have little room left.
+        let buffers = self.log.buffers_for_requests() - 1;
+        let segments = buffers.min(self.log.segments.len() / 2 - 2);
+        let lines = (per_segment - 2) * u64::from(segments);
         (lines * FRAGMENTS_PER_LINE).min(MAX_ATOMIC_BYTES / BLOCK_SIZE)
     }
 

@@ -174,6 +174,12 @@ impl Log {
         self.buffers.len() as u32
     }
 
+    /// Segment buffers that requests may fill. The others are for logging the same again after an
+    /// error (C22).
+    pub fn buffers_for_requests(&self) -> u32 {
+        (self.buffer_count() / 2).max(2)
+    }
+
     /// Segment buffers that hold something: filling, or not durable.
     pub fn buffers_in_use(&self) -> u32 {
         self.buffers.iter().filter(|buffer| buffer.segment.is_some()).count() as u32
@@ -204,7 +210,11 @@ impl Log {
         let free = self.segments.free();
         let segments = free.len().saturating_sub(reserved);
         let segments = if self.segments.next_is_ready() { segments } else { 0 };
-        let buffers = self.buffers.iter().filter(|buffer| buffer.segment.is_none()).count();
+        let buffers = match is_internal {
+            true => self.buffer_count(),
+            false => self.buffers_for_requests(),
+        };
+        let buffers = buffers.saturating_sub(self.buffers_in_use()) as usize;
         for index in free.iter().take(segments.min(buffers)) {
             if self.segments.get(*index).readers > 0 {
                 return false;
@@ -694,9 +704,11 @@ mod tests {
     #[test]
     fn room_is_never_promised_that_is_not_there() {
         let mut log = log();
-        // Four buffers of 15 data slots; free segments are no limit here.
-        assert!(log.has_room(60, false));
-        assert!(!log.has_room(61, false));
+        // Four buffers of 15 data slots, two of them for requests; free segments are no limit here.
+        assert!(log.has_room(30, false));
+        assert!(!log.has_room(31, false));
+        assert!(log.has_room(60, true));
+        assert!(!log.has_room(61, true));
         for line in 0..60 {
             log.append_data(Line(line), FragmentMask::FULL, &[1; 4096]);
         }

@@ -227,7 +227,7 @@ pub struct Driver {
     next_request: u64,
     holds: Vec<Predicate>,
     failures: Vec<Failure>,
-    broken: Option<(IoId, IoError)>,
+    broken: Vec<(IoId, IoError)>,
 }
 
 impl Driver {
@@ -274,7 +274,7 @@ impl Driver {
             next_request: 0,
             holds: Vec::new(),
             failures: Vec::new(),
-            broken: None,
+            broken: Vec::new(),
             options,
         }
     }
@@ -370,7 +370,7 @@ impl Driver {
         self.ios.clear();
         self.holds.clear();
         self.failures.clear();
-        self.broken = None;
+        self.broken.clear();
         self.wake_up = None;
     }
 
@@ -425,7 +425,7 @@ impl Driver {
 
     fn is_held(&self, io: &Io) -> bool {
         let seen = Seen::of(io, self.now);
-        if self.broken == Some((io.id, IoError::TimedOut)) {
+        if self.broken.contains(&(io.id, IoError::TimedOut)) {
             return true;
         }
         self.holds.iter().any(|hold| hold(&seen))
@@ -450,7 +450,8 @@ impl Driver {
     /// Does this I/O and tells the engine.
     pub fn finish(&mut self, id: IoId) {
         let io = self.take_io(id);
-        if let Some((_, error)) = self.broken.filter(|(broken, _)| *broken == id) {
+        if let Some((_, error)) = self.broken.iter().find(|(broken, _)| *broken == id) {
+            let error = *error;
             return self.answer(io, Err(error));
         }
         let seen = Seen::of(&io, self.now);
@@ -627,7 +628,7 @@ impl Driver {
 
     /// The I/O with this number fails; with [`IoError::TimedOut`] it is never answered.
     pub fn break_io(&mut self, id: IoId, error: IoError) {
-        self.broken = Some((id, error));
+        self.broken.push((id, error));
     }
 
     /// The number that the next I/O will have.
