@@ -184,7 +184,7 @@ impl Default for Options {
                 physical_sector_size: 512,
             },
             uuid: Uuid([0x5a; 16]),
-            engine: EngineConfig { segment_buffers: 4, ..EngineConfig::default() },
+            engine: EngineConfig { segment_buffers: 8, ..EngineConfig::default() },
         }
     }
 }
