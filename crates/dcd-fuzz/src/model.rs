@@ -160,12 +160,12 @@ impl Model {
         for (i, block) in bytes.chunks(BLOCK_SIZE as usize).enumerate() {
             let address = start + i as u64;
             let found = read_block(block, address)?;
-            if let Some(expected) = self.expected(address, submitted) {
-                if found != expected {
-                    return Err(Violation(format!(
-                        "read of block {address} shows change {found}, expected {expected}"
-                    )));
-                }
+            if let Some(expected) = self.expected(address, submitted)
+                && found != expected
+            {
+                return Err(Violation(format!(
+                    "read of block {address} shows change {found}, expected {expected}"
+                )));
             }
         }
         Ok(())

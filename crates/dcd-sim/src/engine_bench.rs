@@ -80,6 +80,7 @@ pub fn run(
         load.drain();
         load.writes(BURST_LINES);
         measured.read_hits.extend(timed(&mut load, BURST_LINES, &|load| load.reads(BURST_LINES)));
+        load.drain();
         measured.lookups.extend(timed(&mut load, LOOKUPS, &|_| table.look_up()));
         progress(round.saturating_sub(WARM_UP_ROUNDS));
     }

@@ -12,6 +12,7 @@ use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::units_text::parse_size;
 use dcd_engine::Uuid;
 
+use crate::command::demo::DemoArguments;
 use crate::settings::Settings;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
@@ -102,9 +103,13 @@ pub struct CreateArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub segment_size: Option<u64>,
     /// Write zeroes over the whole cache first. Takes as long as writing that much, and makes the
-    /// first round through a new file as fast as the later ones.
+    /// first round through a new file as fast as the later ones. New files of up to 1 GiB are
+    /// filled anyway.
     #[arg(long)]
     pub fill: bool,
+    /// Do not fill a new file, however small.
+    #[arg(long, conflicts_with = "fill")]
+    pub no_fill: bool,
     /// Overwrite what is on the cache-disk. Not enough for a cache with data that is not yet on
     /// its data-disk: that needs --uuid too.
     #[arg(long)]
@@ -294,7 +299,7 @@ pub struct InspectDisk {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  dcd bench engine --writes 2000000
+  dcd bench engine --rounds 15
   dcd bench flush --file /mnt/ssd/bench.img")]
 pub struct BenchArguments {
     /// What to measure.
@@ -307,11 +312,8 @@ pub struct BenchArguments {
 pub enum BenchWhat {
     /// The engine alone, on disks made of memory: random 4 KiB writes and lookups
     Engine {
-        /// How many writes in a round.
-        #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
-        writes: u64,
         /// How many rounds; the median counts.
-        #[arg(long, value_name = "COUNT", default_value_t = 5)]
+        #[arg(long, value_name = "COUNT", default_value_t = 9)]
         rounds: u32,
         /// Print JSON.
         #[arg(long)]
@@ -333,16 +335,6 @@ pub enum BenchWhat {
         json: bool,
     },
 }
-
-/// Show what dcd does for file operations on a slow disk.
-///
-/// Runs the demonstration that `make demo` runs, from a source tree.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  make demo
-  dcd demo")]
-pub struct DemoArguments {}
 
 /// Serve a disk over NBD or FUSE without a cache, for comparison.
 #[derive(Args, Debug)]

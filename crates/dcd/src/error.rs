@@ -15,6 +15,7 @@ use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
 
+use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;
 use crate::output::{Colour, Paint, count};
 
@@ -193,12 +194,6 @@ pub enum CommandError {
         /// Why.
         source: std::io::Error,
     },
-    /// The engine did not start for a measurement.
-    #[error("cannot measure the engine: {problem}")]
-    BenchEngine {
-        /// Why not.
-        problem: dcd_engine::OpenError,
-    },
     /// The dcd that is measured cannot be started or asked.
     #[error("cannot measure through dcd: {source}")]
     BenchDaemon {
@@ -211,18 +206,9 @@ pub enum CommandError {
         /// How.
         status: std::process::ExitStatus,
     },
-    /// The demonstration is not here.
-    #[error("the demonstration needs the source tree of dcd, and {} is not there", path.display())]
-    DemoMissing {
-        /// What was looked for.
-        path: PathBuf,
-    },
-    /// The demonstration failed.
-    #[error("the demonstration failed ({status})")]
-    DemoFailed {
-        /// How it ended.
-        status: std::process::ExitStatus,
-    },
+    /// The demonstration did not come to its end.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
 }
 
 impl CommandError {
@@ -292,7 +278,7 @@ impl CommandError {
                 }
                 _ => Some("`dcd check` tells what is left of it".into()),
             },
-            CommandError::DemoMissing { .. } => Some("in a source tree, run `make demo`".into()),
+            CommandError::Demo(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
             _ => None,

@@ -163,16 +163,6 @@ pub fn bar(parts: &[(u64, char)], total: u64, width: usize) -> String {
     bar
 }
 
-/// `part` of `whole` as a percentage, or a dash where there is nothing to take a part of.
-pub fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 { "-".into() } else { format!("{:.1}%", part as f64 * 100.0 / whole as f64) }
-}
-
-/// `part / whole` with two digits, or a dash.
-pub fn ratio(part: u64, whole: u64) -> String {
-    if whole == 0 { "-".into() } else { format!("{:.2}", part as f64 / whole as f64) }
-}
-
 /// `count` with the word in the right number: `1 block`, `2 blocks`.
 pub fn count(count: u64, word: &str) -> String {
     format!("{count} {word}{}", if count == 1 { "" } else { "s" })
@@ -201,9 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_nothing_are_not_numbers() {
-        assert_eq!((percent(1, 0), percent(1, 3)), ("-".into(), "33.3%".into()));
-        assert_eq!((ratio(1, 0), ratio(3, 2)), ("-".into(), "1.50".into()));
+    fn words_have_the_right_number() {
         assert_eq!((count(1, "block"), count(0, "block")), ("1 block".into(), "0 blocks".into()));
     }
 }

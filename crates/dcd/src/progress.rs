@@ -11,10 +11,36 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Time between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Progress of one piece of work, counted in bytes.
+/// Progress of one piece of work.
 pub struct Progress {
     what: &'static str,
+    unit: Unit,
     display: Display,
+}
+
+/// What progress is counted in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Bytes, with speed.
+    Bytes,
+    /// Rounds of a measurement.
+    Rounds,
+}
+
+impl Unit {
+    fn template(self) -> &'static str {
+        match self {
+            Unit::Bytes => "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left ",
+            Unit::Rounds => "{prefix} {wide_bar} {pos}/{len}, {eta} left ",
+        }
+    }
+
+    fn format(self, amount: u64) -> String {
+        match self {
+            Unit::Bytes => format_size(amount),
+            Unit::Rounds => amount.to_string(),
+        }
+    }
 }
 
 enum Display {
@@ -24,11 +50,10 @@ enum Display {
 
 impl Progress {
     /// Starts showing progress of `what` ("draining").
-    pub fn new(what: &'static str) -> Progress {
+    pub fn new(what: &'static str, unit: Unit) -> Progress {
         let display = if std::io::stderr().is_terminal() {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-            let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left ";
-            if let Ok(style) = ProgressStyle::with_template(template) {
+            if let Ok(style) = ProgressStyle::with_template(unit.template()) {
                 bar.set_style(style);
             }
             bar.set_prefix(what);
@@ -37,7 +62,7 @@ impl Progress {
             let now = Instant::now();
             Display::Lines { started: now, last: now }
         };
-        Progress { what, display }
+        Progress { what, unit, display }
     }
 
     /// `done` of `total` bytes are done. The total may change as work comes in.
@@ -50,7 +75,7 @@ impl Progress {
             Display::Lines { started, last } if last.elapsed() >= LINE_INTERVAL => {
                 *last = Instant::now();
                 let left = time_left(started.elapsed(), done, total);
-                let (done, total) = (format_size(done), format_size(total));
+                let (done, total) = (self.unit.format(done), self.unit.format(total));
                 // Progress is a courtesy: nothing fails because nobody can read it.
                 let _ = writeln!(std::io::stderr(), "dcd: {}: {done} of {total}{left}", self.what);
             }

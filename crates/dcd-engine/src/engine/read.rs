@@ -51,12 +51,12 @@ pub(super) struct Part {
 }
 
 enum Source {
-    /// The buffer of the I/O is that of the request.
-    WholeFromDataDisk,
-    /// Blocks `span` were read; these of them were asked for.
-    DataDisk { span: LbaRange, wanted: Vec<LbaRange> },
-    /// Adjacent slots.
-    CacheDisk { segment: SegmentIndex, slots: Vec<SlotPart> },
+    /// All of the request from the data-disk: the buffer of the I/O is its own.
+    Whole,
+    /// Blocks `span` of the data-disk; these of them were asked for.
+    Span { span: LbaRange, wanted: Vec<LbaRange> },
+    /// Adjacent slots of the cache-disk.
+    Slots { segment: SegmentIndex, slots: Vec<SlotPart> },
 }
 
 /// What is wanted of a slot. The checksum is the one that was true when the read started.
@@ -119,14 +119,14 @@ impl Engine {
             let reading = Reading { range, buffer: None, parts_left: 1, failed: false };
             self.reads.under_way.insert(id, reading);
             let operation = IoOperation::Read { offset: range.start.byte(), buffer };
-            let part = Part { id, source: Source::WholeFromDataDisk };
+            let part = Part { id, source: Source::Whole };
             return self.start_io(Device::DataDisk, operation, Purpose::Read(part));
         }
         let mut parts_left = 0;
         for (span, wanted) in self.join_misses(&misses) {
             parts_left += 1;
             self.reads.data_disk_parts += 1;
-            let part = Part { id, source: Source::DataDisk { span, wanted } };
+            let part = Part { id, source: Source::Span { span, wanted } };
             let purpose = Purpose::Read(part);
             self.start_read(Device::DataDisk, span.start.byte(), span.bytes(), purpose);
         }
@@ -136,7 +136,7 @@ impl Engine {
             self.log.segments.add_reader(segment);
             let offset = self.superblock.geometry.slot_offset(slots[0].slot);
             let length = slots.len() as u64 * LINE_SIZE;
-            let part = Part { id, source: Source::CacheDisk { segment, slots } };
+            let part = Part { id, source: Source::Slots { segment, slots } };
             self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
         }
         let reading = Reading { range, buffer: Some(buffer), parts_left, failed: false };
@@ -171,7 +171,7 @@ impl Engine {
         io_buffer: Option<Buffer>,
     ) {
         match &part.source {
-            Source::CacheDisk { segment, .. } => self.log.segments.drop_reader(*segment),
+            Source::Slots { segment, .. } => self.log.segments.drop_reader(*segment),
             _ => {
                 self.reads.data_disk_parts -= 1;
                 self.pace.data_disk_read(self.now);
@@ -194,8 +194,8 @@ impl Engine {
 
     fn join_part(&mut self, source: &Source, reading: &mut Reading, bytes: Buffer) {
         match source {
-            Source::WholeFromDataDisk => reading.buffer = Some(bytes),
-            Source::DataDisk { span, wanted } => {
+            Source::Whole => reading.buffer = Some(bytes),
+            Source::Span { span, wanted } => {
                 let buffer = reading.buffer.as_mut().expect("a read of several parts");
                 for piece in wanted {
                     let from = (piece.start.byte() - span.start.byte()) as usize;
@@ -205,7 +205,7 @@ impl Engine {
                         .copy_from_slice(&bytes.bytes()[from..from + length]);
                 }
             }
-            Source::CacheDisk { slots, .. } => {
+            Source::Slots { slots, .. } => {
                 for (part, bytes) in slots.iter().zip(bytes.bytes().chunks(LINE_SIZE as usize)) {
                     if self.config.verify_reads && crc32c(bytes) != part.checksum {
                         self.damaged_slot(part.line, part.slot);

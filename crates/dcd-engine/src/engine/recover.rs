@@ -812,12 +812,12 @@ impl Engine {
                 self.witnesses.forget(line);
                 continue;
             }
-            if let Some(expected) = expected.filter(|expected| *expected != checksum) {
-                if !self.config.accept_damage {
-                    let offset = line.lba().byte();
-                    let found = checksum;
-                    return self.fail_open(OpenError::DataDiskChanged { offset, expected, found });
-                }
+            if let Some(expected) = expected.filter(|expected| *expected != checksum)
+                && !self.config.accept_damage
+            {
+                let offset = line.lba().byte();
+                let found = checksum;
+                return self.fail_open(OpenError::DataDiskChanged { offset, expected, found });
             }
             self.witnesses.set(line, checksum);
         }

@@ -526,10 +526,10 @@ impl Log {
         let left = self.current.map_or(0, |buffer| {
             self.geometry.slots_per_segment() - self.buffers[buffer.0 as usize].used_slots
         });
-        if left < record.slots() {
-            if let Some(buffer) = self.current.take() {
-                self.buffers[buffer.0 as usize].is_closed = true;
-            }
+        if left < record.slots()
+            && let Some(buffer) = self.current.take()
+        {
+            self.buffers[buffer.0 as usize].is_closed = true;
         }
         let buffer = self.current.unwrap_or_else(|| self.fill_next_segment());
         let old_segment = record.header.segment;

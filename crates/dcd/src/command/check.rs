@@ -20,7 +20,7 @@ use crate::error::CommandError;
 use crate::image::log::{Live, Log, follow};
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Colour, Paint, count, print, print_json};
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 /// Problems that are listed one by one for people; the rest is only counted.
@@ -61,7 +61,7 @@ struct Problem {
 
 pub fn run(arguments: &CheckArguments) -> Result<(), CommandError> {
     let image = CacheImage::open(arguments.cache_disk.path())?;
-    let mut progress = Progress::new("checking");
+    let mut progress = Progress::new("checking", Unit::Bytes);
     let report = check(&image, &mut |done, total| progress.update(done, total));
     progress.finish();
     let report = report?;

@@ -12,7 +12,7 @@ use super::drain::ask_with_progress;
 use crate::cli::DetachArguments;
 use crate::error::CommandError;
 use crate::output::print;
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
@@ -38,7 +38,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         quiet: false,
     };
     options.engine.validate()?;
-    let mut progress = Progress::new("detaching");
+    let mut progress = Progress::new("detaching", Unit::Bytes);
     let report = run_offline(&options, OfflineTask::Detach, &mut |so_far| progress.lines(so_far));
     progress.finish();
     let moved = format_size(report?.lines_moved * LINE_SIZE);

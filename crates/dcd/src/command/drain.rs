@@ -8,7 +8,7 @@ use dcd_daemon::control_client::ControlClient;
 use crate::cli::DrainArguments;
 use crate::error::CommandError;
 use crate::output::print;
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 
 pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
     ask_with_progress(&arguments.control, Command::Drain, "draining")?;
@@ -22,7 +22,7 @@ pub fn ask_with_progress(
     what: &'static str,
 ) -> Result<(), CommandError> {
     let mut client = ControlClient::connect(control)?;
-    let mut progress = Progress::new(what);
+    let mut progress = Progress::new(what, Unit::Bytes);
     let answer = client.request(command, &mut |so_far| progress.lines(so_far));
     progress.finish();
     answer?;

@@ -15,7 +15,7 @@ use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 
 pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
     match &arguments.what {
@@ -141,7 +141,7 @@ fn live_slots(image: &CacheImage, superblock: &Superblock) -> (Live, Option<Chec
     let checkpoints = image.checkpoints(superblock);
     let Some(checkpoint) = newest(&checkpoints) else { return (Live::default(), None) };
     let mut live = Live::of_checkpoint(checkpoint);
-    let mut progress = Progress::new("reading the log");
+    let mut progress = Progress::new("reading the log", Unit::Bytes);
     let log =
         follow(image, superblock, checkpoint, &mut |done, total| progress.update(done, total));
     progress.finish();
@@ -317,7 +317,7 @@ fn records(disk: &InspectDisk) -> Result<(), CommandError> {
     let geometry = &superblock.geometry;
     let mut found = Vec::new();
     let mut problems = Vec::new();
-    let mut progress = Progress::new("reading segments");
+    let mut progress = Progress::new("reading segments", Unit::Bytes);
     for number in 0..geometry.segments {
         let size = geometry.segment_size_bytes;
         progress.update(u64::from(number) * size, u64::from(geometry.segments) * size);

@@ -7,7 +7,7 @@ mod bench;
 mod check;
 mod completions;
 mod create;
-mod demo;
+pub mod demo;
 mod detach;
 mod drain;
 mod flush;
@@ -31,7 +31,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
-        Verb::Demo(_) => demo::run(),
+        Verb::Demo(arguments) => demo::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

@@ -21,7 +21,7 @@ use super::nbd_client::NbdClient;
 use super::{Random, median};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
-use crate::progress::Progress;
+use crate::progress::{Progress, Unit};
 
 const CACHE_BYTES: u64 = 128 << 20;
 const DATA_BYTES: u64 = 1 << 30;
@@ -31,7 +31,7 @@ const PLAIN_BYTES: usize = 8192;
 pub fn run(file: &Path, writes: u64, rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let bench = FlushBench::start(file)?;
     let mut client = NbdClient::connect(&bench.socket)?;
-    let mut progress = Progress::new("measuring");
+    let mut progress = Progress::new("measuring", Unit::Rounds);
     let (mut through_dcd, mut plain) = (Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {
         progress.update(u64::from(round), u64::from(rounds));

@@ -16,7 +16,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
         report_line("warning", Colour::Warning, text, Paint::for_stderr());
     }
     match &arguments.what {
-        BenchWhat::Engine { writes, rounds, json } => engine::run(*writes, *rounds, *json),
+        BenchWhat::Engine { rounds, json } => engine::run(*rounds, *json),
         BenchWhat::Flush { file, writes, rounds, json } => {
             flush::run(file, *writes, *rounds, *json)
         }

@@ -1,0 +1,357 @@
+//! Injects faults into the disks of the real program and shows what the contract promises (C21-C26):
+//! errors where the data is not known, everything else goes on, and once the fault is gone and dcd is
+//! started again, whatever was acknowledged and flushed is there.
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::model::{Mix, check_sectors, difference};
+use harness::nbd::{Client, EIO, ENOSPC, Failure};
+use harness::random::Random;
+use harness::{Site, seed, until};
+
+const VOLUME: u64 = 8 << 20;
+const DATA: &str = "faulty:d,control=data-faults";
+const CACHE: &str = "faulty:c,control=cache-faults";
+const LAZY: &str = "--quiet --idle-max 1h --idle-min 1h";
+
+fn site() -> Site {
+    Site::with("4M", VOLUME, "--segment-size 64k")
+}
+
+/// Sets a rule and waits until a request of `probe` fails because of it.
+fn faults_until<T>(
+    site: &Site,
+    control: &str,
+    rules: &str,
+    mut probe: impl FnMut() -> Option<T>,
+) -> T {
+    site.faults(control, rules);
+    until("the fault is in force", &mut probe)
+}
+
+/// Everything that a client has written and flushed.
+struct Load {
+    random: Random,
+    mix: Mix,
+    volume: Vec<u8>,
+}
+
+impl Load {
+    fn new(salt: u64) -> Load {
+        let mix =
+            Mix { volume: VOLUME, sectors_max: 40, flush_every: 0, fua_every: 0, zero_every: 12 };
+        Load { random: Random::new(seed() ^ salt), mix, volume: vec![0; VOLUME as usize] }
+    }
+
+    fn run(&mut self, client: &mut Client, ops: usize) {
+        for _ in 0..ops {
+            let op = self.mix.op(&mut self.random);
+            client.do_op(&op).unwrap_or_else(|error| panic!("{op:?}: {error:?}"));
+            op.apply(&mut self.volume);
+        }
+        client.flush().unwrap();
+    }
+
+    /// The volume is served and, after detach, on the data-disk.
+    fn verify(&self, site: &Site) {
+        let daemon = site.serve(LAZY);
+        let found = Client::connect(&site.socket()).read_all().unwrap();
+        assert_eq!(difference(&found, &self.volume), None, "{}", daemon.log());
+        daemon.assert_no_panic();
+        daemon.stop();
+        assert_eq!(difference(&site.detach(), &self.volume), None, "after detach");
+    }
+}
+
+/// C22: EIO of writes or flushes of the cache-disk. Nothing that a flush has answered for is lost,
+/// and a flush that cannot be kept is not answered with success.
+fn cache_disk_fails(rules: &str, ack: &str, salt: u64) {
+    let site = site();
+    let mut load = Load::new(salt);
+    let daemon = site.serve_disks(CACHE, "d", &format!("{LAZY} --ack {ack}"));
+    let mut client = Client::connect(&site.socket());
+    load.run(&mut client, 60);
+    // While it fails: each request is done or says it is not. Sectors of failed requests may hold
+    // either; no flush that succeeds may be a lie.
+    site.faults("cache-faults", rules);
+    let mut unsure = Vec::new();
+    for _ in 0..80 {
+        let op = load.mix.op(&mut load.random);
+        let done = client.do_op(&op);
+        unsure.push(op);
+        match done {
+            Ok(()) => {}
+            Err(Failure::Errno(5 | 28)) => {}
+            Err(other) => panic!("{rules}: {other:?}: {}", daemon.log()),
+        }
+        if load.random.once_in(10)
+            && client.flush().is_ok()
+            && site.status()["cache_disk_errors"] == 0
+        {
+            unsure.drain(..).for_each(|op| op.apply(&mut load.volume));
+        }
+    }
+    let _ = client.flush();
+    daemon.assert_no_panic();
+    daemon.kill();
+    site.faults("cache-faults", "");
+    let daemon = site.serve(LAZY);
+    let found = Client::connect(&site.socket()).read_all().unwrap();
+    check_sectors(&found, &load.volume, &unsure)
+        .unwrap_or_else(|error| panic!("{rules}, {ack}: {error}\n{}", daemon.log()));
+    // And it is a whole cache again.
+    load.volume = found;
+    let mut client = Client::connect(&site.socket());
+    load.run(&mut client, 30);
+    drop(client);
+    daemon.kill();
+    load.verify(&site);
+}
+
+#[test]
+fn cache_disk_write_errors_lose_nothing_flushed() {
+    for (salt, ack) in ["memory", "log", "durable"].into_iter().enumerate() {
+        cache_disk_fails("write eio\n", ack, 31 + salt as u64);
+    }
+}
+
+#[test]
+fn cache_disk_flush_errors_lose_nothing_flushed() {
+    for (salt, ack) in ["memory", "log", "durable"].into_iter().enumerate() {
+        cache_disk_fails("flush eio\n", ack, 41 + salt as u64);
+    }
+}
+
+#[test]
+fn one_error_of_the_cache_disk_is_survived_without_a_restart() {
+    for rule in ["write eio once\n", "flush eio once\n"] {
+        let site = site();
+        let mut load = Load::new(51);
+        let daemon = site.serve_disks(CACHE, "d", LAZY);
+        let mut client = Client::connect(&site.socket());
+        load.run(&mut client, 30);
+        site.faults("cache-faults", rule);
+        until("the error has happened", || {
+            load.run(&mut client, 5);
+            (site.status()["counters"]["cache_disk_errors"] != 0).then_some(())
+        });
+        load.run(&mut client, 30);
+        assert_eq!(site.status()["cache_disk_failed"], false, "{rule}");
+        drop(client);
+        daemon.kill();
+        load.verify(&site);
+    }
+}
+
+/// C21, C23: the cache-disk cannot be read, or is gone, while it holds the only copy.
+#[test]
+fn dirty_blocks_that_cannot_be_read_give_eio_and_never_the_stale_copy() {
+    for rule in ["read eio\n", "gone\n"] {
+        let site = site();
+        let daemon = site.serve_disks(CACHE, "d", &format!("{LAZY} --segment-buffers 3"));
+        let mut client = Client::connect(&site.socket());
+        // Older copies on the data-disk, newer ones in the log, out of the segment buffers.
+        for line in 0..100 {
+            client.write(line * 4096, &[1; 4096]).unwrap();
+        }
+        site.dcd("drain --control ctl").ok();
+        for line in 0..100 {
+            client.write(line * 4096, &[2; 4096]).unwrap();
+            client.flush().unwrap();
+        }
+        faults_until(&site, "cache-faults", rule, || {
+            let read = client.read(0, 4096);
+            if let Ok(data) = &read {
+                assert_eq!(data[..], [2; 4096], "{rule}");
+            }
+            read.err().map(|error| assert_eq!(error, EIO, "{rule}"))
+        });
+        for line in 0..100 {
+            match client.read(line * 4096, 4096) {
+                Ok(data) => assert_eq!(data[..], [2; 4096], "{rule}: line {line} is stale"),
+                Err(error) => assert_eq!(error, EIO, "{rule}"),
+            }
+        }
+        if rule.starts_with("gone") {
+            let write = until("writes fail", || {
+                client.write(0, &[3; 4096]).and_then(|()| client.flush()).err()
+            });
+            assert_eq!(write, EIO, "a cache that is gone while dirty takes no writes (C23)");
+        }
+        daemon.assert_no_panic();
+        daemon.kill();
+        let data = site.detach();
+        assert!(data[4096..100 * 4096].iter().all(|byte| *byte == 2), "{rule}: all is there again");
+    }
+}
+
+/// C24: destaging cannot write. Nothing is lost, other requests go on, later it works again.
+#[test]
+fn data_disk_write_errors_keep_blocks_dirty() {
+    for rule in ["write eio\n", "flush eio\n", "write enospc\n", "write eio 0-4194304\n"] {
+        let site = site();
+        let mut load = Load::new(61);
+        site.faults("data-faults", rule);
+        let daemon = site.serve_disks("c", DATA, "--quiet --idle-max 5ms --idle-min 1ms");
+        let mut client = Client::connect(&site.socket());
+        load.run(&mut client, 40);
+        until("destaging has met the error", || {
+            (site.status()["counters"]["data_disk_errors"] != 0).then_some(())
+        });
+        assert_ne!(site.status()["dirty_bytes"], 0, "{rule}");
+        load.run(&mut client, 20);
+        let found = client.read_all().unwrap();
+        assert_eq!(difference(&found, &load.volume), None, "{rule}");
+        site.faults("data-faults", "");
+        until("it is destaged after all", || (site.status()["dirty_bytes"] == 0).then_some(()));
+        daemon.assert_no_panic();
+        daemon.kill();
+        load.verify(&site);
+    }
+}
+
+/// C24: a read miss that fails is EIO for those sectors only.
+#[test]
+fn data_disk_read_errors_are_eio_for_those_sectors_only() {
+    let site = site();
+    let daemon = site.serve_disks("c", DATA, LAZY);
+    let mut client = Client::connect(&site.socket());
+    client.write(8192, &[5; 4096]).unwrap();
+    let rule = "read eio 4096-16384\n";
+    faults_until(&site, "data-faults", rule, || {
+        client.read(4096, 4096).err().map(|e| assert_eq!(e, EIO))
+    });
+    assert_eq!(client.read(0, 4096), Ok(vec![0; 4096]));
+    assert_eq!(client.read(8192, 4096), Ok(vec![5; 4096]), "in the cache");
+    assert_eq!(client.read(12288, 512), Err(EIO));
+    assert_eq!(client.read(16384, 4096), Ok(vec![0; 4096]));
+    client.write(12288, &[6; 4096]).unwrap();
+    assert_eq!(client.read(12288, 4096), Ok(vec![6; 4096]), "until overwritten");
+    daemon.assert_no_panic();
+    daemon.kill();
+}
+
+/// C26: a disk that does not answer is suspect after --io-timeout; its late answer harms nothing.
+#[test]
+fn a_disk_that_hangs_is_suspect_and_its_late_answer_harms_nothing() {
+    for (disk, control, flags) in [
+        (CACHE, "cache-faults", "--quiet --idle-max 1h --idle-min 1h"),
+        (DATA, "data-faults", "--quiet --idle-max 5ms --idle-min 1ms"),
+    ] {
+        let site = site();
+        let mut load = Load::new(71);
+        let (cache, data) = if disk == CACHE { (CACHE, "d") } else { ("c", DATA) };
+        let daemon = site.serve_disks(cache, data, &format!("{flags} --io-timeout 300ms"));
+        let mut client = Client::connect(&site.socket());
+        client.patience(Duration::from_secs(20));
+        load.run(&mut client, 60);
+        site.faults(control, "write hang\n");
+        let mut unsure = Vec::new();
+        let key = if disk == CACHE { "cache_disk_errors" } else { "data_disk_errors" };
+        until("the disk is suspect", || {
+            for _ in 0..5 {
+                let op = load.mix.op(&mut load.random);
+                match client.do_op(&op) {
+                    Ok(()) | Err(Failure::Errno(_)) => unsure.push(op),
+                    Err(gone) => panic!("{disk}: no answer: {gone:?}\n{}", daemon.log()),
+                }
+            }
+            match client.flush() {
+                Ok(()) | Err(Failure::Errno(_)) => {}
+                Err(gone) => panic!("{disk}: a flush got no answer: {gone:?}\n{}", daemon.log()),
+            }
+            (site.status()["counters"][key] != 0).then_some(())
+        });
+        // The late answers come, while others go on.
+        site.faults(control, "");
+        for _ in 0..40 {
+            let op = load.mix.op(&mut load.random);
+            let _ = client.do_op(&op);
+            unsure.push(op);
+        }
+        let before = client.read_all();
+        daemon.assert_no_panic();
+        daemon.kill();
+        let daemon = site.serve(LAZY);
+        let found = Client::connect(&site.socket()).read_all().unwrap();
+        check_sectors(&found, &load.volume, &unsure)
+            .unwrap_or_else(|e| panic!("{disk}: {e}\n{}", daemon.log()));
+        if disk == DATA {
+            // The cache-disk was well, so all that was acknowledged is there.
+            assert_eq!(difference(&found, &before.unwrap()), None);
+        }
+        load.volume = found;
+        daemon.kill();
+        load.verify(&site);
+    }
+}
+
+/// C25: a full cache makes writes wait, and fails them with ENOSPC after --full-timeout; none is
+/// dropped, and it goes on when there is room.
+#[test]
+fn a_full_cache_waits_and_then_says_enospc() {
+    let site = site();
+    let mut load = Load::new(81);
+    load.mix.zero_every = 0;
+    site.faults("data-faults", "write eio\n");
+    let daemon =
+        site.serve_disks("c", DATA, "--quiet --idle-max 5ms --idle-min 1ms --full-timeout 200ms");
+    let mut client = Client::connect(&site.socket());
+    let (mut full, mut accepted) = (0, 0);
+    for _ in 0..2000 {
+        let op = load.mix.op(&mut load.random);
+        match client.do_op(&op) {
+            Ok(()) => {
+                op.apply(&mut load.volume);
+                accepted += 1;
+            }
+            Err(error) => {
+                assert_eq!(error, ENOSPC);
+                full += 1;
+                // A request of several parts may be there in part: not at all certain any more.
+                let range = op.range();
+                let now = client.read(range.start as u64, range.len()).unwrap();
+                load.volume[range].copy_from_slice(&now);
+                if full == 3 {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(full == 3 && accepted > 50, "{full} refused, {accepted} accepted");
+    let found = client.read_all().unwrap();
+    assert_eq!(difference(&found, &load.volume), None, "reads of a full cache");
+    client.flush().unwrap();
+    site.faults("data-faults", "");
+    until("there is room again", || client.write(0, &[9; 4096]).ok());
+    load.volume[..4096].fill(9);
+    client.flush().unwrap();
+    daemon.assert_no_panic();
+    daemon.kill();
+    load.verify(&site);
+}
+
+/// The data-disk vanishes and comes back.
+#[test]
+fn a_data_disk_that_vanishes_loses_nothing() {
+    let site = site();
+    let mut load = Load::new(91);
+    let daemon = site.serve_disks("c", DATA, "--quiet --idle-max 5ms --idle-min 1ms");
+    let mut client = Client::connect(&site.socket());
+    load.run(&mut client, 40);
+    site.dcd("drain --control ctl").ok();
+    let miss = VOLUME - 4096;
+    let gone = || client.read(miss, 4096).err();
+    let _ = faults_until(&site, "data-faults", "gone\n", gone);
+    for _ in 0..30 {
+        let op = load.mix.op(&mut load.random);
+        client.do_op(&op).unwrap_or_else(|e| panic!("{op:?}: {e:?}\n{}", daemon.log()));
+        op.apply(&mut load.volume);
+    }
+    client.flush().unwrap();
+    daemon.assert_no_panic();
+    daemon.kill();
+    load.verify(&site);
+}
