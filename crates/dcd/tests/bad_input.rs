@@ -71,13 +71,14 @@ fn a_stale_cache_is_refused() {
     let site = Site::new("3M", 4 * MIB);
     let daemon = site.serve(LAZY);
     let mut client = Client::connect(&site.socket());
-    client.write(0, &[1; 65536]).unwrap();
+    client.write(MIB, &[1; 65536]).unwrap();
     client.flush().unwrap();
     daemon.stop();
     fs::copy(site.path("c"), site.path("c.old")).unwrap();
     let data = site.detach();
-    assert_eq!(data[..65536], [1; 65536]);
-    // The disk is used without dcd; then somebody takes the old cache.
+    assert_eq!(data[1 << 20..(1 << 20) + 65536], [1; 65536]);
+    // The disk is used without dcd; then somebody takes the old cache. Seen at places that are
+    // watched and have no newer copy in the log (witness.rs), here the beginning of the disk.
     let disk = File::options().write(true).open(site.path("d")).unwrap();
     disk.write_all_at(&[9; 65536], 0).unwrap();
     let before = fs::read(site.path("d")).unwrap();
@@ -90,12 +91,13 @@ fn a_stale_cache_is_refused() {
 fn a_data_disk_changed_while_dirty_is_refused() {
     let site = dirty_site();
     let disk = File::options().write(true).open(site.path("d")).unwrap();
-    disk.write_all_at(&[77; 4096], 4096).unwrap();
+    // The last line: watched, and not in the log.
+    disk.write_all_at(&[77; 4096], 4 * MIB - 4096).unwrap();
     refused(&site, &serve_line("c", "d"), 1, "changed", "--accept-damage");
     let detach = "detach --cache-disk c --data-disk d --memory-directory .";
     refused(&site, detach, 1, "changed", "--accept-damage");
     // Undone, it is the right disk again.
-    disk.write_all_at(&[200; 4096], 4096).unwrap();
+    disk.write_all_at(&[0; 4096], 4 * MIB - 4096).unwrap();
     assert_eq!(site.detach()[4096], 2);
 }
 
@@ -112,12 +114,12 @@ fn swapped_foreign_and_missing_disks_are_refused() {
         site.folder.disk("other", size);
         refused(&site, &serve_line("c", "other"), 1, "blocks", "lsblk");
     }
-    // Another disk of the same size: what was destaged to the right one is not on it.
-    site.folder.disk("other", 4 * MIB);
+    // Another disk of the same size with something else on it.
+    fs::write(site.path("other"), Random::new(2).bytes(4 << 20)).unwrap();
     refused(&site, &serve_line("c", "other"), 1, "changed", "--accept-damage");
     // Foreign content in the place of a cache.
     fs::write(site.path("text"), "not a disk at all").unwrap();
-    refused(&site, &serve_line("text", "d"), 1, "", "dcd create");
+    refused(&site, &serve_line("text", "d"), 1, "17 bytes", "");
     fs::write(site.path("noise"), Random::new(1).bytes(3 << 20)).unwrap();
     refused(&site, &serve_line("noise", "d"), 1, "holds no cache", "dcd create");
     fs::create_dir(site.path("folder")).unwrap();

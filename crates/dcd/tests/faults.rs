@@ -182,7 +182,7 @@ fn dirty_blocks_that_cannot_be_read_give_eio_and_never_the_stale_copy() {
         }
         daemon.assert_no_panic();
         daemon.kill();
-        let data = site.detach();
+        let data = site.detach_with("--segment-buffers 3");
         assert!(data[4096..100 * 4096].iter().all(|byte| *byte == 2), "{rule}: all is there again");
     }
 }
@@ -193,11 +193,12 @@ fn data_disk_write_errors_keep_blocks_dirty() {
     for rule in ["write eio\n", "flush eio\n", "write enospc\n", "write eio 0-4194304\n"] {
         let site = site();
         let mut load = Load::new(61);
-        site.faults("data-faults", rule);
         let daemon = site.serve_disks("c", DATA, "--quiet --idle-max 5ms --idle-min 1ms");
         let mut client = Client::connect(&site.socket());
-        load.run(&mut client, 40);
+        load.run(&mut client, 20);
+        site.faults("data-faults", rule);
         until("destaging has met the error", || {
+            load.run(&mut client, 1);
             (site.status()["counters"]["data_disk_errors"] != 0).then_some(())
         });
         assert_ne!(site.status()["dirty_bytes"], 0, "{rule}");
@@ -243,7 +244,8 @@ fn a_disk_that_hangs_is_suspect_and_its_late_answer_harms_nothing() {
         let site = site();
         let mut load = Load::new(71);
         let (cache, data) = if disk == CACHE { (CACHE, "d") } else { ("c", DATA) };
-        let daemon = site.serve_disks(cache, data, &format!("{flags} --io-timeout 300ms"));
+        let daemon =
+            site.serve_disks(cache, data, &format!("{flags} --io-timeout 300ms --full-timeout 2s"));
         let mut client = Client::connect(&site.socket());
         client.patience(Duration::from_secs(20));
         load.run(&mut client, 60);

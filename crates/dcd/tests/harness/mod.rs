@@ -146,8 +146,13 @@ impl Site {
         self.folder.path(name)
     }
 
+    /// Runs `dcd` in the folder; the words of `line` are its arguments. A `serve` that ought to be
+    /// refused and is not ends with code 137 after a while.
     pub fn dcd(&self, line: &str) -> Outcome {
-        self.folder.dcd(line)
+        let mut arguments = vec![env!("CARGO_BIN_EXE_dcd")];
+        arguments.extend(line.split_whitespace());
+        let seconds = if line.starts_with("serve") { "10" } else { TOOL_SECONDS };
+        Outcome::of(line, self.try_tool_for(seconds, arguments[0], &arguments[1..]))
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -207,9 +212,18 @@ impl Site {
 
     /// Runs a tool in the folder.
     pub fn try_tool<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Output {
+        self.try_tool_for(TOOL_SECONDS, program, arguments)
+    }
+
+    fn try_tool_for<S: AsRef<OsStr>>(
+        &self,
+        seconds: &str,
+        program: &str,
+        arguments: &[S],
+    ) -> Output {
         // A disk that hangs must fail the test, not hold it.
         Command::new("timeout")
-            .args(["--signal=KILL", TOOL_SECONDS, program])
+            .args(["--signal=KILL", seconds, program])
             .args(arguments)
             .current_dir(self.path(""))
             .env("PATH", search_path())

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Runs all tests and ends with one line: N passed, N failed, N skipped.
+# A test that this machine cannot run prints "skipped: REASON" and is counted as skipped.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+
+run() {
+    echo "== $*"
+    "$@" 2>&1 | tee -a "$log"
+    [ "${PIPESTATUS[0]}" = 0 ] || status=1
+}
+
+# The fuzzer's seeds are far slower without optimisation, so they run on their own.
+run cargo test --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
+run cargo test --release --package dcd-fuzz --no-fail-fast -- --nocapture
+
+passed=$(grep -oE '^test result: .* [0-9]+ passed' "$log" | grep -oE '[0-9]+ passed' | awk '{n += $1} END {print n + 0}')
+failed=$(grep -oE '^test result: .* [0-9]+ failed' "$log" | grep -oE '[0-9]+ failed' | awk '{n += $1} END {print n + 0}')
+skipped=$(grep -oE 'skipped: .*' "$log" | sort -u | tee /dev/stderr | wc -l)
+# A test program that did not even build or that died counts as one failure.
+if [ "$status" != 0 ] && [ "$failed" = 0 ]; then
+    failed=1
+fi
+echo "$((passed - skipped)) passed, $failed failed, $skipped skipped"
+exit "$status"
