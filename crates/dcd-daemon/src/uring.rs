@@ -135,12 +135,43 @@ impl ZeroMode {
 
 /// An operation under way, with all that the kernel may touch.
 enum Entry<K> {
-    Read { key: K, file: Rc<DeviceFile>, offset: u64, buffer: Buffer, done: usize },
-    Write { key: K, file: Rc<DeviceFile>, offset: u64, source: WriteSource, done: u64, fua: bool },
-    Flush { key: K, file: Rc<DeviceFile> },
-    Zero { key: K, file: Rc<DeviceFile>, offset: u64, length: u64, mode: ZeroMode },
-    Receive { key: K, receiver: Rc<dyn Receiver> },
-    Poll { key: K, file: Rc<dyn AsFd>, flags: PollFlags },
+    Read {
+        key: K,
+        file: Rc<DeviceFile>,
+        offset: u64,
+        buffer: Buffer,
+        done: usize,
+    },
+    Write {
+        key: K,
+        file: Rc<DeviceFile>,
+        offset: u64,
+        source: WriteSource,
+        done: u64,
+        fua: bool,
+    },
+    /// `written`: the buffer of a write that this flush makes durable.
+    Flush {
+        key: K,
+        file: Rc<DeviceFile>,
+        written: Option<Buffer>,
+    },
+    Zero {
+        key: K,
+        file: Rc<DeviceFile>,
+        offset: u64,
+        length: u64,
+        mode: ZeroMode,
+    },
+    Receive {
+        key: K,
+        receiver: Rc<dyn Receiver>,
+    },
+    Poll {
+        key: K,
+        file: Rc<dyn AsFd>,
+        flags: PollFlags,
+    },
 }
 
 impl<K> Entry<K> {
@@ -169,7 +200,7 @@ impl<K> Entry<K> {
                 };
                 opcode::Write::new(fd(file), address, rest.min(most as u64) as u32)
                     .offset(*offset + *done)
-                    .rw_flags(if *fua { libc::RWF_DSYNC } else { 0 })
+                    .rw_flags(if *fua && file.honours_dsync { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
             Entry::Flush { file, .. } => {
@@ -224,7 +255,7 @@ impl<K> Entry<K> {
                 };
                 Completed::Disk { key, result, buffer: Some(buffer) }
             }
-            Entry::Write { key, source, done, .. } => {
+            Entry::Write { key, source, done, file, fua, .. } => {
                 let result = match errno {
                     Some(errno) => Err(DiskError::Errno(errno)),
                     None if done < source.len() => Err(DiskError::EndOfDisk),
@@ -234,11 +265,14 @@ impl<K> Entry<K> {
                     WriteSource::Owned(buffer) => Some(buffer),
                     _ => None,
                 };
+                if fua && !file.honours_dsync && result.is_ok() {
+                    return Err(Entry::Flush { key, file, written: buffer });
+                }
                 Completed::Disk { key, result, buffer }
             }
-            Entry::Flush { key, .. } => {
+            Entry::Flush { key, written, .. } => {
                 let result = errno.map_or(Ok(()), |errno| Err(DiskError::Errno(errno)));
-                Completed::Disk { key, result, buffer: None }
+                Completed::Disk { key, result, buffer: written }
             }
             Entry::Zero { key, offset, length, mode, .. } => {
                 let result = errno.map_or(Ok(()), |errno| Err(DiskError::Errno(errno)));
@@ -314,7 +348,7 @@ impl<K: Copy> Ring<K> {
 
     /// Makes durable what has been written.
     pub fn flush(&mut self, key: K, file: &Rc<DeviceFile>) {
-        self.start(Entry::Flush { key, file: file.clone() });
+        self.start(Entry::Flush { key, file: file.clone(), written: None });
     }
 
     /// Zeroes a range with fallocate.

@@ -4,7 +4,7 @@
 
 mod harness;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::model::{Mix, check_sectors, difference};
 use harness::nbd::{Client, EIO, ENOSPC, Failure};
@@ -77,25 +77,39 @@ fn cache_disk_fails(rules: &str, ack: &str, salt: u64) {
     // either; no flush that succeeds may be a lie.
     site.faults("cache-faults", rules);
     let mut unsure = Vec::new();
-    for _ in 0..80 {
+    let mut all_done = true;
+    let mut believed = 0;
+    let mut met = 0; // requests since the disk has failed for the first time
+    let deadline = Instant::now() + harness::PATIENCE;
+    while met < 80 {
+        assert!(Instant::now() < deadline, "{rules}: no error in {} requests", unsure.len());
+        let has_failed = || site.status()["counters"]["cache_disk_errors"] != 0;
+        if met > 0 || (load.random.once_in(10) && has_failed()) {
+            met += 1;
+        }
         let op = load.mix.op(&mut load.random);
         let done = client.do_op(&op);
         unsure.push(op);
         match done {
             Ok(()) => {}
-            Err(Failure::Errno(5 | 28)) => {}
+            Err(Failure::Errno(5 | 28)) => all_done = false,
             Err(other) => panic!("{rules}: {other:?}: {}", daemon.log()),
         }
-        if load.random.once_in(10)
-            && client.flush().is_ok()
-            && site.status()["cache_disk_errors"] == 0
-        {
+        // A flush that is answered with success must be true, whatever the disk says (C22).
+        if load.random.once_in(4) && client.flush().is_ok() && all_done {
             unsure.drain(..).for_each(|op| op.apply(&mut load.volume));
+            believed += u64::from(met > 0);
         }
     }
-    let _ = client.flush();
+    println!("{rules:?} {ack}: {believed} flushes succeeded, all requests done: {all_done}");
     daemon.assert_no_panic();
     daemon.kill();
+    // The memory goes too: what was flushed must be on the disks.
+    for entry in std::fs::read_dir(site.path("")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".segments") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
     site.faults("cache-faults", "");
     let daemon = site.serve(LAZY);
     let found = Client::connect(&site.socket()).read_all().unwrap();

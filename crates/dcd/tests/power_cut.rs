@@ -292,7 +292,7 @@ fn power_cuts(ack: &str, mix: Mix, bypass: &str, cuts: u64, salt: u64) {
 fn power_off(
     site: &Site,
     machine: &Shared,
-    disks: Vec<PoweredDisk>,
+    mut disks: Vec<PoweredDisk>,
     daemon: harness::Daemon,
     random: &mut Random,
 ) {
@@ -302,7 +302,7 @@ fn power_off(
         for platter in &mut machine.disks {
             platter.cut(random);
         }
-        for disk in &disks {
+        for disk in &mut disks {
             disk.helper.kill_now();
         }
     }

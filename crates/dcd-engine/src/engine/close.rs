@@ -46,11 +46,12 @@ impl Engine {
         self.close = Some(Closing { id, kind, step: Step::EndRequests });
     }
 
-    /// A shutdown does not start to move what is in the log.
+    /// A shutdown does not start to move what is in the log, unless someone waits for room there.
     pub(super) fn close_wants_no_destage(&self) -> bool {
-        self.close
-            .as_ref()
-            .is_some_and(|close| close.kind == Kind::Shutdown || close.step >= Step::Checkpoint)
+        let waits_for_room = self.someone_waits_for_room();
+        self.close.as_ref().is_some_and(|close| {
+            close.kind == Kind::Shutdown && !waits_for_room || close.step >= Step::Checkpoint
+        })
     }
 
     pub(super) fn advance_close(&mut self) -> bool {

@@ -702,6 +702,7 @@ impl Engine {
                 moved |= self.plan_or_flush(&mut batch);
             }
             if self.close_wants_no_destage() {
+                moved |= !batch.runs.is_empty();
                 for run in batch.runs.drain(..) {
                     batch.lines[run.first..run.first + run.count]
                         .iter_mut()
@@ -778,6 +779,9 @@ impl Engine {
         };
         self.destage.something_changed();
         if result.is_err() {
+            for entry in &batch.lines {
+                self.witnesses.forget(entry.line);
+            }
             self.data_disk_flush_failed();
             return self.back_off();
         }
@@ -917,6 +921,10 @@ impl Engine {
             // All of them again: zeroing twice does no harm.
             for (line, lines) in ranges {
                 self.zeroes.insert(line, lines);
+                // Some of it may be zero on the data-disk by now.
+                for witness in self.witnesses.within(line, lines) {
+                    self.witnesses.forget(witness);
+                }
             }
             if result.is_err() {
                 self.data_disk_flush_failed();

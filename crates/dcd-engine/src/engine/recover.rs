@@ -802,17 +802,17 @@ impl Engine {
                 self.witnesses.forget(witness.line);
             }
         }
+        let was_closed = self.superblock.state != CacheState::Open;
         for (line, checksum) in found {
-            // A line with a newer copy in the log may rightly be anything on the data-disk.
-            let is_ours = self.table.contains(line)
-                || self.is_zero(line)
-                || self.poisoned.contains_key(&line);
+            // After a crash, a line with a newer copy in the log may rightly be anything on the
+            // data-disk: it was perhaps being destaged. After an orderly end nothing was.
+            let may_differ = !was_closed
+                && (self.table.contains(line)
+                    || self.is_zero(line)
+                    || self.poisoned.contains_key(&line));
             let expected = self.witnesses.get(line);
-            if is_ours {
-                self.witnesses.forget(line);
-                continue;
-            }
             if let Some(expected) = expected.filter(|expected| *expected != checksum)
+                && !may_differ
                 && !self.config.accept_damage
             {
                 let offset = line.lba().byte();

@@ -3,8 +3,8 @@
 //!
 //! Chosen are places that mounting or checking a file system changes (superblocks of ext4, XFS and
 //! btrfs, partition tables at both ends), some places spread by the UUID, and the lines destaged
-//! last. Lines with a newer copy in the log are not compared: dcd itself may have been writing them
-//! when it was stopped.
+//! last. After a crash, lines with a newer copy in the log are not compared: dcd itself may have been
+//! writing them. After an orderly end all are.
 
 use std::collections::{BTreeMap, VecDeque};
 

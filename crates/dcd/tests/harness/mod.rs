@@ -343,6 +343,10 @@ impl Daemon {
     }
 
     fn signal_and_wait(&mut self, signal: Signal, group: bool) {
+        // A process that was waited for has no number any more: it may be somebody else's.
+        if self.child.try_wait().is_ok_and(|status| status.is_some()) {
+            return;
+        }
         let pid = self.pid();
         if group {
             let _ = rustix::process::kill_process_group(pid, signal);
@@ -406,7 +410,10 @@ impl Helper {
     }
 
     /// Sends kill -9 and does not wait, so that several die at one instant.
-    pub fn kill_now(&self) {
+    pub fn kill_now(&mut self) {
+        if self.0.try_wait().is_ok_and(|status| status.is_some()) {
+            return;
+        }
         let _ = rustix::process::kill_process(Pid::from_child(&self.0), Signal::KILL);
     }
 }
@@ -424,18 +431,20 @@ fn clean_up(folder: &Path, with_processes: bool) {
     if with_processes {
         end_processes_in(&folder);
     }
+    // Loop devices first: under a file system that is gone their files have no name any more.
+    // One that is mounted goes when it is unmounted.
+    for (name, file) in loop_devices() {
+        if Path::new(file.trim_end_matches(" (deleted)")).starts_with(&folder) {
+            let device = format!("/dev/{name}");
+            let _ = Command::new("losetup").args(["-d", &device]).stderr(Stdio::null()).status();
+        }
+    }
     // Last mounted, first unmounted; lazily, because the server may be dead.
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for line in mounts.lines().rev() {
         let point = line.split(' ').nth(1).unwrap_or_default();
         if Path::new(point).starts_with(&folder) {
             let _ = Command::new("umount").args(["-l", point]).stderr(Stdio::null()).status();
-        }
-    }
-    for (name, file) in loop_devices() {
-        if Path::new(file.trim_end_matches(" (deleted)")).starts_with(&folder) {
-            let device = format!("/dev/{name}");
-            let _ = Command::new("losetup").args(["-d", &device]).stderr(Stdio::null()).status();
         }
     }
 }
