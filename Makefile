@@ -27,6 +27,6 @@ tools:
 test: lint tools
 	scripts/test.sh
 
-# A thousand kill -9 cycles over all file systems, and twenty thousand fuzz runs: hours.
+# A thousand kill -9 cycles over all file systems, and twenty thousand fuzz runs: under an hour.
 test-long: tools
 	DCD_CYCLES=1000 DCD_FUZZ_SEEDS=20000 scripts/test.sh
