@@ -193,7 +193,5 @@ fn open_hint(error: &OpenError) -> Option<String> {
         }
         OpenError::CacheDiskShort { .. } => "give the cache-disk its old size again".into(),
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
-        #[allow(unreachable_patterns, reason = "kinds that the engine may get")]
-        _ => return None,
     })
 }
