@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /dev/sdb                                     a block device or a regular file
-//! slow:disk.img,read=8ms,write=8ms,flush=0ms   a file behind one slow arm
+//! slow:disk.img,read=8ms,write=8ms,flush=0ms   a file behind one slow arm (also sector=512)
 //! faulty:SPEC,control=faults.txt               any of these, with faults on command
 //! ```
 //!
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::units_text::{UnitError, format_duration, parse_duration};
 
-/// Times of a slow arm.
+/// Times and sectors of a slow arm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlowTimes {
     /// Each read takes so long.
@@ -25,6 +25,9 @@ pub struct SlowTimes {
     pub write: Duration,
     /// Each flush takes so long.
     pub flush: Duration,
+    /// Bytes of a physical sector: 512, as the disks of the papers, or 4096. A write of part of a
+    /// sector takes a read more, as on a drive that has to read the rest first.
+    pub sector_bytes: u32,
 }
 
 /// A disk, as the user names it.
@@ -85,6 +88,14 @@ pub enum DeviceSpecError {
         /// What is wrong.
         source: UnitError,
     },
+    /// A sector size that no disk has.
+    #[error("sector= in {spec:?}: expected 512 or 4096, found {found:?}")]
+    Sector {
+        /// What stands there.
+        found: String,
+        /// The whole spec.
+        spec: String,
+    },
     /// Faulty inside faulty, or something else in the place of a path.
     #[error("expected {expected} in {spec:?}, found {found:?}")]
     Nested {
@@ -112,7 +123,7 @@ impl DeviceSpecError {
             DeviceSpecError::Nested { .. } => {
                 "only slow:FILE,... or a path may stand inside faulty:".to_owned()
             }
-            _ => "a disk is a path, or slow:FILE,read=8ms,write=8ms[,flush=0ms], or \
+            _ => "a disk is a path, or slow:FILE,read=8ms,write=8ms[,flush=0ms][,sector=512], or \
                  faulty:SPEC,control=PATH; a file whose name begins like that is written ./NAME"
                 .to_owned(),
         }
@@ -169,7 +180,7 @@ fn cut_settings<'t>(
 }
 
 fn parse_slow(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
-    let (path, settings) = cut_settings(rest, &["read", "write", "flush"], spec)?;
+    let (path, settings) = cut_settings(rest, &["read", "write", "flush", "sector"], spec)?;
     if path.is_empty() {
         return Err(DeviceSpecError::NoPath { expected: "slow:FILE", spec: spec.to_owned() });
     }
@@ -181,11 +192,20 @@ fn parse_slow(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
             source,
         })
     };
+    let sector_bytes = match settings.iter().find(|(k, _)| *k == "sector") {
+        None | Some((_, "512")) => 512,
+        Some((_, "4096" | "4k")) => 4096,
+        Some((_, found)) => {
+            let found = (*found).to_owned();
+            return Err(DeviceSpecError::Sector { found, spec: spec.to_owned() });
+        }
+    };
     let missing = |expected| DeviceSpecError::Missing { expected, spec: spec.to_owned() };
     let times = SlowTimes {
         read: time("read")?.ok_or_else(|| missing("read=TIME"))?,
         write: time("write")?.ok_or_else(|| missing("write=TIME"))?,
         flush: time("flush")?.unwrap_or(Duration::ZERO),
+        sector_bytes,
     };
     Ok(DeviceSpec::Slow { path: path.into(), times })
 }
@@ -242,11 +262,12 @@ impl fmt::Display for DeviceSpec {
             }
             DeviceSpec::Slow { path, times } => write!(
                 f,
-                "slow:{},read={},write={},flush={}",
+                "slow:{},read={},write={},flush={},sector={}",
                 path.display(),
                 format_duration(times.read),
                 format_duration(times.write),
-                format_duration(times.flush)
+                format_duration(times.flush),
+                times.sector_bytes
             ),
             DeviceSpec::Faulty { inner, control } => {
                 write!(f, "faulty:{inner},control={}", control.display())
@@ -266,6 +287,7 @@ mod tests {
                 read: Duration::from_millis(read),
                 write: Duration::from_millis(write),
                 flush: Duration::from_millis(flush),
+                sector_bytes: 512,
             },
         }
     }
@@ -282,6 +304,7 @@ mod tests {
             ("a,b.img", DeviceSpec::Plain("a,b.img".into())),
             ("slow:d.img,read=8ms,write=9ms", slow("d.img", 8, 9, 0)),
             ("slow:d,x=1.img,write=9ms,flush=2ms,read=8ms", slow("d,x=1.img", 8, 9, 2)),
+            ("slow:d,sector=512,read=8ms,write=9ms", slow("d", 8, 9, 0)),
             ("faulty:/dev/sdb,control=/tmp/f", faulty(&plain)),
             ("faulty:slow:d,read=1ms,write=2ms,control=/tmp/f", faulty(&slow("d", 1, 2, 0))),
         ] {
@@ -306,6 +329,10 @@ mod tests {
         let time = error("slow:d,read=8,write=1ms");
         assert!(matches!(time, DeviceSpecError::Time { key: "read", .. }));
         assert!(time.hint().contains("8ms"));
+        assert!(matches!(
+            error("slow:d,read=8ms,write=1ms,sector=520"),
+            DeviceSpecError::Sector { .. }
+        ));
         assert!(matches!(error("faulty:d"), DeviceSpecError::Missing { .. }));
         assert!(matches!(
             error("faulty:faulty:d,control=a,control=b"),

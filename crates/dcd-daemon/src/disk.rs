@@ -8,7 +8,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dcd_engine::{Buffer, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time};
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::{
+    Buffer, DataDiskInfo, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time,
+};
 use rustix::io::Errno;
 
 use crate::device::{DeviceError, DeviceFile};
@@ -34,6 +37,8 @@ pub struct Disk {
     /// Where [`IoData::SegmentMemory`] points.
     segment_memory: Option<Arc<Mapping>>,
     arm: Option<SlowArm<Io>>,
+    /// What is written at once, in bytes.
+    sector_bytes: u32,
     faults: Option<FaultFile>,
     /// I/Os that a rule holds back.
     hung: Vec<Io>,
@@ -48,13 +53,19 @@ impl Disk {
     /// Opens and locks a disk.
     pub fn open(device: Device, spec: &DeviceSpec) -> Result<Disk, DeviceError> {
         let file = DeviceFile::open(spec.path())?;
+        let times = spec.slow_times();
+        let sector_bytes = times.map_or(file.physical_sector_size, |times| {
+            // What is read and written in larger blocks has no smaller sectors.
+            times.sector_bytes.max(file.logical_block_size)
+        });
         Ok(Disk {
             device,
             can_punch: true,
             can_zero_range: true,
             file: Rc::new(file),
             segment_memory: None,
-            arm: spec.slow_times().map(SlowArm::new),
+            sector_bytes,
+            arm: times.map(SlowArm::new),
             faults: spec.fault_control().map(FaultFile::new),
             hung: Vec::new(),
             done: VecDeque::new(),
@@ -64,6 +75,15 @@ impl Disk {
     /// The open file or block device.
     pub fn file(&self) -> &DeviceFile {
         &self.file
+    }
+
+    /// The disk in the words of the engine.
+    pub fn data_disk_info(&self) -> DataDiskInfo {
+        DataDiskInfo {
+            blocks: self.file.size_bytes / BLOCK_SIZE,
+            logical_block_size: self.file.logical_block_size,
+            physical_sector_size: self.sector_bytes,
+        }
     }
 
     /// Tells where the segment memory is.
@@ -95,8 +115,14 @@ impl Disk {
         match &mut self.arm {
             None => self.submit(io, ring),
             Some(arm) => {
+                let is_part = fault_target(&io.operation)
+                    .1
+                    .is_some_and(|bytes| !is_whole(&bytes, self.sector_bytes));
                 let work = match io.operation {
                     IoOperation::Read { .. } => ArmWork::Read,
+                    IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } if is_part => {
+                        ArmWork::WritePart
+                    }
                     IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } => ArmWork::Write,
                     IoOperation::Flush => ArmWork::Flush,
                 };
@@ -221,6 +247,11 @@ fn is_refusal(error: DiskError) -> bool {
     matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL)
 }
 
+/// Whether these bytes are whole sectors.
+fn is_whole(bytes: &std::ops::Range<u64>, sector_bytes: u32) -> bool {
+    bytes.start.is_multiple_of(sector_bytes.into()) && bytes.end.is_multiple_of(sector_bytes.into())
+}
+
 fn owned_buffer(operation: IoOperation) -> Option<Buffer> {
     match operation {
         IoOperation::Read { buffer, .. }
@@ -229,7 +260,7 @@ fn owned_buffer(operation: IoOperation) -> Option<Buffer> {
     }
 }
 
-/// Kind and bytes of an I/O, as fault rules see it.
+/// Kind and bytes of an I/O, as fault rules and the arm see it.
 fn fault_target(operation: &IoOperation) -> (FaultTarget, Option<std::ops::Range<u64>>) {
     match operation {
         IoOperation::Read { offset, buffer } => {

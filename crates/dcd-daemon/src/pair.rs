@@ -107,7 +107,7 @@ pub(crate) fn open_pair(
 
     // 5. The engine, which begins with reading.
     let clock = Clock::start();
-    let data_disk_info = data_disk.file().data_disk_info();
+    let data_disk_info = data_disk.data_disk_info();
     let cache_disk_bytes = cache_disk.file().size_bytes;
     let read_only = config.read_only;
     let engine = Engine::open(

@@ -15,8 +15,10 @@ use crate::device_spec::SlowTimes;
 pub enum ArmWork {
     /// A read.
     Read,
-    /// A write, or a write of zeroes.
+    /// A write, or a write of zeroes, of whole sectors.
     Write,
+    /// One that covers part of a physical sector: the drive reads the rest of it first.
+    WritePart,
     /// A flush.
     Flush,
 }
@@ -63,6 +65,7 @@ impl<J> SlowArm<J> {
         let takes = match work {
             ArmWork::Read => self.read,
             ArmWork::Write => self.write,
+            ArmWork::WritePart => Duration(self.read.0 + self.write.0),
             ArmWork::Flush => self.flush,
         };
         match self.state {
@@ -121,7 +124,7 @@ mod tests {
 
     fn arm() -> SlowArm<char> {
         let ms = std::time::Duration::from_millis;
-        SlowArm::new(SlowTimes { read: ms(8), write: ms(10), flush: ms(0) })
+        SlowArm::new(SlowTimes { read: ms(8), write: ms(10), flush: ms(0), sector_bytes: 4096 })
     }
 
     fn at(ms: u64) -> Time {
@@ -149,6 +152,13 @@ mod tests {
         arm.finished(at(18));
         assert_eq!(arm.depth(), 0);
         assert_eq!(arm.next_due(), None);
+    }
+
+    #[test]
+    fn part_of_a_sector_is_read_before_it_is_written() {
+        let mut arm = arm();
+        arm.push(at(0), ArmWork::WritePart, 'a');
+        assert_eq!(arm.next_due(), Some(at(18)));
     }
 
     #[test]

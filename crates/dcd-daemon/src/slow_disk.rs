@@ -66,7 +66,7 @@ pub fn slow_disk(
     for address in &options.nbd {
         listeners.push(listen(address)?);
     }
-    let info = disk.file().data_disk_info();
+    let info = disk.data_disk_info();
     let description = format!("{} without a cache (dcd slow-disk)", options.disk);
     let export = Export { description, ..export_of(info, false) };
     let mut event_loop = EventLoop::new(Parts {

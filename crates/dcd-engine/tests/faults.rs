@@ -287,6 +287,8 @@ fn a_failed_checkpoint_frees_nothing() {
         }
         let flush = d.flush();
         let _ = d.wait(flush);
+        d.finish_all();
+        d.advance_time(Duration::from_secs(1));
         assert!(round < 199, "a checkpoint was due");
     }
     d.power_cut();

@@ -191,6 +191,11 @@ impl Log {
     /// whole now.
     pub fn has_room(&self, entries: u32, is_internal: bool) -> bool {
         let per_segment = self.geometry.slots_per_segment();
+        let reserved = if is_internal { 0 } else { SEGMENTS_RESERVED as usize };
+        if self.segments.free().len() < reserved {
+            // What is left of a segment that was taken from the reserve belongs to it, too.
+            return false;
+        }
         let mut room = match (&self.open, self.current) {
             (Some(open), Some(buffer)) => {
                 let left = per_segment - self.buffers[buffer.0 as usize].used_slots;
@@ -206,7 +211,6 @@ impl Log {
         if room >= entries {
             return true;
         }
-        let reserved = if is_internal { 0 } else { SEGMENTS_RESERVED as usize };
         let free = self.segments.free();
         let segments = free.len().saturating_sub(reserved);
         let segments = if self.segments.next_is_ready() { segments } else { 0 };

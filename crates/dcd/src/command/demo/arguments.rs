@@ -65,7 +65,7 @@ impl DemoArguments {
 
     /// How slow the slow disk is. Its writes are durable when they are done, so a flush is free.
     pub fn slow_times(&self) -> SlowTimes {
-        SlowTimes { read: self.read, write: self.write, flush: Duration::ZERO }
+        SlowTimes { read: self.read, write: self.write, flush: Duration::ZERO, sector_bytes: 512 }
     }
 }
 

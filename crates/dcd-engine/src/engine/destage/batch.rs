@@ -1,0 +1,528 @@
+//! A batch: lines from wherever in the log they are to the data-disk, in as few writes as possible.
+//! Its five steps are listed in [`super`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use super::{Blocked, Step, Work};
+use crate::buffer::Buffer;
+use crate::engine::pace::Go;
+use crate::engine::{Engine, Purpose};
+use crate::format::checksum::crc32c;
+use crate::format::record::{Entry, Record};
+use crate::io::{Device, IoError};
+use crate::log::lookup_table::Pieces;
+use crate::units::{
+    BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange, Line,
+    SegmentIndex, SegmentSerial, SlotIndex,
+};
+
+/// Most lines in a batch: 8 MiB.
+const BATCH_LINES_MAX: usize = 2048;
+/// Most lines in one write: 1 MiB.
+pub(super) const RUN_LINES_MAX: u64 = 256;
+
+/// Lines on their way.
+pub(super) struct Batch {
+    /// Ascending.
+    lines: Vec<BatchLine>,
+    /// 4 KiB for each line.
+    data: Buffer,
+    reads_left: u32,
+    /// Ranges of `lines` that make one write each, ascending by address.
+    runs: VecDeque<Run>,
+    runs_in_flight: u32,
+    flushing: bool,
+    /// Segments filled later cannot hold what was gathered.
+    newest_serial: SegmentSerial,
+}
+
+struct BatchLine {
+    line: Line,
+    /// Where its fragments were when it was gathered.
+    pieces: Pieces,
+    /// Not to be taken out of the table: a slot was damaged or its write failed.
+    failed: bool,
+}
+
+struct Run {
+    first: usize,
+    count: usize,
+    range: LbaRange,
+}
+
+impl Engine {
+    // ---- gathering ----------------------------------------------------------------------------
+
+    /// Collects the live lines among `lines` of the victim, and their neighbours. `image`: the bytes
+    /// of the victim, if they were read.
+    pub(super) fn gather(
+        &mut self,
+        victim: SegmentIndex,
+        lines: &[(Line, SlotIndex)],
+        image: Option<&Buffer>,
+    ) {
+        self.destage.work = Work::None;
+        let mut chosen: BTreeMap<Line, Pieces> = BTreeMap::new();
+        let mut incomplete: BTreeSet<Line> = BTreeSet::new();
+        for &(line, slot) in lines {
+            if chosen.len() >= BATCH_LINES_MAX {
+                break;
+            }
+            let pieces = self.table.find(line);
+            if !pieces.as_slice().iter().any(|(known, _)| *known == slot) {
+                continue;
+            }
+            self.gather_line(line, &mut chosen, &mut incomplete);
+            for neighbour in (0..line.0).rev().map(Line) {
+                if chosen.len() >= BATCH_LINES_MAX
+                    || !self.gather_line(neighbour, &mut chosen, &mut incomplete)
+                {
+                    break;
+                }
+            }
+            for neighbour in (line.0 + 1..).map(Line) {
+                if chosen.len() >= BATCH_LINES_MAX
+                    || !self.gather_line(neighbour, &mut chosen, &mut incomplete)
+                {
+                    break;
+                }
+            }
+        }
+        if self.log_is_tight() {
+            let own: BTreeSet<Line> = lines.iter().map(|(line, _)| *line).collect();
+            incomplete.retain(|line| own.contains(line));
+        }
+        self.want_completions(incomplete);
+        if chosen.is_empty() {
+            self.destage.exhausted.insert(victim);
+            return;
+        }
+        self.read_batch(chosen, victim, image);
+    }
+
+    /// Lines that the durable records of a segment hold, with their slots.
+    pub(super) fn live_lines_of(
+        &self,
+        segment: SegmentIndex,
+        image: &[u8],
+    ) -> Vec<(Line, SlotIndex)> {
+        let geometry = self.superblock.geometry;
+        let serial = self.log.segments.get(segment).serial;
+        let end = self.log.durable_slots(segment).min(geometry.slots_per_segment());
+        let mut lines = Vec::new();
+        let mut slot = 0;
+        // A damaged header hides which lines its slots belong to, but not where the next valid one
+        // is; what only it spoke of is found through the table instead.
+        let mut is_damaged = false;
+        while slot < end {
+            let bytes = &image[(u64::from(slot) * LINE_SIZE) as usize..];
+            let record = Record::decode(bytes).ok().filter(|record| {
+                record.header.uuid == self.superblock.uuid
+                    && record.header.serial == serial
+                    && record.header.slot_in_segment == slot
+                    && record.header.segment == segment
+            });
+            let Some(record) = record else {
+                is_damaged = true;
+                slot += 1;
+                continue;
+            };
+            let mut data_slot = slot + 1;
+            for entry in &record.entries {
+                if let Entry::Data { line, .. } = entry {
+                    lines.push((*line, geometry.slot(segment, data_slot)));
+                    data_slot += 1;
+                }
+            }
+            slot += record.slots();
+        }
+        let found = lines.len() as u32;
+        if is_damaged && found < self.log.segments.get(segment).live_slots {
+            lines = self.table_lines_of(segment);
+        }
+        lines
+    }
+
+    pub(super) fn table_lines_of(&self, segment: SegmentIndex) -> Vec<(Line, SlotIndex)> {
+        let geometry = self.superblock.geometry;
+        let mut lines = Vec::new();
+        for (line, pieces) in self.table.iter() {
+            for (slot, _) in pieces.as_slice() {
+                if geometry.locate(*slot).0 == segment {
+                    lines.push((line, *slot));
+                }
+            }
+        }
+        lines
+    }
+
+    /// Adds a line to the batch if it can go now; tells whether it is in.
+    fn gather_line(
+        &self,
+        line: Line,
+        chosen: &mut BTreeMap<Line, Pieces>,
+        incomplete: &mut BTreeSet<Line>,
+    ) -> bool {
+        if chosen.contains_key(&line) {
+            return false;
+        }
+        if !self.can_be_destaged(line) {
+            return false;
+        }
+        let pieces = self.table.find(line);
+        if !self.fills_sectors(line, pieces.mask()) {
+            incomplete.insert(line);
+            return false;
+        }
+        chosen.insert(line, pieces);
+        true
+    }
+
+    /// Whether the line may go to the data-disk now, if it fills its sectors.
+    pub(super) fn can_be_destaged(&self, line: Line) -> bool {
+        let pieces = self.table.find(line);
+        !pieces.as_slice().is_empty()
+            && !self.is_zero(line)
+            && !self.is_bypassed(line, 1)
+            && pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
+            && !self.destage.completions.is_reading(line)
+            && self.destage.blocked.get(&line).is_none_or(|blocked| blocked.until.is_none())
+    }
+
+    /// Whether writing these fragments writes whole physical sectors (C15).
+    pub(super) fn fills_sectors(&self, line: Line, mask: FragmentMask) -> bool {
+        let poisoned = self.poisoned.get(&line).copied().unwrap_or_default();
+        // Beside poison, a torn sector loses nothing that is not lost already.
+        self.data_disk.physical_sector_size as u64 == BLOCK_SIZE
+            || self.destage.incomplete_allowed.contains(&line)
+            || mask.or(poisoned).contains(self.line_mask(line))
+                && (poisoned.is_empty()
+                    || u64::from(self.data_disk.logical_block_size) == BLOCK_SIZE)
+    }
+
+    fn read_batch(
+        &mut self,
+        chosen: BTreeMap<Line, Pieces>,
+        victim: SegmentIndex,
+        image: Option<&Buffer>,
+    ) {
+        let geometry = self.superblock.geometry;
+        let mut batch = Batch {
+            data: Buffer::zeroed(chosen.len() * LINE_SIZE as usize),
+            lines: chosen
+                .into_iter()
+                .map(|(line, pieces)| BatchLine { line, pieces, failed: false })
+                .collect(),
+            reads_left: 0,
+            runs: VecDeque::new(),
+            runs_in_flight: 0,
+            flushing: false,
+            newest_serial: self.log.newest_serial(),
+        };
+        // Slots by place, so that adjacent ones are read together.
+        let mut slots: BTreeMap<SlotIndex, Line> = BTreeMap::new();
+        let mut damaged = Vec::new();
+        for index in 0..batch.lines.len() {
+            let (line, pieces) = (batch.lines[index].line, batch.lines[index].pieces);
+            for (slot, mask) in pieces.as_slice() {
+                let (segment, slot_in_segment) = geometry.locate(*slot);
+                let bytes = match image {
+                    Some(image) if segment == victim => {
+                        let at = (u64::from(slot_in_segment) * LINE_SIZE) as usize;
+                        Some(&image.bytes()[at..at + LINE_SIZE as usize])
+                    }
+                    _ => self.log.slot_in_memory(*slot),
+                };
+                match bytes {
+                    None => {
+                        slots.insert(*slot, line);
+                    }
+                    Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
+                        batch.put(index, *mask, bytes);
+                    }
+                    Some(_) => {
+                        batch.lines[index].failed = true;
+                        damaged.push((line, *slot));
+                    }
+                }
+            }
+        }
+        for (line, slot) in damaged {
+            self.damaged_slot(line, slot);
+        }
+        let mut group: Vec<(SlotIndex, Line)> = Vec::new();
+        for (slot, line) in slots {
+            let follows = group.last().is_some_and(|(last, _)| {
+                last.0 + 1 == slot.0 && !slot.0.is_multiple_of(geometry.slots_per_segment())
+            });
+            if !follows && !group.is_empty() {
+                self.read_slots(&mut batch, std::mem::take(&mut group));
+            }
+            group.push((slot, line));
+        }
+        if !group.is_empty() {
+            self.read_slots(&mut batch, group);
+        }
+        self.destage.work = Work::Batch(batch);
+    }
+
+    fn read_slots(&mut self, batch: &mut Batch, slots: Vec<(SlotIndex, Line)>) {
+        let geometry = self.superblock.geometry;
+        let (segment, _) = geometry.locate(slots[0].0);
+        let offset = geometry.slot_offset(slots[0].0);
+        let length = slots.len() as u64 * LINE_SIZE;
+        batch.reads_left += 1;
+        self.counters.destage_read_bytes += length;
+        self.log.segments.add_reader(segment);
+        let step = Step::ReadSlots { segment, slots };
+        self.start_read(Device::CacheDisk, offset, length, Purpose::Destage(step));
+    }
+
+    pub(super) fn slots_read(
+        &mut self,
+        slots: &[(SlotIndex, Line)],
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let Work::Batch(mut batch) = std::mem::take(&mut self.destage.work) else {
+            unreachable!("slots are read for a batch");
+        };
+        batch.reads_left -= 1;
+        if result == Err(IoError::Failed) {
+            match slots {
+                // A dirty slot that cannot be read is lost until it is overwritten (C21).
+                [(slot, line)] => {
+                    let index = batch.position(*line);
+                    batch.lines[index].failed = true;
+                    self.damaged_slot(*line, *slot);
+                }
+                several => {
+                    for one in several {
+                        self.read_slots(&mut batch, vec![*one]);
+                    }
+                }
+            }
+            self.destage.work = Work::Batch(batch);
+            return;
+        }
+        for (i, (slot, line)) in slots.iter().enumerate() {
+            let index = batch.position(*line);
+            let bytes = match (&result, &buffer) {
+                (Ok(()), Some(buffer)) => {
+                    let at = i * LINE_SIZE as usize;
+                    Some(&buffer.bytes()[at..at + LINE_SIZE as usize])
+                }
+                _ => None,
+            };
+            match bytes {
+                Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
+                    let pieces = batch.lines[index].pieces;
+                    let piece = pieces.as_slice().iter().find(|(known, _)| known == slot);
+                    let (_, mask) = piece.expect("the slot was read for this line");
+                    batch.put(index, *mask, bytes);
+                }
+                // The newest copy is damaged: the data-disk keeps what it has, reads fail (C21).
+                Some(_) => {
+                    batch.lines[index].failed = true;
+                    self.damaged_slot(*line, *slot);
+                }
+                // It could not be read this time; it stays dirty.
+                None => batch.lines[index].failed = true,
+            }
+        }
+        if result.is_err() {
+            self.back_off();
+        }
+        self.destage.work = Work::Batch(batch);
+    }
+
+    // ---- writing ------------------------------------------------------------------------------
+
+    pub(super) fn advance_batch(&mut self) -> bool {
+        let Work::Batch(mut batch) = std::mem::take(&mut self.destage.work) else {
+            unreachable!("called for a batch");
+        };
+        let mut moved = false;
+        if batch.reads_left == 0 && !batch.flushing {
+            if !batch.data.is_empty() && batch.runs.is_empty() && batch.runs_in_flight == 0 {
+                moved |= self.plan_or_flush(&mut batch);
+            }
+            if self.close_wants_no_destage() {
+                moved |= !batch.runs.is_empty();
+                for run in batch.runs.drain(..) {
+                    batch.lines[run.first..run.first + run.count]
+                        .iter_mut()
+                        .for_each(|line| line.failed = true);
+                }
+            }
+            let completion_reads = self.destage.completions.reads_in_flight();
+            while !batch.runs.is_empty()
+                && self.may_destage(batch.runs_in_flight + completion_reads) == Go::Now
+            {
+                let run = batch.runs.pop_front().expect("not empty");
+                self.write_run(&mut batch, &run);
+                moved = true;
+            }
+        }
+        self.destage.work = Work::Batch(batch);
+        moved
+    }
+
+    /// Called when no run is left: the first time to plan them, the second time they are written.
+    fn plan_or_flush(&mut self, batch: &mut Batch) -> bool {
+        if !batch.is_planned() {
+            batch.plan_runs(&self.destage.blocked);
+            if !batch.runs.is_empty() {
+                return true;
+            }
+        }
+        batch.flushing = true;
+        self.start_flush(Device::DataDisk, Purpose::Destage(Step::Flush));
+        true
+    }
+
+    fn write_run(&mut self, batch: &mut Batch, run: &Run) {
+        let first_byte = batch.lines[run.first].line.lba().byte();
+        let at = run.first * LINE_SIZE as usize + (run.range.start.byte() - first_byte) as usize;
+        let length = run.range.bytes() as usize;
+        let data = Buffer::copy_of(&batch.data.bytes()[at..at + length]);
+        batch.runs_in_flight += 1;
+        self.counters.destage_writes += 1;
+        self.counters.destage_write_bytes += length as u64;
+        self.count_against_caps(length as u64);
+        let step = Step::WriteRun { first: run.first, count: run.count };
+        let offset = run.range.start.byte();
+        self.start_write(Device::DataDisk, offset, data, Purpose::Destage(step));
+    }
+
+    pub(super) fn run_written(
+        &mut self,
+        first: usize,
+        count: usize,
+        result: Result<(), IoError>,
+        service: Duration,
+    ) {
+        self.pace.write_done(self.now, service);
+        let Work::Batch(batch) = &mut self.destage.work else {
+            unreachable!("runs are written for a batch");
+        };
+        batch.runs_in_flight -= 1;
+        // Those of a write that failed stay dirty and wait, the others go on (C24).
+        let mut failed = Vec::new();
+        for entry in &mut batch.lines[first..first + count] {
+            if result.is_ok() {
+                self.destage.blocked.remove(&entry.line);
+            } else {
+                entry.failed = true;
+                failed.push(entry.line);
+            }
+        }
+        for line in failed {
+            self.block_failed(line);
+        }
+    }
+
+    /// Steps 4 and 5.
+    pub(super) fn batch_flushed(&mut self, result: Result<(), IoError>) {
+        let Work::Batch(batch) = std::mem::take(&mut self.destage.work) else {
+            unreachable!("flushed for a batch");
+        };
+        self.destage.something_changed();
+        if result.is_err() {
+            for entry in &batch.lines {
+                self.witnesses.forget(entry.line);
+            }
+            self.data_disk_flush_failed();
+            return self.back_off();
+        }
+        for (index, entry) in batch.lines.iter().enumerate() {
+            // The same slots may hold something newer, after a whole lap of the log.
+            let is_refilled = entry.pieces.as_slice().iter().any(|(slot, _)| {
+                let (segment, _) = self.superblock.geometry.locate(*slot);
+                self.log.segments.get(segment).serial > batch.newest_serial
+            });
+            if entry.failed || is_refilled || self.table.find(entry.line) != entry.pieces {
+                // The checksum of the data-disk is not known: the line went there, perhaps.
+                self.witnesses.forget(entry.line);
+                continue;
+            }
+            // A witness may not change but with the log: not one that a bypass waits to write.
+            if entry.pieces.mask().is_full() && !self.is_bypassed(entry.line, 1) {
+                let at = index * LINE_SIZE as usize;
+                let checksum = crc32c(&batch.data.bytes()[at..at + LINE_SIZE as usize]);
+                self.witnesses.destaged(entry.line, checksum);
+            } else {
+                self.witnesses.forget(entry.line);
+            }
+            self.forget(entry.line, FragmentMask::FULL);
+            self.destage.incomplete_allowed.remove(&entry.line);
+            self.counters.destaged_lines += 1;
+        }
+        self.counters.destage_batches += 1;
+        self.destage.retry = None;
+    }
+}
+
+impl Batch {
+    /// Writes that have not ended.
+    pub(super) fn writes_in_flight(&self) -> u32 {
+        self.runs_in_flight
+    }
+
+    /// What it has written does not count.
+    pub(super) fn fail(&mut self) {
+        self.lines.iter_mut().for_each(|line| line.failed = true);
+    }
+
+    pub(super) fn has_line_within(&self, range: &Range<Line>) -> bool {
+        let first = self.lines.partition_point(|known| known.line < range.start);
+        self.lines.get(first).is_some_and(|known| known.line < range.end)
+    }
+
+    fn position(&self, line: Line) -> usize {
+        self.lines.binary_search_by_key(&line, |known| known.line).expect("a line of the batch")
+    }
+
+    /// Puts the fragments of a slot to their place.
+    fn put(&mut self, index: usize, mask: FragmentMask, slot: &[u8]) {
+        let base = index * LINE_SIZE as usize;
+        for run in mask.byte_runs() {
+            let target = base + run.start..base + run.end;
+            self.data.bytes_mut()[target].copy_from_slice(&slot[run]);
+        }
+    }
+
+    fn is_planned(&self) -> bool {
+        self.runs.capacity() > 0
+    }
+
+    /// Joins lines, sorted by address, into as few writes as possible.
+    fn plan_runs(&mut self, alone: &BTreeMap<Line, Blocked>) {
+        self.runs.reserve(1);
+        let mut before_is_alone = false;
+        for (index, entry) in self.lines.iter().enumerate() {
+            if entry.failed {
+                continue;
+            }
+            let is_alone = alone.contains_key(&entry.line);
+            let may_join = !is_alone && !before_is_alone;
+            before_is_alone = is_alone;
+            for bytes in entry.pieces.mask().byte_runs() {
+                let start = entry.line.lba().0 + bytes.start as u64 / BLOCK_SIZE;
+                let range = LbaRange::new(start, bytes.len() as u64 / BLOCK_SIZE);
+                match self.runs.back_mut() {
+                    Some(run)
+                        if may_join
+                            && run.range.end() == range.start.0
+                            && run.range.blocks < RUN_LINES_MAX * FRAGMENTS_PER_LINE =>
+                    {
+                        run.range.blocks += range.blocks;
+                        run.count = index - run.first + 1;
+                    }
+                    _ => self.runs.push_back(Run { first: index, count: 1, range }),
+                }
+            }
+        }
+    }
+}
