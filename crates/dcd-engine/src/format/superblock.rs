@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::checksum::crc32c_with_hole;
 use super::geometry::{Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
+use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::error::FormatError;
@@ -20,9 +21,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
 pub const VERSION: u32 = 1;
 /// Size of a copy on the cache-disk.
 pub const SUPERBLOCK_SIZE: usize = 4096;
-/// Offset of the checksum in the structure.
-const CHECKSUM_OFFSET: usize = 12;
 const WHAT: &str = "the superblock";
+const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
 /// Whether a cache is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,32 +155,7 @@ impl Superblock {
 
     /// Reads one copy. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
-        let Ok((disk, _)) = SuperblockOnDisk::read_from_prefix(bytes) else {
-            return Err(FormatError::Short {
-                what: WHAT,
-                expected: SUPERBLOCK_SIZE,
-                found: bytes.len(),
-            });
-        };
-        if disk.magic.get() != MAGIC {
-            return Err(FormatError::Magic {
-                what: WHAT,
-                expected: MAGIC,
-                found: disk.magic.get(),
-            });
-        }
-        let expected = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET);
-        // A version that is not ours may keep its checksum elsewhere, so it is looked at first.
-        if disk.version.get() != VERSION {
-            return Err(FormatError::Version {
-                what: WHAT,
-                expected: VERSION,
-                found: disk.version.get(),
-            });
-        }
-        if disk.checksum.get() != expected {
-            return Err(FormatError::Checksum { what: WHAT, expected, found: disk.checksum.get() });
-        }
+        let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let unknown = disk.features_incompatible.get() | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
