@@ -208,6 +208,25 @@ impl Record {
         1 + self.data_slots()
     }
 
+    /// The header as it is on the cache-disk. The engine writes headers in place, entry by entry;
+    /// this is for tests of the decoder.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_SIZE];
+        start_header(&mut bytes, &self.header);
+        for (index, entry) in self.entries.iter().enumerate() {
+            put_entry(&mut bytes, index, &entry.encode());
+        }
+        let seal = Seal {
+            entries: self.entries.len(),
+            data_slots: self.data_slots(),
+            durable: self.header.durable,
+            checkpoint_generation: self.header.checkpoint_generation,
+            unfinished: self.header.unfinished,
+        };
+        seal_header(&mut bytes, &seal);
+        bytes
+    }
+
     /// Reads a header. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<Record, FormatError> {
         let (disk, checksum) = PREAMBLE.verify::<RecordHeaderOnDisk>(bytes)?;
@@ -323,20 +342,7 @@ mod tests {
     }
 
     fn sealed(entries: &[Entry]) -> Vec<u8> {
-        let mut bytes = vec![0xaa; HEADER_SIZE];
-        start_header(&mut bytes, &header());
-        for (i, entry) in entries.iter().enumerate() {
-            put_entry(&mut bytes, i, &entry.encode());
-        }
-        let seal = Seal {
-            entries: entries.len(),
-            data_slots: 1,
-            durable: RecordNumber(98),
-            checkpoint_generation: 4,
-            unfinished: 2,
-        };
-        seal_header(&mut bytes, &seal);
-        bytes
+        Record { header: header(), entries: entries.to_vec(), checksum: 0 }.encode()
     }
 
     fn entries() -> [Entry; 3] {
