@@ -200,13 +200,15 @@ impl Superblock {
         }
         let serial = &disk.data_disk_serial;
         let serial = &serial[..serial.iter().position(|b| *b == 0).unwrap_or(serial.len())];
+        let serial = str::from_utf8(serial)
+            .map_err(|error| field("data_disk_serial", serial[error.valid_up_to()].into()))?;
         Ok(Superblock {
             uuid: Uuid(disk.uuid),
             generation: disk.generation.get(),
             state,
             geometry,
             data_disk,
-            data_disk_serial: String::from_utf8_lossy(serial).into_owned(),
+            data_disk_serial: serial.to_owned(),
             created_unix_seconds: disk.created_unix_seconds.get(),
         })
     }
@@ -266,6 +268,18 @@ mod tests {
             bytes[byte] ^= 1 << (byte % 8);
             assert!(Superblock::decode(&bytes).is_err(), "byte {byte}");
         }
+    }
+
+    /// Decoded with replacement characters it would be longer than its field, and could never be
+    /// written again.
+    #[test]
+    fn a_serial_that_is_no_text_is_refused() {
+        let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
+        disk.data_disk_serial = [0xff; 64];
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        let error = Superblock::decode(disk.as_bytes()).unwrap_err();
+        let field = "data_disk_serial";
+        assert_eq!(error, FormatError::Field { what: WHAT, field, found: 0xff });
     }
 
     #[test]
