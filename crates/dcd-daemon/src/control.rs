@@ -206,30 +206,56 @@ pub(crate) fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Opt
     Ok(Some(line))
 }
 
-fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    let mut reader = BufReader::new(stream);
+/// What came of a client's next line.
+#[derive(Debug)]
+pub enum Asked {
+    /// A command.
+    Command(Command),
+    /// Something else; this is the answer.
+    Refused(Value),
+    /// So long a line that nothing behind it is read; this is the last answer.
+    TooLong(Value),
+}
+
+/// Reads on to the end of a line that is not blank. `None` when the client has gone.
+pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
     loop {
-        let line = match read_line(&mut reader, LINE_BYTES_MAX) {
+        let line = match read_line(from, LINE_BYTES_MAX) {
             Ok(Some(line)) => line,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let hint = "a command is one line of at most 64 KiB";
-                return write_line(stream, &failure("the line is too long", hint));
+                return Ok(Some(Asked::TooLong(failure("the line is too long", hint))));
             }
             Err(error) => return Err(error),
         };
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        shared.clients.fetch_add(1, Ordering::AcqRel);
-        let answered = match serde_json::from_slice::<CommandLine>(&line) {
-            Ok(CommandLine { command }) => run_command(stream, shared, command),
-            Err(error) => Ok(failure(
+        return Ok(Some(match serde_json::from_slice::<CommandLine>(&line) {
+            Ok(CommandLine { command }) => Asked::Command(command),
+            Err(error) => Asked::Refused(failure(
                 &format!("expected a command, found something else: {error}"),
                 "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, shutdown",
             )),
+        }));
+    }
+}
+
+fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let asked = match read_command(&mut reader)? {
+            None => return Ok(()),
+            Some(Asked::TooLong(answer)) => return write_line(stream, &answer),
+            Some(asked) => asked,
+        };
+        shared.clients.fetch_add(1, Ordering::AcqRel);
+        let answered = match asked {
+            Asked::Command(command) => run_command(stream, shared, command),
+            Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }
         .and_then(|answer| write_line(stream, &answer));
         shared.clients.fetch_sub(1, Ordering::AcqRel);

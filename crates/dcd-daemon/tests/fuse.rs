@@ -6,7 +6,7 @@
 //! attaching or detaching, the next daemon can mount at the same place.
 //!
 //! The file system is served by a second process (this program again, with `DCD_FUSE_SERVER` set),
-//! because no process may use its own FUSE mount, see `frontend/fuse.rs`. It takes orders on its
+//! because no process may use its own FUSE mount, see `frontend/fuse/`. It takes orders on its
 //! standard input. Tests are skipped, with the reason, where `/dev/fuse`, loop devices or rights
 //! are missing.
 

@@ -104,6 +104,25 @@ fn a_rotten_header_does_not_keep_its_slots_from_the_data_disk() {
     assert_eq!((d.data_disk.line(100), d.data_disk.line(114)), (1, 1));
 }
 
+/// Nor do dead slots beside it, which are found in headers that are whole.
+///
+/// ```text
+/// record   1: 50, 51          its header rots
+///          2: 102 .. 105      all overwritten by record 3, in the same segment
+/// ```
+#[test]
+fn a_rotten_header_beside_dead_slots_does_not_hide_the_live_ones() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(50..52, 1);
+    d.write_durably(102..106, 2);
+    d.write_durably(102..106, 3);
+    let header = d.slots_of(1)[0] - LINE as u64;
+    d.overwrite_segments(300, 1);
+    d.cache_disk.flip(header + 300);
+    d.drain();
+    assert_eq!([50, 51, 102].map(|line| d.data_disk.line(line)), [1, 1, 3]);
+}
+
 /// An error that goes away: the request fails, nothing is poisoned.
 #[test]
 fn a_read_error_of_a_dirty_block_fails_only_that_request() {

@@ -426,6 +426,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn keys_of_the_file_are_the_flags() {
+        let command = command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let flags: Vec<_> = serve.get_arguments().filter_map(|flag| flag.get_long()).collect();
+        let own = ["config", "quiet", "accept-damage"];
+        let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
+        assert_eq!(flags, crate::config_file::KEYS);
+    }
+
+    #[test]
     fn the_command_line_makes_sense() {
         command().debug_assert();
     }

@@ -1,22 +1,21 @@
 //! The command `dcd`: reads the command line, runs one verb, ends with a documented exit code.
 //!
-//! [`cli`] and [`settings`] say what can be asked for, `command/` does it (one file per verb),
+//! [`cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for, `command/` does it (one file per verb),
 //! [`output`] and [`progress`] tell about it, [`error`] says what went wrong. [`image`] reads
 //! cache-disks for `check` and `inspect`, which never write.
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use dcd_settings::{config_file, settings};
 
 mod cli;
 mod command;
-mod config_file;
 mod error;
 mod foreign_content;
 mod image;
 mod output;
 mod progress;
-mod settings;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));

@@ -306,7 +306,10 @@ impl Engine {
         // The session that the superblock speaks of began with a checkpoint.
         let epoch_min = match self.superblock.state {
             CacheState::Open => self.superblock.generation,
-            CacheState::Closed | CacheState::Detached => self.superblock.generation - 1,
+            // A new cache of which only the first superblock copy was written has generation 0.
+            CacheState::Closed | CacheState::Detached => {
+                self.superblock.generation.saturating_sub(1)
+            }
         };
         let marks_page = self.log.memory()[..CONTROL_SIZE].to_vec();
         let recovery = self.recovery();

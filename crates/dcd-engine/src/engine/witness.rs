@@ -26,6 +26,8 @@ const _: () =
 
 /// The witnesses.
 pub(super) struct Witnesses {
+    /// Whole lines of the data-disk.
+    lines: u64,
     chosen: Vec<Line>,
     checksums: BTreeMap<Line, u32>,
     recent: VecDeque<Line>,
@@ -49,6 +51,7 @@ impl Witnesses {
         chosen.sort_unstable();
         chosen.dedup();
         Witnesses {
+            lines,
             chosen: chosen.into_iter().map(Line).collect(),
             checksums: BTreeMap::new(),
             recent: VecDeque::new(),
@@ -61,15 +64,19 @@ impl Witnesses {
         &self.chosen
     }
 
-    /// The checksums of a checkpoint.
+    /// The checksums of a checkpoint. A forged one may speak of lines that are not there, or of
+    /// more than a checkpoint of ours has; those are left out, or the next one could not be read.
     pub(super) fn restore(&mut self, witnesses: &[Witness]) {
-        self.listed[1] = witnesses.iter().map(|witness| witness.line).collect();
-        for witness in witnesses {
-            self.checksums.insert(witness.line, witness.checksum);
+        for witness in witnesses.iter().filter(|witness| witness.line.0 < self.lines) {
             if self.chosen.binary_search(&witness.line).is_err() {
+                if self.recent.len() >= RECENT_LINES || self.recent.contains(&witness.line) {
+                    continue;
+                }
                 self.recent.push_back(witness.line);
             }
+            self.checksums.insert(witness.line, witness.checksum);
         }
+        self.listed[1] = self.checksums.keys().copied().collect();
     }
 
     /// Forgets what was known of the data-disk: it may rightly have been changed.
@@ -132,5 +139,27 @@ impl Witnesses {
             .iter()
             .map(|(line, checksum)| Witness { line: *line, checksum: *checksum })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forged_list_is_cut_to_what_a_checkpoint_has_room_for() {
+        let data_disk =
+            DataDiskInfo { blocks: 8000, logical_block_size: 512, physical_sector_size: 512 };
+        let mut witnesses = Witnesses::new(Uuid([1; 16]), data_disk);
+        let forged: Vec<Witness> = (0..WITNESSES_MAX)
+            .map(|n| Witness { line: Line(700 + n * 2), checksum: 1 })
+            .chain([Witness { line: Line(1 << 47), checksum: 1 }])
+            .collect();
+        witnesses.restore(&forged);
+        for line in witnesses.chosen().to_vec() {
+            witnesses.set(line, 2);
+        }
+        assert!(witnesses.list().iter().all(|witness| witness.line.0 < 1000));
+        assert!(witnesses.list_for_checkpoint().len() < WITNESSES_MAX as usize);
     }
 }

@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::checksum::{crc32c, crc32c_with_hole};
 use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_MAX};
 use super::layout::{FieldLayout, layout_of};
+use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::units::{
@@ -27,8 +28,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdCHECK");
 pub const VERSION: u32 = 1;
 /// Size of the header.
 pub const HEADER_SIZE: usize = LINE_SIZE as usize;
-const CHECKSUM_OFFSET: usize = 12;
 const WHAT: &str = "the checkpoint";
+const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 /// Size of each thing in the payload.
 const ITEM_SIZE: usize = 16;
 
@@ -257,7 +258,7 @@ impl Checkpoint {
         geometry: &Geometry,
     ) -> Result<CheckpointHeader, FormatError> {
         let header = read_header(bytes, uuid, geometry)?;
-        let items = counts(&header).iter().sum::<u64>();
+        let items = counts(header).iter().sum::<u64>();
         Ok(CheckpointHeader {
             generation: header.generation.get(),
             payload_bytes: (items * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE),
@@ -271,7 +272,7 @@ impl Checkpoint {
         geometry: &Geometry,
     ) -> Result<Checkpoint, FormatError> {
         let header = read_header(bytes, uuid, geometry)?;
-        let counts = counts(&header);
+        let counts = counts(header);
         let payload = (counts.iter().sum::<u64>() * ITEM_SIZE as u64).next_multiple_of(LINE_SIZE);
         let payload = usize::try_from(payload).unwrap_or(usize::MAX);
         let Some(bytes) = bytes[HEADER_SIZE..].get(..payload) else {
@@ -366,28 +367,12 @@ fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 6] {
     ]
 }
 
-fn read_header(
-    bytes: &[u8],
+fn read_header<'a>(
+    bytes: &'a [u8],
     uuid: Uuid,
     geometry: &Geometry,
-) -> Result<CheckpointHeaderOnDisk, FormatError> {
-    let Ok((header, _)) = CheckpointHeaderOnDisk::read_from_prefix(bytes) else {
-        return Err(FormatError::Short { what: WHAT, expected: HEADER_SIZE, found: bytes.len() });
-    };
-    if header.magic.get() != MAGIC {
-        return Err(FormatError::Magic { what: WHAT, expected: MAGIC, found: header.magic.get() });
-    }
-    if header.version.get() != VERSION {
-        return Err(FormatError::Version {
-            what: WHAT,
-            expected: VERSION,
-            found: header.version.get(),
-        });
-    }
-    let expected = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET);
-    if header.checksum.get() != expected {
-        return Err(FormatError::Checksum { what: WHAT, expected, found: header.checksum.get() });
-    }
+) -> Result<&'a CheckpointHeaderOnDisk, FormatError> {
+    let (header, _) = PREAMBLE.verify::<CheckpointHeaderOnDisk>(bytes)?;
     if header.uuid != uuid.0 {
         return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(header.uuid) });
     }

@@ -13,6 +13,7 @@ pub mod checksum;
 pub mod create;
 pub mod geometry;
 pub mod layout;
+mod preamble;
 pub mod record;
 pub mod superblock;
 

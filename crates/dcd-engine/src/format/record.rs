@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::checksum::crc32c_with_hole;
 use super::layout::{FieldLayout, layout_of};
+use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::error::FormatError;
 use crate::units::{
     FragmentMask, Lba, LbaRange, Line, RecordNumber, SegmentIndex, SegmentSerial, Uuid,
@@ -22,10 +23,10 @@ pub const VERSION: u32 = 1;
 pub const HEADER_SIZE: usize = 4096;
 /// Most entries in a record.
 pub const ENTRIES_MAX: usize = 248;
-const CHECKSUM_OFFSET: usize = 12;
 /// Where the entries begin in the header.
 pub(crate) const ENTRIES_OFFSET: usize = 128;
 const WHAT: &str = "the record header";
+const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
 /// What a record says happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,37 +208,28 @@ impl Record {
         1 + self.data_slots()
     }
 
+    /// The header as it is on the cache-disk. The engine writes headers in place, entry by entry;
+    /// this is for tests of the decoder.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_SIZE];
+        start_header(&mut bytes, &self.header);
+        for (index, entry) in self.entries.iter().enumerate() {
+            put_entry(&mut bytes, index, &entry.encode());
+        }
+        let seal = Seal {
+            entries: self.entries.len(),
+            data_slots: self.data_slots(),
+            durable: self.header.durable,
+            checkpoint_generation: self.header.checkpoint_generation,
+            unfinished: self.header.unfinished,
+        };
+        seal_header(&mut bytes, &seal);
+        bytes
+    }
+
     /// Reads a header. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<Record, FormatError> {
-        let Ok((disk, _)) = RecordHeaderOnDisk::ref_from_prefix(bytes) else {
-            return Err(FormatError::Short {
-                what: WHAT,
-                expected: HEADER_SIZE,
-                found: bytes.len(),
-            });
-        };
-        if disk.magic.get() != MAGIC {
-            return Err(FormatError::Magic {
-                what: WHAT,
-                expected: MAGIC,
-                found: disk.magic.get(),
-            });
-        }
-        if disk.version.get() != VERSION {
-            return Err(FormatError::Version {
-                what: WHAT,
-                expected: VERSION,
-                found: disk.version.get(),
-            });
-        }
-        let checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET);
-        if disk.checksum.get() != checksum {
-            return Err(FormatError::Checksum {
-                what: WHAT,
-                expected: checksum,
-                found: disk.checksum.get(),
-            });
-        }
+        let (disk, checksum) = PREAMBLE.verify::<RecordHeaderOnDisk>(bytes)?;
         let entries = usize::from(disk.entries.get());
         Record::decode_fields(disk, entries, disk.unfinished.get(), checksum)
     }
@@ -245,20 +237,7 @@ impl Record {
     /// Reads the header of a record that was still open, from segment memory: its checksum is not
     /// there yet, and the caller knows how many entries count.
     pub(crate) fn decode_open(bytes: &[u8], entries: usize) -> Result<Record, FormatError> {
-        let Ok((disk, _)) = RecordHeaderOnDisk::ref_from_prefix(bytes) else {
-            return Err(FormatError::Short {
-                what: WHAT,
-                expected: HEADER_SIZE,
-                found: bytes.len(),
-            });
-        };
-        if disk.magic.get() != MAGIC || disk.version.get() != VERSION {
-            return Err(FormatError::Magic {
-                what: WHAT,
-                expected: MAGIC,
-                found: disk.magic.get(),
-            });
-        }
+        let disk = PREAMBLE.identify::<RecordHeaderOnDisk>(bytes)?;
         Record::decode_fields(disk, entries, 0, 0)
     }
 
@@ -363,20 +342,7 @@ mod tests {
     }
 
     fn sealed(entries: &[Entry]) -> Vec<u8> {
-        let mut bytes = vec![0xaa; HEADER_SIZE];
-        start_header(&mut bytes, &header());
-        for (i, entry) in entries.iter().enumerate() {
-            put_entry(&mut bytes, i, &entry.encode());
-        }
-        let seal = Seal {
-            entries: entries.len(),
-            data_slots: 1,
-            durable: RecordNumber(98),
-            checkpoint_generation: 4,
-            unfinished: 2,
-        };
-        seal_header(&mut bytes, &seal);
-        bytes
+        Record { header: header(), entries: entries.to_vec(), checksum: 0 }.encode()
     }
 
     fn entries() -> [Entry; 3] {

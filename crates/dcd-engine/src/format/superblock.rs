@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::checksum::crc32c_with_hole;
 use super::geometry::{Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
+use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::error::FormatError;
@@ -20,9 +21,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
 pub const VERSION: u32 = 1;
 /// Size of a copy on the cache-disk.
 pub const SUPERBLOCK_SIZE: usize = 4096;
-/// Offset of the checksum in the structure.
-const CHECKSUM_OFFSET: usize = 12;
 const WHAT: &str = "the superblock";
+const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
 /// Whether a cache is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,32 +155,7 @@ impl Superblock {
 
     /// Reads one copy. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
-        let Ok((disk, _)) = SuperblockOnDisk::read_from_prefix(bytes) else {
-            return Err(FormatError::Short {
-                what: WHAT,
-                expected: SUPERBLOCK_SIZE,
-                found: bytes.len(),
-            });
-        };
-        if disk.magic.get() != MAGIC {
-            return Err(FormatError::Magic {
-                what: WHAT,
-                expected: MAGIC,
-                found: disk.magic.get(),
-            });
-        }
-        let expected = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET);
-        // A version that is not ours may keep its checksum elsewhere, so it is looked at first.
-        if disk.version.get() != VERSION {
-            return Err(FormatError::Version {
-                what: WHAT,
-                expected: VERSION,
-                found: disk.version.get(),
-            });
-        }
-        if disk.checksum.get() != expected {
-            return Err(FormatError::Checksum { what: WHAT, expected, found: disk.checksum.get() });
-        }
+        let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let unknown = disk.features_incompatible.get() | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
@@ -225,13 +200,15 @@ impl Superblock {
         }
         let serial = &disk.data_disk_serial;
         let serial = &serial[..serial.iter().position(|b| *b == 0).unwrap_or(serial.len())];
+        let serial = str::from_utf8(serial)
+            .map_err(|error| field("data_disk_serial", serial[error.valid_up_to()].into()))?;
         Ok(Superblock {
             uuid: Uuid(disk.uuid),
             generation: disk.generation.get(),
             state,
             geometry,
             data_disk,
-            data_disk_serial: String::from_utf8_lossy(serial).into_owned(),
+            data_disk_serial: serial.to_owned(),
             created_unix_seconds: disk.created_unix_seconds.get(),
         })
     }
@@ -291,6 +268,18 @@ mod tests {
             bytes[byte] ^= 1 << (byte % 8);
             assert!(Superblock::decode(&bytes).is_err(), "byte {byte}");
         }
+    }
+
+    /// Decoded with replacement characters it would be longer than its field, and could never be
+    /// written again.
+    #[test]
+    fn a_serial_that_is_no_text_is_refused() {
+        let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
+        disk.data_disk_serial = [0xff; 64];
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        let error = Superblock::decode(disk.as_bytes()).unwrap_err();
+        let field = "data_disk_serial";
+        assert_eq!(error, FormatError::Field { what: WHAT, field, found: 0xff });
     }
 
     #[test]

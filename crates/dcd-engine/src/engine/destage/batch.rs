@@ -137,8 +137,12 @@ impl Engine {
             }
             slot += record.slots();
         }
-        let found = lines.len() as u32;
-        if is_damaged && found < self.log.segments.get(segment).live_slots {
+        // Dead slots are found as well; they make up for nothing that is hidden.
+        let is_live = |(line, slot): &&(Line, SlotIndex)| {
+            self.table.find(*line).as_slice().iter().any(|(known, _)| known == slot)
+        };
+        let live_slots = self.log.segments.get(segment).live_slots as usize;
+        if is_damaged && lines.iter().filter(is_live).count() < live_slots {
             lines = self.table_lines_of(segment);
         }
         lines
