@@ -292,6 +292,80 @@ fn a_completion_does_not_overwrite_newer_blocks() {
     }
 }
 
+/// A cache full of parts of sectors: completing them takes room in the log, which is there because
+/// requests keep out of it. Without that sectors would be written in part (C15).
+#[test]
+fn a_full_cache_still_writes_whole_sectors() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.data_disk.physical_sector_size = 4096;
+    });
+    for line in shuffled(600) {
+        d.write_blocks((100 + line) * 8 + line % 8, 1, (line % 250) as u8 + 1);
+        if line % 4 == 0 {
+            d.flush();
+        }
+    }
+    d.finish_all();
+    assert!(d.status().counters.stalled_writes > 0, "the cache was full");
+    d.drain();
+    for io in writes(&d, 0) {
+        let is_whole = io.offset.is_multiple_of(4096) && io.length.is_multiple_of(4096);
+        assert!(is_whole, "{} bytes at {}", io.length, io.offset);
+    }
+    for line in 0..600 {
+        let at = (100 + line as usize) * LINE + (line % 8) as usize * 512;
+        assert_eq!(d.data_disk.current[at..at + 512], [(line % 250) as u8 + 1; 512]);
+    }
+}
+
+/// One read completes what is close together, another what is far away.
+#[test]
+fn lines_close_together_are_completed_by_one_read() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.data_disk.physical_sector_size = 4096;
+    });
+    for line in [100, 104, 112, 500] {
+        d.write_blocks(line * 8, 1, 1);
+    }
+    let flush = d.flush();
+    d.expect_ok(flush);
+    let mark = d.started.len();
+    d.drain();
+    let reads: Vec<_> = d.started[mark..]
+        .iter()
+        .filter(|io| io.is(Device::DataDisk, Kind::Read))
+        .map(|io| (io.offset / LINE as u64, io.length / LINE as u64))
+        .collect();
+    assert_eq!(reads, [(100, 13), (500, 1)]);
+    assert_eq!(d.status().counters.completed_lines, 4);
+}
+
+/// What is missing of one line cannot be read: the lines that were to be read with it go on (C24).
+#[test]
+fn a_bad_sector_keeps_only_its_own_line_back() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.data_disk.physical_sector_size = 4096;
+    });
+    let bad = 104 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Read, bad..bad + 512, dcd_engine::IoError::Failed);
+    for line in [100, 104, 108] {
+        d.write_blocks(line * 8 + 1, 1, 1);
+    }
+    let flush = d.flush();
+    d.expect_ok(flush);
+    let drain = d.submit(Operation::Drain, false);
+    d.advance_time(Duration::from_secs(5));
+    assert!(!d.is_answered(drain));
+    assert_eq!(d.status().dirty_lines, 1);
+    d.heal();
+    d.advance_time(Duration::from_secs(60));
+    d.expect_ok(drain);
+    assert_eq!(d.data_disk.current[104 * LINE + 512], 1);
+}
+
 // ---- zeroes -----------------------------------------------------------------------------------
 
 /// Zeroes go before the lines above them, and never over them.
