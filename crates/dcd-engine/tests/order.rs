@@ -123,6 +123,37 @@ fn a_small_write_and_a_flush_cost_one_write_and_at_most_one_flush() {
     }
 }
 
+/// Where each write was followed by a flush for a while, the log is written while the next flush is
+/// still on its way; it is one operation all the same. Where flushes are rarer, writes gather.
+#[test]
+fn a_flush_that_is_sure_to_follow_is_not_waited_for() {
+    for writes_per_flush in [1, 2] {
+        let mut d = mode(AckMode::Memory);
+        for round in 0..20 {
+            for write in 0..writes_per_flush {
+                d.write(100 + 2 * round + write, 1);
+            }
+            let flush = d.flush();
+            d.expect_ok(flush);
+        }
+        d.hold(|io| io.device == Device::CacheDisk);
+        let mark = d.started.len();
+        let write = d.write(300, 1);
+        assert!(d.is_answered(write));
+        let is_early = d.started[mark..].iter().any(|io| io.fua);
+        assert_eq!(is_early, writes_per_flush == 1);
+        let flush = d.flush();
+        assert!(!d.is_answered(flush), "nothing is durable yet");
+        d.release();
+        d.expect_ok(flush);
+        assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Write), 1);
+        assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Flush), 0);
+        d.power_cut();
+        d.reopen();
+        assert_eq!(d.read(300), 1);
+    }
+}
+
 /// Many flushes that come while one is under way share the next one: two device flushes in all.
 #[test]
 fn concurrent_flushes_share_one_device_flush() {

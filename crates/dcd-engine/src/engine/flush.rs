@@ -7,7 +7,9 @@
 //! ```
 //! A commit is one flush that covers every record written by then; while it is under way, others
 //! gather for the next one (group commit). A commit of a single record, with nothing before it that
-//! is not durable, is one FUA write instead: one disk operation for a write and its flush.
+//! is not durable, is one FUA write instead: one disk operation for a write and its flush. Where each
+//! change has been followed by a flush for a while, that write starts with the change: the disk works
+//! while the client still asks for the flush.
 
 use std::collections::VecDeque;
 
@@ -15,6 +17,9 @@ use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::units::{Duration, RecordNumber, Time};
+
+/// So many changes, each with a flush of its own, and the next flush is expected.
+const FLUSHED_CHANGES_MIN: u32 = 8;
 
 /// Someone who waits for a record.
 struct Waiter {
@@ -33,6 +38,10 @@ pub(super) struct Commit {
     wanted: RecordNumber,
     /// Since when there is something that is not durable.
     undurable_since: Option<Time>,
+    /// Changes acknowledged since the last flush.
+    unflushed_changes: u32,
+    /// How many of the last changes were each followed by a flush before the next.
+    flushed_changes: u32,
     durable_waiters: VecDeque<Waiter>,
     written_waiters: VecDeque<Waiter>,
 }
@@ -41,6 +50,12 @@ impl Engine {
     /// A FLUSH covers every change acknowledged before it, on any frontend (C2).
     pub(super) fn flush(&mut self, id: RequestId) {
         self.counters.flushes += 1;
+        let commit = &mut self.commit;
+        commit.flushed_changes = match std::mem::take(&mut commit.unflushed_changes) {
+            0 => commit.flushed_changes,
+            1 => commit.flushed_changes.saturating_add(1),
+            _ => 0,
+        };
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }
@@ -62,6 +77,15 @@ impl Engine {
             return self.reply(id, Ok(()), buffer);
         }
         self.commit.written_waiters.push_back(Waiter { record, id, buffer });
+    }
+
+    /// A change has been acknowledged; if a flush is sure to follow, it need not be waited for.
+    pub(super) fn expect_flush(&mut self) {
+        self.commit.unflushed_changes = self.commit.unflushed_changes.saturating_add(1);
+        let is_first = self.commit.unflushed_changes == 1;
+        if is_first && self.commit.flushed_changes >= FLUSHED_CHANGES_MIN {
+            self.want_durable(self.log.newest_record());
+        }
     }
 
     /// Somebody needs everything up to `record` to be durable.

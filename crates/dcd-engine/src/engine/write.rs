@@ -154,6 +154,9 @@ impl Engine {
     /// Replies to a change that has been appended, at once or when its records have come as far as
     /// the mode asks (C5).
     pub(super) fn acknowledge(&mut self, id: RequestId, buffer: Option<Buffer>, fua: bool) {
+        if !fua {
+            self.expect_flush();
+        }
         match self.config.ack {
             AckMode::Memory if !fua => self.reply(id, Ok(()), buffer),
             AckMode::Log if !fua => self.reply_when_written(id, buffer),
