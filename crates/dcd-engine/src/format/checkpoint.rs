@@ -352,7 +352,41 @@ impl Checkpoint {
                 .iter()
                 .map(|item| Witness { line: item.line_and_mask().0, checksum: item.second.get() }),
         );
+        checkpoint.check_places(geometry)?;
         Ok(checkpoint)
+    }
+
+    /// Whether each place has one use. A segment that is filled twice, or one that is filled while
+    /// it holds live slots, or a slot of two lines would break what the engine counts.
+    fn check_places(&self, geometry: &Geometry) -> Result<(), FormatError> {
+        let field =
+            |field, found: u32| Err(FormatError::Field { what: WHAT, field, found: found.into() });
+        let mut is_free = vec![false; geometry.segments as usize];
+        for segment in &self.free {
+            let is_free = &mut is_free[segment.0 as usize];
+            if std::mem::replace(is_free, true) || *segment == self.position.segment {
+                return field("free segment", segment.0);
+            }
+        }
+        let mut is_filled = vec![false; geometry.segments as usize];
+        for (segment, _) in &self.filled {
+            let index = segment.0 as usize;
+            if std::mem::replace(&mut is_filled[index], true) || is_free[index] {
+                return field("filled segment", segment.0);
+            }
+        }
+        let mut is_live = vec![0u64; geometry.slots().div_ceil(64) as usize];
+        for live in &self.live {
+            let (segment, slot) = geometry.locate(live.slot);
+            let (word, bit) = ((live.slot.0 / 64) as usize, 1 << (live.slot.0 % 64));
+            let will_be_filled = is_free[segment.0 as usize]
+                || segment == self.position.segment && slot >= self.position.slot_in_segment;
+            if is_live[word] & bit != 0 || will_be_filled {
+                return field("live slot", live.slot.0);
+            }
+            is_live[word] |= bit;
+        }
+        Ok(())
     }
 }
 
@@ -458,12 +492,40 @@ mod tests {
         }
     }
 
+    /// Found by the byte fuzzer: a slot of two lines was destaged for ever.
+    #[test]
+    fn a_place_with_two_uses_is_refused() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let problem = |change: &dyn Fn(&mut Checkpoint)| {
+            let mut forged = checkpoint();
+            change(&mut forged);
+            match Checkpoint::decode(forged.encode().bytes(), forged.uuid, &geometry) {
+                Err(FormatError::Field { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(problem(&|c| c.free.push(SegmentIndex(5))), "free segment");
+        assert_eq!(problem(&|c| c.free.push(c.position.segment)), "free segment");
+        assert_eq!(problem(&|c| c.filled.push(c.filled[0])), "filled segment");
+        assert_eq!(problem(&|c| c.filled[0].0 = SegmentIndex(5)), "filled segment");
+        assert_eq!(problem(&|c| c.live.push(c.live[0])), "live slot");
+        assert_eq!(problem(&|c| c.live[0].slot = geometry.slot(SegmentIndex(5), 3)), "live slot");
+        assert_eq!(problem(&|c| c.live[0].slot = geometry.slot(SegmentIndex(4), 9)), "live slot");
+    }
+
     #[test]
     fn the_largest_fits_its_area() {
         let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
         let mut largest = checkpoint();
-        largest.free = vec![SegmentIndex(0); geometry.segments as usize - 1];
-        largest.live = vec![largest.live[0]; geometry.data_slots_max() as usize];
+        // Every slot but those of record headers is live, in segments that were all filled.
+        largest.position.slot_in_segment = geometry.slots_per_segment();
+        largest.free = Vec::new();
+        largest.filled =
+            (0..geometry.segments).map(|n| (SegmentIndex(n), SegmentSerial(n.into()))).collect();
+        let slots = (0..geometry.slots()).filter(|slot| slot % geometry.slots_per_segment() != 0);
+        let live = largest.live[0];
+        largest.live = slots.map(|slot| LiveSlot { slot: SlotIndex(slot), ..live }).collect();
+        assert_eq!(largest.live.len(), geometry.data_slots_max() as usize);
         largest.zeroes = vec![largest.zeroes[0]; ZERO_RANGES_MAX as usize];
         largest.poisoned = vec![largest.poisoned[0]; POISONED_LINES_MAX as usize];
         largest.witnesses = vec![largest.witnesses[0]; WITNESSES_MAX as usize];
