@@ -264,15 +264,24 @@ impl fmt::Display for DeviceSpec {
                 f,
                 "slow:{},read={},write={},flush={},sector={}",
                 path.display(),
-                format_duration(times.read),
-                format_duration(times.write),
-                format_duration(times.flush),
+                exact_duration(times.read),
+                exact_duration(times.write),
+                exact_duration(times.flush),
                 times.sector_bytes
             ),
             DeviceSpec::Faulty { inner, control } => {
                 write!(f, "faulty:{inner},control={}", control.display())
             }
         }
+    }
+}
+
+/// A duration as it is shown to people, unless that is rounded: what is shown here is read again.
+fn exact_duration(duration: Duration) -> String {
+    let text = format_duration(duration);
+    match parse_duration(&text) {
+        Ok(same) if same == duration => text,
+        _ => format!("{}ns", duration.as_nanos()),
     }
 }
 
@@ -311,6 +320,14 @@ mod tests {
             assert_eq!(text.parse(), Ok(spec.clone()), "{text}");
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
+    }
+
+    #[test]
+    fn times_are_written_back_exactly() {
+        let spec: DeviceSpec = "slow:d,read=1.2345678ms,write=5ms".parse().unwrap();
+        assert_eq!(spec.to_string(), "slow:d,read=1234567ns,write=5ms,flush=0s,sector=4096");
+        let spec: DeviceSpec = "slow:d,read=1.234567s,write=5ms".parse().unwrap();
+        assert_eq!(spec.to_string().parse(), Ok(spec));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::COUNTER_END;
 use super::checksum::{crc32c, crc32c_with_hole};
 use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_MAX};
 use super::layout::{FieldLayout, layout_of};
@@ -369,8 +370,11 @@ impl Checkpoint {
             }
         }
         let mut is_filled = vec![false; geometry.segments as usize];
-        for (segment, _) in &self.filled {
+        for (segment, serial) in &self.filled {
             let index = segment.0 as usize;
+            if *serial > self.position.serial {
+                return field("serial of a filled segment", segment.0);
+            }
             if std::mem::replace(&mut is_filled[index], true) || is_free[index] {
                 return field("filled segment", segment.0);
             }
@@ -425,6 +429,16 @@ fn read_header<'a>(
     ] {
         if count > most {
             return Err(field(name, count));
+        }
+    }
+    for (name, counter) in [
+        ("generation", header.generation.get()),
+        ("epoch", header.epoch.get()),
+        ("serial", header.serial.get()),
+        ("next_record", header.next_record.get()),
+    ] {
+        if counter >= COUNTER_END {
+            return Err(field(name, counter));
         }
     }
     if header.segment.get() >= geometry.segments {
@@ -508,6 +522,11 @@ mod tests {
         assert_eq!(problem(&|c| c.free.push(c.position.segment)), "free segment");
         assert_eq!(problem(&|c| c.filled.push(c.filled[0])), "filled segment");
         assert_eq!(problem(&|c| c.filled[0].0 = SegmentIndex(5)), "filled segment");
+        // Destaging took it for one that is filled anew again and again.
+        let newer = "serial of a filled segment";
+        assert_eq!(problem(&|c| c.filled[0].1 = SegmentSerial(41)), newer);
+        assert_eq!(problem(&|c| c.position.serial = SegmentSerial(COUNTER_END)), "serial");
+        assert_eq!(problem(&|c| c.epoch = u64::MAX), "epoch");
         assert_eq!(problem(&|c| c.live.push(c.live[0])), "live slot");
         assert_eq!(problem(&|c| c.live[0].slot = geometry.slot(SegmentIndex(5), 3)), "live slot");
         assert_eq!(problem(&|c| c.live[0].slot = geometry.slot(SegmentIndex(4), 9)), "live slot");
@@ -520,6 +539,7 @@ mod tests {
         // Every slot but those of record headers is live, in segments that were all filled.
         largest.position.slot_in_segment = geometry.slots_per_segment();
         largest.free = Vec::new();
+        largest.position.serial = SegmentSerial(geometry.segments.into());
         largest.filled =
             (0..geometry.segments).map(|n| (SegmentIndex(n), SegmentSerial(n.into()))).collect();
         let slots = (0..geometry.slots()).filter(|slot| slot % geometry.slots_per_segment() != 0);

@@ -17,5 +17,9 @@ mod preamble;
 pub mod record;
 pub mod superblock;
 
+/// Generations, epochs, serials and record numbers stay below this: a thousand million a second
+/// would take 146 years. What is larger was forged, and could overflow when it is counted on.
+pub(crate) const COUNTER_END: u64 = 1 << 62;
+
 pub use geometry::Geometry;
 pub use superblock::Superblock;

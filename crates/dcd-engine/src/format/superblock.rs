@@ -6,6 +6,7 @@
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::COUNTER_END;
 use super::checksum::crc32c_with_hole;
 use super::geometry::{Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
@@ -161,6 +162,9 @@ impl Superblock {
             return Err(FormatError::Features { unknown });
         }
         let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        if disk.generation.get() >= COUNTER_END {
+            return Err(field("generation", disk.generation.get()));
+        }
         let state = match disk.state.get() {
             1 => CacheState::Closed,
             2 => CacheState::Open,
@@ -268,6 +272,15 @@ mod tests {
             bytes[byte] ^= 1 << (byte % 8);
             assert!(Superblock::decode(&bytes).is_err(), "byte {byte}");
         }
+    }
+
+    #[test]
+    fn a_generation_that_could_overflow_is_refused() {
+        let mut forged = superblock(4);
+        forged.generation = COUNTER_END;
+        let error = Superblock::decode(forged.encode().bytes()).unwrap_err();
+        let field = "generation";
+        assert_eq!(error, FormatError::Field { what: WHAT, field, found: COUNTER_END });
     }
 
     /// Decoded with replacement characters it would be longer than its field, and could never be
