@@ -2,7 +2,7 @@
 # DEMO="--quick" takes two minutes; `dcd demo --help` has the rest.
 # make test: everything that must hold before a commit; about twenty minutes on two cores from nothing.
 
-.PHONY: build demo test test-long lint doc tools
+.PHONY: build demo test test-long fuzz-bytes lint doc tools
 
 build:
 	cargo build --release --package dcd
@@ -30,3 +30,8 @@ test: lint tools
 # A thousand kill -9 cycles over all file systems, and twenty thousand fuzz runs: under an hour.
 test-long: tools
 	DCD_CYCLES=1000 DCD_FUZZ_SEEDS=20000 scripts/test.sh
+
+# Each byte fuzz target under libFuzzer, for FOR each; skipped without nightly and cargo-fuzz.
+FOR ?= 30s
+fuzz-bytes:
+	scripts/fuzz-bytes.sh $(FOR) $(TARGET)

@@ -375,3 +375,14 @@ fn a_read_only_start_refuses_changes() {
     }
     assert_eq!(d.read(100), 1);
 }
+
+/// `dcd create` died between the two superblock copies: what is there is a new cache, of
+/// generation 0.
+#[test]
+fn a_new_cache_with_only_its_first_superblock_opens() {
+    let mut d = Driver::created(|_| {});
+    d.cache_disk.rot(64 << 10, &[0; LINE]);
+    d.reopen();
+    d.write(7, 1);
+    assert_eq!(d.read(7), 1);
+}

@@ -242,7 +242,7 @@ pub enum ConfigFileError {
         message: String,
     },
     /// A key that does not exist.
-    #[error("{place}: `{key}` is not a setting")]
+    #[error("{place}: `{}` is not a setting", key.escape_debug())]
     UnknownKey {
         /// Where.
         place: Place,
@@ -275,7 +275,7 @@ pub enum ValueProblem {
         found: &'static str,
     },
     /// None of the choices.
-    #[error("`{found}` is none of: {choices}")]
+    #[error("`{}` is none of: {choices}", found.escape_debug())]
     Choice {
         /// What stands there.
         found: String,
@@ -366,6 +366,9 @@ mod tests {
         let (error, hint) = problem("fuse = 3");
         assert!(error.ends_with("expected a string, found integer"), "{error}");
         assert!(hint.is_some());
+        // What a file says never steers the terminal that shows it.
+        assert!(problem("ack = \"\\u001b[2J\"").0.contains("`\\u{1b}[2J` is none of"));
+        assert!(problem("\"a\\nb\" = 1").0.contains("`a\\nb` is not a setting"));
         assert!(!problem("zzz = 3").1.unwrap().contains("did you mean"));
     }
 }

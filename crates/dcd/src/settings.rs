@@ -244,7 +244,7 @@ pub fn parse_percent(text: &str) -> Result<u8, PercentError> {
 
 /// Text that is no share.
 #[derive(Debug, thiserror::Error)]
-#[error("`{found}` is not a share from 0% to 100%")]
+#[error("`{}` is not a share from 0% to 100%", found.escape_debug())]
 pub struct PercentError {
     found: String,
 }

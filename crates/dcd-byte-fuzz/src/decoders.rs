@@ -1,0 +1,130 @@
+//! Decoders of what lies on the cache-disk. What is accepted must come back: writing it and reading
+//! that gives the same again, and the bytes differ only where the format says "ignored".
+//!
+//! The first byte of the input says whether the checksum is put right first: without that, no
+//! mutation would ever get past it.
+
+use dcd_engine::format::checkpoint::{self, Checkpoint};
+use dcd_engine::format::checksum::{crc32c, crc32c_with_hole};
+use dcd_engine::format::layout::FieldLayout;
+use dcd_engine::format::record::{self, Record};
+use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
+use dcd_engine::{Geometry, Uuid};
+
+/// The cache of all inputs of `checkpoint`.
+pub(crate) const UUID: Uuid = Uuid([1; 16]);
+
+/// Its geometry.
+pub(crate) fn geometry() -> Geometry {
+    Geometry::fit(4 << 20, 64 << 10).expect("4 MiB are enough")
+}
+
+/// Where a field lies.
+pub(crate) fn field(layout: &[FieldLayout], name: &str) -> std::ops::Range<usize> {
+    let found = layout.iter().find(|field| field.name == name);
+    let found = found.unwrap_or_else(|| panic!("no field {name}"));
+    found.offset..found.offset + found.size
+}
+
+/// Computes the checksum that a structure carries.
+pub(crate) fn put_checksum(structure: &mut [u8], layout: &[FieldLayout]) {
+    let place = field(layout, "checksum");
+    if structure.len() >= place.end {
+        let checksum = crc32c_with_hole(structure, place.start);
+        structure[place].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// The input as a structure of `size` bytes, zeroes behind its end; a short one stays short when
+/// its first byte says so, for the checks of length.
+fn structure(input: &[u8], size: usize, layout: &[FieldLayout]) -> Vec<u8> {
+    let (how, bytes) = input.split_first().unwrap_or((&0, &[]));
+    let mut bytes = bytes.to_vec();
+    if how & 2 == 0 {
+        bytes.resize(size, 0);
+    }
+    if how & 1 != 0 {
+        let end = size.min(bytes.len());
+        put_checksum(&mut bytes[..end], layout);
+    }
+    bytes
+}
+
+/// Whether two copies of a structure agree except in fields that readers ignore.
+#[track_caller]
+fn assert_same(found: &[u8], written: &[u8], layout: &[FieldLayout], ignored: &[&str]) {
+    for field in layout.iter().filter(|field| !ignored.contains(&field.name)) {
+        let place = field.offset..field.offset + field.size;
+        assert_eq!(found[place.clone()], written[place], "{}", field.name);
+    }
+}
+
+pub(crate) fn superblock(input: &[u8]) {
+    let layout = superblock::layout();
+    let bytes = structure(input, SUPERBLOCK_SIZE, &layout);
+    let Ok(decoded) = Superblock::decode(&bytes) else { return };
+    let written = decoded.encode();
+    assert_eq!(Superblock::decode(written.bytes()), Ok(decoded.clone()));
+    let ignored = ["checksum", "features_compatible", "reserved", "data_disk_serial", "unused"];
+    assert_same(&bytes, written.bytes(), &layout, &ignored);
+    // The serial counts up to its first zero byte.
+    let serial = decoded.data_disk_serial.as_bytes();
+    assert!(bytes[field(&layout, "data_disk_serial")].starts_with(serial));
+    // Two copies, whichever is newer, are judged without a panic.
+    let _ = Superblock::newest(&bytes, input);
+    assert_eq!(Superblock::newest(&bytes, written.bytes()), Ok(decoded));
+}
+
+pub(crate) fn checkpoint(input: &[u8]) {
+    let layout = checkpoint::layout();
+    let (how, bytes) = input.split_first().unwrap_or((&0, &[]));
+    let mut bytes = bytes.to_vec();
+    if how & 2 == 0 {
+        let length = bytes.len().next_multiple_of(4096).max(2 * checkpoint::HEADER_SIZE);
+        bytes.resize(length, 0);
+    }
+    if how & 1 != 0 && bytes.len() >= checkpoint::HEADER_SIZE {
+        let (header, payload) = bytes.split_at_mut(checkpoint::HEADER_SIZE);
+        // As much of the payload as the counts ask for.
+        let items: u64 = ["free", "filled", "live", "zeroes", "poisoned", "witnesses"]
+            .map(|name| header[field(&layout, name)].try_into().expect("8 bytes"))
+            .map(u64::from_le_bytes)
+            .into_iter()
+            .fold(0, u64::saturating_add);
+        let length = items.saturating_mul(16).checked_next_multiple_of(4096).unwrap_or(0);
+        let payload = payload.get(..length as usize).unwrap_or_default();
+        header[field(&layout, "payload_checksum")].copy_from_slice(&crc32c(payload).to_le_bytes());
+        header[field(&layout, "uuid")].copy_from_slice(&UUID.0);
+        put_checksum(header, &layout);
+    }
+    let geometry = geometry();
+    let header = Checkpoint::decode_header(&bytes, UUID, &geometry);
+    let Ok(decoded) = Checkpoint::decode(&bytes, UUID, &geometry) else { return };
+    let header = header.expect("the header of what is whole");
+    let written = decoded.encode();
+    assert_eq!(written.len() as u64, checkpoint::HEADER_SIZE as u64 + header.payload_bytes);
+    assert!(written.len() as u64 <= geometry.checkpoint_area_bytes);
+    assert_eq!(Checkpoint::decode(written.bytes(), UUID, &geometry), Ok(decoded));
+    assert_same(&bytes, written.bytes(), &layout, &["checksum", "payload_checksum", "unused"]);
+}
+
+pub(crate) fn record(input: &[u8]) {
+    let layout = record::layout();
+    let bytes = structure(input, record::HEADER_SIZE, &layout);
+    let Ok(decoded) = Record::decode(&bytes) else { return };
+    assert!(decoded.slots() as usize <= 1 + record::ENTRIES_MAX);
+    let written = decoded.encode();
+    let again = Record::decode(&written).expect("what was written can be read");
+    assert_eq!((&again.header, &again.entries), (&decoded.header, &decoded.entries));
+    let ignored = ["checksum", "data_slots", "unused", "table"];
+    assert_same(&bytes, &written, &layout, &ignored);
+    let table = field(&layout, "table").start;
+    let end = table + decoded.entries.len() * 16;
+    for (found, written) in bytes[table..end].chunks(16).zip(written[table..end].chunks(16)) {
+        // Only a data entry has a mask; it is ignored in the others.
+        let is_data = found[7] == 1;
+        assert_eq!(found[..6], written[..6]);
+        assert!(!is_data || found[6] == written[6]);
+        assert_eq!((found[7], &found[8..]), (written[7], &written[8..]));
+    }
+}

@@ -1,0 +1,61 @@
+//! Byte fuzzing: every parser that outsiders can reach, as a function of bytes that panics when
+//! something is wrong.
+//!
+//! | file | targets | what must hold |
+//! |---|---|---|
+//! | `nbd_handshake.rs` | `nbd_handshake` | each option is answered, in order, by replies that parse |
+//! | `nbd_transmission.rs` | `nbd_transmission` | each request is answered once, with the error or the data the protocol asks for |
+//! | `decoders.rs` | `superblock`, `checkpoint`, `record` | what is accepted is written back the same |
+//! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
+//! | `text.rs` | `control_request`, `units`, `config_file`, `device_spec`, `fault_rules` | what is accepted can be shown and read again; errors are one line |
+//!
+//! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
+//! corpus in the repository, and over simple mutations of it (both in `tests/corpus.rs`, on any
+//! toolchain). `corpus/TARGET/` holds meaningful inputs that [`seeds`] makes, and what fuzzing has
+//! found.
+//!
+//! Except for decoders and text, inputs are small programs rather than raw bytes, so that nearly
+//! every mutation says something that gets past the first check.
+
+mod decoders;
+mod image;
+mod input;
+mod nbd_handshake;
+mod nbd_transmission;
+mod recovery;
+pub mod seeds;
+mod text;
+
+/// Something to fuzz.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name: of the libFuzzer program and of the folder in the corpus.
+    pub name: &'static str,
+    /// Returns when all is well with these bytes, panics when not.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: [Target; 12] = [
+    Target { name: "nbd_handshake", run: nbd_handshake::run },
+    Target { name: "nbd_transmission", run: nbd_transmission::run },
+    Target { name: "superblock", run: decoders::superblock },
+    Target { name: "checkpoint", run: decoders::checkpoint },
+    Target { name: "record", run: decoders::record },
+    Target { name: "recovery", run: recovery::recovery },
+    Target { name: "segment_memory", run: recovery::segment_memory },
+    Target { name: "control_request", run: text::control_request },
+    Target { name: "units", run: text::units },
+    Target { name: "config_file", run: text::config_file },
+    Target { name: "device_spec", run: text::device_spec },
+    Target { name: "fault_rules", run: text::fault_rules },
+];
+
+/// The target of this name.
+///
+/// # Panics
+/// If there is none.
+pub fn target(name: &str) -> Target {
+    let found = TARGETS.into_iter().find(|target| target.name == name);
+    found.unwrap_or_else(|| panic!("no byte fuzz target is called {name}"))
+}

@@ -1,0 +1,295 @@
+//! Meaningful inputs to begin with: what clients, users and the engine itself write.
+//!
+//! `cargo run --release -p dcd-byte-fuzz -- seeds` writes them to `corpus/`.
+
+use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
+use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
+use dcd_engine::format::record::{Entry, Record, RecordHeader};
+use dcd_engine::format::superblock::CacheState;
+use dcd_engine::units::{FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex};
+use dcd_engine::{LbaRange, Superblock};
+
+use crate::decoders::{UUID, geometry};
+use crate::image::{BASES, data_disk_info};
+
+/// The seeds of a target: a name for the file, and the bytes.
+pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    let numbered = |seeds: Vec<Vec<u8>>| {
+        let name = |index| format!("seed-{index:02}");
+        seeds.into_iter().enumerate().map(|(index, bytes)| (name(index), bytes)).collect()
+    };
+    let texts =
+        |texts: &[&str]| numbered(texts.iter().map(|text| text.as_bytes().to_vec()).collect());
+    match target {
+        "nbd_handshake" => numbered(handshakes()),
+        "nbd_transmission" => numbered(transmissions()),
+        "superblock" => numbered(superblocks()),
+        "checkpoint" => numbered(checkpoints()),
+        "record" => numbered(records()),
+        "recovery" => numbered(recoveries()),
+        "segment_memory" => numbered(memories()),
+        "control_request" => texts(&[
+            "{\"command\":\"status\"}\n",
+            "{\"command\":\"ping\"}\n\n  \n{\"command\":\"drain\"}\n{\"command\":\"detach\"}",
+            "{\"command\":\"flush\",\"more\":[1,2.5e3,null,{\"a\":\"\\u00e4\"}]}\n",
+            "{\"command\":\"stop\"}\nhello\n[[[[[[",
+        ]),
+        "units" => texts(&[
+            "512",
+            "4k",
+            "1.5MiB",
+            "16 m",
+            "99999999t",
+            "8ms",
+            "0.1s",
+            "50us",
+            "1h",
+            "80%",
+            "unix:/run/dcd.sock",
+            "tcp:127.0.0.1:10809",
+            "tcp:[::1]:1",
+            "µs",
+            "0",
+        ]),
+        "config_file" => texts(&[
+            "cache-disk = \"/dev/nvme0n1p4\"\ndata-disk = \"/dev/sdb\"\nnbd = [\"unix:/run/s\"]\n",
+            "fuse = \"/mnt\"\nloop = true\nack = \"durable\"\nmax-delay = \"50ms\"\n",
+            "bypass-threshold = \"64k\"\ndirty-high = \"80%\"\ndirty-low = 10\nidle-max = \"2s\"\n",
+            "segment-buffers = 8\ndestage-rate = \"10m\"\nio-timeout = \"30s\"\none-disk = \"auto\"\n",
+            "data-disk = \"slow:d,read=8ms,write=8ms\"\n[table]\nx = 0x10\n",
+            "bypass_treshold = 1\n",
+            "accept-damage = true",
+            "ack = \n",
+        ]),
+        "device_spec" => texts(&[
+            "/dev/sdb",
+            "slow:disk.img,read=8ms,write=8ms,flush=0ms",
+            "slow:d,x=1.img,write=9ms,flush=2ms,read=8ms",
+            "faulty:slow:d,read=1ms,write=2ms,control=/tmp/f",
+            "faulty:./slow:x,control=a",
+        ]),
+        "fault_rules" => texts(&[
+            "# drill\nread eio 4k-8k\nread enospc\nwrite hang\nflush eio once\n",
+            "gone\n",
+            "any eio 0-512 once # x\n\nwrite enospc",
+        ]),
+        other => panic!("no byte fuzz target is called {other}"),
+    }
+}
+
+/// What clients say: an option, its payload.
+fn handshakes() -> Vec<Vec<u8>> {
+    let option = |number: u32, payload: &[u8]| {
+        let mut bytes = OPTION_MAGIC.to_be_bytes().to_vec();
+        bytes.extend(number.to_be_bytes());
+        bytes.extend((payload.len() as u32).to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    };
+    let info = [0, 0, 0, 0, 0, 3, 0, 1, 0, 2, 0, 3];
+    let mut contexts = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, CONTEXT_NAME.len() as u8];
+    contexts.extend(CONTEXT_NAME);
+    let structured = option(option::STRUCTURED_REPLY, &[]);
+    let conversation = |how: u8, options: &[Vec<u8>]| {
+        let mut bytes = vec![how];
+        options.iter().for_each(|option| bytes.extend(option));
+        bytes
+    };
+    vec![
+        conversation(1, &[option(option::GO, &info)]),
+        conversation(0, &[vec![0, 0, 0, 1], option(option::EXPORT_NAME, &[])]),
+        conversation(
+            3,
+            &[
+                structured.clone(),
+                option(option::LIST_META_CONTEXT, &contexts),
+                option(option::SET_META_CONTEXT, &contexts),
+                option(option::GO, &info),
+            ],
+        ),
+        conversation(
+            0x25,
+            &[
+                option(option::STARTTLS, &[]),
+                option(option::LIST, &[]),
+                option(option::INFO, &info),
+                option(option::SET_META_CONTEXT, &contexts),
+                option(99, b"what?"),
+                option(option::GO, &[0, 0, 0, 1, b'x', 0, 0]),
+                option(option::ABORT, &[]),
+            ],
+        ),
+        conversation(1, &[option(option::GO, &[0xff; 6]), structured, vec![1, 2, 3]]),
+    ]
+}
+
+/// Requests: command, flags, offset, length, scale, what the disk does.
+fn transmissions() -> Vec<Vec<u8>> {
+    let request = |command: u8, flags: u8, offset: u16, length: u16, scale: u8, then: u8| {
+        let mut bytes = vec![command, flags];
+        bytes.extend(offset.to_le_bytes());
+        bytes.extend(length.to_le_bytes());
+        bytes.extend([scale, then]);
+        bytes
+    };
+    let all: Vec<u8> = (0..8).flat_map(|n| request(n % 8, 0, n as u16 * 8, 8, 0, 1)).collect();
+    let mut pile = Vec::new();
+    for n in 0..40 {
+        pile.extend(request([1, 0, 6, 4, 0, 3][n % 6], (n % 2) as u8, n as u16, 8, 0, 0));
+    }
+    let odd: Vec<u8> = [
+        request(0, 0, 1, 512, 2, 0),
+        request(1, 0, 7, 4096, 3, 0),
+        request(1, 0, 2047, 2, 0, 0),
+        request(0, 4, 0, 0x900, 0, 0),
+        request(7, 8, 17, 100, 0, 0x21),
+        request(5, 0, 0, 0x700, 0, 0x41),
+        request(8, 0, 0, 0, 0, 3),
+        request(2, 0, 0, 0, 0, 0),
+    ]
+    .concat();
+    let with = |how: u8, requests: &[u8]| [&[how], requests].concat();
+    vec![
+        with(0, &all),
+        with(3, &all),
+        with(3 | 8, &pile),
+        with(1 | 64, &pile),
+        with(3 | 4, &all),
+        with(2 | 16 | 32 | 128, &odd),
+        with(0, &[&odd[..56], &request(9, 0, 0, 0, 0, 0)].concat()),
+    ]
+}
+
+fn superblocks() -> Vec<Vec<u8>> {
+    let superblock = |generation, state, serial: &str| {
+        let bytes = Superblock {
+            uuid: UUID,
+            generation,
+            state,
+            geometry: geometry(),
+            data_disk: data_disk_info(),
+            data_disk_serial: serial.to_owned(),
+            created_unix_seconds: 1_700_000_000,
+        }
+        .encode();
+        // The rest is zero, and comes by itself.
+        [&[1], &bytes.bytes()[..208]].concat()
+    };
+    vec![
+        superblock(0, CacheState::Detached, ""),
+        superblock(7, CacheState::Open, "WD-1"),
+        superblock(8, CacheState::Closed, &"x".repeat(64)),
+    ]
+}
+
+fn checkpoints() -> Vec<Vec<u8>> {
+    let checkpoint = |items: u32| {
+        let each = |count: u32| 0..count.min(items);
+        let bytes = Checkpoint {
+            uuid: UUID,
+            generation: 7,
+            epoch: 2,
+            position: LogPosition {
+                segment: SegmentIndex(4),
+                serial: SegmentSerial(40),
+                slot_in_segment: 9,
+                next_record: RecordNumber(1000),
+                previous_checksum: 77,
+            },
+            free: each(8).map(|n| SegmentIndex(5 + n)).collect(),
+            filled: each(4).map(|n| (SegmentIndex(n), SegmentSerial(36 + u64::from(n)))).collect(),
+            live: each(20)
+                .map(|n| LiveSlot {
+                    line: Line(u64::from(n) * 3),
+                    mask: FragmentMask(0x3c),
+                    slot: SlotIndex(n + 1),
+                    checksum: n,
+                })
+                .collect(),
+            zeroes: each(2).map(|n| (Line(100 + u64::from(n) * 50), 20)).collect(),
+            poisoned: each(1).map(|n| (Line(90 + u64::from(n)), FragmentMask(1))).collect(),
+            witnesses: each(3).map(|n| Witness { line: Line(n.into()), checksum: 3 }).collect(),
+        }
+        .encode();
+        let end = bytes.bytes().iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
+        [&[1], &bytes.bytes()[..end]].concat()
+    };
+    vec![checkpoint(0), checkpoint(1), checkpoint(20)]
+}
+
+fn records() -> Vec<Vec<u8>> {
+    let record = |entries: Vec<Entry>, unfinished| {
+        let header = RecordHeader {
+            uuid: UUID,
+            epoch: 3,
+            serial: SegmentSerial(9),
+            segment: SegmentIndex(2),
+            slot_in_segment: 17,
+            number: RecordNumber(100),
+            previous_checksum: 0x1234,
+            durable: RecordNumber(98),
+            checkpoint_generation: 4,
+            unfinished,
+        };
+        let length = 128 + entries.len() * 16;
+        let bytes = Record { header, entries, checksum: 0 }.encode();
+        [&[1], &bytes[..length]].concat()
+    };
+    vec![
+        record(Vec::new(), 0),
+        record(
+            vec![
+                Entry::Data { line: Line(77), mask: FragmentMask(0x0f), checksum: 0xdead_beef },
+                Entry::Zero { line: Line(5), lines: 1 << 30 },
+                Entry::Bypass { range: LbaRange::new(513, 2048) },
+            ],
+            2,
+        ),
+    ]
+}
+
+/// One step: which place, how, where in it, and what the step takes.
+fn step(place: u8, how: u8, at: u16, value: &[u8]) -> Vec<u8> {
+    let at = at.to_le_bytes();
+    [&[place, how, at[0], at[1]], value].concat()
+}
+
+fn recoveries() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for base in 0..BASES as u8 {
+        // As it is, with and without memory, believed and not.
+        seeds.push(vec![base | 8]);
+        seeds.push(vec![base, 7]);
+        // Superblock: generation, state. Checkpoint: counts, slot. Record: number, entries.
+        seeds.push([vec![base | 8, 7], step(0, 3 | 1 << 2, 48, &[])].concat());
+        seeds.push([vec![base, 7], step(1, 6 << 2 | 2, 120, &[3, 0])].concat());
+        seeds.push(
+            [vec![base, 7], step(2, 1 | 1 << 2, 0x50, &[]), step(4, 4 << 2, 72, &[])].concat(),
+        );
+        seeds.push([vec![base | 24, 7], step(8, 3 | 1 << 2, 48, &[])].concat());
+        seeds.push([vec![base, 7], step(9, 7 << 2, 0, &[8])].concat());
+        // Items of the payload of both checkpoints.
+        seeds.push([vec![base | 16, 7], step(3, 2, 8, &[1; 8]), step(5, 2, 8, &[2; 8])].concat());
+        // Data that does not match, and is believed or not.
+        seeds.push([vec![base, 3], step(255, 0, 5000, &[1; 8])].concat());
+    }
+    seeds
+}
+
+fn memories() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for base in [0, 1, 2] {
+        seeds.push(vec![base]);
+        seeds.push(vec![base | 16, 7]);
+        // The mark: entries, slot, buffer, count. Then headers, sealed or open.
+        for at in [24, 20, 16, 0] {
+            seeds.push(
+                [vec![base, 7], step(0, 2 | 1 << 2, at, &[]), step(1, 2, at, &[9; 8])].concat(),
+            );
+        }
+        seeds
+            .push([vec![base, 7], step(3, 2 | 1 << 2, 48, &[]), step(4, 2, 140, &[3; 8])].concat());
+        seeds.push([vec![base, 7], step(4, 7 << 2, 0, &[3])].concat());
+    }
+    seeds
+}

@@ -1,0 +1,139 @@
+//! What people and programs write: units, device specs, fault rules, the configuration file,
+//! commands on the control socket.
+
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use dcd_daemon::control::{Asked, LINE_BYTES_MAX, read_command};
+use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::fault_rules::{FaultTarget, find_fault, parse_rules};
+use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
+use dcd_settings::config_file;
+use dcd_settings::settings::parse_percent;
+
+/// Messages go to terminals and logs: a line each, and nothing that could steer a terminal.
+#[track_caller]
+fn assert_shown_safely(message: &str) {
+    let bad = message.chars().find(|c| c.is_control());
+    assert_eq!(bad, None, "in the message {message:?}");
+}
+
+pub(crate) fn units(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match parse_size(text) {
+        Ok(size) => {
+            if let Ok(plain) = text.trim().parse::<u64>() {
+                assert_eq!(size, plain);
+            }
+            let back = parse_size(&format_size(size)).ok();
+            // What is shown has one decimal; the largest sizes are rounded to beyond the end.
+            let near = back.is_none_or(|back| back.abs_diff(size) <= size / 20 + 1);
+            assert!(near, "{size} is shown as {}", format_size(size));
+        }
+        Err(error) => {
+            assert_shown_safely(&error.to_string());
+            let _ = error.hint();
+        }
+    }
+    match parse_duration(text) {
+        Ok(duration) => {
+            let shown = format_duration(duration);
+            let back = parse_duration(&shown).expect("what is shown can be read");
+            let difference = back.abs_diff(duration);
+            assert!(difference <= duration / 1000 + Duration::from_nanos(1), "{shown}");
+        }
+        Err(error) => {
+            assert_shown_safely(&error.to_string());
+            let _ = error.hint().map(|hint| assert_shown_safely(&hint));
+        }
+    }
+    match parse_percent(text) {
+        Ok(percent) => assert!(percent <= 100),
+        Err(error) => assert_shown_safely(&error.to_string()),
+    }
+    match text.parse::<NbdAddress>() {
+        Ok(address) => assert!(!address.uri().is_empty()),
+        Err(error) => assert_shown_safely(&error.to_string()),
+    }
+}
+
+pub(crate) fn device_spec(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match text.parse::<DeviceSpec>() {
+        Ok(spec) => {
+            let shown = spec.to_string();
+            assert_eq!(shown.parse(), Ok(spec), "shown as {shown}");
+        }
+        Err(error) => {
+            assert_shown_safely(&error.to_string());
+            assert_shown_safely(&error.hint());
+        }
+    }
+}
+
+pub(crate) fn fault_rules(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match parse_rules(text) {
+        Ok(mut rules) => {
+            assert!(rules.len() <= text.lines().count());
+            for target in [FaultTarget::Read, FaultTarget::Write] {
+                for range in [0..512, 4096..8192, u64::MAX - 512..u64::MAX] {
+                    find_fault(&mut rules, target, Some(range));
+                }
+            }
+            find_fault(&mut rules, FaultTarget::Flush, None);
+        }
+        Err(error) => {
+            assert_shown_safely(&error.to_string());
+            assert_shown_safely(error.hint());
+        }
+    }
+}
+
+pub(crate) fn config_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match config_file::parse(Path::new("dcd.toml"), text) {
+        // Whether the settings fit together is told in words too.
+        Ok(settings) => {
+            if let Err(error) = settings.engine_config().validate() {
+                assert_shown_safely(&error.to_string());
+            }
+        }
+        Err(error) => {
+            let message = error.to_string();
+            assert!(message.starts_with("dcd.toml:"), "{message}");
+            assert_shown_safely(&message);
+            let _ = error.hint().map(|hint| assert_shown_safely(&hint));
+        }
+    }
+}
+
+pub(crate) fn control_request(bytes: &[u8]) {
+    // A buffer shorter than most lines, as sockets give them in pieces.
+    let mut reader = BufReader::with_capacity(64, bytes);
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let longest = lines.clone().map(<[u8]>::len).max().unwrap_or(0);
+    let mut answers = 0;
+    loop {
+        let asked = read_command(&mut reader).expect("memory has no errors");
+        match asked {
+            None => break,
+            Some(Asked::Command(command)) => assert!(!format!("{command:?}").is_empty()),
+            Some(Asked::Refused(answer)) => {
+                assert_eq!(answer["ok"], false);
+                // An answer is one line, too.
+                assert!(answer["error"].is_string() && !answer.to_string().contains('\n'));
+            }
+            Some(Asked::TooLong(answer)) => {
+                assert_eq!(answer["ok"], false);
+                assert!(longest > LINE_BYTES_MAX - 1);
+                return;
+            }
+        }
+        answers += 1;
+    }
+    let not_blank = |line: &&[u8]| !line.iter().all(u8::is_ascii_whitespace);
+    assert_eq!(answers, lines.filter(not_blank).count());
+}
