@@ -654,6 +654,10 @@ impl Engine {
             .map(|(line, mask)| (*line, mask.and(self.line_mask(*line))))
             .filter(|(_, mask)| !mask.is_empty())
             .collect();
+        // A checkpoint of ours has no fragment in both; of a forged one the poison counts.
+        for (line, mask) in &self.poisoned {
+            self.table.remove(*line, *mask);
+        }
         self.witnesses.restore(&checkpoint.witnesses);
         let mut serials: BTreeMap<SegmentIndex, SegmentSerial> =
             checkpoint.filled.iter().copied().collect();
