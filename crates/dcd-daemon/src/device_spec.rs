@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn times_are_written_back_exactly() {
         let spec: DeviceSpec = "slow:d,read=1.2345678ms,write=5ms".parse().unwrap();
-        assert_eq!(spec.to_string(), "slow:d,read=1234567ns,write=5ms,flush=0s,sector=4096");
+        assert_eq!(spec.to_string(), "slow:d,read=1234567ns,write=5ms,flush=0s,sector=512");
         let spec: DeviceSpec = "slow:d,read=1.234567s,write=5ms".parse().unwrap();
         assert_eq!(spec.to_string().parse(), Ok(spec));
     }
