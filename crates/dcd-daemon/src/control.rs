@@ -7,9 +7,16 @@
 //! {"command":"flush"}     {"ok":true}
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
 //! {"command":"detach"}    the same; then the daemon ends
+//! {"command":"cancel"}    while a drain or detach of this connection is under way: ends it
+//! {"command":"cancel-drain"}   {"ok":true}; ends the drains of all connections
+//! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"error":"...","hint":"..."}
 //! ```
+//!
+//! A drain or detach that was cancelled is answered {"ok":false,"cancelled":true,...}. It is
+//! cancelled too when the client that asked for it closes its connection: who ends `dcd drain` wants
+//! it to end. A detach for which several clients wait ends with the last of them.
 //!
 //! The socket has mode 0600, and the kernel is asked who is at the other end: only root and our own
 //! user are served. Each client has a thread; all they do goes through a
@@ -19,10 +26,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Operation, RequestError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
@@ -31,7 +39,8 @@ use serde_json::{Value, json};
 use crate::listen::SocketFile;
 pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
-use crate::submitter::{StopKind, Submitter};
+use crate::submitter::{DrainTicket, StopKind, Submitter};
+use crate::units_text::format_size;
 
 /// Longest line that is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -46,7 +55,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Command {
     /// Nothing; shows that somebody is there.
     Ping,
@@ -60,6 +69,12 @@ pub enum Command {
     Drain,
     /// Bring everything to the data-disk, mark the pair as detached, end.
     Detach,
+    /// End the drain or detach that was asked for on this connection.
+    Cancel,
+    /// End the drains of all connections.
+    CancelDrain,
+    /// End the detach under way.
+    CancelDetach,
     /// End; dirty data stays in the cache.
     Shutdown,
 }
@@ -83,6 +98,22 @@ struct Shared {
     submitter: Submitter,
     facts: Arc<DaemonFacts>,
     clients: AtomicUsize,
+    under_way: Mutex<UnderWay>,
+}
+
+/// What may be cancelled.
+#[derive(Default)]
+struct UnderWay {
+    drains: Vec<DrainTicket>,
+    /// Clients that wait for a detach.
+    detaches: usize,
+}
+
+impl Shared {
+    /// Each change, and what it asks of the loop, is one step: the loop hears of them in order.
+    fn under_way(&self) -> std::sync::MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The control socket and its thread.
@@ -101,7 +132,12 @@ impl ControlServer {
     ) -> io::Result<ControlServer> {
         listener.set_nonblocking(true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let shared = Arc::new(Shared { submitter, facts, clients: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            submitter,
+            facts,
+            clients: AtomicUsize::new(0),
+            under_way: Mutex::default(),
+        });
         let thread = {
             let (stop, shared) = (stop.clone(), shared.clone());
             thread::Builder::new().name("dcd-control".into()).spawn(move || {
@@ -236,7 +272,8 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(CommandLine { command }) => Asked::Command(command),
             Err(error) => Asked::Refused(failure(
                 &format!("expected a command, found something else: {error}"),
-                "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, shutdown",
+                "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, cancel, \
+                 cancel-drain, cancel-detach, shutdown",
             )),
         }));
     }
@@ -254,7 +291,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
         };
         shared.clients.fetch_add(1, Ordering::AcqRel);
         let answered = match asked {
-            Asked::Command(command) => run_command(stream, shared, command),
+            Asked::Command(command) => run_command(&mut reader, shared, command),
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }
         .and_then(|answer| write_line(stream, &answer));
@@ -264,7 +301,11 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Runs a command; its last line is returned, lines before it are written.
-fn run_command(stream: &UnixStream, shared: &Shared, command: Command) -> io::Result<Value> {
+fn run_command(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    command: Command,
+) -> io::Result<Value> {
     let submitter = &shared.submitter;
     Ok(match command {
         Command::Ping => success(),
@@ -282,13 +323,34 @@ fn run_command(stream: &UnixStream, shared: &Shared, command: Command) -> io::Re
             }
         }
         Command::Flush => answer(submitter.run(Operation::Flush, false).result),
-        Command::Drain => with_progress(stream, submitter, |done| {
-            submitter.submit(Operation::Drain, false, done);
-        })?,
-        Command::Detach => with_progress(stream, submitter, |done| {
+        Command::Drain => {
+            let ticket = submitter.new_ticket();
+            let job = Long::Drain(ticket);
+            with_progress(reader, shared, job, |done| submitter.drain(ticket, done))?
+        }
+        Command::Detach => with_progress(reader, shared, Long::Detach, |done| {
             submitter.stop(StopKind::Detach, done);
         })?,
-        Command::Shutdown => with_progress(stream, submitter, |done| {
+        Command::Cancel => failure(
+            "nothing that could be cancelled is under way on this connection",
+            "cancel-drain and cancel-detach end what others have begun",
+        ),
+        Command::CancelDrain => {
+            let under_way = shared.under_way();
+            if under_way.drains.is_empty() {
+                return Ok(failure("no drain is under way", "`dcd status` shows what is dirty"));
+            }
+            under_way.drains.iter().for_each(|ticket| submitter.cancel_drain(*ticket));
+            success()
+        }
+        Command::CancelDetach => {
+            if shared.under_way().detaches == 0 {
+                return Ok(failure("no detach is under way", "`dcd status` shows what is dirty"));
+            }
+            submitter.cancel_detach();
+            success()
+        }
+        Command::Shutdown => with_progress(reader, shared, Long::Shutdown, |done| {
             submitter.stop(StopKind::Shutdown, done);
         })?,
     })
@@ -301,6 +363,7 @@ fn answer(result: Result<(), RequestError>) -> Value {
         Err(RequestError::NoSpace) => "the cache is full; look at the data-disk's speed",
         Err(RequestError::ShuttingDown) => "the daemon is ending; start it again",
         Err(RequestError::ReadOnly) => "the volume is served read-only",
+        Err(RequestError::Cancelled) => "ask again",
     };
     let error = result.map_or_else(|error| error.to_string(), |()| String::new());
     failure(&error, hint)
@@ -308,31 +371,141 @@ fn answer(result: Result<(), RequestError>) -> Value {
 
 type Done = Box<dyn FnOnce(dcd_engine::Reply) + Send>;
 
-/// Starts something long and tells how far it is until it has ended. A client that goes away stops
-/// nothing.
+/// What takes long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Long {
+    Drain(DrainTicket),
+    Detach,
+    Shutdown,
+}
+
+impl Long {
+    fn begin(self, under_way: &mut UnderWay) {
+        match self {
+            Long::Drain(ticket) => under_way.drains.push(ticket),
+            Long::Detach => under_way.detaches += 1,
+            Long::Shutdown => {}
+        }
+    }
+
+    fn end(self, shared: &Shared) {
+        let mut under_way = shared.under_way();
+        match self {
+            Long::Drain(ticket) => under_way.drains.retain(|known| *known != ticket),
+            Long::Detach => under_way.detaches -= 1,
+            Long::Shutdown => {}
+        }
+    }
+
+    /// This client wants it no more. An end in order is not taken back.
+    fn cancel(self, shared: &Shared) {
+        match self {
+            Long::Drain(ticket) => shared.submitter.cancel_drain(ticket),
+            Long::Detach if shared.under_way().detaches == 1 => shared.submitter.cancel_detach(),
+            Long::Detach | Long::Shutdown => {}
+        }
+    }
+
+    /// What to say when it was cancelled.
+    fn cancelled(self, shared: &Shared) -> Value {
+        let what = if matches!(self, Long::Drain(_)) { "drain" } else { "detach" };
+        let left = shared.submitter.status().map(|status| status.dirty_lines);
+        let (left, hint) = match left {
+            Some(lines) => (
+                format!("{} stay in the cache", format_size(lines * LINE_SIZE)),
+                format!("serving goes on; begin again with `dcd {what}`"),
+            ),
+            None => (
+                "the rest stays in the cache".into(),
+                "the daemon ends and the pair stays one: serve it again, or detach it offline"
+                    .into(),
+            ),
+        };
+        let mut value = failure(&format!("the {what} was cancelled: {left}"), &hint);
+        value["cancelled"] = true.into();
+        value
+    }
+}
+
+/// Starts something long and tells how far it is until it has ended.
 fn with_progress(
-    stream: &UnixStream,
-    submitter: &Submitter,
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    job: Long,
     start: impl FnOnce(Done),
 ) -> io::Result<Value> {
+    let result = wait_with_progress(reader, shared, job, start);
+    if result.is_err() {
+        job.cancel(shared);
+    }
+    job.end(shared);
+    match result? {
+        Err(RequestError::Cancelled) => Ok(job.cancelled(shared)),
+        result => Ok(answer(result)),
+    }
+}
+
+/// An error if the client has gone.
+fn wait_with_progress(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    job: Long,
+    start: impl FnOnce(Done),
+) -> io::Result<Result<(), RequestError>> {
+    let submitter = &shared.submitter;
     let dirty = || submitter.status().map(|status| status.dirty_lines + status.zero_ranges);
     let mut total = dirty().unwrap_or(0);
     let (sender, receiver) = mpsc::sync_channel(1);
-    start(Box::new(move |reply| {
-        let _ = sender.send(reply.result);
-    }));
+    {
+        let mut under_way = shared.under_way();
+        job.begin(&mut under_way);
+        start(Box::new(move |reply| {
+            let _ = sender.send(reply.result);
+        }));
+    }
+    let mut listens = true;
     loop {
         match receiver.recv_timeout(PROGRESS_INTERVAL) {
-            Ok(result) => return Ok(answer(result)),
+            Ok(result) => return Ok(result),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Ok(answer(Err(RequestError::ShuttingDown)));
+                return Ok(Err(RequestError::ShuttingDown));
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if listens {
+            listens = listen_to_client(reader, shared, job)?;
         }
         if let Some(left) = dirty() {
             total = total.max(left);
             let progress = Progress { done: total - left, total };
-            write_line(stream, &json!({ "progress": progress }))?;
+            write_line(*reader.get_ref(), &json!({ "progress": progress }))?;
         }
     }
+}
+
+/// Whether the client wants to cancel. Returns whether it may still do so: not behind another
+/// command, which is run when this one has been answered, nor when it has closed its direction. One
+/// that has gone altogether is noticed by the next progress that is written.
+fn listen_to_client(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    job: Long,
+) -> io::Result<bool> {
+    if reader.buffer().is_empty() {
+        let mut events = [PollFd::new(*reader.get_ref(), PollFlags::IN)];
+        let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = poll(&mut events, Some(&nothing));
+        if events[0].revents().is_empty() {
+            return Ok(true);
+        }
+    }
+    let said = reader.fill_buf()?;
+    let Some(end) = said.iter().position(|byte| *byte == b'\n') else { return Ok(false) };
+    let command = serde_json::from_slice::<CommandLine>(&said[..end]);
+    if !matches!(command, Ok(CommandLine { command: Command::Cancel })) {
+        return Ok(false);
+    }
+    reader.consume(end + 1);
+    job.cancel(shared);
+    Ok(true)
 }

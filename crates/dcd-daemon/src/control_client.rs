@@ -4,10 +4,12 @@ use std::io::{self, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::control::{Command, Progress, read_line};
+use crate::signals::Signals;
 use crate::status_report::StatusReport;
 
 /// Answers may be long: the segment map has a letter for each segment.
@@ -48,6 +50,20 @@ pub enum ControlError {
         /// What it advises.
         hint: Option<String>,
     },
+    /// The drain or detach was cancelled, here or elsewhere.
+    #[error("{error}")]
+    Cancelled {
+        /// What the daemon says.
+        error: String,
+        /// What it advises.
+        hint: Option<String>,
+    },
+    /// Somebody did not want to wait for the answer to a cancel.
+    #[error("gone without an answer of the daemon at {}", path.display())]
+    Left {
+        /// The socket.
+        path: PathBuf,
+    },
 }
 
 impl ControlError {
@@ -62,7 +78,12 @@ impl ControlError {
             ControlError::Answer { .. } => {
                 Some("is it another program's socket, or another version of dcd?".into())
             }
-            ControlError::Refused { hint, .. } => hint.clone(),
+            ControlError::Refused { hint, .. } | ControlError::Cancelled { hint, .. } => {
+                hint.clone()
+            }
+            ControlError::Left { .. } => {
+                Some("the daemon cancels what you have asked for when it finds you gone".into())
+            }
         }
     }
 }
@@ -73,12 +94,15 @@ struct Answer {
     error: Option<String>,
     hint: Option<String>,
     progress: Option<Progress>,
+    #[serde(default)]
+    cancelled: bool,
 }
 
 /// A connection to a daemon.
 pub struct ControlClient {
     path: PathBuf,
     reader: BufReader<UnixStream>,
+    signals: Option<Signals>,
 }
 
 impl ControlClient {
@@ -86,7 +110,15 @@ impl ControlClient {
     pub fn connect(path: &Path) -> Result<ControlClient, ControlError> {
         let stream = UnixStream::connect(path)
             .map_err(|source| ControlError::Connect { path: path.to_owned(), source })?;
-        Ok(ControlClient { path: path.to_owned(), reader: BufReader::new(stream) })
+        let reader = BufReader::new(stream);
+        Ok(ControlClient { path: path.to_owned(), reader, signals: None })
+    }
+
+    /// From now on a SIGINT or SIGTERM cancels the drain or detach that is asked for, and the
+    /// answer to that is waited for. A second one does not wait.
+    pub fn cancel_by_signal(mut self) -> io::Result<ControlClient> {
+        self.signals = Some(Signals::install()?);
+        Ok(self)
     }
 
     /// Runs a command and gives its answer; `progress` is told how far it is, if it is long.
@@ -95,11 +127,16 @@ impl ControlClient {
         command: Command,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Value, ControlError> {
-        let mut line = json!({ "command": command }).to_string();
-        line.push('\n');
-        let sent = self.reader.get_mut().write_all(line.as_bytes());
-        sent.map_err(|source| self.broken(source))?;
+        self.send(command)?;
+        let mut is_cancelling = false;
         loop {
+            while self.is_interrupted() {
+                if is_cancelling {
+                    return Err(ControlError::Left { path: self.path.clone() });
+                }
+                is_cancelling = true;
+                self.send(Command::Cancel)?;
+            }
             let line = read_line(&mut self.reader, ANSWER_BYTES_MAX)
                 .map_err(|source| self.broken(source))?
                 .ok_or_else(|| self.broken(io::ErrorKind::UnexpectedEof.into()))?;
@@ -111,13 +148,35 @@ impl ControlClient {
             match answer {
                 Answer { progress: Some(so_far), ok: None, .. } => progress(so_far),
                 Answer { ok: Some(true), .. } => return Ok(value),
-                Answer { ok: Some(false), error, hint, .. } => {
+                Answer { ok: Some(false), error, hint, cancelled, .. } => {
                     let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
+                    if cancelled {
+                        return Err(ControlError::Cancelled { error, hint });
+                    }
                     return Err(ControlError::Refused { error, hint });
                 }
                 _ => return Err(self.no_answer(&line)),
             }
         }
+    }
+
+    fn send(&mut self, command: Command) -> Result<(), ControlError> {
+        let mut line = json!({ "command": command }).to_string();
+        line.push('\n');
+        let sent = self.reader.get_mut().write_all(line.as_bytes());
+        sent.map_err(|source| self.broken(source))
+    }
+
+    /// Waits until there is something to read, or a signal. Whether it is a signal.
+    fn is_interrupted(&self) -> bool {
+        let Some(signals) = &self.signals else { return false };
+        if self.reader.buffer().is_empty() {
+            let stream = self.reader.get_ref();
+            let mut events =
+                [PollFd::new(stream, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let _ = poll(&mut events, None);
+        }
+        signals.take() > 0
     }
 
     /// The status.

@@ -32,7 +32,7 @@ use crate::listen::Listener;
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
 use crate::response_times::{RequestKind, ResponseTimes};
 use crate::signals::Signals;
-use crate::submitter::{Completion, Mailbox, Message, Snapshot, StopKind, Submitter};
+use crate::submitter::{Completion, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter};
 use crate::uring::{Completed, Ring};
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
@@ -69,14 +69,21 @@ struct Pending {
     origin: Origin,
     kind: RequestKind,
     received: Time,
+    /// What a drain can be cancelled by.
+    ticket: Option<DrainTicket>,
 }
 
-/// Somebody wants the daemon to end.
-pub struct StopRequest {
-    /// How.
-    pub kind: StopKind,
-    /// Who waits for it: another thread, or nobody (a signal).
-    pub completion: Option<Completion>,
+/// Somebody wants the daemon to end, or not to.
+pub enum StopRequest {
+    /// To end.
+    Stop {
+        /// How.
+        kind: StopKind,
+        /// Who waits for it: another thread, or nobody (a signal).
+        completion: Option<Completion>,
+    },
+    /// To leave the pair one after all.
+    CancelDetach,
 }
 
 /// A core and all that is connected to it.
@@ -215,6 +222,28 @@ impl<C: Core> EventLoop<C> {
     pub fn request(&mut self, operation: Operation, completion: Completion) {
         let received = self.now;
         self.start_request(operation, false, received, Origin::Thread(completion));
+    }
+
+    /// Begins a drain of the loop's owner.
+    pub fn drain(&mut self, ticket: DrainTicket, completion: Completion) {
+        self.start_drain(ticket, self.now, completion);
+    }
+
+    fn start_drain(&mut self, ticket: DrainTicket, received: Time, completion: Completion) {
+        let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
+        let pending = Pending { origin, kind, received, ticket: Some(ticket) };
+        self.start(pending, Operation::Drain, false);
+    }
+
+    /// Ends a drain, if it has not ended yet.
+    pub fn cancel_drain(&mut self, ticket: DrainTicket) {
+        let mut pending = self.pending.iter();
+        let index = pending.position(|p| p.as_ref().is_some_and(|p| p.ticket == Some(ticket)));
+        if let Some(index) = index {
+            let drain = RequestId(index as u64);
+            let nobody = Completion::new(|_| ());
+            self.request(Operation::CancelDrain { drain }, nobody);
+        }
     }
 
     /// One turn: waits until something happens, but no longer than `wait_max`, and deals with it.
@@ -357,7 +386,11 @@ impl<C: Core> EventLoop<C> {
 
     /// Gives a request to the core, if it is one that may be given.
     fn start_request(&mut self, operation: Operation, fua: bool, received: Time, origin: Origin) {
-        let pending = Pending { origin, kind: RequestKind::of(&operation), received };
+        let kind = RequestKind::of(&operation);
+        self.start(Pending { origin, kind, received, ticket: None }, operation, fua);
+    }
+
+    fn start(&mut self, pending: Pending, operation: Operation, fua: bool) {
         let checked = if self.is_closing {
             Err(Err(RequestError::ShuttingDown))
         } else {
@@ -435,10 +468,15 @@ impl<C: Core> EventLoop<C> {
                     response_times: &self.response_times,
                     nbd_connections: self.nbd.connected(),
                 }),
+                Message::Drain { ticket, received, completion } => {
+                    self.start_drain(ticket, received, completion);
+                }
+                Message::CancelDrain(ticket) => self.cancel_drain(ticket),
                 Message::Stop { kind, completion } => {
                     let completion = Some(completion);
-                    self.stop_requests.push_back(StopRequest { kind, completion });
+                    self.stop_requests.push_back(StopRequest::Stop { kind, completion });
                 }
+                Message::CancelDetach => self.stop_requests.push_back(StopRequest::CancelDetach),
                 Message::Wake => {}
             }
         }
@@ -448,8 +486,8 @@ impl<C: Core> EventLoop<C> {
     fn take_signals(&mut self) {
         let Some(signals) = &self.signals else { return };
         for _ in 0..signals.take() {
-            self.stop_requests
-                .push_back(StopRequest { kind: StopKind::Shutdown, completion: None });
+            let kind = StopKind::Shutdown;
+            self.stop_requests.push_back(StopRequest::Stop { kind, completion: None });
         }
         self.ring.poll(Key::Signals, signals.clone(), PollFlags::IN);
     }

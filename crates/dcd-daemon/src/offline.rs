@@ -1,16 +1,19 @@
 //! Running a cache without frontends, for as long as one request takes: `dcd detach` while no daemon
-//! runs.
+//! runs. A SIGINT or SIGTERM ends it in order before its time, a second one at once.
 
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use dcd_engine::stats::RecoveryReport;
-use dcd_engine::{Operation, Phase, Uuid};
+use dcd_engine::{Engine, Operation, Phase, RequestError, Uuid};
 
 use crate::control::Progress;
+use crate::event_loop::EventLoop;
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
 use crate::serve_error::ServeError;
-use crate::submitter::Completion;
+use crate::signals::Signals;
+use crate::submitter::{Completion, DrainTicket};
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,6 +25,19 @@ pub enum OfflineTask {
     Detach,
     /// Bring everything to the data-disk, and close the cache; the pair stays one.
     Drain,
+    /// Close the cache again.
+    Nothing,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// All was done.
+    Done,
+    /// A signal came first. The cache was closed in order, and the pair is one.
+    Cancelled,
+    /// A second signal came. As after a crash.
+    AtOnce,
 }
 
 /// What was done.
@@ -29,65 +45,133 @@ pub enum OfflineTask {
 pub struct OfflineReport {
     /// The cache.
     pub uuid: Uuid,
-    /// How opening went.
-    pub recovery: RecoveryReport,
+    /// How opening went; `None` if it was interrupted.
+    pub recovery: Option<RecoveryReport>,
+    /// How it ended.
+    pub ended: Ended,
     /// Lines of 4 KiB that were brought to the data-disk.
     pub lines_moved: u64,
+    /// Lines that are still in the log only.
+    pub lines_left: u64,
 }
 
 /// Opens a pair, does one thing, closes it. Interrupted at any point it can be begun again.
+///
+/// It runs on the calling thread, where signals are blocked meanwhile.
 pub fn run_offline(
     options: &PairOptions,
     task: OfflineTask,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<OfflineReport, ServeError> {
-    let Pair { mut event_loop, memory, superblock, .. } = open_pair(options, None)?;
-    wait_until_running(&mut event_loop)?;
-    let status = event_loop.core().status();
-    let recovery = status.recovery;
-    let total = status.dirty_lines + status.zero_ranges;
-
-    let steps: &[(Operation, &'static str)] = match task {
-        OfflineTask::Detach => &[(Operation::Detach, "detach")],
-        OfflineTask::Drain => {
-            &[(Operation::Drain, "drain"), (Operation::Shutdown, "shut down in order")]
-        }
+    let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let Pair { mut event_loop, memory, superblock, .. } = open_pair(options, Some(signals))?;
+    let mut report = OfflineReport {
+        uuid: superblock.uuid,
+        recovery: None,
+        ended: Ended::Cancelled,
+        lines_moved: 0,
+        lines_left: 0,
     };
+    if !wait_until_running(&mut event_loop)? {
+        event_loop.close();
+        return Ok(report);
+    }
+    report.recovery = Some(event_loop.core().status().recovery);
+    let left = |event_loop: &EventLoop<Engine>| {
+        let status = event_loop.core().status();
+        status.dirty_lines + status.zero_ranges
+    };
+    let total = left(&event_loop);
+
+    let steps: &[Step] = match task {
+        OfflineTask::Detach => &[Step::Detach],
+        OfflineTask::Drain => &[Step::Drain, Step::Shutdown],
+        OfflineTask::Nothing => &[Step::Shutdown],
+    };
+    report.ended = Ended::Done;
+    report.lines_left = total;
     let mut result = Ok(());
-    for (operation, name) in steps {
-        let operation = match operation {
-            Operation::Detach => Operation::Detach,
-            Operation::Drain => Operation::Drain,
-            _ => Operation::Shutdown,
-        };
-        let (sender, answer) = mpsc::channel();
-        let completion = Completion::new(move |reply| {
-            let _ = sender.send(reply.result);
-        });
-        event_loop.request(operation, completion);
+    for step in steps {
+        let under_way = step.start(&mut event_loop);
         result = loop {
-            if let Ok(result) = answer.try_recv() {
-                break result.map_err(|source| ServeError::Stop { operation: name, source });
+            if let Ok(result) = under_way.answer.try_recv() {
+                break result;
             }
             event_loop
                 .turn(Some(PROGRESS_INTERVAL))
                 .map_err(ServeError::system("wait for the disks"))?;
+            while event_loop.take_stop_request().is_some() {
+                if report.ended == Ended::Cancelled {
+                    report.ended = Ended::AtOnce;
+                    return Ok(report);
+                }
+                report.ended = Ended::Cancelled;
+                step.cancel(&under_way, &mut event_loop);
+            }
             if *event_loop.phase() == Phase::Running {
-                let status = event_loop.core().status();
-                let left = (status.dirty_lines + status.zero_ranges).min(total);
-                progress(Progress { done: total - left, total });
+                report.lines_left = left(&event_loop).min(total);
+                progress(Progress { done: total - report.lines_left, total });
             }
         };
+        // A drain that was cancelled is followed by its shutdown.
+        if result == Err(RequestError::Cancelled) {
+            result = Ok(());
+        } else if result.is_ok() && *step != Step::Shutdown {
+            // All was moved, however late somebody wished that it were not.
+            (report.ended, report.lines_left) = (Ended::Done, 0);
+        }
         if result.is_err() {
             break;
         }
     }
+    report.lines_moved = total - report.lines_left;
     let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, is_empty) = event_loop.close();
     drop(engine);
     if is_closed && is_empty && result.is_ok() {
         memory.remove();
     }
-    result?;
-    Ok(OfflineReport { uuid: superblock.uuid, recovery, lines_moved: total })
+    let operation = match task {
+        OfflineTask::Detach => "detach",
+        OfflineTask::Drain => "drain",
+        OfflineTask::Nothing => "shut down in order",
+    };
+    result.map_err(|source| ServeError::Stop { operation, source })?;
+    Ok(report)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Drain,
+    Detach,
+    Shutdown,
+}
+
+struct StepUnderWay {
+    ticket: DrainTicket,
+    answer: mpsc::Receiver<Result<(), RequestError>>,
+}
+
+impl Step {
+    fn start(self, event_loop: &mut EventLoop<Engine>) -> StepUnderWay {
+        let (sender, answer) = mpsc::channel();
+        let completion = Completion::new(move |reply| {
+            let _ = sender.send(reply.result);
+        });
+        let ticket = event_loop.submitter().new_ticket();
+        match self {
+            Step::Drain => event_loop.drain(ticket, completion),
+            Step::Detach => event_loop.request(Operation::Detach, completion),
+            Step::Shutdown => event_loop.request(Operation::Shutdown, completion),
+        }
+        StepUnderWay { ticket, answer }
+    }
+
+    fn cancel(self, under_way: &StepUnderWay, event_loop: &mut EventLoop<Engine>) {
+        match self {
+            Step::Drain => event_loop.cancel_drain(under_way.ticket),
+            Step::Detach => event_loop.request(Operation::CancelDetach, Completion::new(|_| ())),
+            Step::Shutdown => {}
+        }
+    }
 }

@@ -74,6 +74,8 @@ impl PassThrough {
             Operation::Discard { range } => self.io(id, zero(range, true), fua),
             // What was acknowledged is on the data-disk already; only its flush is missing.
             Operation::Flush | Operation::Drain => self.io(id, IoOperation::Flush, false),
+            // A flush ends soon, and a disk without a cache has nothing else to cancel.
+            Operation::CancelDrain { .. } | Operation::CancelDetach => self.reply(id, Ok(()), None),
             Operation::Detach | Operation::Shutdown => {
                 self.closing = Some(id);
                 self.close_when_idle();

@@ -62,7 +62,11 @@ impl RequestCounts {
             }
             Operation::WriteZeroes { .. } | Operation::Discard { .. } => self.zeroes += 1,
             Operation::Flush => self.flushes += 1,
-            Operation::Drain | Operation::Detach | Operation::Shutdown => {}
+            Operation::Drain
+            | Operation::CancelDrain { .. }
+            | Operation::Detach
+            | Operation::CancelDetach
+            | Operation::Shutdown => {}
         }
     }
 

@@ -33,7 +33,11 @@ impl RequestKind {
                 RequestKind::Write
             }
             Operation::Flush => RequestKind::Flush,
-            Operation::Drain | Operation::Detach | Operation::Shutdown => RequestKind::Other,
+            Operation::Drain
+            | Operation::CancelDrain { .. }
+            | Operation::Detach
+            | Operation::CancelDetach
+            | Operation::Shutdown => RequestKind::Other,
         }
     }
 }

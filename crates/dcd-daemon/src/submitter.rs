@@ -4,7 +4,7 @@
 //! the event loop, which is woken by an eventfd; the answer comes as a call of the completion, on
 //! the thread of the event loop, so completions must be short and must not wait for anything.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use dcd_engine::stats::Status;
@@ -68,6 +68,10 @@ impl Snapshot<'_> {
     }
 }
 
+/// Names a drain, for whoever wants to cancel it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DrainTicket(u64);
+
 /// How the daemon is to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StopKind {
@@ -85,11 +89,18 @@ pub(crate) enum Message {
         received: Time,
         completion: Completion,
     },
+    Drain {
+        ticket: DrainTicket,
+        received: Time,
+        completion: Completion,
+    },
+    CancelDrain(DrainTicket),
     Query(Box<dyn FnOnce(&Snapshot<'_>) + Send>),
     Stop {
         kind: StopKind,
         completion: Completion,
     },
+    CancelDetach,
     /// Only to wake the loop.
     Wake,
 }
@@ -106,6 +117,7 @@ pub struct Submitter {
     queue: mpsc::Sender<Message>,
     bell: Arc<Bell>,
     clock: Clock,
+    next_ticket: Arc<AtomicU64>,
 }
 
 impl Submitter {
@@ -139,6 +151,22 @@ impl Submitter {
         })
     }
 
+    /// A name for a drain that is about to begin.
+    pub fn new_ticket(&self) -> DrainTicket {
+        DrainTicket(self.next_ticket.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Begins a drain. The ticket is one of [`Submitter::new_ticket`].
+    pub fn drain(&self, ticket: DrainTicket, completion: impl FnOnce(Reply) + Send + 'static) {
+        let completion = Completion::new(completion);
+        self.send(Message::Drain { ticket, received: self.clock.now(), completion });
+    }
+
+    /// Ends a drain, whose completion is told; nothing happens if it has ended.
+    pub fn cancel_drain(&self, ticket: DrainTicket) {
+        self.send(Message::CancelDrain(ticket));
+    }
+
     /// Has `function` look at the state on the thread of the event loop. It is dropped uncalled
     /// if the loop has ended.
     pub fn query(&self, function: impl FnOnce(&Snapshot<'_>) + Send + 'static) {
@@ -166,6 +194,11 @@ impl Submitter {
     /// cache has answered.
     pub fn stop(&self, kind: StopKind, completion: impl FnOnce(Reply) + Send + 'static) {
         self.send(Message::Stop { kind, completion: Completion::new(completion) });
+    }
+
+    /// Ends the detach under way, if there is one. See [`crate::supervise`].
+    pub fn cancel_detach(&self) {
+        self.send(Message::CancelDetach);
     }
 
     /// Makes the event loop turn once.
@@ -212,7 +245,9 @@ impl Mailbox {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let bell = Arc::new(Bell { event, rung: AtomicBool::new(false) });
         let (sender, queue) = mpsc::channel();
-        Ok((Mailbox { queue, bell: bell.clone() }, Submitter { queue: sender, bell, clock }))
+        let next_ticket = Arc::new(AtomicU64::new(0));
+        let submitter = Submitter { queue: sender, bell: bell.clone(), clock, next_ticket };
+        Ok((Mailbox { queue, bell }, submitter))
     }
 
     /// What to wait for.

@@ -1,24 +1,29 @@
 //! Running a loop until somebody wants it to end, and ending it in order.
 //!
 //! ```text
-//! stop asked (signal, control socket)
+//! detach asked (control socket)
+//!   0. all is brought to the data-disk while the volume is still served
+//!        cancelled here: serving goes on as if nothing had been asked
+//! stop asked (signal, control socket), or 0 is done
 //!   1. take no new NBD clients
 //!   2. frontends with threads stop (loop device, FUSE): their last writes still come in
-//!   3. the core is told to shut down or to detach
+//!   3. the core is told to shut down or to detach (what came since 0 is moved, too)
+//!        detach cancelled here: it becomes a shutdown, the pair stays one
 //!   4. its answer is the end
 //! ```
 //!
-//! Whoever asks again by signal does not want to wait: the loop is left at once. That is a crash as
-//! far as the disks are concerned, and as safe as one.
+//! A signal during a detach cancels it and stops in order. Whoever asks by signal once more does
+//! not want to wait: the loop is left at once. That is a crash as far as the disks are concerned,
+//! and as safe as one.
 
 use std::sync::mpsc;
 
 use dcd_engine::{Operation, RequestError};
 
 use crate::core::Core;
-use crate::event_loop::EventLoop;
+use crate::event_loop::{EventLoop, StopRequest};
 use crate::serve_error::ServeError;
-use crate::submitter::{Completion, StopKind};
+use crate::submitter::{Completion, DrainTicket, StopKind, Submitter};
 
 /// How a daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,11 +61,24 @@ impl Frontends for NoFrontends {
     }
 }
 
+/// Step 0 of a detach.
+struct Draining {
+    waiting: Vec<Completion>,
+    ticket: DrainTicket,
+    answer: Answer,
+}
+
+/// Steps 1 to 4.
 struct Stop {
     kind: StopKind,
     waiting: Vec<Completion>,
-    answer: Option<mpsc::Receiver<Result<(), RequestError>>>,
+    /// What the core was told, and where its answer comes.
+    asked: Option<(StopKind, Answer)>,
+    /// A detach that is a shutdown now.
+    cancelled: bool,
 }
+
+type Answer = mpsc::Receiver<Result<(), RequestError>>;
 
 /// Turns the loop until it has ended in order, or has failed.
 pub(crate) fn run_until_stopped<C: Core>(
@@ -68,80 +86,178 @@ pub(crate) fn run_until_stopped<C: Core>(
     frontends: &mut dyn Frontends,
     quiet: bool,
 ) -> Result<Outcome, ServeError> {
-    let mut stop: Option<Stop> = None;
+    let mut supervisor = Supervisor { event_loop, frontends, quiet, draining: None, stop: None };
     loop {
-        event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
-        if let Err(error) = frontends.turn()
-            && stop.is_none()
+        supervisor.event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        if let Err(error) = supervisor.frontends.turn()
+            && supervisor.stop.is_none()
         {
             // Nothing may be left half open: end in order, then tell why.
-            frontends.begin_stop();
-            shut_down_now(event_loop)?;
+            supervisor.frontends.begin_stop();
+            shut_down_now(supervisor.event_loop)?;
             return Err(error);
         }
-        while let Some(request) = event_loop.take_stop_request() {
-            match &mut stop {
-                None => {
-                    if !quiet && request.completion.is_none() {
-                        eprintln!("dcd: stopping; a second signal stops at once");
-                    }
-                    event_loop.stop_listening();
-                    frontends.begin_stop();
-                    stop = Some(Stop {
-                        kind: request.kind,
-                        waiting: request.completion.into_iter().collect(),
-                        answer: None,
-                    });
+        while let Some(request) = supervisor.event_loop.take_stop_request() {
+            match request {
+                StopRequest::CancelDetach => supervisor.cancel_detach(),
+                StopRequest::Stop { kind, completion: Some(completion) } => {
+                    supervisor.stop_asked(kind, completion);
                 }
-                Some(stop) => match request.completion {
-                    None => return Ok(Outcome::Aborted),
-                    Some(completion) if request.kind == stop.kind => stop.waiting.push(completion),
-                    // Another end than the one under way.
-                    Some(completion) => completion.complete_with(Err(RequestError::ShuttingDown)),
-                },
+                StopRequest::Stop { kind, completion: None } => {
+                    if supervisor.signal(kind) {
+                        return Ok(Outcome::Aborted);
+                    }
+                }
             }
         }
-        let Some(stop) = &mut stop else { continue };
-        let Some(answer) = &stop.answer else {
-            if frontends.have_stopped() {
-                stop.answer = Some(ask_to_stop(event_loop, stop.kind));
-            }
-            continue;
-        };
-        if let Ok(result) = answer.try_recv() {
-            for completion in stop.waiting.drain(..) {
-                completion.complete_with(result);
-            }
-            let (operation, outcome) = match stop.kind {
-                StopKind::Shutdown => ("shut down in order", Outcome::ShutDown),
-                StopKind::Detach => ("detach", Outcome::Detached),
-            };
-            return match result {
-                Ok(()) => Ok(outcome),
-                Err(source) => Err(ServeError::Stop { operation, source }),
-            };
+        supervisor.look_at_drain();
+        if let Some(end) = supervisor.look_at_stop() {
+            return end;
         }
     }
 }
 
-/// Tells the core to end.
-fn ask_to_stop<C: Core>(
-    event_loop: &mut EventLoop<C>,
-    kind: StopKind,
-) -> mpsc::Receiver<Result<(), RequestError>> {
+struct Supervisor<'a, C> {
+    event_loop: &'a mut EventLoop<C>,
+    frontends: &'a mut dyn Frontends,
+    quiet: bool,
+    draining: Option<Draining>,
+    stop: Option<Stop>,
+}
+
+impl<C: Core> Supervisor<'_, C> {
+    /// The control socket wants the end.
+    fn stop_asked(&mut self, kind: StopKind, completion: Completion) {
+        match (&mut self.stop, &mut self.draining) {
+            (Some(stop), _) if stop.kind == kind && !stop.cancelled => {
+                stop.waiting.push(completion);
+            }
+            // Another end than the one under way.
+            (Some(_), _) => completion.complete_with(Err(RequestError::ShuttingDown)),
+            (None, Some(draining)) if kind == StopKind::Detach => draining.waiting.push(completion),
+            (None, _) if kind == StopKind::Detach => self.begin_drain(completion),
+            (None, _) => {
+                self.end_drain();
+                self.begin_stop(kind, vec![completion]);
+            }
+        }
+    }
+
+    /// Somebody has sent a signal. Whether to end at once.
+    fn signal(&mut self, kind: StopKind) -> bool {
+        let is_detaching = match &self.stop {
+            Some(stop) => stop.kind == StopKind::Detach && !stop.cancelled,
+            None => self.draining.is_some(),
+        };
+        if self.stop.is_some() && !is_detaching {
+            return true;
+        }
+        if !self.quiet {
+            let what = if is_detaching { "; the detach is cancelled" } else { "" };
+            eprintln!("dcd: stopping{what}; a second signal stops at once");
+        }
+        self.cancel_detach();
+        if self.stop.is_none() {
+            self.begin_stop(kind, Vec::new());
+        }
+        false
+    }
+
+    fn begin_drain(&mut self, completion: Completion) {
+        let submitter = self.event_loop.submitter();
+        let ticket = submitter.new_ticket();
+        let (completion_of_drain, answer) = answer_of(submitter);
+        self.event_loop.drain(ticket, completion_of_drain);
+        self.draining = Some(Draining { waiting: vec![completion], ticket, answer });
+    }
+
+    /// Those who wait for a detach are told that there will be none.
+    fn end_drain(&mut self) {
+        let Some(draining) = self.draining.take() else { return };
+        self.event_loop.cancel_drain(draining.ticket);
+        for completion in draining.waiting {
+            completion.complete_with(Err(RequestError::Cancelled));
+        }
+    }
+
+    fn cancel_detach(&mut self) {
+        self.end_drain();
+        let Some(stop) = &mut self.stop else { return };
+        if stop.kind == StopKind::Detach && !stop.cancelled {
+            stop.cancelled = true;
+            // A core that has not been told to end yet will be told to shut down.
+            if stop.asked.is_some() {
+                self.event_loop.request(Operation::CancelDetach, Completion::new(|_| ()));
+            }
+        }
+    }
+
+    /// Step 0 is done, or has failed, which the detach itself will tell.
+    fn look_at_drain(&mut self) {
+        if self.draining.as_ref().is_some_and(|draining| draining.answer.try_recv().is_ok()) {
+            let draining = self.draining.take().expect("looked at");
+            self.begin_stop(StopKind::Detach, draining.waiting);
+        }
+    }
+
+    /// Steps 1 and 2.
+    fn begin_stop(&mut self, kind: StopKind, waiting: Vec<Completion>) {
+        self.event_loop.stop_listening();
+        self.frontends.begin_stop();
+        self.stop = Some(Stop { kind, waiting, asked: None, cancelled: false });
+    }
+
+    /// Steps 3 and 4.
+    fn look_at_stop(&mut self) -> Option<Result<Outcome, ServeError>> {
+        let stop = self.stop.as_mut()?;
+        let Some((asked, answer)) = &stop.asked else {
+            if self.frontends.have_stopped() {
+                let kind = if stop.cancelled { StopKind::Shutdown } else { stop.kind };
+                stop.asked = Some((kind, ask_to_stop(self.event_loop, kind)));
+            }
+            return None;
+        };
+        let mut result = answer.try_recv().ok()?;
+        if result.is_ok() && *asked != stop.kind {
+            // Cancelled before the core was told to detach.
+            result = Err(RequestError::Cancelled);
+        }
+        let stop = self.stop.take().expect("looked at");
+        for completion in stop.waiting {
+            completion.complete_with(result);
+        }
+        let (operation, outcome) = match stop.kind {
+            StopKind::Shutdown => ("shut down in order", Outcome::ShutDown),
+            StopKind::Detach => ("detach", Outcome::Detached),
+        };
+        Some(match result {
+            Ok(()) => Ok(outcome),
+            Err(RequestError::Cancelled) => Ok(Outcome::ShutDown),
+            Err(source) => Err(ServeError::Stop { operation, source }),
+        })
+    }
+}
+
+/// A completion that sends the answer and wakes the loop: the answer may be there before the next
+/// turn, so the loop must not go to sleep on it.
+fn answer_of(submitter: Submitter) -> (Completion, Answer) {
     let (sender, receiver) = mpsc::channel();
+    let completion = Completion::new(move |reply| {
+        let _ = sender.send(reply.result);
+        submitter.wake();
+    });
+    (completion, receiver)
+}
+
+/// Tells the core to end.
+fn ask_to_stop<C: Core>(event_loop: &mut EventLoop<C>, kind: StopKind) -> Answer {
     let operation = match kind {
         StopKind::Shutdown => Operation::Shutdown,
         StopKind::Detach => Operation::Detach,
     };
-    // The answer may be there before the next turn, so the loop must not go to sleep on it.
-    let wake = event_loop.submitter();
-    let completion = Completion::new(move |reply| {
-        let _ = sender.send(reply.result);
-        wake.wake();
-    });
+    let (completion, answer) = answer_of(event_loop.submitter());
     event_loop.request(operation, completion);
-    receiver
+    answer
 }
 
 fn shut_down_now<C: Core>(event_loop: &mut EventLoop<C>) -> Result<(), ServeError> {

@@ -101,7 +101,11 @@ fn perform(
             bytes[check(range.start.byte(), range.bytes())].fill(0);
         }
         Operation::Flush => writeln!(journal, "flush").unwrap(),
-        Operation::Drain | Operation::Detach | Operation::Shutdown => unreachable!(),
+        Operation::Drain
+        | Operation::CancelDrain { .. }
+        | Operation::Detach
+        | Operation::CancelDetach
+        | Operation::Shutdown => unreachable!(),
     }
     (Ok(()), None)
 }

@@ -92,8 +92,17 @@ pub enum Operation {
     Flush,
     /// Reply when everything acknowledged before is on the data-disk and that is flushed.
     Drain,
+    /// End a drain that is still under way: it is answered with [`RequestError::Cancelled`]. What
+    /// it has moved stays moved. Harmless if it has been answered already.
+    CancelDrain {
+        /// The request that began it.
+        drain: RequestId,
+    },
     /// Take no more requests, drain, mark the pair as detached (C31).
     Detach,
+    /// Make a shutdown of the detach under way: it is answered with [`RequestError::Cancelled`]
+    /// when the cache is closed, and the pair stays one. Too late when all has been moved.
+    CancelDetach,
     /// Take no more requests, make everything durable, write a checkpoint and mark the cache as
     /// closed in order.
     Shutdown,
@@ -125,6 +134,9 @@ pub enum RequestError {
     /// The export is read-only.
     #[error("the device is read-only")]
     ReadOnly,
+    /// Somebody wanted it no more.
+    #[error("cancelled")]
+    Cancelled,
 }
 
 /// A device below the engine.

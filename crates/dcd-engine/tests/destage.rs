@@ -4,7 +4,8 @@ mod common;
 
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, POLICIES, Seen, never_idle};
 use dcd_engine::{
-    AckMode, DestagePolicyKind, Device, Duration, IoOperation, LbaRange, Operation, Time,
+    AckMode, DestagePolicyKind, Device, Duration, IoOperation, LbaRange, Operation, RequestError,
+    Time,
 };
 
 /// Writes of destaging since `mark`.
@@ -506,4 +507,53 @@ fn a_destage_write_has_a_buffer_of_its_own() {
     let io = d.ios.iter().find(|io| io.device == Device::DataDisk).expect("under way");
     let IoOperation::Write { data, .. } = &io.operation else { panic!("a write") };
     assert_eq!(common::one_byte(&d.bytes_of(data)), 1);
+}
+
+// ---- cancelled --------------------------------------------------------------------------------
+
+/// The other drain goes on; what the first had moved stays moved.
+#[test]
+fn one_of_two_drains_is_cancelled() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably((0..30).map(|i| 2 * i), 1);
+    let first = d.submit(Operation::Drain, false);
+    let second = d.submit(Operation::Drain, false);
+    let cancel = d.submit(Operation::CancelDrain { drain: first }, false);
+    assert_eq!(d.result(first), Err(RequestError::Cancelled));
+    assert_eq!(d.result(cancel), Ok(()));
+    d.expect_ok(second);
+    assert!((0..30).all(|i| d.data_disk.line(2 * i) == 1));
+    // Too late is harmless.
+    let cancel = d.submit(Operation::CancelDrain { drain: second }, false);
+    assert_eq!(d.result(cancel), Ok(()));
+}
+
+/// A detach that is cancelled while it moves ends as a shutdown: closed, the rest in the log.
+#[test]
+fn a_cancelled_detach_is_a_shutdown() {
+    let mut d = Driver::with(never_idle);
+    let lines = 3 * LINES_PER_SEGMENT;
+    d.write_durably((0..lines).map(|i| 2 * i), 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    let detach = d.submit(Operation::Detach, false);
+    while d.finish_one() {}
+    assert!(!d.is_answered(detach), "its writes are held");
+    let cancel = d.submit(Operation::CancelDetach, false);
+    assert_eq!(d.result(cancel), Ok(()));
+    let late = d.write(100, 2);
+    assert_eq!(d.result(late), Err(RequestError::ShuttingDown));
+    d.release();
+    assert_eq!(d.wait(detach), Err(RequestError::Cancelled));
+    d.forget_engine();
+    d.reopen();
+    assert!(d.status().recovery.was_closed);
+    // One segment was moved.
+    let dirty = d.status().dirty_lines;
+    assert!(0 < dirty && dirty < lines, "{dirty} of {lines}");
+    assert!((0..lines).all(|i| d.read(2 * i) == 1));
+    // And when all has been moved it is too late.
+    let detach = d.submit(Operation::Detach, false);
+    d.expect_ok(detach);
+    let cancel = d.submit(Operation::CancelDetach, false);
+    assert_eq!(d.result(cancel), Ok(()));
 }

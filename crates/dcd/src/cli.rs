@@ -34,6 +34,7 @@ Exit codes:
   4    damage found (check)
   5    a disk failed to read or write
   6    nobody answers on the control socket
+  7    cancelled before the end (drain, detach); nothing is lost, and it can be begun again
   255  a bug in dcd
 
 Examples:
@@ -183,31 +184,47 @@ pub struct FlushArguments {
 }
 
 /// Bring everything acknowledged so far to the data-disk, and go on serving.
+///
+/// Ctrl-C, SIGTERM or the end of this command cancel it: what was moved stays moved, the rest stays
+/// in the cache, serving goes on, and the exit code is 7.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  dcd drain --control /run/sdb.ctl")]
+  dcd drain --control /run/sdb.ctl
+  dcd drain --control /run/sdb.ctl --cancel")]
 pub struct DrainArguments {
     /// Control socket of the running dcd.
     #[arg(long, value_name = "SOCKET")]
     pub control: PathBuf,
+    /// Cancel the drains under way, whoever began them.
+    #[arg(long)]
+    pub cancel: bool,
 }
 
 /// Bring everything to the data-disk and part it from the cache.
 ///
 /// Afterwards the data-disk holds what a plain disk would hold, and is used without dcd. With
-/// --control the running dcd does it and ends; otherwise it is done here from the two disks. May be
-/// interrupted at any time and repeated.
+/// --control the running dcd does it and ends: it goes on serving until all is moved, then
+/// disconnects its clients and moves what they wrote meanwhile. Without --control it is done here
+/// from the two disks.
+///
+/// Ctrl-C or SIGTERM cancel it, with exit code 7: the pair stays one, what was moved stays moved. A
+/// running dcd goes on serving, unless it has disconnected its clients already: then it stops in
+/// order. Each part may be repeated at any time, after a crash too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd detach --control /run/sdb.ctl
+  dcd detach --control /run/sdb.ctl --cancel
   dcd detach --cache-disk fast.img --data-disk /dev/sdb")]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
 pub struct DetachArguments {
     /// Control socket of the running dcd.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
+    /// Cancel the detach under way, whoever began it.
+    #[arg(long, requires = "control")]
+    pub cancel: bool,
     /// The cache-disk, when no dcd is running.
     #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
     pub cache_disk: Option<DeviceSpec>,

@@ -33,6 +33,8 @@ pub mod exit_code {
     pub const DEVICE: u8 = 5;
     /// Nobody answers on the control socket.
     pub const NO_DAEMON: u8 = 6;
+    /// A drain or detach was cancelled.
+    pub const CANCELLED: u8 = 7;
     /// A bug.
     pub const BUG: u8 = 255;
 }
@@ -166,6 +168,21 @@ pub enum CommandError {
     /// A second signal wanted no end in order.
     #[error("stopped at once, like a crash")]
     Aborted,
+    /// A signal came before the end of a detach.
+    #[error(
+        "the detach was cancelled: {} moved, {} stay in the cache",
+        format_size(*moved),
+        format_size(*left)
+    )]
+    DetachCancelled {
+        /// Bytes that are on the data-disk now.
+        moved: u64,
+        /// Bytes that are not.
+        left: u64,
+    },
+    /// A signal came before the cache was open.
+    #[error("cancelled while the cache was being opened; nothing was moved")]
+    CancelledWhileOpening,
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -230,6 +247,9 @@ impl CommandError {
             CommandError::Control(ControlError::Connect { .. } | ControlError::Broken { .. }) => {
                 exit_code::NO_DAEMON
             }
+            CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
+            | CommandError::DetachCancelled { .. }
+            | CommandError::CancelledWhileOpening => exit_code::CANCELLED,
             CommandError::File { source, .. } if is_device_failure(source) => exit_code::DEVICE,
             _ => exit_code::USER,
         }
@@ -280,6 +300,9 @@ impl CommandError {
             },
             CommandError::Demo(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
+            CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {
+                Some("the pair is one as before: serve it, or detach again".into())
+            }
             CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
             _ => None,
         }

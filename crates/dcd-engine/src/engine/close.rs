@@ -8,6 +8,9 @@
 //! 5. Write the superblock: closed, or detached.
 //!      Crash before it is durable: the cache counts as open, and start or detach resumes.
 //! ```
+//!
+//! A detach that is cancelled before step 4 goes on as a shutdown: what was moved stays moved, what
+//! was not stays in the log.
 
 use super::{Engine, Phase, Purpose};
 use crate::format::superblock::CacheState;
@@ -27,6 +30,8 @@ pub(super) struct Closing {
     id: RequestId,
     kind: Kind,
     step: Step,
+    /// A detach that has become a shutdown.
+    cancelled: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,9 +46,19 @@ impl Engine {
     pub(super) fn close(&mut self, id: RequestId, kind: Kind) {
         self.fail_stalled(RequestError::ShuttingDown);
         if kind == Kind::Shutdown {
-            self.fail_drains();
+            self.end_drains(RequestError::ShuttingDown, |_| true);
         }
-        self.close = Some(Closing { id, kind, step: Step::EndRequests });
+        self.close = Some(Closing { id, kind, step: Step::EndRequests, cancelled: false });
+    }
+
+    /// A batch under way is finished: some megabytes at most.
+    pub(super) fn cancel_detach(&mut self) {
+        let Some(close) = &mut self.close else { return };
+        if close.kind == Kind::Detach && close.step <= Step::Drain {
+            close.kind = Kind::Shutdown;
+            close.cancelled = true;
+            self.end_drains(RequestError::ShuttingDown, |_| true);
+        }
     }
 
     /// A shutdown does not start to move what is in the log, unless someone waits for room there.
@@ -113,7 +128,12 @@ impl Engine {
     pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {
         let close = self.close.take().expect("being closed");
         self.phase = Phase::Closed;
-        self.reply(close.id, result.map_err(|_| RequestError::Io), None);
+        let result = match result {
+            Ok(()) if close.cancelled => Err(RequestError::Cancelled),
+            Ok(()) => Ok(()),
+            Err(_) => Err(RequestError::Io),
+        };
+        self.reply(close.id, result, None);
     }
 }
 

@@ -214,6 +214,10 @@ impl Engine {
             self.phase == Phase::Running || self.phase == Phase::Closed,
             "requests come when the phase is Running"
         );
+        if matches!(request.operation, Operation::CancelDetach) {
+            self.cancel_detach();
+            return self.reply(request.id, Ok(()), None);
+        }
         if self.close.is_some() || self.phase == Phase::Closed {
             return self.reply(request.id, Err(RequestError::ShuttingDown), None);
         }
@@ -234,7 +238,12 @@ impl Engine {
             }
             Operation::Flush => self.flush(request.id),
             Operation::Drain => self.drain(request.id),
+            Operation::CancelDrain { drain } => {
+                self.end_drains(RequestError::Cancelled, |id| id == drain);
+                self.reply(request.id, Ok(()), None);
+            }
             Operation::Detach => self.close(request.id, close::Kind::Detach),
+            Operation::CancelDetach => unreachable!("answered above"),
             Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),
         }
     }

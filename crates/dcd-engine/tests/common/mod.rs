@@ -365,7 +365,7 @@ impl Driver {
         self.reopen();
     }
 
-    fn forget_engine(&mut self) {
+    pub fn forget_engine(&mut self) {
         self.engine = None;
         self.ios.clear();
         self.holds.clear();

@@ -2,7 +2,8 @@
 //! that serves it, or here from the two disks when none does.
 
 use dcd_daemon::control::Command;
-use dcd_daemon::offline::{OfflineTask, run_offline};
+use dcd_daemon::control_client::ControlClient;
+use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::pair::PairOptions;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
@@ -17,6 +18,10 @@ use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     if let Some(control) = &arguments.control {
+        if arguments.cancel {
+            ControlClient::connect(control)?.request(Command::CancelDetach, &mut |_| ())?;
+            return print("cancelled\n");
+        }
         ask_with_progress(control, Command::Detach, "detaching")?;
         return print("detached\n");
     }
@@ -41,6 +46,20 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let mut progress = Progress::new("detaching", Unit::Bytes);
     let report = run_offline(&options, OfflineTask::Detach, &mut |so_far| progress.lines(so_far));
     progress.finish();
-    let moved = format_size(report?.lines_moved * LINE_SIZE);
+    let report = report?;
+    match report.ended {
+        Ended::Done => {}
+        Ended::Cancelled if report.recovery.is_none() => {
+            return Err(CommandError::CancelledWhileOpening);
+        }
+        Ended::Cancelled => {
+            return Err(CommandError::DetachCancelled {
+                moved: report.lines_moved * LINE_SIZE,
+                left: report.lines_left * LINE_SIZE,
+            });
+        }
+        Ended::AtOnce => return Err(CommandError::Aborted),
+    }
+    let moved = format_size(report.lines_moved * LINE_SIZE);
     print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disk))
 }

@@ -410,7 +410,7 @@ fn reply_empty(result: Result<(), RequestError>, reply: ReplyEmpty) {
 
 fn errno(error: RequestError) -> Errno {
     match error {
-        RequestError::Io | RequestError::ShuttingDown => Errno::EIO,
+        RequestError::Io | RequestError::ShuttingDown | RequestError::Cancelled => Errno::EIO,
         RequestError::NoSpace => Errno::ENOSPC,
         RequestError::ReadOnly => Errno::EROFS,
     }

@@ -81,6 +81,8 @@ impl From<RequestError> for Failure {
                 Failure::new(ErrorCode::ShuttingDown, "the device is shutting down")
             }
             RequestError::ReadOnly => Failure::READ_ONLY,
+            // Only drains and detaches are cancelled, and no NBD client asks for those.
+            RequestError::Cancelled => Failure::new(ErrorCode::Io, "cancelled"),
         }
     }
 }

@@ -171,8 +171,16 @@ impl Engine {
     }
 
     pub(super) fn fail_drains(&mut self) {
+        self.end_drains(RequestError::Io, |_| true);
+    }
+
+    /// Whoever waits for one of these drains waits no more. Work under way is finished.
+    pub(super) fn end_drains(&mut self, error: RequestError, which: impl Fn(RequestId) -> bool) {
         for drain in std::mem::take(&mut self.destage.drains) {
-            self.reply(drain.id, Err(RequestError::Io), None);
+            match which(drain.id) {
+                true => self.reply(drain.id, Err(error), None),
+                false => self.destage.drains.push(drain),
+            }
         }
     }
 
