@@ -96,13 +96,29 @@ pub(crate) fn open_pair(
             && !is_slow(&options.data_disk)
             && share_a_disk(cache_disk.file(), data_disk.file())
     });
-    let config = EngineConfig { one_disk, ..options.engine.clone() };
+    let mut config = EngineConfig { one_disk, ..options.engine.clone() };
     config.validate().map_err(OpenError::Config)?;
 
-    // 4. Memory that may hold what a process that died had acknowledged.
-    let size = Engine::segment_memory_size(&superblock.geometry, &config);
+    // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
+    //    segment buffers there are: what they hold must be found where it was put.
+    let geometry = &superblock.geometry;
+    let size = Engine::segment_memory_size(geometry, &config);
+    let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
     let (memory, segment_memory) =
-        SegmentFile::open(&options.memory_directory, superblock.uuid, size)?;
+        SegmentFile::open(&options.memory_directory, superblock.uuid, size, &|found| {
+            buffers_of(found).is_some()
+        })?;
+    let buffers = buffers_of(memory.mapping().len() as u64).unwrap_or(config.segment_buffers);
+    if buffers != config.segment_buffers {
+        if !options.quiet {
+            eprintln!(
+                "dcd: the last run ended without order and had {buffers} segment buffers; they are \
+                 used until the next stop in order, then {}",
+                config.segment_buffers
+            );
+        }
+        config.segment_buffers = buffers;
+    }
     cache_disk.set_segment_memory(memory.mapping());
 
     // 5. The engine, which begins with reading.

@@ -3,7 +3,8 @@
 //! It survives `kill -9` of the daemon and of its whole process group, and is removed after a stop
 //! in order. What it holds is worth something only within one boot of the machine: a boot id in the
 //! first page tells, and memory of an earlier boot (the directory may be on a real disk) is zeroed
-//! before the engine sees it.
+//! before the engine sees it. Memory that survived keeps its size, whatever the settings ask for: the
+//! number of segment buffers changes after a stop in order only.
 //!
 //! ```text
 //! 0..4032       header page, the engine's
@@ -64,16 +65,14 @@ pub enum SegmentMemoryError {
         /// Which file.
         path: PathBuf,
     },
-    /// It holds writes, but has another size than the settings ask for.
+    /// It holds writes, but has a size that no run of this cache can have given it.
     #[error(
-        "the segment memory {} has {found} bytes and may hold acknowledged writes; the settings ask for {expected}",
+        "the segment memory {} has {found} bytes, which no dcd gave it; it may hold acknowledged writes",
         path.display()
     )]
     Size {
         /// Which file.
         path: PathBuf,
-        /// Size asked for.
-        expected: u64,
         /// Size found.
         found: u64,
     },
@@ -98,9 +97,11 @@ impl SegmentMemoryError {
                 "another daemon runs with a copy of this cache: fuser -v {}",
                 path.display()
             ),
-            SegmentMemoryError::Size { .. } => "start once with the settings of the last run \
-                 (the number of segment buffers) and stop in order; then change them"
-                .into(),
+            SegmentMemoryError::Size { path, .. } => format!(
+                "somebody has cut or extended it: restore it if you can; moving {} away gives up what \
+                 was acknowledged and not flushed",
+                path.display()
+            ),
         })
     }
 }
@@ -207,19 +208,24 @@ impl SegmentFile {
         directory.join(format!("dcd-{uuid}.segments"))
     }
 
-    /// Opens (or makes) the memory of a cache and hands out the engine's view of it.
+    /// Opens (or makes) the memory of a cache and hands out the engine's view of it. Its size is
+    /// `size`, unless it holds writes of a former process: then it has the size it had, which must
+    /// be one that `is_possible`.
     pub fn open(
         directory: &Path,
         uuid: Uuid,
         size: usize,
+        is_possible: &dyn Fn(u64) -> bool,
     ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
         let boot_id = current_boot_id();
-        SegmentFile::open_in_boot(SegmentFile::path_of(directory, uuid), size, &boot_id)
+        let path = SegmentFile::path_of(directory, uuid);
+        SegmentFile::open_in_boot(path, size, is_possible, &boot_id)
     }
 
     fn open_in_boot(
         path: PathBuf,
         size: usize,
+        is_possible: &dyn Fn(u64) -> bool,
         boot_id: &[u8; BOOT_ID_BYTES],
     ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
         let failed = |operation| {
@@ -251,9 +257,11 @@ impl SegmentFile {
         // An engine that has never written its part of the header has never acknowledged anything.
         let holds_writes = valid && header[..OURS.start].iter().any(|b| *b != 0);
         let found = stat.st_size as u64;
-        if holds_writes && found != size as u64 {
-            return Err(SegmentMemoryError::Size { path, expected: size as u64, found });
-        }
+        let size = match usize::try_from(found) {
+            _ if !holds_writes => size,
+            Ok(size) if is_possible(found) => size,
+            _ => return Err(SegmentMemoryError::Size { path, found }),
+        };
         if !holds_writes {
             // Cutting to nothing and growing again makes it all zero.
             rustix::fs::ftruncate(&file, 0).map_err(failed("empty"))?;
@@ -348,6 +356,10 @@ mod tests {
         path
     }
 
+    fn is_possible(size: u64) -> bool {
+        size.is_multiple_of(PAGE as u64)
+    }
+
     fn fill(memory: &mut SharedSegmentMemory) {
         memory.bytes_mut()[..8].fill(1);
         memory.bytes_mut()[PAGE..].fill(2);
@@ -356,17 +368,20 @@ mod tests {
     #[test]
     fn outlives_its_user_within_one_boot() {
         let path = path("boot");
-        let (file, mut memory) = SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1).unwrap();
+        let (file, mut memory) =
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
         assert!(!file.was_found);
         assert!(memory.bytes()[..OURS.start].iter().all(|b| *b == 0));
         fill(&mut memory);
         drop((file, memory));
-        let (file, memory) = SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1).unwrap();
+        let (file, memory) =
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
         assert!(file.was_found);
         assert_eq!((memory.bytes()[0], memory.bytes()[SIZE - 1]), (1, 2));
         drop((file, memory));
         // After a boot it is all zero, ours apart.
-        let (file, memory) = SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_2).unwrap();
+        let (file, memory) =
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_2).unwrap();
         assert!(!file.was_found);
         assert!(memory.bytes()[..OURS.start].iter().all(|b| *b == 0));
         assert!(memory.bytes()[PAGE..].iter().all(|b| *b == 0));
@@ -375,37 +390,45 @@ mod tests {
     }
 
     #[test]
-    fn another_size_is_refused_only_if_writes_may_be_lost() {
+    fn memory_that_holds_writes_keeps_its_size() {
         let path = path("size");
-        let (_, memory) = SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1).unwrap();
+        let (_, memory) =
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
         drop(memory);
         let (file, mut memory) =
-            SegmentFile::open_in_boot(path.clone(), 2 * SIZE, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), 2 * SIZE, &is_possible, &BOOT_1).unwrap();
         fill(&mut memory);
         drop((file, memory));
+        let (file, memory) =
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
+        assert_eq!((file.mapping().len(), memory.bytes()[2 * SIZE - 1]), (2 * SIZE, 2));
+        drop((file, memory));
+        // Not a size that it can have had.
+        fs::File::options().write(true).open(&path).unwrap().set_len(SIZE as u64 + 1).unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1),
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1),
             Err(SegmentMemoryError::Size { .. })
         ));
-        let (file, _) = SegmentFile::open_in_boot(path, SIZE, &BOOT_2).unwrap();
+        let (file, _) = SegmentFile::open_in_boot(path, SIZE, &is_possible, &BOOT_2).unwrap();
         file.remove();
     }
 
     #[test]
     fn only_one_user_and_no_strangers() {
         let path = path("user");
-        let (file, _memory) = SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1).unwrap();
+        let (file, _memory) =
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1),
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1),
             Err(SegmentMemoryError::InUse { .. })
         ));
         file.remove();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1).is_err());
+        assert!(SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).is_err());
         fs::remove_file(&path).unwrap();
         fs::write(&path, "open to all").unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), SIZE, &BOOT_1),
+            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1),
             Err(SegmentMemoryError::NotOurs { .. })
         ));
         fs::remove_file(&path).unwrap();

@@ -2,6 +2,9 @@
 
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
 
+/// Fewest segment buffers: one fills while others are written.
+pub const SEGMENT_BUFFERS_MIN: u32 = 3;
+
 /// When a write is acknowledged (contract C5). No mode weakens FLUSH or FUA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AckMode {
@@ -95,7 +98,7 @@ impl EngineConfig {
     /// Checks the settings against each other.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let bad = |key, why| Err(ConfigError { key, why });
-        if self.segment_buffers < 3 {
+        if self.segment_buffers < SEGMENT_BUFFERS_MIN {
             return bad(
                 "segment-buffers",
                 "must be at least 3: one fills while others are written",

@@ -234,9 +234,6 @@ pub struct DetachArguments {
     /// Where the memory that outlived a crash of dcd is [default: /dev/shm].
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "control")]
     pub memory_directory: Option<PathBuf>,
-    /// Number of segment buffers the cache was last served with, after a crash [default: 16].
-    #[arg(long, value_name = "COUNT", conflicts_with = "control")]
-    pub segment_buffers: Option<u32>,
     /// Detach although blocks are lost or the data-disk was changed behind the cache: say so only
     /// after reading what is lost.
     #[arg(long, conflicts_with = "control")]

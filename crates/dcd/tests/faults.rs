@@ -196,7 +196,7 @@ fn dirty_blocks_that_cannot_be_read_give_eio_and_never_the_stale_copy() {
         }
         daemon.assert_no_panic();
         daemon.kill();
-        let data = site.detach_with("--segment-buffers 3");
+        let data = site.detach();
         assert!(data[4096..100 * 4096].iter().all(|byte| *byte == 2), "{rule}: all is there again");
     }
 }

@@ -66,7 +66,7 @@ fn kills_lose_nothing(ack: &str, kills: u64, whole_group: bool, salt: u64) {
         }
     }
     // At the end the data-disk alone holds it all.
-    let found = site.detach_with("--segment-buffers 4");
+    let found = site.detach();
     settle(&found, volume, &pending)
         .unwrap_or_else(|e| panic!("seed {seed}, {ack}, after detach: {e}"));
     assert!(acked > kills * 10, "the load was too small to prove anything");

@@ -93,6 +93,47 @@ fn after_a_kill_check_finds_it_healthy_and_detach_brings_it_home() {
     folder.dcd(create).ok();
 }
 
+/// What was acknowledged in memory only is found whatever `--segment-buffers` says later: fewer,
+/// more, or nothing at all.
+#[test]
+fn memory_that_survived_keeps_its_number_of_buffers() {
+    let folder = pair();
+    let serve =
+        |buffers: u32| folder.serve(&format!("{SERVE} --max-delay 1h --segment-buffers {buffers}"));
+    let served = serve(8);
+    write_lines(&mut Nbd::connect(&folder.path("sock")), 0..50, 1);
+    served.kill();
+    for buffers in [3, 40] {
+        let served = serve(buffers);
+        assert!(!served.ready.contains("from-memory=0 "), "{}", served.ready);
+        let mut nbd = Nbd::connect(&folder.path("sock"));
+        assert_eq!(nbd.read(20 * 4096, 4096).unwrap(), [1; 4096]);
+        write_lines(&mut nbd, 50..60, 2);
+        served.kill();
+    }
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let data = std::fs::read(folder.path("d")).unwrap();
+    assert!(data[..50 * 4096].iter().all(|byte| *byte == 1));
+    assert!(data[50 * 4096..60 * 4096].iter().all(|byte| *byte == 2));
+    // After an end in order the setting counts again, and whoever asks is told nothing.
+    let served = serve(4);
+    write_lines(&mut Nbd::connect(&folder.path("sock")), 0..1, 3);
+    served.kill();
+    let loud = SERVE.replace(" --quiet", "");
+    let stderr = folder.serve(&loud).stop().stderr;
+    assert!(stderr.contains("had 4 segment buffers") && stderr.contains("then 16"), "{stderr}");
+    let stderr = folder.serve(&loud).stop().stderr;
+    assert!(!stderr.contains("segment buffers"), "{stderr}");
+    // A file that was cut holds nobody knows what.
+    let served = serve(4);
+    write_lines(&mut Nbd::connect(&folder.path("sock")), 0..1, 3);
+    served.kill();
+    let mut names = std::fs::read_dir(folder.path("")).unwrap().map(|e| e.unwrap().path());
+    let memory = names.find(|path| path.extension().is_some_and(|e| e == "segments")).unwrap();
+    std::fs::File::options().write(true).open(memory).unwrap().set_len(100_000).unwrap();
+    folder.dcd(SERVE).fails(1, "has 100000 bytes, which no dcd gave it", "restore it");
+}
+
 #[test]
 fn a_dirty_cache_is_given_up_only_by_name() {
     let folder = pair();

@@ -20,7 +20,7 @@ mod zero;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::buffer::{Buffer, SegmentMemory};
-use crate::config::{AckMode, DataDiskInfo, EngineConfig};
+use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::error::OpenError;
 use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::{Geometry, Superblock};
@@ -118,6 +118,15 @@ impl Engine {
     /// Bytes of segment memory that an engine with these settings needs.
     pub fn segment_memory_size(geometry: &Geometry, config: &EngineConfig) -> usize {
         CONTROL_SIZE + config.segment_buffers as usize * geometry.segment_size_bytes as usize
+    }
+
+    /// The number of segment buffers for which segment memory of this size was made; `None` if it
+    /// was never made by an engine with this geometry.
+    pub fn segment_buffers_of(geometry: &Geometry, memory_size: u64) -> Option<u32> {
+        let buffers = memory_size.checked_sub(CONTROL_SIZE as u64)?;
+        let count = u32::try_from(buffers / geometry.segment_size_bytes).ok()?;
+        let is_whole = buffers.is_multiple_of(geometry.segment_size_bytes);
+        (is_whole && count >= SEGMENT_BUFFERS_MIN).then_some(count)
     }
 
     /// Starts opening a cache. Errors that can be seen without reading are returned; others make

@@ -26,23 +26,17 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         return print("detached\n");
     }
     let missing = CommandError::SettingMissing;
-    let default = EngineConfig::default();
     let options = PairOptions {
         cache_disk: arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?,
         data_disk: arguments.data_disk.clone().ok_or(missing("--data-disk"))?,
-        engine: EngineConfig {
-            segment_buffers: arguments.segment_buffers.unwrap_or(default.segment_buffers),
-            accept_damage: arguments.accept_damage,
-            ..default
-        },
+        engine: EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() },
         one_disk: None,
         memory_directory: arguments
             .memory_directory
             .clone()
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
-        quiet: false,
+        quiet: true,
     };
-    options.engine.validate()?;
     let mut progress = Progress::new("detaching", Unit::Bytes);
     let report = run_offline(&options, OfflineTask::Detach, &mut |so_far| progress.lines(so_far));
     progress.finish();

@@ -251,13 +251,7 @@ impl Site {
 
     /// Detaches without a daemon and returns what the data-disk then holds.
     pub fn detach(&self) -> Vec<u8> {
-        self.detach_with("")
-    }
-
-    /// The same with more flags: the number of segment buffers, if it was not the default.
-    pub fn detach_with(&self, flags: &str) -> Vec<u8> {
-        let line = "detach --cache-disk c --data-disk d --memory-directory .";
-        self.dcd(&format!("{line} {flags}")).ok();
+        self.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
         fs::read(self.path("d")).unwrap()
     }
 
