@@ -115,7 +115,8 @@ pub struct CreateArguments {
     /// its data-disk: that needs --uuid too.
     #[arg(long)]
     pub force: bool,
-    /// Give up the data in this cache, which is on the cache-disk and dirty.
+    /// Give up the data in this cache, which is on the cache-disk and dirty. What is lost is listed
+    /// first; `dcd inspect dirty` lists all of it.
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     pub uuid: Option<Uuid>,
     /// Print the new cache as JSON.
@@ -265,6 +266,7 @@ pub struct CheckArguments {
 #[command(after_help = "\
 Examples:
   dcd inspect superblock --cache-disk fast.img
+  dcd inspect dirty --cache-disk fast.img
   dcd inspect segments --cache-disk fast.img --json
   dcd inspect segment 12 --cache-disk fast.img")]
 pub struct InspectArguments {
@@ -278,6 +280,8 @@ pub struct InspectArguments {
 pub enum InspectWhat {
     /// Both copies of the superblock
     Superblock(InspectDisk),
+    /// Ranges that are newer in the cache than on the data-disk
+    Dirty(InspectDisk),
     /// Both checkpoints
     Checkpoint(InspectDisk),
     /// One line for each segment

@@ -143,6 +143,14 @@ pub enum CommandError {
         /// Why not.
         problem: FormatError,
     },
+    /// What is dirty cannot be told.
+    #[error("no checkpoint on {} can be read, so what is dirty is not known: {problem}", path.display())]
+    NoCheckpoint {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with the first.
+        problem: FormatError,
+    },
     /// `inspect segment` beyond the end.
     #[error("there is no segment {index}: the cache has {segments}")]
     NoSuchSegment {
@@ -284,7 +292,8 @@ impl CommandError {
                 Some("`dcd check` tells what is left of it; --force overwrites it".into())
             }
             CommandError::CacheDirty { uuid, .. } => Some(format!(
-                "`dcd detach` brings the data home; to give it up: --force --uuid {uuid}"
+                "`dcd detach` brings the data home, `dcd inspect dirty` lists it; to give it up: \
+                 --force --uuid {uuid}"
             )),
             CommandError::ForeignContent { .. } => {
                 Some("if it may be overwritten, say --force".into())
@@ -298,6 +307,9 @@ impl CommandError {
                 }
                 _ => Some("`dcd check` tells what is left of it".into()),
             },
+            CommandError::NoCheckpoint { .. } => {
+                Some("copy the disk first; `dcd check` tells what is left of it".into())
+            }
             CommandError::Demo(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {

@@ -150,6 +150,40 @@ fn a_dirty_cache_is_given_up_only_by_name() {
     folder.dcd(&format!("{create} --force --uuid {uuid}")).ok();
 }
 
+/// What would be lost with a cache is listed before it is, to people and to programs.
+#[test]
+fn what_is_given_up_is_listed() {
+    let folder = pair();
+    let inspect = || json(&folder.dcd("inspect dirty --cache-disk c --json").ok());
+    assert_eq!(inspect()["ranges"], json("[]"));
+    let served = folder.serve(SERVE);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    write_lines(&mut nbd, 10..15, 1);
+    write_lines(&mut nbd, 15..20, 2);
+    assert_eq!(nbd.write(1000 * 4096 + 512, &[3; 1024]), 0);
+    assert_eq!(served.stop().code, Some(0));
+    let range = |line: u64, block: u64, bytes: u64| serde_json::json!({ "kind": "data", "offset": line * 4096 + block * 512, "bytes": bytes });
+    let ranges = serde_json::json!([range(10, 0, 10 * 4096), range(1000, 1, 1024)]);
+    let found = inspect();
+    assert_eq!((&found["ranges"], &found["range_count"]), (&ranges, &2.into()));
+    assert_eq!((&found["dirty_bytes"], &found["closed_in_order"]), (&41984.into(), &true.into()));
+    let text = folder.dcd("inspect dirty --cache-disk c").ok();
+    assert!(text.contains("40 KiB of data at byte 40960\n") && text.contains("2 ranges"), "{text}");
+
+    let uuid = found["uuid"].as_str().unwrap();
+    let create = "create --cache-disk c --data-disk d --force";
+    let refused = folder.dcd(create);
+    assert!(refused.stdout.starts_with("would be lost: 2 ranges, 41 KiB\n"), "{}", refused.stdout);
+    assert!(refused.stdout.contains("1 KiB of data at byte 4096512\n"), "{}", refused.stdout);
+    refused.fails(1, "2 ranges", "dcd inspect dirty");
+    let refused = folder.dcd(&format!("{create} --json"));
+    assert_eq!(json(&refused.stdout)["would_be_lost"]["ranges"], ranges);
+    assert_eq!(inspect()["ranges"], ranges, "nothing was written");
+    let made = json(&folder.dcd(&format!("{create} --json --uuid {uuid}")).ok());
+    assert_eq!(made["lost"]["ranges"], ranges);
+    assert_eq!(inspect()["ranges"], json("[]"));
+}
+
 /// Lines 0..50 written and durable, then the daemon killed. Returns the entries of the segment
 /// that holds them.
 fn with_dirty_segment() -> (Folder, Value) {

@@ -13,21 +13,22 @@ use dcd_daemon::device::DeviceFile;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::CreateArguments;
 use crate::error::CommandError;
 use crate::foreign_content::{self, recognise};
-use crate::image::log::{Live, follow};
-use crate::image::{CacheImage, ImageError, newest};
+use crate::image::dirty::Dirty;
+use crate::image::{CacheImage, ImageError};
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
 
 /// A new file of at most this size is filled without being asked: it takes a second or so.
 const FILL_ANYWAY_BYTES: u64 = 1 << 30;
+/// Ranges that are named to people before they are lost.
+const RANGES_LISTED: usize = 10;
 /// Written at once by --fill.
 const FILL_BYTES: usize = 4 << 20;
 
@@ -44,9 +45,10 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     let segment_size =
         arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(plan.size));
     let geometry = Geometry::fit(plan.size, segment_size)?;
-    if !plan.is_missing {
-        refuse_to_destroy(cache_disk, arguments)?;
-    }
+    let lost = match plan.is_missing {
+        true => None,
+        false => refuse_to_destroy(cache_disk, arguments)?,
+    };
     let options = CreateOptions {
         uuid: random_uuid()?,
         geometry,
@@ -78,6 +80,7 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
             "segment_size_bytes": geometry.segment_size_bytes,
             "segments": geometry.segments,
             "data_disk_blocks": data_disk.data_disk_info().blocks,
+            "lost": lost.map(|lost| lost.json()),
         }));
     }
     print(&format!(
@@ -174,8 +177,12 @@ fn refuse_same_disk(cache_disk: &Path, data_disk: &Path) -> Result<(), CommandEr
     Ok(())
 }
 
-/// Refuses to overwrite a cache or a file system, unless asked in so many words.
-fn refuse_to_destroy(path: &Path, arguments: &CreateArguments) -> Result<(), CommandError> {
+/// Refuses to overwrite a cache or a file system, unless asked in so many words. What is lost by
+/// that is returned.
+fn refuse_to_destroy(
+    path: &Path,
+    arguments: &CreateArguments,
+) -> Result<Option<Loss>, CommandError> {
     let image = CacheImage::open(path)?;
     let path = || -> PathBuf { image.path.clone() };
     let superblock = match image.superblock() {
@@ -190,51 +197,75 @@ fn refuse_to_destroy(path: &Path, arguments: &CreateArguments) -> Result<(), Com
                 Some(content) if !arguments.force => {
                     Err(CommandError::ForeignContent { path: path(), content })
                 }
-                _ => Ok(()),
+                _ => Ok(None),
             };
         }
-        Err(ImageError::Format(_)) if arguments.force => return Ok(()),
+        Err(ImageError::Format(_)) if arguments.force => return Ok(None),
         Err(ImageError::Format(problem)) => {
             return Err(CommandError::DamagedCacheExists { path: path(), problem });
         }
     };
     let uuid = superblock.uuid;
+    let Some(loss) = loss_of(&image, &superblock) else {
+        if !arguments.force {
+            return Err(CommandError::CacheExists { path: path(), uuid });
+        }
+        return Ok(None);
+    };
+    // Whoever gives it up has seen what it is, or sees it now, while it is still there.
     if arguments.uuid == Some(uuid) && arguments.force {
-        return Ok(());
+        if !arguments.json {
+            loss.list("given up")?;
+        }
+        return Ok(Some(loss));
     }
-    if let Some(dirty) = dirty(&image, &superblock) {
-        return Err(CommandError::CacheDirty { path: path(), uuid, dirty });
+    if arguments.json {
+        print_json(&json!({ "uuid": uuid.to_string(), "would_be_lost": loss.json() }))?;
+    } else {
+        loss.list("would be lost")?;
     }
-    if !arguments.force {
-        return Err(CommandError::CacheExists { path: path(), uuid });
-    }
-    Ok(())
+    Err(CommandError::CacheDirty { path: path(), uuid, dirty: loss.summary() })
 }
 
-/// What would be lost with a cache, in words; nothing if it is certain that nothing would.
-fn dirty(image: &CacheImage, superblock: &Superblock) -> Option<String> {
-    if superblock.state == CacheState::Detached {
-        return None;
+/// What would be lost with a cache; nothing if it is certain that nothing would.
+fn loss_of(image: &CacheImage, superblock: &Superblock) -> Option<Loss> {
+    match Dirty::of(image, superblock, &mut |_, _| ()) {
+        Ok(dirty) if dirty.is_clean() => None,
+        Ok(dirty) => Some(Loss::Known(dirty)),
+        Err(_) => Some(Loss::Unknown),
     }
-    let checkpoints = image.checkpoints(superblock);
-    let Some(checkpoint) = newest(&checkpoints) else {
-        return Some("how much cannot be told, no checkpoint can be read".into());
-    };
-    let log = follow(image, superblock, checkpoint, &mut |_, _| ());
-    let mut live = Live::of_checkpoint(checkpoint);
-    for found in &log.records {
-        live.apply(found, &superblock.geometry);
+}
+
+/// What goes with a cache that is overwritten.
+enum Loss {
+    Known(Dirty),
+    /// No checkpoint can be read.
+    Unknown,
+}
+
+impl Loss {
+    fn summary(&self) -> String {
+        match self {
+            Loss::Known(dirty) => dirty.summary(),
+            Loss::Unknown => "how much cannot be told, no checkpoint can be read".into(),
+        }
     }
-    // Memory that outlived a crashed dcd may hold more than the cache-disk does.
-    if live.is_clean() && superblock.state == CacheState::Closed {
-        return None;
+
+    fn json(&self) -> Value {
+        match self {
+            Loss::Known(dirty) => dirty.json(),
+            Loss::Unknown => json!({ "ranges": null }),
+        }
     }
-    let in_use = match superblock.state {
-        CacheState::Open => ", and it was not closed in order",
-        _ => "",
-    };
-    let bytes = (live.dirty_lines() + live.zero_lines()) * LINE_SIZE;
-    Some(format!("{}{in_use}", format_size(bytes)))
+
+    /// Tells it to whoever is about to decide, or has decided.
+    fn list(&self, title: &str) -> Result<(), CommandError> {
+        let lines = match self {
+            Loss::Known(dirty) => dirty.lines(RANGES_LISTED),
+            Loss::Unknown => String::new(),
+        };
+        print(&format!("{title}: {}\n{lines}", self.summary()))
+    }
 }
 
 /// Writes zeroes over the whole cache: the first write to each block of a new file costs its file

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::check::state_name;
 use crate::cli::{InspectArguments, InspectDisk, InspectWhat};
 use crate::error::CommandError;
+use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
 use crate::image::{CacheImage, ImageError, newest};
@@ -20,6 +21,7 @@ use crate::progress::{Progress, Unit};
 pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
     match &arguments.what {
         InspectWhat::Superblock(disk) => superblocks(disk),
+        InspectWhat::Dirty(disk) => dirty(disk),
         InspectWhat::Checkpoint(disk) => checkpoints(disk),
         InspectWhat::Segments(disk) => segments(disk),
         InspectWhat::Segment { index, disk } => segment(disk, *index),
@@ -91,6 +93,26 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "data_disk_serial": superblock.data_disk_serial,
         "created_unix_seconds": superblock.created_unix_seconds,
     })
+}
+
+fn dirty(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let mut progress = Progress::new("reading the log", Unit::Bytes);
+    let dirty = Dirty::of(&image, &superblock, &mut |done, total| progress.update(done, total));
+    progress.finish();
+    let dirty = dirty.map_err(|error| match error {
+        ImageError::Format(problem) => {
+            CommandError::NoCheckpoint { path: image.path.clone(), problem }
+        }
+        ImageError::Read { source, .. } => {
+            CommandError::File { action: "read", path: image.path.clone(), source }
+        }
+    })?;
+    let mut value = dirty.json();
+    value["uuid"] = superblock.uuid.to_string().into();
+    let text = format!("{}{}\n", dirty.lines(usize::MAX), dirty.summary());
+    show(disk, &value, &text)
 }
 
 fn checkpoints(disk: &InspectDisk) -> Result<(), CommandError> {

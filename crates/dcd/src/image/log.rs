@@ -15,6 +15,7 @@ use dcd_engine::units::{
 use dcd_engine::{Geometry, Superblock};
 
 use super::CacheImage;
+use super::dirty::DirtyKind;
 use super::segments::{FoundRecord, read_segment};
 
 /// The log after a checkpoint.
@@ -243,6 +244,24 @@ impl Live {
     /// Whether the data-disk lacks nothing.
     pub fn is_clean(&self) -> bool {
         self.lines.is_empty() && self.zeroes.is_empty() && self.poisoned.is_empty()
+    }
+
+    /// Fragments in the log, or lost, in the order of addresses. None is both.
+    pub fn fragments(&self) -> Vec<(Line, FragmentMask, DirtyKind)> {
+        let union = |slots: &Vec<LiveSlot>| {
+            slots.iter().fold(FragmentMask::NONE, |mask, slot| mask.or(slot.mask))
+        };
+        let data = self.lines.iter().map(|(line, slots)| (*line, union(slots), DirtyKind::Data));
+        let lost = self.poisoned.iter().map(|(line, mask)| (*line, *mask, DirtyKind::Damaged));
+        let mut all: Vec<_> =
+            data.chain(lost).map(|(line, mask, kind)| (Line(line), mask, kind)).collect();
+        all.sort_unstable_by_key(|(line, mask, _)| (*line, mask.0.trailing_zeros()));
+        all
+    }
+
+    /// Lines that are zero where no fragment lies: first to the one after the last.
+    pub fn zeroes(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.zeroes.iter().map(|(start, end)| (*start, *end))
     }
 
     /// Lines with a copy in the log.

@@ -2,7 +2,7 @@
 //! can be. Nothing here trusts a byte, and nothing gives up at the first that is wrong.
 //!
 //! [`log`] follows the log from a checkpoint as recovery does; [`segments`] looks at each segment
-//! for itself.
+//! for itself; [`dirty`] tells what only the cache holds.
 
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -16,6 +16,7 @@ use dcd_engine::{Buffer, FormatError, Superblock};
 
 use crate::error::CommandError;
 
+pub mod dirty;
 pub mod log;
 pub mod segments;
 
