@@ -24,6 +24,7 @@ pub mod event_loop;
 pub mod fault_rules;
 pub mod frontend;
 mod fuse_thread;
+pub mod grow;
 pub mod listen;
 pub mod nbd_server;
 pub mod offline;

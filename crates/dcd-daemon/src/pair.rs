@@ -34,8 +34,22 @@ pub struct PairOptions {
     pub one_disk: Option<bool>,
     /// Where the segment memory goes, usually `/dev/shm`.
     pub memory_directory: std::path::PathBuf,
+    /// Which size of the data-disk counts.
+    pub size: DataDiskSize,
     /// No messages.
     pub quiet: bool,
+}
+
+/// Which size of the data-disk counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DataDiskSize {
+    /// That of the disk, which must be the recorded one.
+    #[default]
+    Same,
+    /// The recorded one; the disk may be larger.
+    AsRecorded,
+    /// That of the disk, which may be larger than the recorded one and is recorded.
+    Grown,
 }
 
 /// An engine on its disks, opening.
@@ -45,6 +59,8 @@ pub(crate) struct Pair {
     pub(crate) superblock: Superblock,
     pub(crate) one_disk: bool,
     pub(crate) data_disk: DataDiskInfo,
+    /// Size of the disk itself, whatever counts.
+    pub(crate) data_disk_bytes: u64,
 }
 
 /// Opens both disks and begins to open the cache.
@@ -123,7 +139,15 @@ pub(crate) fn open_pair(
 
     // 5. The engine, which begins with reading.
     let clock = Clock::start();
-    let data_disk_info = data_disk.data_disk_info();
+    let found = data_disk.data_disk_info();
+    let data_disk_info = match options.size {
+        DataDiskSize::AsRecorded if found.blocks > superblock.data_disk.blocks => {
+            DataDiskInfo { blocks: superblock.data_disk.blocks, ..found }
+        }
+        _ => found,
+    };
+    config.grow = options.size == DataDiskSize::Grown;
+    let data_disk_bytes = found.bytes();
     let cache_disk_bytes = cache_disk.file().size_bytes;
     let read_only = config.read_only;
     let engine = Engine::open(
@@ -133,7 +157,16 @@ pub(crate) fn open_pair(
         data_disk_info,
         config,
         Box::new(segment_memory),
-    )?;
+    )
+    .map_err(|error| match error {
+        OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
+            cache_disk: options.cache_disk.to_string(),
+            data_disk: options.data_disk.to_string(),
+            expected,
+            found,
+        },
+        error => ServeError::Open(error),
+    })?;
     let description = format!("{} behind {} (dcd)", options.data_disk, options.cache_disk);
     let event_loop = EventLoop::new(Parts {
         core: engine,
@@ -145,7 +178,14 @@ pub(crate) fn open_pair(
         quiet: options.quiet,
     })
     .map_err(ServeError::system("make an io_uring"))?;
-    Ok(Pair { event_loop, memory, superblock, one_disk, data_disk: data_disk_info })
+    Ok(Pair {
+        event_loop,
+        memory,
+        superblock,
+        one_disk,
+        data_disk: data_disk_info,
+        data_disk_bytes,
+    })
 }
 
 /// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.

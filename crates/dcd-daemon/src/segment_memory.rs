@@ -293,6 +293,13 @@ impl SegmentFile {
         &self.path
     }
 
+    /// Removes the file if nobody's writes were in it.
+    pub fn remove_if_new(self) {
+        if !self.was_found {
+            self.remove();
+        }
+    }
+
     /// Removes the file after a stop in order: everything it held is on the cache-disk.
     pub fn remove(self) {
         // Another file may have taken the name; ours goes with its last opener anyway.

@@ -12,7 +12,7 @@ use crate::device_spec::DeviceSpec;
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::listen::{NbdAddress, listen, listen_unix};
-use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
+use crate::pair::{DataDiskSize, Pair, PairOptions, open_pair, wait_until_running};
 pub use crate::serve_error::ServeError;
 use crate::signals::Signals;
 use crate::submitter::Submitter;
@@ -74,13 +74,14 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         return Err(ServeError::LoopWithoutFuse);
     }
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
-    let Pair { mut event_loop, memory, superblock, one_disk, data_disk } = open_pair(
+    let Pair { mut event_loop, memory, superblock, one_disk, data_disk, .. } = open_pair(
         &PairOptions {
             cache_disk: options.cache_disk.clone(),
             data_disk: options.data_disk.clone(),
             engine: options.engine.clone(),
             one_disk: options.one_disk,
             memory_directory: options.memory_directory.clone(),
+            size: DataDiskSize::Same,
             quiet: options.quiet,
         },
         Some(signals),

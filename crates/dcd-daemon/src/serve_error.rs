@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError};
 
 use crate::device::DeviceError;
@@ -10,6 +11,7 @@ use crate::frontend::fuse::FuseError;
 use crate::frontend::loop_device::LoopError;
 use crate::listen::ListenError;
 use crate::segment_memory::SegmentMemoryError;
+use crate::units_text::format_size;
 
 /// Why a daemon cannot start or end in order.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,20 @@ pub enum ServeError {
         expected: String,
         /// Serial number of the disk given.
         found: String,
+    },
+    /// The data-disk is larger than it was.
+    #[error(
+        "the data-disk {data_disk} has {found} blocks of 512 bytes, the cache belongs to one with {expected}"
+    )]
+    Grown {
+        /// As given.
+        cache_disk: String,
+        /// As given.
+        data_disk: String,
+        /// Blocks recorded.
+        expected: u64,
+        /// Blocks found.
+        found: u64,
     },
     /// No memory for segment buffers.
     #[error(transparent)]
@@ -155,6 +171,10 @@ impl ServeError {
                  one on purpose, detach the cache from the original first"
                     .into()
             }
+            ServeError::Grown { cache_disk, data_disk, .. } => format!(
+                "if it is the right disk (lsblk) and has grown: dcd grow --cache-disk {cache_disk} \
+                 --data-disk {data_disk}"
+            ),
             ServeError::LoopWithoutFuse => "add --fuse DIRECTORY".into(),
             ServeError::System { operation: "make an io_uring", .. } => {
                 "io_uring may be switched off: sysctl kernel.io_uring_disabled, or the seccomp \
@@ -187,9 +207,15 @@ fn open_hint(error: &OpenError) -> Option<String> {
                 .into()
         }
         OpenError::DataDiskSize { .. } => {
-            "check that it is the right disk (lsblk); if it has grown or shrunk, it must first \
-             have its old size again"
+            "check that it is the right disk (lsblk); if it was shrunk, give it its old size again: \
+             a cache can grow with its disk, not shrink"
                 .into()
+        }
+        OpenError::DataDiskTooLarge { most, .. } => {
+            format!("cache a partition of at most {}", format_size(most * BLOCK_SIZE))
+        }
+        OpenError::EndNotDrained { .. } => {
+            "`dcd grow` brings it there first; see `dcd inspect dirty`".into()
         }
         OpenError::CacheDiskShort { .. } => "give the cache-disk its old size again".into(),
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),

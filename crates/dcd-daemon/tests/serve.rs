@@ -19,7 +19,7 @@ use dcd_daemon::device::DeviceFile;
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::offline::{OfflineTask, run_offline};
-use dcd_daemon::pair::PairOptions;
+use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::serve::{Outcome, ServeError, ServeOptions, serve};
 use dcd_daemon::submitter::{StopKind, Submitter};
 use dcd_engine::format::create::{CreateOptions, create};
@@ -78,6 +78,7 @@ impl Pair {
             engine: options.engine,
             one_disk: options.one_disk,
             memory_directory: options.memory_directory,
+            size: DataDiskSize::Same,
             quiet: true,
         }
     }

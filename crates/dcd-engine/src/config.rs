@@ -68,6 +68,9 @@ pub struct EngineConfig {
     /// Start although blocks that were durable are lost, or the data-disk was changed behind a
     /// dirty cache; only after a person has read what is lost.
     pub accept_damage: bool,
+    /// The data-disk has grown: its new size is recorded when the cache is opened (C32). What the
+    /// new part holds is as it is on the disk.
+    pub grow: bool,
 }
 
 impl Default for EngineConfig {
@@ -90,6 +93,7 @@ impl Default for EngineConfig {
             segment_buffers: 16,
             read_only: false,
             accept_damage: false,
+            grow: false,
         }
     }
 }

@@ -138,6 +138,21 @@ pub enum OpenError {
         /// Size found.
         found: u64,
     },
+    /// More than a lookup table can address.
+    #[error("the data-disk has {found} blocks of 512 bytes; at most {most} can be cached")]
+    DataDiskTooLarge {
+        /// Most that can be.
+        most: u64,
+        /// Size found.
+        found: u64,
+    },
+    /// The end of the data-disk lay within a line, and all of that line is zero in the log: behind
+    /// the old end it is not.
+    #[error("the data-disk ended within 4096 bytes that are not on it yet, at byte {offset}")]
+    EndNotDrained {
+        /// Where the line begins.
+        offset: u64,
+    },
     /// The data-disk was written to by someone else since the cache last wrote to it.
     #[error(
         "the data-disk was changed without dcd, or is another disk: byte {offset} has checksum {found:#010x}, expected {expected:#010x}"

@@ -6,7 +6,8 @@ mod common;
 use common::{Driver, Kind, LINE, never_idle};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::{
-    DataDiskInfo, Device, FormatError, OpenError, Operation, Phase, RequestError, Superblock, Uuid,
+    DataDiskInfo, Device, FormatError, LbaRange, OpenError, Operation, Phase, RequestError,
+    Superblock, Uuid,
 };
 
 const COPIES: [u64; 2] = [0, 64 << 10];
@@ -385,4 +386,139 @@ fn a_new_cache_with_only_its_first_superblock_opens() {
     d.reopen();
     d.write(7, 1);
     assert_eq!(d.read(7), 1);
+}
+
+// ---- C32: growing -----------------------------------------------------------------------------
+
+/// The data-disk gets longer; its new part holds 9s.
+fn lengthen(d: &mut Driver, blocks: u64) {
+    let bytes = (blocks * 512) as usize;
+    d.data_disk.current.resize(bytes, 9);
+    d.data_disk.durable.resize(bytes, 9);
+    d.options.data_disk.blocks = blocks;
+}
+
+/// Dirty lines at both ends and in the middle, zeroes, and the last line; then the disk grows, and
+/// the machine fails after each I/O of the growing in turn. What is found is the old size or the
+/// new one, both open with the disk they speak of, and nothing is lost.
+#[test]
+fn growing_may_be_cut_anywhere() {
+    let (old, new) = (8192, 8192 + 800);
+    let last = old / 8 - 1;
+    for closed_in_order in [true, false] {
+        let mut was_old = 0;
+        for ios in 0.. {
+            let mut d = Driver::with(never_idle);
+            d.write_durably([0, 100, last], 1);
+            let range = LbaRange::new((last - 2) * 8, 8);
+            let zeroes = d.submit(Operation::WriteZeroes { range, may_unmap: false }, false);
+            d.expect_ok(zeroes);
+            let flush = d.flush();
+            d.expect_ok(flush);
+            match closed_in_order {
+                true => d.shut_down(),
+                false => d.power_cut(),
+            }
+            lengthen(&mut d, new);
+            assert_eq!(d.try_open(), Err(OpenError::DataDiskSize { expected: old, found: new }));
+            d.options.engine.grow = true;
+            d.start_open().unwrap();
+            let is_open = (0..ios).all(|_| d.finish_one());
+            let has_ended = !is_open || *d.engine().phase() == Phase::Running;
+            d.power_cut();
+            let recorded = d.superblock().data_disk.blocks;
+            if recorded == old {
+                was_old += 1;
+                // The old size can be had back.
+                d.data_disk.current.truncate(old as usize * 512);
+                d.data_disk.durable.truncate(old as usize * 512);
+                d.options.data_disk.blocks = old;
+                d.options.engine.grow = false;
+                d.reopen();
+                assert_eq!((d.read(0), d.read(100), d.read(last)), (1, 1, 1), "after {ios} I/Os");
+                d.shut_down();
+                lengthen(&mut d, new);
+                d.options.engine.grow = true;
+            }
+            d.reopen();
+            d.options.engine.grow = false;
+            assert_eq!((d.read(0), d.read(100), d.read(last)), (1, 1, 1), "after {ios} I/Os");
+            assert_eq!((d.read(last - 2), d.read(last + 1), d.read(new / 8 - 1)), (0, 9, 9));
+            d.write_durably([new / 8 - 1], 2);
+            d.drain();
+            assert_eq!(d.data_disk.line(new / 8 - 1), 2);
+            d.shut_down();
+            assert_eq!(d.superblock().data_disk.blocks, new);
+            d.reopen();
+            if has_ended {
+                break;
+            }
+        }
+        assert!(was_old > 3, "cut in the middle");
+    }
+}
+
+/// The old end lay within a line. What was written there counts by the block; zeroes, which count by
+/// the line, must be on the disk before it grows.
+#[test]
+fn growing_behind_an_end_within_a_line() {
+    let (old, new) = (8192 + 3, 8192 + 800);
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.data_disk.blocks = old;
+    });
+    let write = d.write_blocks(8192, 3, 1);
+    d.expect_ok(write);
+    d.shut_down();
+    lengthen(&mut d, new);
+    d.options.engine.grow = true;
+    d.reopen();
+    let whole = d.try_read(8192, 8).unwrap();
+    assert!(whole[..3 * 512].iter().all(|byte| *byte == 1));
+    assert!(whole[3 * 512..].iter().all(|byte| *byte == 9));
+    d.drain();
+    assert_eq!(d.data_disk.current[8192 * 512..8200 * 512], whole);
+
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.data_disk.blocks = old;
+    });
+    let range = LbaRange::new(8192, 3);
+    let zeroes = d.submit(Operation::WriteZeroes { range, may_unmap: false }, false);
+    d.expect_ok(zeroes);
+    d.shut_down();
+    lengthen(&mut d, new);
+    d.options.engine.grow = true;
+    assert_eq!(d.try_open(), Err(OpenError::EndNotDrained { offset: 8192 * 512 }));
+    d.options.engine.grow = false;
+    d.options.data_disk.blocks = old;
+    d.reopen();
+    d.drain();
+    d.shut_down();
+    d.options.engine.grow = true;
+    d.options.data_disk.blocks = new;
+    d.reopen();
+    let whole = d.try_read(8192, 8).unwrap();
+    assert!(whole[..3 * 512].iter().all(|byte| *byte == 0));
+    assert!(whole[3 * 512..].iter().all(|byte| *byte == 9));
+}
+
+/// Each growth chooses other witnesses; those of before do not pile up in the checkpoint.
+#[test]
+fn a_disk_may_grow_often_and_never_shrinks() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably([100], 1);
+    for step in 1..60 {
+        d.shut_down();
+        lengthen(&mut d, 8192 + step * 80);
+        d.options.engine.grow = true;
+        d.reopen();
+        assert_eq!(d.read(100), 1);
+    }
+    d.shut_down();
+    let (expected, found) = (8192 + 59 * 80, 8192);
+    d.options.data_disk.blocks = found;
+    assert_eq!(d.try_open(), Err(OpenError::DataDiskSize { expected, found }));
+    d.options.data_disk.blocks = (1 << 43) + 8;
+    assert!(matches!(d.try_open(), Err(OpenError::DataDiskTooLarge { .. })));
 }

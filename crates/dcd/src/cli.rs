@@ -34,7 +34,7 @@ Exit codes:
   4    damage found (check)
   5    a disk failed to read or write
   6    nobody answers on the control socket
-  7    cancelled before the end (drain, detach); nothing is lost, and it can be begun again
+  7    cancelled before the end (drain, detach, grow); nothing is lost, and it can be begun again
   255  a bug in dcd
 
 Examples:
@@ -68,6 +68,7 @@ pub enum Verb {
     Flush(FlushArguments),
     Drain(DrainArguments),
     Detach(DetachArguments),
+    Grow(GrowArguments),
     Check(CheckArguments),
     Inspect(InspectArguments),
     Bench(BenchArguments),
@@ -239,6 +240,34 @@ pub struct DetachArguments {
     /// after reading what is lost.
     #[arg(long, conflicts_with = "control")]
     pub accept_damage: bool,
+}
+
+/// Record that the data-disk has grown.
+///
+/// Grow the disk first (lvextend, truncate -s), then run this while no dcd serves it. The cache stays
+/// as it is; what the new part of the disk holds is shown as it is. May be interrupted at any time and
+/// repeated. A disk cannot shrink below its cache.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd grow --cache-disk fast.img --data-disk /dev/vg/slow")]
+pub struct GrowArguments {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Its data-disk.
+    #[arg(long, value_name = "DISK")]
+    pub data_disk: DeviceSpec,
+    /// Where the memory that outlived a crash of dcd is [default: /dev/shm].
+    #[arg(long, value_name = "DIRECTORY")]
+    pub memory_directory: Option<PathBuf>,
+    /// Grow although blocks are lost or the data-disk was changed behind the cache: say so only
+    /// after reading what is lost.
+    #[arg(long)]
+    pub accept_damage: bool,
+    /// Print the sizes as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Verify everything on a cache-disk.

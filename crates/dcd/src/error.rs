@@ -188,6 +188,9 @@ pub enum CommandError {
         /// Bytes that are not.
         left: u64,
     },
+    /// A signal came before the end of a grow.
+    #[error("growing was cancelled")]
+    GrowCancelled,
     /// A signal came before the cache was open.
     #[error("cancelled while the cache was being opened; nothing was moved")]
     CancelledWhileOpening,
@@ -257,6 +260,7 @@ impl CommandError {
             }
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
             | CommandError::DetachCancelled { .. }
+            | CommandError::GrowCancelled
             | CommandError::CancelledWhileOpening => exit_code::CANCELLED,
             CommandError::File { source, .. } if is_device_failure(source) => exit_code::DEVICE,
             _ => exit_code::USER,
@@ -312,6 +316,9 @@ impl CommandError {
             }
             CommandError::Demo(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
+            CommandError::GrowCancelled => {
+                Some("nothing is lost, and the old size or the new one counts; begin again".into())
+            }
             CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {
                 Some("the pair is one as before: serve it, or detach again".into())
             }

@@ -168,6 +168,8 @@ impl Settings {
             segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),
             read_only: self.read_only.unwrap_or(default.read_only),
             accept_damage: self.accept_damage,
+            // `dcd grow` does that.
+            grow: false,
         }
     }
 }

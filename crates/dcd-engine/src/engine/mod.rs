@@ -23,6 +23,7 @@ use crate::buffer::{Buffer, SegmentMemory};
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::error::OpenError;
 use crate::format::geometry::POISONED_LINES_MAX;
+use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
@@ -151,11 +152,14 @@ impl Engine {
                 found: cache_disk_bytes,
             });
         }
-        if data_disk.blocks != superblock.data_disk.blocks {
-            return Err(OpenError::DataDiskSize {
-                expected: superblock.data_disk.blocks,
-                found: data_disk.blocks,
-            });
+        let expected = superblock.data_disk.blocks;
+        let has_grown = config.grow && data_disk.blocks > expected;
+        if data_disk.blocks != expected && !has_grown {
+            return Err(OpenError::DataDiskSize { expected, found: data_disk.blocks });
+        }
+        if data_disk.blocks > DATA_DISK_BLOCKS_MAX {
+            let (most, found) = (DATA_DISK_BLOCKS_MAX, data_disk.blocks);
+            return Err(OpenError::DataDiskTooLarge { most, found });
         }
         let mut engine = Engine {
             phase: Phase::Opening,

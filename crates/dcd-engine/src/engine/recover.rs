@@ -19,6 +19,10 @@
 //!    session may still have in some queue can no longer become part of the log.
 //! 8. Write the superblock: open, new generation. Then take requests.
 //! ```
+//!
+//! A data-disk that has grown (C32) is opened with its new size from the beginning; step 8 records it.
+//! Crash before: the old size counts, and nothing speaks of what lies behind it but witnesses, which
+//! an opening with the old size leaves out. Crash after: the new size counts. Both can be opened.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -625,10 +629,18 @@ impl Engine {
         if let Some(lost) = newest.filter(|newest| *newest > generation) {
             return self.fail_open(OpenError::CheckpointLost { lost, found: generation });
         }
+        let old_blocks = self.superblock.data_disk.blocks;
         if self.replay().is_err() {
             let found = self.table.lines() as u64;
             let error = FormatError::Field { what: "the log", field: "number of lines", found };
             return self.fail_open(OpenError::Format(error));
+        }
+        // Zeroes are whole lines, so those that ended with the disk would now reach behind its old
+        // end. Everything else of a line that was not whole is kept by the block.
+        let old_end = Line(old_blocks / FRAGMENTS_PER_LINE);
+        let has_grown = self.data_disk.blocks > old_blocks;
+        if has_grown && !old_blocks.is_multiple_of(FRAGMENTS_PER_LINE) && self.is_zero(old_end) {
+            return self.fail_open(OpenError::EndNotDrained { offset: old_end.lba().byte() });
         }
         self.read_witnesses();
     }
@@ -859,6 +871,9 @@ impl Engine {
     fn write_superblock(&mut self) {
         self.superblock.generation += 1;
         self.superblock.state = CacheState::Open;
+        if self.data_disk.blocks > self.superblock.data_disk.blocks {
+            self.superblock.data_disk = self.data_disk;
+        }
         let operation = IoOperation::Write {
             offset: self.superblock.offset(),
             data: IoData::Owned(self.superblock.encode()),

@@ -64,8 +64,9 @@ impl Witnesses {
         &self.chosen
     }
 
-    /// The checksums of a checkpoint. A forged one may speak of lines that are not there, or of
-    /// more than a checkpoint of ours has; those are left out, or the next one could not be read.
+    /// The checksums of a checkpoint. One that was made for a larger data-disk whose size was never
+    /// recorded, or a forged one, may speak of lines that are not there, or of more than a
+    /// checkpoint of ours has; those are left out, or the next one could not be read.
     pub(super) fn restore(&mut self, witnesses: &[Witness]) {
         for witness in witnesses.iter().filter(|witness| witness.line.0 < self.lines) {
             if self.chosen.binary_search(&witness.line).is_err() {

@@ -22,6 +22,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
 pub const VERSION: u32 = 1;
 /// Size of a copy on the cache-disk.
 pub const SUPERBLOCK_SIZE: usize = 4096;
+/// Largest data-disk, in blocks of 512 bytes: 4 PiB.
+pub const DATA_DISK_BLOCKS_MAX: u64 = 1 << 43;
 const WHAT: &str = "the superblock";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -199,7 +201,7 @@ impl Superblock {
                 return Err(field(name, size.into()));
             }
         }
-        if data_disk.blocks == 0 || data_disk.blocks > (1 << 43) {
+        if data_disk.blocks == 0 || data_disk.blocks > DATA_DISK_BLOCKS_MAX {
             return Err(field("data_disk_blocks", data_disk.blocks));
         }
         let serial = &disk.data_disk_serial;

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dcd_daemon::device::DeviceFile;
+use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::DATA_DISK_BLOCKS_MAX;
 use dcd_engine::units::LINE_SIZE;
-use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
+use dcd_engine::{Buffer, FormatError, Geometry, OpenError, Superblock, Uuid};
 use serde_json::{Value, json};
 
 use crate::cli::CreateArguments;
@@ -41,6 +43,11 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
         return Err(CommandError::Missing { what: "the data-disk", path });
     }
     let data_disk = DeviceFile::open(data_disk_path)?;
+    let blocks = data_disk.data_disk_info().blocks;
+    if blocks > DATA_DISK_BLOCKS_MAX {
+        let error = OpenError::DataDiskTooLarge { most: DATA_DISK_BLOCKS_MAX, found: blocks };
+        return Err(ServeError::Open(error).into());
+    }
     let plan = Plan::of(arguments)?;
     let segment_size =
         arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(plan.size));
@@ -79,7 +86,7 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
             "data_disk": data_disk_path.display().to_string(),
             "segment_size_bytes": geometry.segment_size_bytes,
             "segments": geometry.segments,
-            "data_disk_blocks": data_disk.data_disk_info().blocks,
+            "data_disk_blocks": blocks,
             "lost": lost.map(|lost| lost.json()),
         }));
     }

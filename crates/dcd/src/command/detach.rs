@@ -4,7 +4,7 @@
 use dcd_daemon::control::Command;
 use dcd_daemon::control_client::ControlClient;
 use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
-use dcd_daemon::pair::PairOptions;
+use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use dcd_engine::units::LINE_SIZE;
@@ -35,6 +35,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
             .memory_directory
             .clone()
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        size: DataDiskSize::Same,
         quiet: true,
     };
     let mut progress = Progress::new("detaching", Unit::Bytes);

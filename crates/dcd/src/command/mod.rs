@@ -11,6 +11,7 @@ pub mod demo;
 mod detach;
 mod drain;
 mod flush;
+mod grow;
 mod help_markdown;
 mod inspect;
 mod man;
@@ -28,6 +29,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
+        Verb::Grow(arguments) => grow::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),

@@ -42,6 +42,10 @@ impl Nbd {
         self.ask(1, offset, data.len(), data)
     }
 
+    pub fn write_zeroes(&mut self, offset: u64, length: usize) -> u32 {
+        self.ask(6, offset, length, &[])
+    }
+
     pub fn flush(&mut self) -> u32 {
         self.ask(3, 0, 0, &[])
     }
