@@ -1,6 +1,7 @@
 //! The other end of the control socket, for the command.
 
 use std::io::{self, BufReader, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -70,7 +71,11 @@ impl ControlError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ControlError::Connect { source, .. } => Some(match source.kind() {
+            ControlError::Connect { path, source } => Some(match source.kind() {
+                io::ErrorKind::InvalidInput => "the path of a socket has at most 107 bytes".into(),
+                _ if std::fs::metadata(path).is_ok_and(|it| !it.file_type().is_socket()) => {
+                    format!("{} is no socket; give that of --control", path.display())
+                }
                 io::ErrorKind::PermissionDenied => "use sudo, or the user of the daemon".into(),
                 _ => "is the daemon running, and was it started with this --control socket?".into(),
             }),

@@ -17,6 +17,8 @@ use rustix::io::Errno;
 use dcd_engine::DataDiskInfo;
 use dcd_engine::units::BLOCK_SIZE;
 
+/// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
+const IMAGE_BYTES_MIN: u64 = 64 << 10;
 /// Longest serial number that a superblock has room for.
 const SERIAL_BYTES_MAX: usize = 64;
 
@@ -131,7 +133,7 @@ impl DeviceError {
             DeviceError::Kind { found: "a directory", .. } => {
                 "name a disk image inside it, or the block device that is mounted there".into()
             }
-            DeviceError::Kind { .. } => return None,
+            DeviceError::Kind { .. } => "give a disk image or a block device".into(),
             DeviceError::Permission { source, .. } => match source.kind() {
                 io::ErrorKind::ReadOnlyFilesystem => "it is read-only".into(),
                 _ => "run as root, or give your user the right to read and write it".into(),
@@ -155,9 +157,14 @@ impl DeviceError {
             DeviceError::Size { path, found: 0 } => {
                 format!("give it a size: truncate -s 1G {}", path.display())
             }
-            DeviceError::Size { path, .. } => {
-                format!("round the size: truncate -s %512 {}", path.display())
+            DeviceError::Size { found, .. } if *found < IMAGE_BYTES_MIN => {
+                "that is no disk image; check the name".into()
             }
+            DeviceError::Size { path, found } => format!(
+                "make it {} bytes long: truncate -s %512 {}",
+                found.next_multiple_of(BLOCK_SIZE),
+                path.display()
+            ),
             DeviceError::BlockSize { .. } | DeviceError::Io { .. } => return None,
         })
     }

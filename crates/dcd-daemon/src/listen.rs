@@ -105,6 +105,13 @@ impl ListenError {
             ListenError::Io { source, .. } => match source.kind() {
                 io::ErrorKind::AddrInUse => "choose another port, or 0 for any free one".into(),
                 io::ErrorKind::NotFound => "the directory of the socket must exist".into(),
+                io::ErrorKind::InvalidInput => {
+                    "the path of a socket has at most 107 bytes; choose a shorter one".into()
+                }
+                io::ErrorKind::PermissionDenied => {
+                    "run as root, or choose a place where your user may write, or a port from 1024 on"
+                        .into()
+                }
                 _ => return None,
             },
         })

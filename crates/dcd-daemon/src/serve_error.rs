@@ -138,6 +138,14 @@ impl ServeError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            ServeError::Device {
+                role: "cache-disk",
+                source: DeviceError::NotFound { path, .. } | DeviceError::Size { path, .. },
+            } => format!(
+                "check the name; a cache is made by: dcd create --cache-disk {} --cache-size 256M \
+                 --data-disk ...",
+                path.display()
+            ),
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
             ServeError::Listen(source) => return source.hint(),

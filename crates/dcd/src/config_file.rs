@@ -316,6 +316,7 @@ impl ConfigFileError {
             ConfigFileError::Value { problem: ValueProblem::Type { .. }, .. } => {
                 Some("sizes, times and names stand in quotes: bypass-threshold = \"64k\"".into())
             }
+            ConfigFileError::Read { .. } => Some("check the name given with --config".into()),
             _ => None,
         }
     }

@@ -284,6 +284,16 @@ impl CommandError {
             CommandError::Missing { what: "the cache-disk", .. } => {
                 Some("`dcd create` makes a cache".into())
             }
+            CommandError::Missing { path, .. } => {
+                let path = path.display();
+                Some(format!("check the name, or make a file: truncate -s 1G {path}"))
+            }
+            CommandError::NotADisk { .. } => Some("give a disk image or a block device".into()),
+            CommandError::LoopWithoutFuse => Some("add --fuse DIRECTORY".into()),
+            CommandError::Setting(_) => {
+                Some("`dcd serve --help` tells what each setting takes".into())
+            }
+            CommandError::File { source, .. } => file_hint(source),
             CommandError::SizeMissing { .. } => Some("for example --cache-size 256M".into()),
             CommandError::DeviceTooSmall { .. } => {
                 Some("without --cache-size all of the device is used".into())
@@ -388,6 +398,26 @@ pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
     use std::io::Write;
     let text = text.replace('\n', " ");
     let _ = writeln!(std::io::stderr(), "dcd: {}: {text}", paint.paint(colour, kind));
+}
+
+/// What to do when the system refuses something with a file.
+fn file_hint(error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind;
+    let hint = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            "the directory must exist; check the name"
+        }
+        ErrorKind::PermissionDenied => "run as root, or give your user the right",
+        ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            "make room (df), or choose a smaller size or another place"
+        }
+        _ if is_device_failure(error) => {
+            "the disk has errors (see dmesg); copy it before trying again"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
 }
 
 /// Whether the disk is at fault rather than the user.

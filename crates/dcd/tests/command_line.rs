@@ -73,3 +73,47 @@ fn nobody_on_the_control_socket_ends_with_6() {
     drop(std::os::unix::net::UnixListener::bind(folder.path("dead.ctl")).unwrap());
     folder.dcd("status --control dead.ctl").fails(6, "dead.ctl", "--control socket");
 }
+
+/// What a new user may well type: each time one line that says what is wrong, one that helps.
+#[test]
+fn likely_mistakes_have_a_hint_that_fits() {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder.disk("tiny", 17);
+    folder.disk("odd", 1_000_000);
+    folder.disk("zero", 0);
+    std::fs::create_dir(folder.path("dir")).unwrap();
+    let create = |cache: &str, data: &str| {
+        let line = format!("create --cache-size 16M --cache-disk {cache} --data-disk {data}");
+        folder.dcd(&line)
+    };
+    create("c", "tiny").fails(1, "17 bytes", "no disk image");
+    create("c", "odd").fails(
+        1,
+        "1000000 bytes",
+        "make it 1000448 bytes long: truncate -s %512 odd",
+    );
+    create("c", "zero").fails(1, "0 bytes", "truncate -s 1G");
+    create("c", "none").fails(1, "does not exist", "check the name");
+    create("c", "/dev/null").fails(1, "a character device", "block device");
+    create("dir", "d").fails(1, "neither a file nor", "block device");
+    create("nodir/c", "d").fails(1, "No such file", "directory must exist");
+    create("d/c", "d").fails(1, "Not a directory", "directory must exist");
+    create("c", "d").ok();
+    let serve = |cache: &str, rest: &str| {
+        let line = format!("serve --cache-disk {cache} --data-disk d --memory-directory . {rest}");
+        folder.dcd(&line)
+    };
+    serve("tiny", "--nbd unix:s").fails(1, "17 bytes", "dcd create --cache-disk tiny");
+    serve("none", "--nbd unix:s").fails(1, "does not exist", "dcd create --cache-disk none");
+    let long = "x".repeat(200);
+    serve("c", &format!("--nbd unix:{long}")).fails(1, "cannot listen", "107 bytes");
+    serve("c", "--loop").fails(1, "--fuse", "add --fuse");
+    serve("c", "--nbd unix:s --idle-min 5h").fails(1, "idle-min", "dcd serve --help");
+    serve("c", "--config none").fails(1, "cannot read the configuration file", "--config");
+    folder.dcd(&format!("status --control {long}")).fails(6, "no daemon", "107 bytes");
+    folder.dcd("status --control d").fails(6, "no daemon", "d is no socket");
+    folder.dcd("status --control dir").fails(6, "no daemon", "dir is no socket");
+    folder.dcd("status --control none").fails(6, "no daemon", "--control socket");
+    folder.dcd("check --cache-disk dir").fails(1, "neither a file nor", "block device");
+}

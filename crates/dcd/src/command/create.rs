@@ -106,6 +106,8 @@ struct Plan {
     is_missing: bool,
     /// The file must grow, to `size`.
     grow: bool,
+    /// A file, whose space must be taken: a device has its own.
+    reserve: bool,
     /// Bytes for the cache.
     size: u64,
 }
@@ -119,13 +121,23 @@ impl Plan {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let size =
                     asked.ok_or_else(|| CommandError::SizeMissing { path: path.to_owned() })?;
-                return Ok(Plan { is_missing: true, grow: true, size: whole_lines(size) });
+                return Ok(Plan {
+                    is_missing: true,
+                    grow: true,
+                    reserve: true,
+                    size: whole_lines(size),
+                });
             }
             Err(error) => return Err(CommandError::file("look at", path)(error)),
         };
         if metadata.is_file() {
             let size = asked.map_or(metadata.len(), whole_lines);
-            return Ok(Plan { is_missing: false, grow: size > metadata.len(), size });
+            return Ok(Plan {
+                is_missing: false,
+                grow: size > metadata.len(),
+                reserve: true,
+                size,
+            });
         }
         if !metadata.file_type().is_block_device() {
             return Err(CommandError::NotADisk { path: path.to_owned() });
@@ -135,14 +147,19 @@ impl Plan {
             Some(asked) if asked > found => {
                 Err(CommandError::DeviceTooSmall { path: path.to_owned(), found, asked })
             }
-            _ => Ok(Plan { is_missing: false, grow: false, size: asked.unwrap_or(found) }),
+            _ => Ok(Plan {
+                is_missing: false,
+                grow: false,
+                reserve: false,
+                size: asked.unwrap_or(found),
+            }),
         }
     }
 
-    /// Makes the file, or makes it larger. The space is taken at once where the file system can do
+    /// Makes the file, or makes it larger, or fills the holes of one that is there. The space is taken at once where the file system can do
     /// that: a log that finds its disk full has no good way on.
     fn make_room(&self, path: &Path) -> Result<(), CommandError> {
-        if !self.grow {
+        if !self.reserve {
             return Ok(());
         }
         let mut options = OpenOptions::new();
@@ -153,6 +170,7 @@ impl Plan {
         };
         match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, self.size) {
             Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) if !self.grow => Ok(()),
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 rustix::fs::ftruncate(&file, self.size).map_err(failed)
             }
