@@ -164,6 +164,8 @@ pub enum OpenError {
         expected: u32,
         /// Checksum found.
         found: u32,
+        /// The cache holds nothing that is newer than the data-disk: going on overwrites nothing.
+        is_clean: bool,
     },
     /// The cache-disk is shorter than it was.
     #[error("the cache-disk has {found} bytes, the cache needs {expected}")]

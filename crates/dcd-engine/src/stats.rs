@@ -1,5 +1,6 @@
 //! Counters that the engine keeps about itself, and the picture that `dcd status` shows.
 
+use crate::io::IoError;
 use crate::units::{Duration, Time, Uuid};
 
 /// Counts since the engine was opened. Bytes where the name says so, otherwise events.
@@ -88,6 +89,9 @@ pub struct RecoveryReport {
     pub duration: Duration,
     /// Whether the cache had been closed in order.
     pub was_closed: bool,
+    /// The data-disk is not as the cache last saw it, which does no harm, because the log is empty:
+    /// dcd went on without this cache-disk (C23), or someone else wrote to it after a crash.
+    pub data_disk_changed: bool,
 }
 
 /// Number of segments in each state.
@@ -101,6 +105,26 @@ pub struct SegmentCounts {
     pub buffered: u32,
     /// On the cache-disk, with live slots.
     pub dirty: u32,
+}
+
+/// How far the engine is in doing without its cache-disk (C23).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Uncached {
+    /// What was only in segment buffers is being written to the data-disk; changes wait.
+    WritingThrough,
+    /// Changes go straight to the data-disk.
+    PassingThrough,
+    /// The data-disk has failed, too: changes fail.
+    Failed,
+}
+
+/// The cache-disk has been given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheDiskFailure {
+    /// Its last error.
+    pub error: IoError,
+    /// Whether the engine does without it; else changes fail.
+    pub uncached: Option<Uncached>,
 }
 
 /// A picture of the engine.
@@ -130,8 +154,14 @@ pub struct Status {
     pub poisoned_lines: u64,
     /// Bytes of index memory.
     pub index_bytes: u64,
-    /// The cache-disk has failed; writes fail until a restart.
+    /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
+    /// Its last error.
+    pub cache_disk_error: Option<IoError>,
+    /// Nothing on the cache-disk is newer than the data-disk: should it fail now, nothing is lost.
+    pub cache_disk_clean: bool,
+    /// It has failed while clean, and the data-disk alone is used (C23).
+    pub uncached: Option<Uncached>,
     /// Destaging is held back after data-disk errors until then.
     pub destage_retry_at: Option<Time>,
     /// A drain is under way.

@@ -238,6 +238,7 @@ fn a_cache_disk_that_keeps_failing_is_given_up_for_good() {
 #[test]
 fn a_restart_after_a_failed_log_write_finds_what_is_in_memory() {
     let mut d = Driver::with(never_idle);
+    d.write_durably([90], 9);
     for line in 100..110 {
         let write = d.write(line, 1);
         assert_eq!(d.result(write), Ok(()));
@@ -478,6 +479,7 @@ fn a_log_write_that_hangs_fails_and_its_late_end_changes_nothing() {
         never_idle(options);
         options.engine.io_timeout = Duration::from_secs(30);
     });
+    d.write_durably([90], 9);
     d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
     let write = d.write_fua(100, 1);
     let io = d.find_io(Device::CacheDisk, Kind::Write).expect("the log write");

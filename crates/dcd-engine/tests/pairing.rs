@@ -264,9 +264,40 @@ fn a_detached_data_disk_may_be_changed() {
     d.data_disk.rot(100 * LINE as u64, &[8; LINE]);
     d.reopen();
     assert_eq!((d.read(0), d.read(100)), (9, 8), "nothing old comes back");
+    d.write_durably([200], 1);
     d.power_cut();
     d.data_disk.rot(0, &[7; LINE]);
-    assert!(d.try_open().is_err(), "attached again, it may not");
+    assert!(d.try_open().is_err(), "attached again, and dirty, it may not");
+}
+
+/// An empty log overwrites nothing. After a crash it may have been dcd itself that changed the
+/// data-disk, without the cache-disk (C23): the start goes on, and tells. After an orderly end it
+/// was not.
+#[test]
+fn a_data_disk_changed_behind_an_empty_log_is_refused_only_after_an_orderly_end() {
+    for is_shut_down in [false, true] {
+        let mut d = Driver::new();
+        d.write_durably([100], 1);
+        d.drain();
+        d.advance_time(dcd_engine::Duration::from_secs(10));
+        match is_shut_down {
+            true => d.shut_down(),
+            false => d.power_cut(),
+        }
+        d.data_disk.rot(0, &[7; LINE]);
+        let result = d.try_open();
+        if is_shut_down {
+            let error = result.expect_err("changed");
+            assert!(matches!(error, OpenError::DataDiskChanged { is_clean: true, .. }), "{error}");
+            continue;
+        }
+        result.expect("nothing can be overwritten");
+        assert!(d.status().recovery.data_disk_changed);
+        assert_eq!((d.read(0), d.read(100)), (7, 1));
+        d.power_cut();
+        d.reopen();
+        assert!(!d.status().recovery.data_disk_changed, "told once");
+    }
 }
 
 /// A crash at any I/O of a detach: either it is done and marked, or a start finds everything and a

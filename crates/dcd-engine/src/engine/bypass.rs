@@ -47,6 +47,15 @@ impl Bypass {
     }
 }
 
+/// A bypass that does without its tombstone.
+pub(super) struct TakenBypass {
+    pub(super) id: RequestId,
+    pub(super) range: LbaRange,
+    pub(super) fua: bool,
+    /// `None`: it is on the data-disk, perhaps not flushed.
+    pub(super) data: Option<Buffer>,
+}
+
 fn whole_lines(range: LbaRange) -> (Line, u64) {
     let start = range.start.line();
     (start, range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0)
@@ -94,7 +103,7 @@ impl Engine {
     }
 
     pub(super) fn advance_bypasses(&mut self) -> bool {
-        if self.bypasses.is_empty() {
+        if self.bypasses.is_empty() || self.is_passing_by() {
             return false;
         }
         if self.cache_disk_failed || self.data_disk_writes_lost > 0 {
@@ -197,6 +206,23 @@ impl Engine {
         self.zeroes_kept_allocated.remove(line, lines);
         self.destage.something_changed();
         self.acknowledge(bypass.id, None, bypass.fua);
+    }
+
+    /// Without a cache-disk, bypasses are writes like all others: takes them out when none of them
+    /// has an I/O under way.
+    pub(super) fn take_bypasses(&mut self) -> Option<Vec<TakenBypass>> {
+        let is_under_way = |b: &Bypass| matches!(b.state, State::Writing | State::Flushing);
+        if self.bypasses.iter().any(is_under_way) {
+            return None;
+        }
+        let taken = std::mem::take(&mut self.bypasses).into_iter().map(|bypass| {
+            let data = match bypass.state {
+                State::Waiting(data) => Some(data),
+                _ => None,
+            };
+            TakenBypass { id: bypass.id, range: bypass.range, fua: bypass.fua, data }
+        });
+        Some(taken.collect())
     }
 
     /// The log takes no tombstone any more, or the data-disk cannot be written to: those that have

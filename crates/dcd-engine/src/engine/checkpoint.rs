@@ -8,6 +8,7 @@
 //! 5. The segments that it lists as free may be filled. Only now: nothing that a recovery could
 //!    need speaks of them any more (C13, trap 1 of the design).
 //! ```
+//! One that lists nothing makes the cache-disk clean: [`super::log_use`].
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
@@ -45,10 +46,7 @@ pub(super) struct Checkpointing {
 enum State {
     #[default]
     None,
-    WaitDurable {
-        picture: Picture,
-        after: RecordNumber,
-    },
+    WaitDurable(Picture),
     Writing {
         picture: Picture,
         writes_left: u32,
@@ -62,6 +60,10 @@ struct Picture {
     offset: u64,
     bytes: Buffer,
     reusable: Vec<SegmentIndex>,
+    /// It lies behind this record ...
+    after: RecordNumber,
+    /// ... and lists nothing.
+    is_empty: bool,
 }
 
 impl Checkpointing {
@@ -71,7 +73,7 @@ impl Checkpointing {
 
     /// A picture whose records are not durable yet is taken again.
     pub(super) fn start_over_if_waiting(&mut self) {
-        if matches!(self.state, State::WaitDurable { .. }) {
+        if matches!(self.state, State::WaitDurable(_)) {
             self.state = State::None;
             self.forced = true;
         }
@@ -89,13 +91,15 @@ impl Engine {
         }
         match std::mem::take(&mut self.checkpoint.state) {
             State::None => {
-                let due = self.checkpoint.forced || self.checkpoint_is_due();
+                let due = self.checkpoint.forced
+                    || self.checkpoint_is_due()
+                    || self.clean_checkpoint_is_due();
                 if due {
                     self.take_picture();
                 }
                 due
             }
-            State::WaitDurable { picture, after } if self.log.durable_record() >= after => {
+            State::WaitDurable(picture) if self.log.durable_record() >= picture.after => {
                 self.write_picture(picture);
                 true
             }
@@ -169,8 +173,10 @@ impl Engine {
             offset: self.superblock.geometry.checkpoint_offsets[picture.area()],
             bytes: picture.encode(),
             reusable,
+            after,
+            is_empty: self.cache_is_empty(),
         };
-        self.checkpoint.state = State::WaitDurable { picture, after };
+        self.checkpoint.state = State::WaitDurable(picture);
     }
 
     /// Step 3.
@@ -223,5 +229,8 @@ impl Engine {
         self.log.checkpoint_generation = picture.generation;
         self.log.segments.make_free(&picture.reusable);
         self.counters.checkpoints += 1;
+        if picture.is_empty {
+            self.log_use.empty_checkpoint_durable(picture.after);
+        }
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! A detach that is cancelled before step 4 goes on as a shutdown: what was moved stays moved, what
 //! was not stays in the log.
+//! Without a cache-disk ([`super::uncached`]) steps 2 to 5 are a flush of the data-disk.
 
 use super::{Engine, Phase, Purpose};
 use crate::format::superblock::CacheState;
@@ -71,6 +72,9 @@ impl Engine {
 
     pub(super) fn advance_close(&mut self) -> bool {
         let Some(close) = &self.close else { return false };
+        if self.is_passing_by() {
+            return self.advance_uncached_close();
+        }
         if self.cache_disk_failed {
             // The log cannot be made durable. What is in it stays there: nothing is marked.
             let id = close.id;

@@ -56,6 +56,9 @@ impl Engine {
             1 => commit.flushed_changes.saturating_add(1),
             _ => 0,
         };
+        if self.is_passing_by() {
+            return self.pass_flush(id);
+        }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }
@@ -115,7 +118,9 @@ impl Engine {
         let is_wanted = self.commit.wanted > self.log.sealed_record() && !self.commit.in_flight;
         let is_awaited =
             !self.commit.written_waiters.is_empty() && self.commit.log_writes_in_flight == 0;
-        if self.log.has_open_record() && (is_wanted || is_awaited) {
+        // While a probe is under way, one record gathers all that come.
+        let is_probing = self.log_use.is_probing();
+        if self.log.has_open_record() && (is_wanted || is_awaited) && !is_probing {
             self.log.seal();
         }
         moved |= self.start_log_writes();
@@ -131,7 +136,11 @@ impl Engine {
 
     fn start_log_writes(&mut self) -> bool {
         let mut moved = false;
+        if !self.may_write_records() {
+            return false;
+        }
         while let Some(write) = self.log.next_write() {
+            self.log_use.record_submitted(write.number);
             // Only if nothing before it is pending does its own FUA make everything durable.
             let fua = self.commit.wanted >= write.number
                 && self.log.sealed_record() == write.number
@@ -205,12 +214,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn fail_commit_waiters(&mut self) {
+    pub(super) fn answer_commit_waiters(&mut self, result: Result<(), RequestError>) {
         let commit = &mut self.commit;
         let waiters: Vec<Waiter> =
             commit.durable_waiters.drain(..).chain(commit.written_waiters.drain(..)).collect();
         for waiter in waiters {
-            self.reply(waiter.id, Err(RequestError::Io), waiter.buffer);
+            self.reply(waiter.id, result, waiter.buffer);
         }
     }
 
@@ -227,6 +236,6 @@ impl Engine {
 
     /// Whether the log has I/O under way.
     pub(super) fn log_is_busy(&self) -> bool {
-        self.commit.in_flight || self.commit.log_writes_in_flight > 0
+        self.commit.in_flight || self.commit.log_writes_in_flight > 0 || self.log_use.is_probing()
     }
 }

@@ -4,7 +4,8 @@
 //! proves nothing, because the kernel may have dropped what it could not write. So every record that
 //! is not durable is logged again, in other segments, and those who wait for it wait on. When that
 //! fails too, several times in a row, or the disk is gone or does not answer, the engine gives up:
-//! it promises nothing more, and what is in the segment memory stays there for a restart.
+//! it promises nothing more, and what is in the segment memory stays there for a restart. Only if the
+//! cache-disk was clean then, it goes on without it: [`super::uncached`].
 
 use super::{Engine, Phase};
 use crate::io::{IoError, RequestError};
@@ -37,6 +38,7 @@ impl Engine {
     /// A write or a flush of the cache-disk has failed.
     pub(super) fn cache_disk_error(&mut self, error: IoError) {
         self.log_again.failures += 1;
+        self.cache_disk_error = Some(error);
         match error {
             // What does not answer may still write the old bytes to where new ones would be.
             IoError::TimedOut | IoError::Gone => self.fail_cache_disk(),
@@ -75,13 +77,20 @@ impl Engine {
         true
     }
 
-    /// The cache-disk is given up. Everyone who waits for it is told.
+    /// The cache-disk is given up. Everyone who waits for it is told, unless nothing is on it.
     pub(super) fn fail_cache_disk(&mut self) {
         if self.cache_disk_failed {
             return;
         }
         self.cache_disk_failed = true;
-        self.fail_commit_waiters();
+        if self.phase == Phase::Running && self.log_use.is_clean() {
+            return self.go_uncached();
+        }
+        self.fail_what_waits_for_the_log();
+    }
+
+    pub(super) fn fail_what_waits_for_the_log(&mut self) {
+        self.answer_commit_waiters(Err(RequestError::Io));
         self.fail_stalled(RequestError::Io);
         self.fail_bypasses();
         self.fail_drains();

@@ -1,7 +1,8 @@
 //! The engine: its fields, its two entrances, and the only dispatch.
 //!
 //! Each path is one file: [`write`], [`read`], [`flush`] (what is durable when), [`zero`] (discard
-//! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`].
+//! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`], [`uncached`]
+//! (without a cache-disk).
 
 mod bypass;
 mod checkpoint;
@@ -9,10 +10,12 @@ mod close;
 mod destage;
 mod flush;
 mod log_again;
+mod log_use;
 mod pace;
 mod policy;
 mod read;
 mod recover;
+mod uncached;
 mod witness;
 mod write;
 mod zero;
@@ -33,7 +36,7 @@ use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
 use crate::log::line_ranges::LineRanges;
 use crate::log::lookup_table::LookupTable;
-use crate::stats::{Counters, RecoveryReport, Status};
+use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status};
 use crate::units::{Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
 
 /// Where an engine stands.
@@ -54,11 +57,13 @@ enum Purpose {
     Recover(recover::Step),
     LogWrite { number: crate::units::RecordNumber, fua: bool },
     LogFlush { covers: crate::units::RecordNumber },
+    Probe,
     Read(read::Part),
     BypassWrite { id: RequestId },
     BypassFlush,
     Destage(destage::Step),
     Checkpoint(checkpoint::Step),
+    Uncached(uncached::Step),
     Close,
 }
 
@@ -106,8 +111,13 @@ pub struct Engine {
     close: Option<close::Closing>,
 
     log_again: log_again::LogAgain,
-    /// The cache-disk has failed for good: nothing more can be promised (C22). Sticky.
+    log_use: log_use::LogUse,
+    /// The cache-disk has failed for good: nothing more is written to it (C22). Sticky.
     cache_disk_failed: bool,
+    /// How, the last time.
+    cache_disk_error: Option<IoError>,
+    /// It has failed while clean: on without it (C23).
+    passing_by: Option<uncached::PassingBy>,
     /// Writes to the data-disk that were given up and may still land (C26): nothing else may be
     /// written there meanwhile.
     data_disk_writes_lost: u32,
@@ -185,7 +195,10 @@ impl Engine {
             recovery: None,
             close: None,
             log_again: log_again::LogAgain::default(),
+            log_use: log_use::LogUse::default(),
             cache_disk_failed: false,
+            cache_disk_error: None,
+            passing_by: None,
             data_disk_writes_lost: 0,
             counters: Counters::default(),
             recovery_report: RecoveryReport::default(),
@@ -291,11 +304,13 @@ impl Engine {
             Purpose::Recover(step) => self.recover_io_done(step, result, buffer),
             Purpose::LogWrite { number, fua } => self.log_write_done(number, fua, result),
             Purpose::LogFlush { covers } => self.log_flush_done(covers, result),
+            Purpose::Probe => self.probe_done(result),
             Purpose::Read(part) => self.read_part_done(part, result, buffer),
             Purpose::BypassWrite { id } => self.bypass_write_done(id, result),
             Purpose::BypassFlush => self.bypass_flush_done(result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+            Purpose::Uncached(step) => self.uncached_io_done(step, result),
             Purpose::Close => self.close_io_done(result),
         }
     }
@@ -315,6 +330,7 @@ impl Engine {
             moved |= self.advance_destage();
             moved |= self.advance_log_again();
             moved |= self.advance_checkpoint();
+            moved |= self.advance_uncached();
             moved |= self.advance_close();
             // Last, because the others say what they want to be durable.
             moved |= self.advance_commit();
@@ -334,7 +350,9 @@ impl Engine {
             return hung;
         }
         let stalled = self.stalled.front().map(|s| s.since.after(self.config.full_timeout));
-        [hung, stalled, self.commit_wake_up(), self.destage_wake_up()].into_iter().flatten().min()
+        let clean = self.clean_checkpoint_wake_up();
+        let others = [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean];
+        others.into_iter().flatten().min()
     }
 
     // ---- what every path needs ----------------------------------------------------------------
@@ -457,6 +475,12 @@ impl Engine {
         self.data_disk
     }
 
+    /// Whether the cache-disk has been given up, and what follows from it. Cheap.
+    pub fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
+        let error = self.cache_disk_error.filter(|_| self.cache_disk_failed)?;
+        Some(CacheDiskFailure { error, uncached: self.uncached() })
+    }
+
     /// When writes are acknowledged.
     pub fn ack_mode(&self) -> AckMode {
         self.config.ack
@@ -505,6 +529,9 @@ impl Engine {
                 + u64::from(self.log.segments.len())
                     * size_of::<crate::log::segment::Segment>() as u64,
             cache_disk_failed: self.cache_disk_failed,
+            cache_disk_error: self.cache_disk_error,
+            cache_disk_clean: self.log_use.is_clean(),
+            uncached: self.uncached(),
             destage_retry_at: self.destage.retry_at(self.now),
             draining: self.destage.is_draining(),
             idle_threshold: self.idle_threshold(),

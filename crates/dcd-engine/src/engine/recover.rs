@@ -66,6 +66,8 @@ pub(super) struct Recovery {
     checkpoint: Option<Checkpoint>,
     chain: Chain,
     marks: Vec<OpenMark>,
+    /// The session gave up its cache-disk (C23): nothing in the segment memory counts.
+    memory_is_void: bool,
     found: Vec<FoundRecord>,
     /// The segment being read slot by slot; what cannot be read stays zero.
     image_of_slots: Option<Buffer>,
@@ -147,6 +149,7 @@ impl Engine {
                 newest_serial: SegmentSerial(0),
             },
             marks: Vec::new(),
+            memory_is_void: false,
             found: Vec::new(),
             image_of_slots: None,
             images: Vec::new(),
@@ -323,6 +326,7 @@ impl Engine {
             return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
         }
         recovery.marks = control::read_marks(&marks_page, checkpoint.epoch);
+        recovery.memory_is_void = control::is_void(&marks_page, checkpoint.epoch);
         let position = checkpoint.position;
         recovery.chain = Chain {
             segments: [position.segment]
@@ -380,6 +384,9 @@ impl Engine {
     /// The segment buffer in which the next record of the chain survived.
     fn buffer_of_next_record(&mut self) -> Option<BufferIndex> {
         let slot = self.recovery().chain.slot;
+        if self.recovery().memory_is_void {
+            return None;
+        }
         (0..self.log.buffer_count())
             .map(BufferIndex)
             .find(|buffer| self.record_in_memory(*buffer, slot).is_some())
@@ -814,6 +821,11 @@ impl Engine {
         }
     }
 
+    /// Nothing in the log is newer than the data-disk.
+    fn log_is_empty(&self) -> bool {
+        self.table.lines() == 0 && self.zeroes.is_empty() && self.poisoned.is_empty()
+    }
+
     fn compare_witnesses(&mut self) {
         let found = std::mem::take(&mut self.recovery().witnesses_read);
         for witness in self.witnesses.list() {
@@ -822,6 +834,10 @@ impl Engine {
             }
         }
         let was_closed = self.superblock.state != CacheState::Open;
+        // An empty log overwrites nothing, and dcd itself may have changed the data-disk, after it
+        // had lost this cache-disk (C23). An orderly end would have left its mark here.
+        let may_all_differ =
+            !was_closed && self.log_is_empty() && self.recovery().report.records == 0;
         for (line, checksum) in found {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
             // data-disk: it was perhaps being destaged. After an orderly end nothing was.
@@ -830,13 +846,22 @@ impl Engine {
                     || self.is_zero(line)
                     || self.poisoned.contains_key(&line));
             let expected = self.witnesses.get(line);
-            if let Some(expected) = expected.filter(|expected| *expected != checksum)
+            let differs = expected.is_some_and(|expected| expected != checksum);
+            if differs && may_all_differ {
+                self.recovery().report.data_disk_changed = true;
+            } else if let Some(expected) = expected.filter(|_| differs)
                 && !may_differ
                 && !self.config.accept_damage
             {
                 let offset = line.lba().byte();
                 let found = checksum;
-                return self.fail_open(OpenError::DataDiskChanged { offset, expected, found });
+                let is_clean = self.log_is_empty();
+                return self.fail_open(OpenError::DataDiskChanged {
+                    offset,
+                    expected,
+                    found,
+                    is_clean,
+                });
             }
             self.witnesses.set(line, checksum);
         }
@@ -886,6 +911,8 @@ impl Engine {
 
     fn finish_recovery(&mut self) {
         let recovery = self.recovery.take().expect("under way");
+        // Only now: before, a crash would have found the memory again, and the session it is of.
+        self.log.clear_void_note();
         self.recovery_report = recovery.report;
         self.recovery_report.duration = self.now.since(self.opened_at);
         self.pace.foreground(self.now);

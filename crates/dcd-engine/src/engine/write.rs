@@ -38,6 +38,9 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
+        if self.is_passing_by() {
+            return self.pass(id, Change::Write { start, data, blocks_done: 0 }, fua);
+        }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), Some(data));
         }

@@ -32,6 +32,9 @@ impl Engine {
         assert!(self.check_range(range));
         self.counters.zeroes += 1;
         self.pace.foreground(self.now);
+        if self.is_passing_by() {
+            return self.pass(id, Change::Zero { range, may_unmap }, fua);
+        }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }

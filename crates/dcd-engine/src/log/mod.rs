@@ -429,6 +429,22 @@ impl Log {
         self.unstarted.push_back(LogWrite { number, memory: at..end, offset });
     }
 
+    /// Where the next sealed record is to be written, if there is one.
+    pub fn next_write_offset(&self) -> Option<u64> {
+        self.unstarted.front().map(|write| write.offset)
+    }
+
+    /// What is in the segment memory counts no more, also after the death of this process.
+    pub fn void_memory(&mut self) {
+        let epoch = self.epoch;
+        control::write_void_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch);
+    }
+
+    /// A new session: what is in the segment memory from now on counts.
+    pub fn clear_void_note(&mut self) {
+        control::clear_void_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE]);
+    }
+
     /// The next sealed record to write, if any.
     pub fn next_write(&mut self) -> Option<LogWrite> {
         self.unstarted.pop_front()

@@ -159,6 +159,9 @@ impl Engine {
     // ---- drain --------------------------------------------------------------------------------
 
     pub(super) fn drain(&mut self, id: RequestId) {
+        if self.is_passing_by() {
+            return self.pass_flush(id);
+        }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }

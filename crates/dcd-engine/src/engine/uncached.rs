@@ -1,0 +1,533 @@
+//! Without a cache: the cache-disk has failed for good while it was clean ([`super::log_use`]), so
+//! dcd goes on with the data-disk alone (C23).
+//!
+//! ```text
+//! 1. Let end what is under way to the data-disk. New changes and flushes wait.
+//! 2. Write to the data-disk what lies in the segment buffers: zero ranges, then lines.
+//!      Death of the process: the segment memory still holds all of it, and a start replays it. Power
+//!      cut: it was not durable, and none of it was promised to be.
+//! 3. Flush the data-disk.              Crash here: the same.
+//! 4. Put a note into the segment memory: what it holds counts no more. From this instant a start
+//!    finds nothing there, and everything on the data-disk.
+//!      Without it, a start would replay it over what is written from now on.
+//! 5. Forget the log, and answer those who waited for it.
+//! 6. Changes go straight to the data-disk, overlapping ones in the order of their arrival. A FLUSH is
+//!    a flush of the data-disk; FUA is a write and a flush.
+//! ```
+//! From step 2 on, changes that no flush has covered are as on any disk: a power cut may keep some
+//! and lose others (C9 says so). If the data-disk fails in steps 1 to 3, or a flush of it at any
+//! time, both disks have failed: EIO, for good. What was written and not flushed may be lost then, and a
+//! later flush would prove nothing.
+
+use std::collections::VecDeque;
+
+use super::write::Change;
+use super::{Engine, Purpose};
+use crate::buffer::Buffer;
+use crate::config::AckMode;
+use crate::format::checksum::crc32c;
+use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::stats::Uncached;
+use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line};
+
+/// Most writes of step 2 in flight, and most blocks in one.
+const WRITES_IN_FLIGHT_MAX: u32 = 16;
+const WRITE_BLOCKS_MAX: u64 = (1 << 20) / BLOCK_SIZE;
+/// Most blocks in one operation that zeroes.
+const ZERO_BLOCKS_MAX: u64 = (1 << 30) / BLOCK_SIZE;
+
+/// An I/O of this path, always to the data-disk.
+pub(super) enum Step {
+    /// Step 2: a piece of the zero range at the front.
+    LogZero { blocks: u64 },
+    /// Step 2: lines.
+    LogWrite,
+    /// Step 3.
+    LogFlush,
+    /// Step 6: the change of this request, or a piece of it.
+    Change { id: RequestId, blocks: u64 },
+    /// Step 6.
+    Flush,
+    /// The last flush, before the end.
+    Close,
+}
+
+/// Going on without a cache.
+#[derive(Default)]
+pub(super) struct PassingBy {
+    stage: Stage,
+    /// Of step 2: what is left.
+    zeroes: VecDeque<Zero>,
+    writes: VecDeque<(u64, Buffer)>,
+    in_flight: u32,
+    /// In order of arrival.
+    changes: Vec<Passing>,
+    /// Wait for the next flush, and for the one under way.
+    flush_waiters: Vec<RequestId>,
+    flushing: Option<Vec<RequestId>>,
+    /// The data-disk cannot zero a range: zeroes are written to it.
+    zeroes_by_writing: bool,
+    /// The last flush has been started.
+    is_closing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    /// Step 1.
+    #[default]
+    Settling,
+    /// Step 2.
+    WritingThrough,
+    /// Step 3.
+    Flushing,
+    /// Step 6.
+    PassingThrough,
+    /// Both disks have failed.
+    Failed,
+}
+
+/// A range that is to be zeroed.
+#[derive(Clone, Copy)]
+struct Zero {
+    range: LbaRange,
+    may_unmap: bool,
+}
+
+/// A change on its way.
+struct Passing {
+    id: RequestId,
+    range: LbaRange,
+    fua: bool,
+    state: State,
+}
+
+enum State {
+    /// Waits for earlier ones of the same blocks.
+    WaitingToWrite(Buffer),
+    /// The same; what is left of it to be zeroed.
+    WaitingToZero(Zero),
+    Writing,
+    Zeroing(Zero),
+    /// Waits for a flush.
+    Written,
+}
+
+impl Passing {
+    fn is_waiting(&self) -> bool {
+        matches!(self.state, State::WaitingToWrite(_) | State::WaitingToZero(_))
+    }
+
+    fn into_buffer(self) -> Option<Buffer> {
+        match self.state {
+            State::WaitingToWrite(data) => Some(data),
+            _ => None,
+        }
+    }
+}
+
+impl Engine {
+    // ---- entering -----------------------------------------------------------------------------
+
+    /// The cache-disk has failed while clean.
+    pub(super) fn go_uncached(&mut self) {
+        self.passing_by = Some(PassingBy::default());
+        for stalled in std::mem::take(&mut self.stalled) {
+            self.pass(stalled.id, stalled.change, stalled.fua);
+        }
+    }
+
+    /// Whether changes and flushes go to the data-disk, or wait until they can.
+    pub(super) fn is_passing_by(&self) -> bool {
+        self.passing_by.as_ref().is_some_and(|passing| passing.stage != Stage::Failed)
+    }
+
+    /// For the status.
+    pub(super) fn uncached(&self) -> Option<Uncached> {
+        self.passing_by.as_ref().map(|passing| match passing.stage {
+            Stage::Settling | Stage::WritingThrough | Stage::Flushing => Uncached::WritingThrough,
+            Stage::PassingThrough => Uncached::PassingThrough,
+            Stage::Failed => Uncached::Failed,
+        })
+    }
+
+    fn passing(&mut self) -> &mut PassingBy {
+        self.passing_by.as_mut().expect("the cache-disk has failed while clean")
+    }
+
+    pub(super) fn advance_uncached(&mut self) -> bool {
+        let Some(passing) = &self.passing_by else { return false };
+        match passing.stage {
+            Stage::Settling => self.settle(),
+            Stage::WritingThrough => self.write_through(),
+            Stage::PassingThrough => {
+                let moved = self.start_changes();
+                self.start_uncached_flush() || moved
+            }
+            Stage::Flushing | Stage::Failed => false,
+        }
+    }
+
+    /// Step 1.
+    fn settle(&mut self) -> bool {
+        if self.data_disk_writes_lost > 0 {
+            self.fail_uncached();
+            return true;
+        }
+        // While the cache-disk is clean, nothing is durable that could be destaged.
+        assert!(self.destage.is_idle() && !self.log_is_busy());
+        let Some(bypasses) = self.take_bypasses() else { return false };
+        for bypass in bypasses {
+            let state = match bypass.data {
+                Some(data) => State::WaitingToWrite(data),
+                None => {
+                    // It is on the data-disk: older copies in the segment buffers are dead.
+                    let start = bypass.range.start.line();
+                    let lines = bypass.range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0;
+                    self.forget_lines(start, lines);
+                    self.zeroes.remove(start, lines);
+                    State::Written
+                }
+            };
+            let (id, range, fua) = (bypass.id, bypass.range, bypass.fua);
+            self.passing().changes.push(Passing { id, range, fua, state });
+        }
+        self.plan_write_through();
+        self.passing().stage = Stage::WritingThrough;
+        true
+    }
+
+    // ---- steps 2 to 5: what lies in the segment buffers ---------------------------------------
+
+    fn plan_write_through(&mut self) {
+        let blocks = self.data_disk.blocks;
+        let zeroes = self.zeroes.iter().map(|(line, lines)| {
+            let start = line.lba().0;
+            let end = (start + lines * FRAGMENTS_PER_LINE).min(blocks);
+            let may_unmap = !self.zeroes_kept_allocated.overlaps(line, lines);
+            Zero { range: LbaRange::new(start, end - start), may_unmap }
+        });
+        let zeroes = zeroes.collect();
+        let mut writes: VecDeque<(u64, Vec<u8>)> = VecDeque::new();
+        let mut damaged = Vec::new();
+        let mut lines: Vec<Line> = self.table.iter().map(|(line, _)| line).collect();
+        lines.sort_unstable();
+        for line in lines {
+            let mut image = [0; LINE_SIZE as usize];
+            let pieces = self.table.find(line);
+            for (slot, mask) in pieces.as_slice() {
+                let bytes = self.log.slot_in_memory(*slot).expect("kept until durable");
+                if crc32c(bytes) != self.table.checksum(*slot) {
+                    damaged.push((line, *mask));
+                    continue;
+                }
+                mask.byte_runs().for_each(|run| image[run.clone()].copy_from_slice(&bytes[run]));
+            }
+            let bad = damaged.iter().filter(|(known, _)| *known == line).map(|(_, mask)| *mask);
+            let whole = bad.fold(pieces.mask(), |whole, mask| whole.without(mask));
+            for run in whole.byte_runs() {
+                let offset = line.lba().byte() + run.start as u64;
+                match writes.back_mut() {
+                    Some((start, bytes))
+                        if *start + bytes.len() as u64 == offset
+                            && (bytes.len() as u64) < WRITE_BLOCKS_MAX * BLOCK_SIZE =>
+                    {
+                        bytes.extend_from_slice(&image[run]);
+                    }
+                    _ => writes.push_back((offset, image[run].to_vec())),
+                }
+            }
+        }
+        for (line, mask) in damaged {
+            self.poison(line, mask);
+        }
+        let passing = self.passing();
+        passing.zeroes = zeroes;
+        passing.writes =
+            writes.into_iter().map(|(offset, bytes)| (offset, Buffer::copy_of(&bytes))).collect();
+    }
+
+    /// Step 2, and the beginning of step 3.
+    fn write_through(&mut self) -> bool {
+        let passing = self.passing();
+        if let Some(zero) = passing.zeroes.front() {
+            // What lies above a zero range goes after it.
+            if passing.in_flight > 0 {
+                return false;
+            }
+            passing.in_flight += 1;
+            let zero = *zero;
+            self.start_zero_piece(zero, |blocks| Step::LogZero { blocks });
+            return true;
+        }
+        if passing.in_flight < WRITES_IN_FLIGHT_MAX
+            && let Some((offset, data)) = passing.writes.pop_front()
+        {
+            passing.in_flight += 1;
+            let purpose = Purpose::Uncached(Step::LogWrite);
+            self.start_write(Device::DataDisk, offset, data, purpose);
+            return true;
+        }
+        if passing.in_flight > 0 {
+            return false;
+        }
+        passing.stage = Stage::Flushing;
+        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::LogFlush));
+        true
+    }
+
+    /// Starts to zero the beginning of a range.
+    fn start_zero_piece(&mut self, zero: Zero, step: impl FnOnce(u64) -> Step) {
+        let by_writing = self.passing().zeroes_by_writing;
+        let most = if by_writing { WRITE_BLOCKS_MAX } else { ZERO_BLOCKS_MAX };
+        let piece = LbaRange { blocks: zero.range.blocks.min(most), ..zero.range };
+        let (offset, length) = (piece.start.byte(), piece.bytes());
+        let purpose = Purpose::Uncached(step(piece.blocks));
+        if by_writing {
+            let zeroes = Buffer::zeroed(length as usize);
+            return self.start_write(Device::DataDisk, offset, zeroes, purpose);
+        }
+        let may_unmap = zero.may_unmap;
+        let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
+        self.start_io(Device::DataDisk, operation, purpose);
+    }
+
+    /// Steps 4 and 5.
+    fn leave_the_log(&mut self) {
+        self.log.void_memory();
+        let lines: Vec<Line> = self.table.iter().map(|(line, _)| line).collect();
+        for line in lines {
+            self.forget(line, crate::units::FragmentMask::FULL);
+        }
+        self.zeroes = Default::default();
+        self.zeroes_kept_allocated = Default::default();
+        self.answer_commit_waiters(Ok(()));
+        let passing = self.passing();
+        passing.stage = Stage::PassingThrough;
+        let (flushed, rest): (Vec<Passing>, Vec<Passing>) = std::mem::take(&mut passing.changes)
+            .into_iter()
+            .partition(|change| matches!(change.state, State::Written));
+        passing.changes = rest;
+        for change in flushed {
+            self.reply(change.id, Ok(()), None);
+        }
+    }
+
+    // ---- step 6 -------------------------------------------------------------------------------
+
+    /// A change that does not go to the log.
+    pub(super) fn pass(&mut self, id: RequestId, change: Change, fua: bool) {
+        let fua = fua || self.config.ack == AckMode::Durable;
+        let (range, state) = match change {
+            Change::Write { start, data, .. } => {
+                let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
+                (range, State::WaitingToWrite(data))
+            }
+            Change::Zero { range, may_unmap } => {
+                (range, State::WaitingToZero(Zero { range, may_unmap }))
+            }
+        };
+        self.passing().changes.push(Passing { id, range, fua, state });
+    }
+
+    /// A FLUSH, or a drain: everything that was acknowledged becomes durable on the data-disk.
+    pub(super) fn pass_flush(&mut self, id: RequestId) {
+        self.passing().flush_waiters.push(id);
+    }
+
+    fn start_changes(&mut self) -> bool {
+        if self.data_disk_writes_lost > 0 {
+            return self.fail_waiting_changes();
+        }
+        let mut moved = false;
+        for index in 0..self.passing().changes.len() {
+            let changes = &mut self.passing().changes;
+            let (before, rest) = changes.split_at_mut(index);
+            let change = &mut rest[0];
+            let must_wait = |other: &Passing| {
+                !matches!(other.state, State::Written) && other.range.overlaps(change.range)
+            };
+            if !change.is_waiting() || before.iter().any(must_wait) {
+                continue;
+            }
+            let (id, range) = (change.id, change.range);
+            moved = true;
+            match std::mem::replace(&mut change.state, State::Writing) {
+                State::WaitingToWrite(data) => {
+                    let step = Step::Change { id, blocks: range.blocks };
+                    let data = IoData::Owned(data);
+                    let operation =
+                        IoOperation::Write { offset: range.start.byte(), data, fua: false };
+                    self.start_io(Device::DataDisk, operation, Purpose::Uncached(step));
+                }
+                State::WaitingToZero(zero) => {
+                    self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
+                    self.passing().changes[index].state = State::Zeroing(zero);
+                }
+                _ => unreachable!("looked at"),
+            }
+        }
+        moved
+    }
+
+    fn change_done(&mut self, id: RequestId, blocks: u64, result: Result<(), IoError>) {
+        let passing = self.passing();
+        // A flush that failed meanwhile may have been to cover this one.
+        let result = match passing.stage {
+            Stage::Failed => Err(IoError::Failed),
+            _ => result,
+        };
+        let index = passing.changes.iter().position(|change| change.id == id).expect("under way");
+        let state = std::mem::replace(&mut passing.changes[index].state, State::Writing);
+        if let State::Zeroing(Zero { range, may_unmap }) = state {
+            let mut left = range;
+            match result {
+                Ok(()) => left = LbaRange::new(range.start.0 + blocks, range.blocks - blocks),
+                Err(IoError::Unsupported) if !passing.zeroes_by_writing => {
+                    passing.zeroes_by_writing = true;
+                }
+                Err(_) => left.blocks = 0,
+            }
+            if left.blocks > 0 {
+                let zero = Zero { range: left, may_unmap };
+                self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
+                self.passing().changes[index].state = State::Zeroing(zero);
+                return;
+            }
+        }
+        let range = passing.changes[index].range;
+        if result.is_ok() && passing.changes[index].fua {
+            passing.changes[index].state = State::Written;
+        } else {
+            // After an error the blocks are as undefined as after a failed write to any disk.
+            passing.changes.remove(index);
+            self.reply(id, result.map_err(|_| RequestError::Io), None);
+        }
+        if result.is_ok() {
+            self.heal(range);
+        }
+    }
+
+    /// What was damaged in these blocks has been overwritten.
+    fn heal(&mut self, range: LbaRange) {
+        let lines = range.start.line()..Line(range.end().div_ceil(FRAGMENTS_PER_LINE));
+        let poisoned: Vec<Line> = self.poisoned.range(lines).map(|(line, _)| *line).collect();
+        for line in poisoned {
+            self.clear_poison(line, line.mask_within(range));
+        }
+    }
+
+    /// One flush at a time; those who come meanwhile share the next.
+    fn start_uncached_flush(&mut self) -> bool {
+        let passing = self.passing();
+        if passing.flushing.is_some() {
+            return false;
+        }
+        let mut covered = std::mem::take(&mut passing.flush_waiters);
+        let written = passing.changes.iter().filter(|c| matches!(c.state, State::Written));
+        covered.extend(written.map(|change| change.id));
+        passing.changes.retain(|change| !matches!(change.state, State::Written));
+        if covered.is_empty() {
+            return false;
+        }
+        passing.flushing = Some(covered);
+        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::Flush));
+        true
+    }
+
+    // ---- the ends of I/Os ---------------------------------------------------------------------
+
+    pub(super) fn uncached_io_done(&mut self, step: Step, result: Result<(), IoError>) {
+        match step {
+            Step::Change { id, blocks } => self.change_done(id, blocks, result),
+            Step::Flush => {
+                let covered = self.passing().flushing.take().expect("a flush under way");
+                for id in covered {
+                    self.reply(id, result.map_err(|_| RequestError::Io), None);
+                }
+                if result.is_err() {
+                    self.fail_uncached();
+                }
+            }
+            Step::Close => self.close_io_done(result),
+            Step::LogZero { .. } | Step::LogWrite | Step::LogFlush => {
+                self.write_through_done(step, result);
+            }
+        }
+    }
+
+    fn write_through_done(&mut self, step: Step, result: Result<(), IoError>) {
+        let passing = self.passing();
+        if passing.stage == Stage::Failed {
+            return;
+        }
+        if matches!(step, Step::LogFlush) {
+            return match result {
+                Ok(()) => self.leave_the_log(),
+                Err(_) => self.fail_uncached(),
+            };
+        }
+        passing.in_flight -= 1;
+        match (step, result) {
+            (Step::LogZero { blocks }, Ok(())) => {
+                let zero = passing.zeroes.front_mut().expect("it was being zeroed");
+                let (start, left) = (zero.range.start.0 + blocks, zero.range.blocks - blocks);
+                zero.range = LbaRange::new(start, left);
+                if left == 0 {
+                    passing.zeroes.pop_front();
+                }
+            }
+            (Step::LogZero { .. }, Err(IoError::Unsupported)) if !passing.zeroes_by_writing => {
+                passing.zeroes_by_writing = true;
+            }
+            (_, Ok(())) => {}
+            (_, Err(_)) => self.fail_uncached(),
+        }
+    }
+
+    // ---- failing and closing ------------------------------------------------------------------
+
+    /// The data-disk has failed, too.
+    fn fail_uncached(&mut self) {
+        self.passing().stage = Stage::Failed;
+        self.fail_waiting_changes();
+        let passing = self.passing();
+        let mut waiting = std::mem::take(&mut passing.flush_waiters);
+        let written = passing.changes.iter().filter(|c| matches!(c.state, State::Written));
+        waiting.extend(written.map(|change| change.id));
+        passing.changes.retain(|change| !matches!(change.state, State::Written));
+        for id in waiting {
+            self.reply(id, Err(RequestError::Io), None);
+        }
+        self.fail_what_waits_for_the_log();
+    }
+
+    /// Changes that are not under way.
+    fn fail_waiting_changes(&mut self) -> bool {
+        let passing = self.passing();
+        let (failed, kept): (Vec<Passing>, Vec<Passing>) =
+            std::mem::take(&mut passing.changes).into_iter().partition(Passing::is_waiting);
+        passing.changes = kept;
+        let moved = !failed.is_empty();
+        for change in failed {
+            self.reply(change.id, Err(RequestError::Io), change.into_buffer());
+        }
+        moved
+    }
+
+    /// Without a cache there is nothing to mark: the end is in order when the data-disk was flushed.
+    pub(super) fn advance_uncached_close(&mut self) -> bool {
+        let reads_ended = self.reads.is_empty();
+        let passing = self.passing();
+        let is_quiet = passing.stage == Stage::PassingThrough
+            && reads_ended
+            && passing.changes.is_empty()
+            && passing.flush_waiters.is_empty()
+            && passing.flushing.is_none();
+        if !is_quiet || passing.is_closing {
+            return false;
+        }
+        passing.is_closing = true;
+        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::Close));
+        true
+    }
+}

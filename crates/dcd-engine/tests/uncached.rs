@@ -1,0 +1,629 @@
+//! The cache-disk fails for good while nothing on it is newer than the data-disk: dcd goes on without
+//! it (contract C23), and whenever the cache-disk comes back, nothing old does. Each test names the
+//! care without which it fails.
+
+mod common;
+
+use common::{ACK_MODES, Driver, Kind, LINE, never_idle};
+use dcd_engine::stats::Uncached;
+use dcd_engine::{
+    AckMode, Device, Duration, IoError, LbaRange, OpenError, Operation, RequestError, RequestId,
+};
+
+/// The cache-disk is taken away.
+fn take_away(d: &mut Driver) {
+    for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+        d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Gone);
+    }
+}
+
+/// A cache that has been used, and emptied, and whose cache-disk is clean. Lines 100 to 109 are 1.
+fn clean(ack: AckMode) -> Driver {
+    let mut d = Driver::with(|options| {
+        options.engine.ack = ack;
+        options.engine.bypass_threshold_bytes = 8192;
+    });
+    d.write_durably([90], 9);
+    for line in 100..110 {
+        d.write(line, 1);
+    }
+    d.drain();
+    assert!(!d.status().cache_disk_clean, "the checkpoint on it speaks of records");
+    d.advance_time(Duration::from_secs(10));
+    assert!(d.status().cache_disk_clean);
+    d
+}
+
+/// The same, without its cache-disk.
+fn uncached(ack: AckMode) -> Driver {
+    let mut d = clean(ack);
+    take_away(&mut d);
+    let write = d.write_fua(110, 1);
+    d.expect_ok(write);
+    assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
+    d
+}
+
+fn zero(d: &mut Driver, start: u64, blocks: u64, may_unmap: bool) -> RequestId {
+    let range = LbaRange::new(start, blocks);
+    d.submit(Operation::WriteZeroes { range, may_unmap }, false)
+}
+
+// ---- becoming clean ---------------------------------------------------------------------------
+
+/// One checkpoint, when it has been quiet, and no more; a new cache is clean from the start.
+#[test]
+fn an_emptied_cache_makes_one_checkpoint_that_says_so() {
+    let mut d = Driver::new();
+    assert!(d.status().cache_disk_clean, "a new one");
+    d.write_durably([100], 1);
+    assert!(!d.status().cache_disk_clean);
+    d.drain();
+    let before = d.status().counters.checkpoints;
+    d.advance_time(Duration::from_secs(3600));
+    assert_eq!(d.status().counters.checkpoints, before + 1);
+    assert_eq!(d.wake_up(), None, "nothing is left to be done");
+    d.power_cut();
+    d.reopen();
+    let recovery = d.status().recovery;
+    assert_eq!((recovery.records, recovery.dirty_lines), (0, 0));
+}
+
+/// With dirty lines, zero ranges or poison in it, a checkpoint does not make the disk clean.
+#[test]
+fn a_checkpoint_that_lists_something_does_not_count() {
+    let fill: [fn(&mut Driver); 3] = [
+        |d| d.write_durably([100], 1),
+        |d| {
+            let discard = d.discard(800, 80);
+            d.expect_ok(discard);
+            let flush = d.flush();
+            d.expect_ok(flush);
+        },
+        |d| {
+            d.write_durably([100], 1);
+            let slot = d.slot_of(1);
+            d.shut_down();
+            d.cache_disk.flip(slot);
+            d.reopen();
+            d.drain();
+        },
+    ];
+    for fill in fill {
+        let mut d = Driver::with(never_idle);
+        fill(&mut d);
+        // Its session begins with a checkpoint, and ends with one.
+        d.shut_down();
+        d.reopen();
+        d.advance_time(Duration::from_secs(1000));
+        assert!(!d.status().cache_disk_clean);
+        take_away(&mut d);
+        let write = d.write_fua(101, 2);
+        assert_eq!(d.wait(write), Err(RequestError::Io), "dirty: no going on");
+        assert_eq!(d.status().uncached, None);
+    }
+}
+
+// ---- the probe --------------------------------------------------------------------------------
+
+/// The care: before the first record after a clean checkpoint, a probe that is no record. It goes
+/// where the record will; `memory` acknowledges without it; later records do without.
+#[test]
+fn a_probe_comes_before_the_first_record_only() {
+    for ack in ACK_MODES {
+        let mut d = clean(ack);
+        d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+        let write = d.write(100, 2);
+        let flush = d.flush();
+        assert_eq!(d.is_answered(write), ack == AckMode::Memory, "{ack:?}");
+        let probe = d.started.last().expect("a write").clone();
+        assert_eq!(d.ios.len(), 1, "{ack:?}");
+        assert!(probe.is(Device::CacheDisk, Kind::Write) && probe.fua);
+        // Whoever comes meanwhile shares the record.
+        d.write(101, 2);
+        d.advance_time(Duration::from_millis(500));
+        assert_eq!(d.ios.len(), 1, "{ack:?}");
+        assert!(!d.is_answered(flush) && d.status().cache_disk_clean);
+        d.finish(probe.id);
+        let after = d.started.iter().position(|io| io.id == probe.id).expect("started") + 1;
+        let record = &d.started[after];
+        assert_eq!((record.offset, record.device), (probe.offset, Device::CacheDisk));
+        assert!(!d.status().cache_disk_clean, "it is submitted");
+        d.release();
+        d.expect_ok(flush);
+        let mark = d.started.len();
+        d.write_durably([102], 2);
+        assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Write), 1, "no probe");
+        d.power_cut();
+        d.reopen();
+        assert_eq!((d.read(100), d.read(101), d.read(102)), (2, 2, 2));
+    }
+}
+
+/// The care: a record that may be on the cache-disk ends the clean state, whatever its write says.
+/// The record lands, its write is told to have failed; were dcd to go on, the record would come back
+/// over what is written then.
+#[test]
+fn a_record_that_may_have_landed_is_not_passed_by() {
+    let mut d = clean(AckMode::Memory);
+    let write = d.write_fua(100, 2);
+    d.finish_one();
+    let record = d.find_io(Device::CacheDisk, Kind::Write).expect("the record, after the probe");
+    d.land(record);
+    d.fail(record, IoError::Gone);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    assert_eq!(d.status().uncached, None);
+    let write = d.write(100, 3);
+    assert_eq!(d.result(write), Err(RequestError::Io));
+    d.power_cut();
+    d.reopen();
+    assert!([1, 2].contains(&d.read(100)));
+}
+
+/// The care: the probe leaves nothing behind that a start could take for a record, torn, late or
+/// whole.
+#[test]
+fn a_probe_may_land_or_not() {
+    for lands in 0..4 {
+        let mut d = clean(AckMode::Memory);
+        d.write(100, 2);
+        let flush = d.flush();
+        let probe = d.find_io(Device::CacheDisk, Kind::Write).expect("the probe");
+        match lands {
+            0 => {}
+            1 => d.land(probe),
+            _ => d.tear(probe, |sector| sector % 2 == lands % 2),
+        }
+        d.fail(probe, IoError::Gone);
+        d.expect_ok(flush);
+        assert_eq!(d.data_disk.line(100), 2);
+        d.power_cut();
+        d.reopen();
+        assert_eq!((d.read(100), d.status().recovery.records), (2, 0));
+        d.write_durably([100], 3);
+        d.power_cut();
+        d.reopen();
+        assert_eq!(d.read(100), 3, "the log goes on where the probe was");
+    }
+}
+
+/// A probe that fails and one that is never answered: the one is tried elsewhere, as records are, the
+/// other ends it.
+#[test]
+fn a_probe_that_fails_is_tried_elsewhere_three_times() {
+    let mut d = clean(AckMode::Memory);
+    d.fail_next(Device::CacheDisk, Kind::Write, IoError::Failed);
+    d.fail_next(Device::CacheDisk, Kind::Write, IoError::Failed);
+    let mark = d.started.len();
+    d.write_durably([100], 2);
+    let writes: Vec<_> =
+        d.started[mark..].iter().filter(|io| io.is(Device::CacheDisk, Kind::Write)).collect();
+    assert_eq!((writes[2].length, writes[3].length), (4096, 8192), "three probes and the record");
+    let mut places: Vec<u64> = writes[..3].iter().map(|io| io.offset).collect();
+    places.dedup();
+    assert_eq!(places.len(), 3);
+    assert!(!d.status().cache_disk_failed);
+
+    let mut d = clean(AckMode::Memory);
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::NoSpace);
+    d.write_durably([100], 2);
+    assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
+    assert_eq!(d.status().cache_disk_error, Some(IoError::NoSpace));
+
+    let mut d = clean(AckMode::Memory);
+    d.hold(|io| io.device == Device::CacheDisk);
+    d.write_durably([100], 2);
+    assert_eq!(d.status().cache_disk_error, Some(IoError::TimedOut));
+    assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
+    d.write_durably([100], 3);
+    let late = d.find_io(Device::CacheDisk, Kind::Write).expect("the probe");
+    d.finish(late);
+    assert_eq!(d.read(100), 3);
+    d.power_cut();
+    d.reopen();
+    assert_eq!(d.read(100), 3);
+}
+
+// ---- going on ---------------------------------------------------------------------------------
+
+/// What everybody wants: no error, and nothing old when the cache-disk comes back.
+#[test]
+fn requests_go_on_and_nothing_old_comes_back() {
+    for ack in ACK_MODES {
+        let mut d = clean(ack);
+        take_away(&mut d);
+        let write = d.write(100, 2);
+        d.expect_ok(write);
+        let partial = d.write_blocks(101 * 8 + 3, 2, 3);
+        d.expect_ok(partial);
+        let discard = d.discard(103 * 8 + 4, 12);
+        d.expect_ok(discard);
+        let large = d.write_blocks(106 * 8, 24, 4);
+        d.expect_ok(large);
+        let flush = d.flush();
+        d.expect_ok(flush);
+        let check = |d: &mut Driver| {
+            assert_eq!((d.read(100), d.read(102)), (2, 1), "{ack:?}");
+            assert_eq!(d.try_read(101 * 8, 8).unwrap()[3 * 512 - 1..][..3], [1, 3, 3]);
+            assert_eq!(d.try_read(103 * 8, 4), Ok(vec![1; 4 * 512]));
+            assert_eq!(d.try_read(103 * 8 + 4, 12), Ok(vec![0; 12 * 512]));
+            assert_eq!((d.read(106), d.read(108), d.read(109)), (4, 4, 1));
+        };
+        check(&mut d);
+        assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
+        assert_eq!((d.status().dirty_lines, d.status().cache_disk_failed), (0, true));
+        d.power_cut();
+        d.reopen();
+        check(&mut d);
+        assert!(d.status().recovery.data_disk_changed, "lines destaged last have changed");
+        d.write_durably([100], 5);
+        d.power_cut();
+        d.reopen();
+        assert_eq!(d.read(100), 5, "a cache as before");
+    }
+}
+
+/// The care: clean is what the *cache-disk* says. All was destaged, but its newest checkpoint and
+/// records still speak of lines; dcd does not go on, and a start finds the old order of things.
+#[test]
+fn an_emptied_cache_without_its_checkpoint_is_not_clean() {
+    let mut d = Driver::new();
+    d.write_durably(100..110, 1);
+    d.drain();
+    take_away(&mut d);
+    let write = d.write_fua(100, 2);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    assert_eq!((d.status().uncached, d.data_disk.line(100)), (None, 1));
+    d.power_cut();
+    d.reopen();
+    assert_eq!(d.read(100), 1);
+}
+
+/// The care: nothing of the segment memory is given up before it is flushed on the data-disk. The
+/// process dies after each I/O, those under way landed or not: what was acknowledged is there.
+///
+/// ```text
+/// data-disk       100..110 = 1
+/// memory          100 = 2   104..108 zero   105 = 3   106, half = 4   bypassed: 120..122 = 5
+/// ```
+#[test]
+fn what_was_in_memory_survives_the_process_at_every_step() {
+    for lands in [false, true] {
+        for steps in 0.. {
+            let mut d = clean(AckMode::Memory);
+            d.write(100, 2);
+            zero(&mut d, 104 * 8, 32, true);
+            d.write(105, 3);
+            d.write_blocks(106 * 8, 4, 4);
+            take_away(&mut d);
+            d.hold(|io| io.device == Device::DataDisk);
+            let flush = d.flush();
+            d.finish_all();
+            let mut done = 0;
+            while done < steps && !d.is_answered(flush) {
+                let next = d.ios[0].id;
+                d.finish(next);
+                done += 1;
+            }
+            let is_over = d.is_answered(flush);
+            if lands {
+                for io in d.ios.iter().map(|io| io.id).collect::<Vec<_>>() {
+                    d.land(io);
+                }
+            }
+            d.kill();
+            d.reopen();
+            let lines = [100, 101, 104, 105, 107].map(|line| d.read(line));
+            assert_eq!(lines, [2, 1, 0, 3, 0], "{steps} steps, lands: {lands}");
+            assert_eq!(d.try_read(106 * 8, 4), Ok(vec![4; 4 * 512]));
+            assert_eq!(d.try_read(106 * 8 + 4, 4), Ok(vec![0; 4 * 512]));
+            if is_over {
+                assert!(steps >= 4, "every step was visited");
+                break;
+            }
+        }
+    }
+}
+
+/// The care: after that, what the segment memory holds counts no more. A start that replayed it would
+/// put it over what was written since.
+#[test]
+fn what_was_in_memory_is_not_replayed_over_what_was_written_without_a_cache() {
+    for crash_during_recovery in [false, true] {
+        let mut d = clean(AckMode::Memory);
+        d.write(100, 2);
+        d.write(101, 2);
+        take_away(&mut d);
+        let flush = d.flush();
+        d.expect_ok(flush);
+        let write = d.write(100, 3);
+        d.expect_ok(write);
+        d.kill();
+        if crash_during_recovery {
+            // The marks of the session are cleared, and its checkpoint is still the newest.
+            for ios in 0..80 {
+                d.start_open().expect("opens");
+                for _ in 0..ios {
+                    d.finish_one();
+                }
+                if *d.engine().phase() == dcd_engine::Phase::Running {
+                    break;
+                }
+                d.kill();
+            }
+        } else {
+            d.reopen();
+        }
+        assert_eq!((d.read(100), d.read(101)), (3, 2));
+        // The note is of that session only.
+        d.write(100, 4);
+        d.kill();
+        d.reopen();
+        assert_eq!(d.read(100), 4, "memory counts again");
+    }
+}
+
+/// The care: zero ranges go to the data-disk before what lies above them; also on a disk that cannot
+/// zero.
+#[test]
+fn zeroes_go_before_what_lies_above_them() {
+    for can_zero in [true, false] {
+        let mut d = clean(AckMode::Memory);
+        zero(&mut d, 100 * 8, 80, false);
+        d.write(104, 3);
+        take_away(&mut d);
+        if !can_zero {
+            let error = IoError::Unsupported;
+            d.fail_always(Device::DataDisk, Kind::WriteZeroes, 0..u64::MAX, error);
+        }
+        let mark = d.started.len();
+        let flush = d.flush();
+        d.expect_ok(flush);
+        let content = [100, 103, 104, 105, 109].map(|line| d.data_disk.line(line));
+        assert_eq!(content, [0, 0, 3, 0, 0]);
+        let zeroed = d.started[mark..].iter().find(|io| io.kind == Kind::WriteZeroes);
+        assert!(!zeroed.expect("tried").may_unmap, "as it was asked for");
+        let later = zero(&mut d, 104 * 8 + 2, 3, true);
+        d.expect_ok(later);
+        assert_eq!(d.try_read(104 * 8 + 1, 1), Ok(vec![3; 512]));
+        assert_eq!(d.try_read(104 * 8 + 2, 3), Ok(vec![0; 3 * 512]));
+        assert_eq!(d.try_read(104 * 8 + 5, 1), Ok(vec![3; 512]));
+    }
+}
+
+/// The care: a bypassed write that is under way ends before what is in memory goes to the data-disk,
+/// and kills the copies there, as its tombstone would have; one that waits becomes a write as others.
+///
+/// ```text
+/// memory      125 = 4   126 = 6
+/// bypassed    124 = 5   125 = 5      its place in the order is that of its end
+/// ```
+#[test]
+fn a_bypass_under_way_wins_over_copies_in_memory() {
+    for waits in [true, false] {
+        for steps in 0..4 {
+            let mut d = clean(AckMode::Memory);
+            d.hold(|io| io.device == Device::DataDisk);
+            if waits {
+                d.write(125, 4);
+                d.write(126, 6);
+            }
+            let bypass = d.write_blocks(124 * 8, 16, 5);
+            if !waits {
+                assert_eq!(d.ios.len(), 1, "nothing is before it");
+                d.write(125, 4);
+                d.write(126, 6);
+            }
+            take_away(&mut d);
+            let flush = d.flush();
+            d.finish_all();
+            assert_eq!(d.status().uncached, Some(Uncached::WritingThrough));
+            for _ in 0..steps {
+                if let Some(next) = d.ios.first().map(|io| io.id) {
+                    d.finish(next);
+                }
+            }
+            if let Some(next) = d.ios.first().map(|io| io.id) {
+                d.land(next);
+            }
+            d.kill();
+            d.reopen();
+            if d.is_answered(bypass) {
+                assert_eq!((d.read(124), d.read(125)), (5, 5), "{waits} {steps}");
+            } else {
+                assert!([4, 5].contains(&d.read(125)), "{waits} {steps}");
+            }
+            assert_eq!(d.read(126), 6);
+            assert!(steps < 3 || d.is_answered(flush), "{waits}");
+        }
+    }
+}
+
+/// The care: overlapping changes reach the data-disk in one order, others do not wait (C8).
+#[test]
+fn overlapping_changes_keep_their_order() {
+    let mut d = uncached(AckMode::Memory);
+    d.hold(|io| io.device == Device::DataDisk);
+    let first = d.write(100, 2);
+    let second = d.write_blocks(800, 4, 3);
+    let third = zero(&mut d, 802, 6, true);
+    let other = d.write(101, 4);
+    assert_eq!(d.ios.len(), 2, "the first and the one elsewhere");
+    let ends = |d: &mut Driver, id: RequestId| {
+        let io = d.ios[0].id;
+        d.finish(io);
+        assert!(d.is_answered(id));
+    };
+    ends(&mut d, first);
+    ends(&mut d, other);
+    ends(&mut d, second);
+    ends(&mut d, third);
+    assert_eq!(d.try_read(800, 2), Ok(vec![3; 2 * 512]));
+    assert_eq!(d.try_read(802, 6), Ok(vec![0; 6 * 512]));
+}
+
+/// The care: FLUSH and FUA are answered after a flush of the data-disk that began after the writes
+/// they cover had ended (C2, C3); in `durable` every write is.
+#[test]
+fn flush_and_fua_are_flushes_of_the_data_disk() {
+    let mut d = uncached(AckMode::Memory);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+    let early = d.flush();
+    assert_eq!(d.ios.len(), 1);
+    let plain = d.write(100, 2);
+    d.finish_all();
+    assert!(d.is_answered(plain));
+    let fua = d.write_fua(101, 3);
+    let late = d.flush();
+    d.finish_all();
+    assert!(!d.is_answered(fua) && !d.is_answered(early));
+    let first = d.ios[0].id;
+    d.finish(first);
+    assert!(d.is_answered(early) && !d.is_answered(fua) && !d.is_answered(late));
+    let second = d.ios[0].id;
+    d.finish(second);
+    assert!(d.is_answered(fua) && d.is_answered(late));
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(100), d.read(101)), (2, 3));
+
+    let mut d = uncached(AckMode::Durable);
+    let write = d.write(100, 2);
+    d.expect_ok(write);
+    d.power_cut();
+    d.reopen();
+    assert_eq!(d.read(100), 2, "durable is durable");
+}
+
+/// The care: writes, flushes and drains that come while the memory is written through wait for it,
+/// and reads do not.
+#[test]
+fn what_comes_meanwhile_waits_and_reads_do_not() {
+    let mut d = clean(AckMode::Memory);
+    d.write(100, 2);
+    take_away(&mut d);
+    d.hold(|io| io.device == Device::DataDisk && io.kind != Kind::Read);
+    let flush = d.flush();
+    d.finish_all();
+    assert_eq!(d.status().uncached, Some(Uncached::WritingThrough));
+    let newer = d.write(100, 3);
+    let drain = d.submit(Operation::Drain, false);
+    d.finish_all();
+    assert_eq!((d.read(100), d.read(101)), (2, 1));
+    assert!(![flush, newer, drain].iter().any(|id| d.is_answered(*id)));
+    d.release();
+    for id in [flush, newer, drain] {
+        d.expect_ok(id);
+    }
+    assert_eq!((d.read(100), d.data_disk.line(100)), (3, 3));
+}
+
+// ---- the data-disk fails, too -----------------------------------------------------------------
+
+/// The care: what is in memory is not given up when it cannot be brought to the data-disk.
+#[test]
+fn if_the_data_disk_fails_too_the_memory_is_kept() {
+    for kind in [Kind::Write, Kind::Flush, Kind::WriteZeroes] {
+        let mut d = clean(AckMode::Memory);
+        d.write(100, 2);
+        zero(&mut d, 104 * 8, 16, true);
+        take_away(&mut d);
+        d.fail_always(Device::DataDisk, kind, 0..u64::MAX, IoError::Failed);
+        let flush = d.flush();
+        assert_eq!(d.wait(flush), Err(RequestError::Io), "{kind:?}");
+        assert_eq!(d.status().uncached, Some(Uncached::Failed));
+        for id in [d.write(101, 2), d.flush(), d.submit(Operation::Drain, false)] {
+            assert_eq!(d.wait(id), Err(RequestError::Io), "sticky");
+        }
+        assert_eq!((d.read(100), d.read(101), d.read(104)), (2, 1, 0));
+        d.kill();
+        d.reopen();
+        assert_eq!((d.read(100), d.read(101), d.read(104)), (2, 1, 0));
+    }
+}
+
+/// The care: after a flush that failed, one that succeeds proves nothing (C2, C22). A write that
+/// fails concerns itself only.
+#[test]
+fn a_failed_flush_of_the_data_disk_is_not_retried_and_believed() {
+    let mut d = uncached(AckMode::Memory);
+    d.fail_next(Device::DataDisk, Kind::Write, IoError::Failed);
+    let write = d.write(100, 2);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    let write = d.write(100, 3);
+    d.expect_ok(write);
+    d.data_disk.drop_unflushed();
+    d.fail_next(Device::DataDisk, Kind::Flush, IoError::Failed);
+    for _ in 0..2 {
+        let flush = d.flush();
+        assert_eq!(d.wait(flush), Err(RequestError::Io));
+    }
+    let write = d.write_fua(101, 4);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    assert_eq!(d.status().uncached, Some(Uncached::Failed));
+}
+
+/// A write to the data-disk hangs: nothing else is written there until it ends (C26).
+#[test]
+fn behind_a_hung_write_nothing_is_written() {
+    let mut d = uncached(AckMode::Memory);
+    d.hold(|io| io.touches_line(100) && io.kind == Kind::Write);
+    let hung = d.write(100, 2);
+    assert_eq!(d.wait(hung), Err(RequestError::Io));
+    let refused = d.write(100, 3);
+    assert_eq!(d.wait(refused), Err(RequestError::Io));
+    let io = d.ios[0].id;
+    d.finish(io);
+    d.release();
+    d.write_durably([100], 4);
+    assert_eq!(d.read(100), 4);
+}
+
+// ---- the end ----------------------------------------------------------------------------------
+
+/// Shutdown and detach flush the data-disk and end; nothing is marked on the cache-disk.
+#[test]
+fn the_end_is_in_order_and_marks_nothing() {
+    for operation in [Operation::Shutdown, Operation::Detach] {
+        let mut d = uncached(AckMode::Memory);
+        d.write(100, 2);
+        let id = d.submit(operation, false);
+        d.expect_ok(id);
+        d.power_cut();
+        assert_eq!(d.data_disk.line(100), 2);
+        d.reopen();
+        assert_eq!(d.read(100), 2);
+    }
+}
+
+/// The cache-disk is found to be gone at the end only: the same.
+#[test]
+fn an_end_that_finds_the_cache_disk_gone_is_in_order() {
+    for operation in [Operation::Shutdown, Operation::Detach] {
+        let mut d = clean(AckMode::Memory);
+        d.write(100, 2);
+        take_away(&mut d);
+        let id = d.submit(operation, false);
+        d.expect_ok(id);
+        d.power_cut();
+        assert_eq!(d.data_disk.line(100), 2);
+        d.reopen();
+        assert_eq!(d.read(100), 2);
+    }
+}
+
+/// A start does not go on without its cache-disk: it cannot know what is on it.
+#[test]
+fn a_start_without_the_cache_disk_is_refused() {
+    let mut d = clean(AckMode::Memory);
+    d.power_cut();
+    take_away(&mut d);
+    assert!(matches!(d.try_open(), Err(OpenError::Checkpoint { .. })));
+    d.heal();
+    d.reopen();
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    d.power_cut();
+    d.data_disk.rot(0, &[0; LINE]);
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    assert!(matches!(d.try_open(), Err(OpenError::Io { device: Device::CacheDisk, .. })));
+}
