@@ -336,7 +336,7 @@ impl Session {
         let (offset, length) = (asked.offset as usize, asked.length as usize);
         if let Some(error) = error {
             let code = match error {
-                RequestError::Io => ErrorCode::Io,
+                RequestError::Io | RequestError::Cancelled => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,
                 RequestError::ShuttingDown => ErrorCode::ShuttingDown,
                 RequestError::ReadOnly => ErrorCode::NotPermitted,

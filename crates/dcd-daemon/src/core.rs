@@ -1,7 +1,7 @@
 //! What the event loop runs: a cache ([`Engine`]), or a disk without one
 //! ([`PassThrough`](crate::pass_through::PassThrough)). Both speak the engine's boundary.
 
-use dcd_engine::stats::Status;
+use dcd_engine::stats::{CacheDiskFailure, Status};
 use dcd_engine::units::LbaRange;
 use dcd_engine::{DataDiskInfo, Engine, Input, Output, Phase, Time};
 
@@ -24,6 +24,10 @@ pub trait Core {
     fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)>;
     /// A picture of the cache, if there is one.
     fn status(&self) -> Option<Status>;
+    /// Whether the cache-disk was given up, if there is one.
+    fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
+        None
+    }
     /// Requests so far, where they are counted: on a disk without a cache.
     fn request_counts(&self) -> Option<RequestCounts> {
         None
@@ -53,6 +57,10 @@ impl Core for Engine {
 
     fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
         Engine::block_status(self, range, pieces_max)
+    }
+
+    fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
+        Engine::cache_disk_failure(self)
     }
 
     fn status(&self) -> Option<Status> {

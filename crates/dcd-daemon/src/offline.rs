@@ -53,6 +53,9 @@ pub struct OfflineReport {
     pub lines_moved: u64,
     /// Lines that are still in the log only.
     pub lines_left: u64,
+    /// The cache-disk failed meanwhile, with nothing on it that is not on the data-disk: it could not
+    /// be marked.
+    pub is_unmarked: bool,
 }
 
 /// Opens a pair, does one thing, closes it. Interrupted at any point it can be begun again.
@@ -71,6 +74,7 @@ pub fn run_offline(
         ended: Ended::Cancelled,
         lines_moved: 0,
         lines_left: 0,
+        is_unmarked: false,
     };
     if !wait_until_running(&mut event_loop)? {
         event_loop.close();
@@ -127,8 +131,9 @@ pub fn run_offline(
     report.lines_moved = total - report.lines_left;
     let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, is_empty) = event_loop.close();
+    report.is_unmarked = engine.cache_disk_failure().is_some();
     drop(engine);
-    if is_closed && is_empty && result.is_ok() {
+    if is_closed && is_empty && result.is_ok() && !report.is_unmarked {
         memory.remove();
     }
     let operation = match task {

@@ -100,6 +100,13 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         return Ok(Outcome::StoppedWhileOpening);
     }
     let recovery = event_loop.core().status().recovery;
+    if recovery.data_disk_changed {
+        eprintln!(
+            "dcd: the data-disk has changed since this cache-disk was last in use. The cache is \
+             empty, so nothing is overwritten. If dcd has not run without its cache-disk meanwhile, \
+             check that it is the right data-disk"
+        );
+    }
     let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
     for listener in listeners {
         event_loop.add_listener(listener);
@@ -155,12 +162,20 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
 
     let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, is_empty) = event_loop.close();
+    let is_uncached = engine.cache_disk_failure().is_some();
+    if is_uncached && outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached) {
+        eprintln!(
+            "dcd: detached: the data-disk holds everything. The cache-disk has failed and could not \
+             be marked: make it anew with `dcd create` before you use it again"
+        );
+    }
     // 1. The engine goes first: it holds the memory. An I/O that hangs keeps its own share.
     drop(engine);
     // 2. After an end in order the log holds everything, so the memory is not needed any more.
     //    An engine that could not close in order is closed too, but with an error: then the memory
-    //    may be all there is of what was acknowledged.
-    if is_closed && is_empty && outcome.is_ok() {
+    //    may be all there is of what was acknowledged. Without its cache-disk it tells a later start
+    //    that what is in it counts no more.
+    if is_closed && is_empty && outcome.is_ok() && !is_uncached {
         memory.remove();
     }
     // 3. Whoever waits for the end at the control socket learns of it.

@@ -209,6 +209,11 @@ fn open_hint(error: &OpenError) -> Option<String> {
             "copy both disks first; `dcd check` lists what is lost; --accept-damage starts without it"
                 .into()
         }
+        OpenError::DataDiskChanged { is_clean: true, .. } => {
+            "if it is the right disk, --accept-damage starts all the same; the cache is empty and \
+             overwrites nothing"
+                .into()
+        }
         OpenError::DataDiskChanged { .. } => {
             "if it is the right disk and was changed on purpose, --accept-damage starts all the \
              same; dirty blocks will overwrite the changes"

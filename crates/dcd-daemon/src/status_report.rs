@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use dcd_engine::AckMode;
-use dcd_engine::stats::{Counters, RecoveryReport, Status};
+use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 
 use crate::response_times::ResponseTimesReport;
@@ -62,8 +62,15 @@ pub struct StatusReport {
     pub poisoned_lines: u64,
     /// Memory of the index.
     pub index_bytes: u64,
-    /// The cache-disk has failed; writes fail until a restart.
+    /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
+    /// Its last error.
+    pub cache_disk_error: Option<String>,
+    /// Nothing on the cache-disk is newer than the data-disk: should it fail now, dcd goes on.
+    pub cache_disk_clean: bool,
+    /// It failed while clean: `writing-through` while what was in memory goes to the data-disk,
+    /// `passing-through` from then on, `failed` if the data-disk has failed, too.
+    pub uncached: Option<String>,
     /// Destaging is held back after data-disk errors.
     pub destage_held_back: bool,
     /// A drain is under way.
@@ -159,6 +166,8 @@ pub struct RecoverySummary {
     pub seconds: f64,
     /// Whether the cache had been closed in order.
     pub was_closed: bool,
+    /// The data-disk was not as the cache, which was empty, had last seen it.
+    pub data_disk_changed: bool,
 }
 
 impl From<&RecoveryReport> for RecoverySummary {
@@ -171,6 +180,7 @@ impl From<&RecoveryReport> for RecoverySummary {
             poisoned_lines: report.poisoned_lines,
             seconds: report.duration.0 as f64 / 1e9,
             was_closed: report.was_closed,
+            data_disk_changed: report.data_disk_changed,
         }
     }
 }
@@ -181,6 +191,14 @@ pub fn ack_name(ack: AckMode) -> &'static str {
         AckMode::Memory => "memory",
         AckMode::Log => "log",
         AckMode::Durable => "durable",
+    }
+}
+
+fn uncached_name(uncached: Uncached) -> &'static str {
+    match uncached {
+        Uncached::WritingThrough => "writing-through",
+        Uncached::PassingThrough => "passing-through",
+        Uncached::Failed => "failed",
     }
 }
 
@@ -242,6 +260,9 @@ impl StatusReport {
             poisoned_lines: status.poisoned_lines,
             index_bytes: status.index_bytes,
             cache_disk_failed: status.cache_disk_failed,
+            cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
+            cache_disk_clean: status.cache_disk_clean,
+            uncached: status.uncached.map(|uncached| uncached_name(uncached).to_owned()),
             destage_held_back: status.destage_retry_at.is_some_and(|at| at > status.now),
             draining: status.draining,
             idle_threshold_microseconds: status.idle_threshold.0 as f64 / 1e3,

@@ -18,6 +18,7 @@
 
 use std::sync::mpsc;
 
+use dcd_engine::stats::{CacheDiskFailure, Uncached};
 use dcd_engine::{Operation, RequestError};
 
 use crate::core::Core;
@@ -87,8 +88,10 @@ pub(crate) fn run_until_stopped<C: Core>(
     quiet: bool,
 ) -> Result<Outcome, ServeError> {
     let mut supervisor = Supervisor { event_loop, frontends, quiet, draining: None, stop: None };
+    let mut failure = None;
     loop {
         supervisor.event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        tell_failure(&mut failure, supervisor.event_loop.core().cache_disk_failure());
         if let Err(error) = supervisor.frontends.turn()
             && supervisor.stop.is_none()
         {
@@ -114,6 +117,29 @@ pub(crate) fn run_until_stopped<C: Core>(
         if let Some(end) = supervisor.look_at_stop() {
             return end;
         }
+    }
+}
+
+/// Says aloud, also with `--quiet`, when the cache-disk is given up and what follows from it.
+fn tell_failure(told: &mut Option<CacheDiskFailure>, now: Option<CacheDiskFailure>) {
+    let Some(failure) = now.filter(|_| now != *told) else { return };
+    *told = now;
+    let error = failure.error;
+    match failure.uncached {
+        None => eprintln!(
+            "dcd: the cache-disk has failed: {error}. It holds data that is nowhere else: writes \
+             and flushes fail until a restart with it"
+        ),
+        // It will end one way or the other.
+        Some(Uncached::WritingThrough) => {}
+        Some(Uncached::PassingThrough) => eprintln!(
+            "dcd: the cache-disk has failed: {error}. Nothing on it was newer than the data-disk: \
+             going on UNCACHED, at the speed of the data-disk"
+        ),
+        Some(Uncached::Failed) => eprintln!(
+            "dcd: the cache-disk has failed: {error}. The data-disk has failed, too: writes and \
+             flushes fail until a restart"
+        ),
     }
 }
 

@@ -105,11 +105,7 @@ fn cache_disk_fails(rules: &str, ack: &str, salt: u64) {
     daemon.assert_no_panic();
     daemon.kill();
     // The memory goes too: what was flushed must be on the disks.
-    for entry in std::fs::read_dir(site.path("")).unwrap().flatten() {
-        if entry.file_name().to_string_lossy().ends_with(".segments") {
-            std::fs::remove_file(entry.path()).unwrap();
-        }
-    }
+    remove_segment_memory(&site);
     site.faults("cache-faults", "");
     let daemon = site.serve(LAZY);
     let found = Client::connect(&site.socket()).read_all().unwrap();
@@ -370,4 +366,91 @@ fn a_data_disk_that_vanishes_loses_nothing() {
     daemon.assert_no_panic();
     daemon.kill();
     load.verify(&site);
+}
+
+/// A daemon whose cache-disk has become clean and then goes away, and a load that it holds.
+fn without_a_cache(site: &Site, ack: &str, salt: u64) -> (harness::Daemon, Client, Load) {
+    let mut load = Load::new(salt);
+    let flags = format!("--quiet --idle-max 5ms --idle-min 1ms --ack {ack}");
+    let daemon = site.serve_disks(CACHE, "d", &flags);
+    let mut client = Client::connect(&site.socket());
+    load.run(&mut client, 40);
+    site.dcd("drain --control ctl").ok();
+    until("the cache-disk is clean", || (site.status()["cache_disk_clean"] == true).then_some(()));
+    site.faults("cache-faults", "gone\n");
+    // The rules are looked at every 50 ms.
+    std::thread::sleep(Duration::from_millis(100));
+    (daemon, client, load)
+}
+
+/// C23: gone while clean. Nobody notices but the one who looks at the status, or at standard error;
+/// and when it comes back, after a crash or an end in order, with or without the segment memory,
+/// nothing old comes with it.
+#[test]
+fn a_cache_disk_that_is_gone_while_clean_is_done_without() {
+    for (salt, ack) in ["memory", "log", "durable"].into_iter().enumerate() {
+        for end in ["kill", "power cut", "stop", "detach"] {
+            let site = site();
+            let (daemon, mut client, mut load) = without_a_cache(&site, ack, 101 + salt as u64);
+            load.run(&mut client, 60);
+            let status = site.status();
+            assert_eq!(status["uncached"], "passing-through", "{}", daemon.log());
+            assert_eq!(
+                (&status["dirty_bytes"], &status["cache_disk_failed"]),
+                (&0.into(), &true.into())
+            );
+            assert_eq!(status["cache_disk_error"], "the device is gone");
+            assert!(site.dcd("status --control ctl").ok().contains("UNCACHED"));
+            assert_eq!(daemon.log().matches("UNCACHED").count(), 1, "said once: {}", daemon.log());
+            site.dcd("drain --control ctl").ok();
+            site.dcd("flush --control ctl").ok();
+            let found = client.read_all().unwrap();
+            assert_eq!(difference(&found, &load.volume), None);
+            drop(client);
+            daemon.assert_no_panic();
+            match end {
+                "stop" => daemon.stop(),
+                "detach" => {
+                    let told = site.dcd("detach --control ctl").ok();
+                    assert!(told.contains("could not be marked"), "{told}");
+                }
+                _ => daemon.kill(),
+            }
+            if end == "power cut" {
+                remove_segment_memory(&site);
+            }
+            site.faults("cache-faults", "");
+            assert!(site.dcd("check --cache-disk c").ok().contains("the log is empty"));
+            load.verify(&site);
+        }
+    }
+}
+
+/// C4 and C23: acknowledged in memory, the cache-disk is found gone, and the process dies at some
+/// moment of the change: it is there.
+#[test]
+fn what_is_in_memory_when_the_cache_disk_is_gone_survives_the_process() {
+    for pause in [0, 1, 5, 20, 60, 120] {
+        let site = site();
+        let (daemon, mut client, mut load) = without_a_cache(&site, "memory", 121);
+        for _ in 0..20 {
+            let op = load.mix.op(&mut load.random);
+            client.do_op(&op).unwrap_or_else(|e| panic!("{op:?}: {e:?}\n{}", daemon.log()));
+            op.apply(&mut load.volume);
+        }
+        std::thread::sleep(Duration::from_millis(pause));
+        daemon.assert_no_panic();
+        daemon.kill();
+        site.faults("cache-faults", "");
+        load.verify(&site);
+    }
+}
+
+/// As a power cut takes it.
+fn remove_segment_memory(site: &Site) {
+    for entry in std::fs::read_dir(site.path("")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".segments") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
 }

@@ -167,6 +167,11 @@ pub fn check(
         let memory = memory.display();
         report.notes.push(format!("a running or interrupted dcd may hold more in {memory}"));
     }
+    if superblock.state == CacheState::Open && log.records.is_empty() && live.is_clean() {
+        let note =
+            "the log is empty: a start overwrites nothing, even if the data-disk was changed";
+        report.notes.push(note.into());
+    }
     // What an open cache has in surviving memory cannot be seen from here.
     report.clean = live.is_clean() && superblock.state != CacheState::Open;
     Ok(report.finish())

@@ -16,14 +16,19 @@ use crate::output::print;
 use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
+const DETACHED_UNMARKED: &str = "detached: the data-disk holds everything; the cache-disk has failed \
+and could not be marked, so make it anew with `dcd create` before you use it again\n";
+
 pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     if let Some(control) = &arguments.control {
         if arguments.cancel {
             ControlClient::connect(control)?.request(Command::CancelDetach, &mut |_| ())?;
             return print("cancelled\n");
         }
+        // Asked before: afterwards nobody is there.
+        let is_uncached = ControlClient::connect(control)?.status()?.uncached.is_some();
         ask_with_progress(control, Command::Detach, "detaching")?;
-        return print("detached\n");
+        return print(if is_uncached { DETACHED_UNMARKED } else { "detached\n" });
     }
     let missing = CommandError::SettingMissing;
     let options = PairOptions {
@@ -54,6 +59,9 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
             });
         }
         Ended::AtOnce => return Err(CommandError::Aborted),
+    }
+    if report.is_unmarked {
+        return print(DETACHED_UNMARKED);
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
     print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disk))

@@ -61,6 +61,18 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
             short(took)
         ),
     );
+    if let Some(error) = report.cache_disk_error.as_ref().filter(|_| report.cache_disk_failed) {
+        let what = match report.uncached.as_deref() {
+            Some("passing-through") => "nothing on it was newer; all goes to the data-disk",
+            Some("writing-through") => "nothing on it was newer; memory goes to the data-disk",
+            _ => "until a restart",
+        };
+        text += &line("cache-disk", &paint.paint(Colour::Bad, &format!("failed: {error}; {what}")));
+    }
+    if recovery.data_disk_changed {
+        let what = "the data-disk had changed; the cache was empty";
+        text += &line("at start", &paint.paint(Colour::Warning, what));
+    }
     if report.poisoned_lines > 0 {
         let lost = format!("{} of 4 KiB fail until written", count(report.poisoned_lines, "line"));
         text += &line("damaged", &paint.paint(Colour::Bad, &lost));
@@ -70,6 +82,15 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
 
 /// What it is doing, and whether that is well.
 fn state(report: &StatusReport) -> (&'static str, Colour) {
+    if let Some(uncached) = &report.uncached {
+        return match uncached.as_str() {
+            "writing-through" => {
+                ("holds writes back: UNCACHED soon, the cache-disk has failed", Colour::Bad)
+            }
+            "passing-through" => ("serves UNCACHED: the cache-disk has failed", Colour::Bad),
+            _ => ("refuses writes: both disks have failed", Colour::Bad),
+        };
+    }
     if report.cache_disk_failed {
         ("refuses writes: the cache-disk has failed", Colour::Bad)
     } else if report.destage_held_back {
