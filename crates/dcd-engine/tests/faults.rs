@@ -469,6 +469,50 @@ fn a_full_cache_waits_then_says_so_and_drops_nothing() {
     assert!(acknowledged.iter().all(|line| d.data_disk.line(*line) == 1));
 }
 
+/// The cache is full and the cache-disk gone: nothing is written to it any more, so only reads can
+/// notice, and those who wait for room are told. Found by fuzz seed 532.
+#[test]
+fn a_read_that_finds_the_cache_disk_gone_tells_it_for_all() {
+    let mut d = Driver::with(never_idle);
+    let mut line = 100;
+    while d.status().counters.stalled_writes == 0 {
+        d.write(line, 1);
+        line += 1;
+        d.hold(|io| io.device == Device::DataDisk || io.kind == Kind::Read);
+        d.finish_all();
+    }
+    let flush = d.flush();
+    d.expect_ok(flush);
+    let stalled = d.write(line, 1);
+    d.fail_always(Device::CacheDisk, Kind::Read, 0..u64::MAX, IoError::Gone);
+    d.release();
+    d.finish_all();
+    assert_eq!(d.result(stalled), Err(RequestError::Io));
+    assert!(d.status().cache_disk_failed);
+}
+
+/// The cache-disk fails during a shutdown that waits for a bypass: the bypass is told as well. Found
+/// by fuzz seed 245, when disks began to go away there.
+#[test]
+fn a_bypass_under_way_is_told_when_a_shutdown_fails() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 8192;
+    });
+    d.write_durably([90], 9);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+    let bypass = d.write_blocks(1600, 16, 2);
+    d.finish_all();
+    d.write(91, 1);
+    let shutdown = d.submit(Operation::Shutdown, false);
+    d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Gone);
+    d.finish_all();
+    d.release();
+    d.finish_all();
+    assert_eq!(d.result(bypass), Err(RequestError::Io));
+    assert_eq!(d.result(shutdown), Err(RequestError::Io));
+}
+
 // ---- C26: an I/O that hangs -------------------------------------------------------------------
 
 /// A log write is never answered: after `io_timeout` the cache-disk counts as failed. When the write

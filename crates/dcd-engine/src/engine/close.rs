@@ -76,6 +76,9 @@ impl Engine {
             return self.advance_uncached_close();
         }
         if self.cache_disk_failed {
+            if self.has_bypasses() {
+                return false; // Told when their I/O ends; after the end nobody would.
+            }
             // The log cannot be made durable. What is in it stays there: nothing is marked.
             let id = close.id;
             self.close = None;

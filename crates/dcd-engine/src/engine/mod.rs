@@ -290,7 +290,14 @@ impl Engine {
                 Device::DataDisk => self.counters.data_disk_errors += 1,
             }
         }
-        self.dispatch_done(purpose, done.result, done.buffer, service);
+        let result = done.result;
+        self.dispatch_done(purpose, result, done.buffer, service);
+        // Whoever finds the cache-disk gone tells it for all: with a full cache nothing is written to
+        // it any more, and only reads, of destaging, could notice.
+        let is_gone = io.device == Device::CacheDisk && result == Err(IoError::Gone);
+        if is_gone && io.is_read && self.phase == Phase::Running {
+            self.cache_disk_error(IoError::Gone);
+        }
     }
 
     fn dispatch_done(
