@@ -8,6 +8,8 @@
 //! - no change that had to survive is lost;
 //! - no change is both seen and lost (it would be torn);
 //! - no change is lost that was acknowledged before a seen one was submitted.
+//!
+//! Of the latter two nothing is promised while dcd runs without its cache-disk.
 
 use dcd_engine::units::BLOCK_SIZE;
 
@@ -46,6 +48,9 @@ pub struct Model {
     clock: u64,
     /// Changes acknowledged before this moment are durable.
     durable_before: u64,
+    /// Until the next crash, changes go to a plain disk: a power cut keeps of those that are not
+    /// durable what it likes (C23).
+    pub is_plain: bool,
 }
 
 /// What is wrong.
@@ -61,6 +66,7 @@ impl Model {
             next: 1,
             clock: 0,
             durable_before: 0,
+            is_plain: false,
         }
     }
 
@@ -230,6 +236,9 @@ impl Model {
                     "change {number} was durable and is lost: {change:?}"
                 )));
             }
+            if self.is_plain {
+                continue;
+            }
             if lost[c] && seen[c] && change.is_atomic {
                 return Err(Violation(format!("change {number} is torn: {change:?}")));
             }
@@ -240,6 +249,7 @@ impl Model {
             }
         }
         self.base = shown;
+        self.is_plain = false;
         self.changes.clear();
         Ok(())
     }

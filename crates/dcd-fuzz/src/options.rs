@@ -38,6 +38,8 @@ pub struct Options {
     pub crash_one_in: u64,
     /// One write or flush of the cache-disk in so many fails, never several in a row.
     pub cache_error_one_in: u64,
+    /// In one step of so many the cache-disk goes away for good, until the next crash; 0: never.
+    pub cache_gone_one_in: u64,
     /// Time jumps so long, at most, when nothing else happens.
     pub pause_max: Duration,
 }
@@ -91,6 +93,7 @@ impl Options {
             drain_one_in: random.pick(&[0, 60]),
             crash_one_in: random.pick(&[15, 60, 200]),
             cache_error_one_in: random.pick(&[0, 0, 0, 30]),
+            cache_gone_one_in: random.pick(&[0, 0, 10, 100]),
             pause_max: Duration::from_millis(random.pick(&[1, 50, 2000])),
         }
     }

@@ -21,6 +21,8 @@ pub struct Report {
     pub requests: u64,
     /// Crashes, each recovered from and checked; those during recovery included.
     pub crash_points: u64,
+    /// Times that the cache-disk went away while clean, and requests went on without it.
+    pub times_uncached: u64,
 }
 
 /// A run that went wrong.
@@ -58,6 +60,8 @@ struct Run {
     power_was_cut: bool,
     /// The cache-disk has failed, and no flush has succeeded since.
     has_just_failed: bool,
+    /// The cache-disk is away until the next crash.
+    is_gone: bool,
     /// Requests may be refused now.
     is_closing: bool,
     report: Report,
@@ -124,6 +128,7 @@ impl Run {
             model: Model::new(options.data_disk.blocks),
             power_was_cut: false,
             has_just_failed: false,
+            is_gone: false,
             is_closing: false,
             report: Report::default(),
             is_traced: false,
@@ -136,7 +141,8 @@ impl Run {
         self.open(None)?;
         for _ in 0..self.options.steps {
             self.step()?;
-            let has_failed = self.engine().status().cache_disk_failed;
+            let has_failed = self.engine().status().cache_disk_failed && !self.is_uncached();
+            self.take_away_by_chance();
             if has_failed || self.random.one_in(self.options.crash_one_in) {
                 self.crash()?;
             }
@@ -147,11 +153,33 @@ impl Run {
         self.detach()
     }
 
+    /// Most likely to be survived while the cache-disk is clean.
+    fn take_away_by_chance(&mut self) {
+        let one_in = self.options.cache_gone_one_in;
+        if one_in == 0 || self.is_gone || !self.random.one_in(one_in) {
+            return;
+        }
+        self.is_gone = self.engine().status().cache_disk_clean || self.random.one_in(4);
+        let is_gone = self.is_gone;
+        self.trace(|| format!("the cache-disk is gone: {is_gone}"));
+    }
+
+    /// The cache-disk went away while clean: requests go on.
+    fn is_uncached(&mut self) -> bool {
+        let is_uncached = self.engine().status().uncached.is_some();
+        if is_uncached && !self.model.is_plain {
+            self.report.times_uncached += 1;
+            self.model.is_plain = true;
+        }
+        is_uncached
+    }
+
     // ---- driving ------------------------------------------------------------------------------
 
     /// Opens the cache. `memory`: the segment memory of the process before, if it survived.
     fn open(&mut self, memory: Option<Vec<u8>>) -> Result<(), Violation> {
         let mut memory = memory;
+        self.is_gone = false; // It comes back.
         loop {
             let copies = [0, 64 << 10].map(|offset| {
                 let mut buffer = Buffer::zeroed(4096);
@@ -236,7 +264,9 @@ impl Run {
         let asked = self.asked.remove(&reply.id.0);
         let asked = asked.ok_or_else(|| Violation("a reply to nothing".into()))?;
         let ok = reply.result.is_ok();
-        if !ok && (self.is_closing || self.engine().status().cache_disk_failed) {
+        // With its cache-disk gone while dirty, reads fail before the engine gives it up.
+        let may_refuse = self.is_gone || self.engine().status().cache_disk_failed;
+        if !ok && (self.is_closing || may_refuse && !self.is_uncached()) {
             // Refused, loudly: what was acknowledged before must still be there after a restart.
             if let Asked::Change { number, .. } = asked {
                 self.model.acknowledge(number, false);
@@ -332,6 +362,9 @@ impl Run {
 
     /// A write or a flush of the cache-disk fails now and then: it must be survived (C22).
     fn fail_by_chance(&mut self, io: &Io) -> Option<IoDone> {
+        if self.is_gone && io.device == Device::CacheDisk {
+            return Some(self.fail_gone(io));
+        }
         let one_in = self.options.cache_error_one_in;
         let is_running = *self.engine().phase() == Phase::Running && !self.is_closing;
         if one_in == 0 || !is_running || io.device != Device::CacheDisk {
@@ -362,6 +395,23 @@ impl Run {
             _ => self.cache_disk.fail_flush(&mut self.random),
         };
         Some(IoDone { id: io.id, result: Err(error), buffer: None })
+    }
+
+    /// The cache-disk is gone. What was being written may be on it all the same.
+    fn fail_gone(&mut self, io: &Io) -> IoDone {
+        if let IoOperation::Write { offset, data, .. } = &io.operation {
+            let bytes = match data {
+                IoData::Owned(buffer) => buffer.bytes().to_vec(),
+                IoData::SegmentMemory(range) => {
+                    self.engine().segment_memory()[range.clone()].to_vec()
+                }
+            };
+            match self.random.one_in(2) {
+                true => drop(self.cache_disk.write(*offset, &bytes, true)),
+                false => self.cache_disk.tear_in(*offset, &bytes, &mut self.random),
+            }
+        }
+        IoDone { id: io.id, result: Err(IoError::Gone), buffer: None }
     }
 
     // ---- the load -----------------------------------------------------------------------------
@@ -480,7 +530,7 @@ impl Run {
     fn crash(&mut self) -> Result<(), Violation> {
         self.report.crash_points += 1;
         self.power_was_cut = false;
-        let is_working = !self.engine().status().cache_disk_failed;
+        let is_working = !self.engine().status().cache_disk_failed || self.is_uncached();
         if is_working && self.random.one_in(6) {
             return self.close_in_order();
         }

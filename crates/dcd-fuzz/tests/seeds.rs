@@ -3,16 +3,20 @@
 #[test]
 fn random_runs_with_crashes_agree_with_the_model() {
     let seeds = std::env::var("DCD_FUZZ_SEEDS").map_or(1_000, |n| n.parse().expect("a number"));
-    let mut crash_points = 0;
+    let (mut crash_points, mut times_uncached) = (0, 0);
     for seed in 0..seeds {
         match dcd_fuzz::run::run(seed) {
-            Ok(report) => crash_points += report.crash_points,
+            Ok(report) => {
+                crash_points += report.crash_points;
+                times_uncached += report.times_uncached;
+            }
             Err(failure) => panic!(
                 "seed {}: {}\noptions: {:#?}",
                 failure.seed, failure.violation.0, failure.options
             ),
         }
     }
-    println!("{crash_points} crash points");
+    println!("{crash_points} crash points, {times_uncached} times uncached");
     assert!(crash_points > 5 * seeds);
+    assert!(times_uncached > seeds / 20);
 }
