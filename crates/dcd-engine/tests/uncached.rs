@@ -390,6 +390,27 @@ fn what_was_in_memory_is_not_replayed_over_what_was_written_without_a_cache() {
     }
 }
 
+/// The care: the next session takes the note away. An older copy of the cache-disk is put back, and its
+/// next session has the same number as the one that was without: its memory counts all the same.
+#[test]
+fn the_note_does_not_outlive_its_session() {
+    let mut d = Driver::new();
+    d.write_durably([100], 1);
+    d.drain();
+    d.shut_down();
+    let older = d.cache_disk.current.clone();
+    d.reopen();
+    take_away(&mut d);
+    d.write_durably([200], 2);
+    d.kill();
+    d.cache_disk.rot(0, &older);
+    d.reopen();
+    d.write(200, 3);
+    d.kill();
+    d.reopen();
+    assert_eq!(d.read(200), 3);
+}
+
 /// The care: zero ranges go to the data-disk before what lies above them; also on a disk that cannot
 /// zero.
 #[test]
