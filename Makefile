@@ -18,7 +18,7 @@ lint:
 	cargo clippy --workspace --all-targets -- --deny warnings
 
 doc:
-	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items
 
 # Test tools that are crates. Without them their tests say that they are skipped.
 tools:

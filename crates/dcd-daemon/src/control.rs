@@ -20,7 +20,7 @@
 //!
 //! The socket has mode 0600, and the kernel is asked who is at the other end: only root and our own
 //! user are served. Each client has a thread; all they do goes through a
-//! [`Submitter`](crate::submitter::Submitter), so no client can hold up the event loop.
+//! [`Submitter`], so no client can hold up the event loop.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;

@@ -118,6 +118,8 @@ pub(crate) fn open_pair(
     // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
     //    segment buffers there are: what they hold must be found where it was put.
     let geometry = &superblock.geometry;
+    // A segment has one buffer at a time.
+    config.segment_buffers = config.segment_buffers.min(geometry.segments);
     let size = Engine::segment_memory_size(geometry, &config);
     let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
     let (memory, segment_memory) =

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The four paths are in [`engine`]: `write`, `read`, `destage`, `recover`; each file reads from
-//! top to bottom. What they work on stands beside: [`log`], [`format`].
+//! top to bottom. What they work on stands beside: [`log`], [`mod@format`].
 
 pub mod buffer;
 pub mod config;

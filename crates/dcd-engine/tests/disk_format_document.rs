@@ -114,22 +114,23 @@ fn mark_of_the_open_record() {
 }
 
 #[test]
-fn void_note() {
+fn session_note() {
     let mut page = vec![0; control::CONTROL_SIZE];
-    control::write_void_note(&mut page, 0x0102_0304_0506_0708);
+    control::write_session_note(&mut page, 0x0102_0304_0506_0708, true);
     let copies = table(&document(), "<!-- control page -->");
     let at: usize = copies[3][0].parse().expect("where the note begins");
-    let fields = fields(&document(), "<!-- layout: void note -->");
+    let fields = fields(&document(), "<!-- layout: session note -->");
     let bytes = |name: &str| {
         let (_, offset, size) =
             fields.iter().find(|(known, ..)| known == name).unwrap_or_else(|| panic!("{name}"));
         page[at + offset..][..*size].to_vec()
     };
-    assert_eq!(bytes("magic"), b"dcd-VOID");
+    assert_eq!(bytes("magic"), b"dcd-SESS");
     assert_eq!(bytes("epoch"), 0x0102_0304_0506_0708u64.to_le_bytes());
-    let checksum = dcd_engine::format::checksum::crc32c(&page[at..at + 16]);
+    assert_eq!(bytes("is_void"), 1u32.to_le_bytes());
+    let checksum = dcd_engine::format::checksum::crc32c(&page[at..at + 20]);
     assert_eq!(bytes("checksum"), checksum.to_le_bytes());
-    assert!(page[..at].iter().chain(&page[at + 20..]).all(|byte| *byte == 0));
+    assert!(page[..at].iter().chain(&page[at + 24..]).all(|byte| *byte == 0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The engine: its fields, its two entrances, and the only dispatch.
 //!
-//! Each path is one file: [`write`], [`read`], [`flush`] (what is durable when), [`zero`] (discard
+//! Each path is one file: [`mod@write`], [`read`], [`flush`] (what is durable when), [`zero`] (discard
 //! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`], [`uncached`]
 //! (without a cache-disk).
 

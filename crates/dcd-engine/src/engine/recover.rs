@@ -68,6 +68,8 @@ pub(super) struct Recovery {
     marks: Vec<OpenMark>,
     /// The session gave up its cache-disk (C23): nothing in the segment memory counts.
     memory_is_void: bool,
+    /// The segment memory is of the last session, which kept its cache-disk to its end.
+    memory_speaks_for_the_cache_disk: bool,
     found: Vec<FoundRecord>,
     /// The segment being read slot by slot; what cannot be read stays zero.
     image_of_slots: Option<Buffer>,
@@ -150,6 +152,7 @@ impl Engine {
             },
             marks: Vec::new(),
             memory_is_void: false,
+            memory_speaks_for_the_cache_disk: false,
             found: Vec::new(),
             image_of_slots: None,
             images: Vec::new(),
@@ -326,7 +329,9 @@ impl Engine {
             return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
         }
         recovery.marks = control::read_marks(&marks_page, checkpoint.epoch);
-        recovery.memory_is_void = control::is_void(&marks_page, checkpoint.epoch);
+        let note = control::is_void(&marks_page, checkpoint.epoch);
+        recovery.memory_is_void = note == Some(true);
+        recovery.memory_speaks_for_the_cache_disk = note == Some(false);
         let position = checkpoint.position;
         recovery.chain = Chain {
             segments: [position.segment]
@@ -835,9 +840,12 @@ impl Engine {
         }
         let was_closed = self.superblock.state != CacheState::Open;
         // An empty log overwrites nothing, and dcd itself may have changed the data-disk, after it
-        // had lost this cache-disk (C23). An orderly end would have left its mark here.
-        let may_all_differ =
-            !was_closed && self.log_is_empty() && self.recovery().report.records == 0;
+        // had lost this cache-disk (C23). An orderly end would have left its mark here, and the
+        // segment memory, if it has survived, tells that the cache-disk was not given up.
+        let may_all_differ = !was_closed
+            && self.log_is_empty()
+            && self.recovery().report.records == 0
+            && !self.recovery().memory_speaks_for_the_cache_disk;
         for (line, checksum) in found {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
             // data-disk: it was perhaps being destaged. After an orderly end nothing was.
@@ -912,7 +920,7 @@ impl Engine {
     fn finish_recovery(&mut self) {
         let recovery = self.recovery.take().expect("under way");
         // Only now: before, a crash would have found the memory again, and the session it is of.
-        self.log.clear_void_note();
+        self.log.note_session();
         self.recovery_report = recovery.report;
         self.recovery_report.duration = self.now.since(self.opened_at);
         self.pace.foreground(self.now);

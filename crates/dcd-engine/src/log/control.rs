@@ -6,8 +6,9 @@
 //! places in turn: a death in the middle of one leaves the other, and with it all that had been
 //! acknowledged.
 //!
-//! A *void note* says that a session has given up its cache-disk and brought everything to the
-//! data-disk (contract C23): what the memory holds of it counts no more.
+//! The *session note* names the session that the memory is of, and says if that has given up its
+//! cache-disk and brought everything to the data-disk (contract C23): then what the memory holds
+//! counts no more.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -18,9 +19,9 @@ use crate::units::LINE_SIZE;
 /// Size of the control page. Its last 64 bytes belong to the driver.
 pub const CONTROL_SIZE: usize = LINE_SIZE as usize;
 const COPY_OFFSETS: [usize; 2] = [64, 128];
-const VOID_NOTE_OFFSET: usize = 192;
-/// "dcd-VOID" in ASCII.
-const VOID_MAGIC: u64 = u64::from_le_bytes(*b"dcd-VOID");
+const SESSION_NOTE_OFFSET: usize = 192;
+/// "dcd-SESS" in ASCII.
+const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"dcd-SESS");
 
 /// The open record, as far as it counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,38 +53,35 @@ struct OpenMarkInMemory {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct VoidNoteInMemory {
+struct SessionNoteInMemory {
     magic: U64,
     epoch: U64,
+    is_void: U32,
     checksum: U32,
-    unused: U32,
 }
 
-const VOID_CHECKED: usize = std::mem::offset_of!(VoidNoteInMemory, checksum);
+const SESSION_CHECKED: usize = std::mem::offset_of!(SessionNoteInMemory, checksum);
 
-/// Puts down that nothing in this memory counts that is of session `epoch`. A death in the middle
-/// leaves no valid note.
-pub fn write_void_note(page: &mut [u8], epoch: u64) {
-    let mut memory = VoidNoteInMemory::new_zeroed();
-    memory.magic = VOID_MAGIC.into();
+/// Puts down that this memory is of session `epoch`, and whether it still counts. A death in the
+/// middle leaves no valid note.
+pub fn write_session_note(page: &mut [u8], epoch: u64, is_void: bool) {
+    let mut memory = SessionNoteInMemory::new_zeroed();
+    memory.magic = SESSION_MAGIC.into();
     memory.epoch = epoch.into();
-    memory.checksum = crc32c(&memory.as_bytes()[..VOID_CHECKED]).into();
-    page[VOID_NOTE_OFFSET..][..size_of::<VoidNoteInMemory>()].copy_from_slice(memory.as_bytes());
+    memory.is_void = u32::from(is_void).into();
+    memory.checksum = crc32c(&memory.as_bytes()[..SESSION_CHECKED]).into();
+    page[SESSION_NOTE_OFFSET..][..size_of::<SessionNoteInMemory>()]
+        .copy_from_slice(memory.as_bytes());
 }
 
-/// Whether a valid note says so of session `epoch`.
-pub fn is_void(page: &[u8], epoch: u64) -> bool {
-    let bytes = page.get(VOID_NOTE_OFFSET..).unwrap_or_default();
-    VoidNoteInMemory::read_from_prefix(bytes).is_ok_and(|(memory, _)| {
-        memory.magic.get() == VOID_MAGIC
-            && memory.epoch.get() == epoch
-            && memory.checksum.get() == crc32c(&memory.as_bytes()[..VOID_CHECKED])
-    })
-}
-
-/// Takes the note away.
-pub fn clear_void_note(page: &mut [u8]) {
-    page[VOID_NOTE_OFFSET..][..size_of::<VoidNoteInMemory>()].fill(0);
+/// Whether what the memory holds of session `epoch` is void; `None` if no valid note names it.
+pub fn is_void(page: &[u8], epoch: u64) -> Option<bool> {
+    let bytes = page.get(SESSION_NOTE_OFFSET..)?;
+    let (memory, _) = SessionNoteInMemory::read_from_prefix(bytes).ok()?;
+    let is_valid = memory.magic.get() == SESSION_MAGIC
+        && memory.epoch.get() == epoch
+        && memory.checksum.get() == crc32c(&memory.as_bytes()[..SESSION_CHECKED]);
+    is_valid.then_some(memory.is_void.get() != 0)
 }
 
 const CHECKED: usize = std::mem::offset_of!(OpenMarkInMemory, checksum);
@@ -132,18 +130,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_void_note_is_of_one_session_and_counts_only_when_whole() {
+    fn a_session_note_is_of_one_session_and_counts_only_when_whole() {
         let mut page = vec![0; CONTROL_SIZE];
-        assert!(!is_void(&page, 0), "an empty page says nothing");
-        write_void_note(&mut page, 5);
-        assert!(is_void(&page, 5) && !is_void(&page, 6));
-        for at in VOID_NOTE_OFFSET..VOID_NOTE_OFFSET + 20 {
-            page[at] ^= 1;
-            assert!(!is_void(&page, 5), "byte {at}");
-            page[at] ^= 1;
+        assert_eq!(is_void(&page, 0), None, "an empty page says nothing");
+        for void in [false, true] {
+            write_session_note(&mut page, 5, void);
+            assert_eq!((is_void(&page, 5), is_void(&page, 6)), (Some(void), None));
+            for at in SESSION_NOTE_OFFSET..SESSION_NOTE_OFFSET + 24 {
+                page[at] ^= 1;
+                assert_eq!(is_void(&page, 5), None, "byte {at}");
+                page[at] ^= 1;
+            }
         }
-        clear_void_note(&mut page);
-        assert!(!is_void(&page, 5));
     }
 
     #[test]

@@ -437,12 +437,13 @@ impl Log {
     /// What is in the segment memory counts no more, also after the death of this process.
     pub fn void_memory(&mut self) {
         let epoch = self.epoch;
-        control::write_void_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch);
+        control::write_session_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch, true);
     }
 
     /// A new session: what is in the segment memory from now on counts.
-    pub fn clear_void_note(&mut self) {
-        control::clear_void_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE]);
+    pub fn note_session(&mut self) {
+        let epoch = self.epoch;
+        control::write_session_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch, false);
     }
 
     /// The next sealed record to write, if any.

@@ -1,19 +1,19 @@
 //! The volume as the one file `disk` of a small FUSE file system.
 //!
-//! Reads and writes are not answered here: each becomes a [`Operation`] for the event loop, and
+//! Reads and writes are not answered here: each becomes an `Operation` for the event loop, and
 //! the FUSE reply travels in the completion. The session thread only takes requests from the
 //! kernel, so many are in flight at once and nothing waits for a disk.
 //!
 //! Rules:
 //!
 //! 1. The kernel keeps no copy of the data (`FOPEN_DIRECT_IO`, no write-back cache): what a client
-//!    was told is written has been acknowledged by the engine, and `fsync` is a [`Operation::Flush`].
+//!    was told is written has been acknowledged by the engine, and `fsync` is an `Operation::Flush`.
 //! 2. The file keeps its size. Writes are cut at the end; beyond it is `ENOSPC`.
 //! 3. Clients may use any offset and length. What is not whole blocks is read, changed and written
 //!    back under [`range_locks`], so that two writers of one block cannot undo each other. Loop
 //!    devices never need that; `dd` may.
 //!
-//! Errors of the engine as `errno`: [`RequestError::Io`] `EIO`, `NoSpace` `ENOSPC`, `ReadOnly`
+//! Errors of the engine as `errno`: `Io` is `EIO`, `NoSpace` `ENOSPC`, `ReadOnly`
 //! `EROFS`, and `ShuttingDown` `EIO` too, because `ESHUTDOWN` is a socket error that no file system
 //! or database above expects.
 //!
