@@ -25,6 +25,7 @@ pub mod fault_rules;
 pub mod frontend;
 mod fuse_thread;
 pub mod grow;
+pub mod in_process;
 pub mod listen;
 pub mod nbd_server;
 pub mod offline;

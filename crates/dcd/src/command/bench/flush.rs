@@ -3,6 +3,7 @@
 //! slot, so 8 KiB is the least that a log can write for it.
 //!
 //! The front half of the file is the cache, the back half takes the plain writes, in turns. dcd is
+//! measured twice: in this process, without a frontend, which is what the log itself costs; and as
 //! this program run again, asked over NBD as any client would.
 
 use std::fs::{self, File};
@@ -13,8 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use dcd_engine::Buffer;
-use dcd_engine::units::LINE_SIZE;
+use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::in_process::InProcess;
+use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_engine::{Buffer, EngineConfig, Lba, Operation};
 use serde_json::json;
 
 use super::nbd_client::NbdClient;
@@ -22,6 +26,7 @@ use super::{Random, median};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
+use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 const CACHE_BYTES: u64 = 128 << 20;
 const DATA_BYTES: u64 = 1 << 30;
@@ -31,67 +36,144 @@ const PLAIN_BYTES: usize = 8192;
 pub fn run(file: &Path, writes: u64, rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let bench = FlushBench::start(file)?;
     let mut client = NbdClient::connect(&bench.socket)?;
+    let mut inside = InProcess::open(&bench.inside.options())?;
     let mut progress = Progress::new("measuring", Unit::Rounds);
-    let (mut through_dcd, mut plain) = (Vec::new(), Vec::new());
+    let mut measured = Measured::default();
     for round in 0..rounds.max(1) {
         progress.update(u64::from(round), u64::from(rounds));
-        through_dcd.push(through_dcd_micros(&mut client, writes, round.into())?);
-        plain.push(bench.plain_micros(writes)?);
+        measured.inside.push(median_micros(writes, round, |offset, data| {
+            let start = Lba(offset / BLOCK_SIZE);
+            inside.ask(Operation::Write { start, data: Buffer::copy_of(data) })?;
+            Ok(inside.ask(Operation::Flush)?)
+        })?);
+        measured.over_nbd.push(median_micros(writes, round, |offset, data| {
+            client.write(offset, data)?;
+            client.flush()
+        })?);
+        measured.plain.push(bench.plain_micros(writes)?);
     }
     progress.finish();
     client.disconnect();
-    show(through_dcd, plain, as_json)
+    inside.shut_down()?;
+    show(measured, as_json)
 }
 
-/// Median time of a write and flush through dcd.
-fn through_dcd_micros(
-    client: &mut NbdClient,
+/// Medians of the rounds, in microseconds.
+#[derive(Default)]
+struct Measured {
+    inside: Vec<f64>,
+    over_nbd: Vec<f64>,
+    plain: Vec<f64>,
+}
+
+/// Median time of a write at a random place and its flush.
+fn median_micros(
     writes: u64,
-    round: u64,
+    round: u32,
+    mut write_and_flush: impl FnMut(u64, &[u8]) -> Result<(), CommandError>,
 ) -> Result<f64, CommandError> {
-    let mut random = Random(round);
+    let mut random = Random(round.into());
     let data = [0x5a; LINE_SIZE as usize];
     let mut times = Vec::new();
     for _ in 0..writes {
         let offset = random.below(DATA_BYTES / LINE_SIZE) * LINE_SIZE;
         let started = Instant::now();
-        client.write(offset, &data)?;
-        client.flush()?;
+        write_and_flush(offset, &data)?;
         times.push(started.elapsed().as_secs_f64() * 1e6);
     }
     Ok(median(times))
 }
 
-fn show(through_dcd: Vec<f64>, plain: Vec<f64>, as_json: bool) -> Result<(), CommandError> {
-    let (dcd_median, plain_median) = (median(through_dcd.clone()), median(plain.clone()));
+fn show(measured: Measured, as_json: bool) -> Result<(), CommandError> {
+    let Measured { inside, over_nbd, plain } = measured;
+    let plain_median = median(plain.clone());
     // Of speeds, so that more is better.
-    let ratio = plain_median / dcd_median;
+    let ratio = |rounds: &[f64]| plain_median / median(rounds.to_vec());
+    let (inside_ratio, nbd_ratio) = (ratio(&inside), ratio(&over_nbd));
+    let rows = [
+        ("random 4 KiB write and flush in dcd", &inside, inside_ratio),
+        ("the same over NBD", &over_nbd, nbd_ratio),
+        ("sequential 8 KiB write and fdatasync", &plain, 1.0),
+    ];
     if as_json {
+        let of = |rounds: &Vec<f64>| json!({ "median": median(rounds.clone()), "rounds": rounds });
         return print_json(&json!({
-            "write_and_flush_micros": { "median": dcd_median, "rounds": through_dcd },
-            "plain_write_and_fdatasync_micros": { "median": plain_median, "rounds": plain },
-            "speed_ratio": ratio,
+            "write_and_flush_in_process_micros": of(&inside),
+            "write_and_flush_micros": of(&over_nbd),
+            "plain_write_and_fdatasync_micros": of(&plain),
+            "speed_ratio_in_process": inside_ratio,
+            "speed_ratio": nbd_ratio,
         }));
     }
     let mut table = Table::new(&[
         ("measured", Align::Left),
         ("median", Align::Right),
         ("per second", Align::Right),
+        ("ratio", Align::Right),
     ]);
-    for (name, median) in [
-        ("random 4 KiB write and flush through dcd", dcd_median),
-        ("sequential 8 KiB write and fdatasync", plain_median),
-    ] {
+    for (name, rounds, ratio) in rows {
+        let median = median(rounds.clone());
         let per_second = format!("{:.0}", 1e6 / median);
-        table.row(vec![name.into(), format!("{median:.0} us"), per_second]);
+        table.row(vec![name.into(), format!("{median:.0} us"), per_second, format!("{ratio:.2}")]);
     }
-    print(&format!("{}ratio of speeds: {ratio:.2}\n", table.render(Paint::for_stdout())))
+    print(&table.render(Paint::for_stdout()))
 }
 
-/// The file, and a dcd that serves from its front half. Everything goes when this does.
-struct FlushBench {
-    path: PathBuf,
+/// A cache-disk and a data-disk, of files that go when this does.
+struct Files {
+    cache_disk: PathBuf,
     data_disk: PathBuf,
+}
+
+impl Files {
+    fn create(&self) -> Result<(), CommandError> {
+        let failed = |source| CommandError::BenchDaemon { source };
+        let data_disk = &self.data_disk;
+        File::create_new(data_disk)
+            .and_then(|file| file.set_len(DATA_BYTES))
+            .map_err(CommandError::file("create", data_disk))?;
+        let program = std::env::current_exe().map_err(failed)?;
+        let status = Command::new(program)
+            .arg("create")
+            .arg("--cache-disk")
+            .arg(&self.cache_disk)
+            .arg("--data-disk")
+            .arg(data_disk)
+            .args(["--cache-size", &CACHE_BYTES.to_string()])
+            .stdout(Stdio::null())
+            .status()
+            .map_err(failed)?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(CommandError::BenchDaemonEnded { status }),
+        }
+    }
+
+    fn options(&self) -> PairOptions {
+        PairOptions {
+            cache_disk: DeviceSpec::Plain(self.cache_disk.clone()),
+            data_disk: DeviceSpec::Plain(self.data_disk.clone()),
+            engine: EngineConfig::default(),
+            one_disk: None,
+            memory_directory: MEMORY_DIRECTORY_DEFAULT.into(),
+            size: DataDiskSize::Same,
+            quiet: true,
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in [&self.cache_disk, &self.data_disk] {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// The file, and a dcd that serves from its front half; and the cache of this process.
+struct FlushBench {
+    file: Files,
+    inside: Files,
     socket: PathBuf,
     daemon: Option<Child>,
 }
@@ -109,16 +191,14 @@ impl FlushBench {
             .open(path)
             .map_err(CommandError::file("create", path))?;
         let mut bench = FlushBench {
-            path: path.to_owned(),
-            data_disk: beside(".data"),
+            file: Files { cache_disk: path.to_owned(), data_disk: beside(".data") },
+            inside: Files { cache_disk: beside(".cache-2"), data_disk: beside(".data-2") },
             socket: beside(".sock"),
             daemon: None,
         };
         bench.fill(&file)?;
-        let data_disk = &bench.data_disk;
-        File::create_new(data_disk)
-            .and_then(|file| file.set_len(DATA_BYTES))
-            .map_err(CommandError::file("create", data_disk))?;
+        bench.file.create()?;
+        bench.inside.create()?;
         bench.serve()?;
         Ok(bench)
     }
@@ -129,31 +209,22 @@ impl FlushBench {
         let zeroes = Buffer::zeroed(1 << 20);
         for piece in 0..(2 * CACHE_BYTES) >> 20 {
             std::os::unix::fs::FileExt::write_all_at(file, zeroes.bytes(), piece << 20)
-                .map_err(CommandError::file("write", &self.path))?;
+                .map_err(CommandError::file("write", &self.file.cache_disk))?;
         }
-        file.sync_all().map_err(CommandError::file("flush", &self.path))
+        file.sync_all().map_err(CommandError::file("flush", &self.file.cache_disk))
     }
 
     fn serve(&mut self) -> Result<(), CommandError> {
         let failed = |source| CommandError::BenchDaemon { source };
         let program = std::env::current_exe().map_err(failed)?;
-        let dcd = |verb: &str| {
-            let mut command = Command::new(&program);
-            command.arg(verb).arg("--cache-disk").arg(&self.path);
-            command.arg("--data-disk").arg(&self.data_disk);
-            command
-        };
-        let status = dcd("create")
-            .args(["--cache-size", &CACHE_BYTES.to_string()])
-            .stdout(Stdio::null())
-            .status()
-            .map_err(failed)?;
-        if !status.success() {
-            return Err(CommandError::BenchDaemonEnded { status });
-        }
         let mut address = std::ffi::OsString::from("unix:");
         address.push(&self.socket);
-        let mut child = dcd("serve")
+        let mut child = Command::new(program)
+            .arg("serve")
+            .arg("--cache-disk")
+            .arg(&self.file.cache_disk)
+            .arg("--data-disk")
+            .arg(&self.file.data_disk)
             .arg("--nbd")
             .arg(address)
             .arg("--quiet")
@@ -181,9 +252,9 @@ impl FlushBench {
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
         let file = options
             .custom_flags(direct)
-            .open(&self.path)
-            .or_else(|_| options.custom_flags(0).open(&self.path))
-            .map_err(CommandError::file("open", &self.path))?;
+            .open(&self.file.cache_disk)
+            .or_else(|_| options.custom_flags(0).open(&self.file.cache_disk))
+            .map_err(CommandError::file("open", &self.file.cache_disk))?;
         let mut data = Buffer::zeroed(PLAIN_BYTES);
         data.bytes_mut().fill(0x5a);
         let places = CACHE_BYTES / PLAIN_BYTES as u64;
@@ -193,7 +264,9 @@ impl FlushBench {
             let started = Instant::now();
             rustix::io::pwrite(file.as_fd(), data.bytes(), offset)
                 .and_then(|_| rustix::fs::fdatasync(&file))
-                .map_err(|errno| CommandError::file("write", &self.path)(errno.into()))?;
+                .map_err(|errno| {
+                    CommandError::file("write", &self.file.cache_disk)(errno.into())
+                })?;
             times.push(started.elapsed().as_secs_f64() * 1e6);
         }
         Ok(median(times))
@@ -212,8 +285,6 @@ impl Drop for FlushBench {
             }
             let _ = daemon.wait();
         }
-        for path in [&self.path, &self.data_disk, &self.socket] {
-            let _ = fs::remove_file(path);
-        }
+        let _ = fs::remove_file(&self.socket);
     }
 }
