@@ -40,6 +40,8 @@ pub(super) struct Checkpointing {
     last_serial: SegmentSerial,
     /// Make one even if nothing asks for it.
     forced: bool,
+    /// The cache-disk has failed since the flush under way was started: it proves nothing.
+    is_distrusted: bool,
 }
 
 #[derive(Default)]
@@ -79,6 +81,20 @@ impl Checkpointing {
         }
     }
 
+    /// A write or flush of the cache-disk has failed. With it may be gone what had been written of a
+    /// checkpoint, and no later flush tells (C22): it is made anew.
+    pub(super) fn cache_disk_failed(&mut self) {
+        match &mut self.state {
+            State::Writing { writes_left: 0, .. } => {
+                self.state = State::None;
+                self.forced = true;
+            }
+            State::Writing { failed, .. } => *failed = true,
+            State::Flushing(_) => self.is_distrusted = true,
+            State::None | State::WaitDurable { .. } => {}
+        }
+    }
+
     pub(super) fn force(&mut self) {
         self.forced = true;
     }
@@ -105,6 +121,7 @@ impl Engine {
             }
             State::Writing { picture, writes_left: 0, failed: false } => {
                 self.checkpoint.state = State::Flushing(picture);
+                self.checkpoint.is_distrusted = false;
                 self.start_flush(Device::CacheDisk, Purpose::Checkpoint(Step::Flush));
                 true
             }
@@ -202,8 +219,9 @@ impl Engine {
                     self.checkpoint_failed();
                 }
             }
-            // Another flush may have failed meanwhile: this one proves nothing then.
-            (Step::Flush, State::Flushing(_)) if result.is_ok() && !self.log_again.is_wanted() => {
+            (Step::Flush, State::Flushing(_))
+                if result.is_ok() && !self.checkpoint.is_distrusted =>
+            {
                 self.checkpoint_durable();
             }
             (Step::Flush, State::Flushing(_)) => self.checkpoint_failed(),
@@ -226,6 +244,7 @@ impl Engine {
             unreachable!("looked at");
         };
         self.checkpoint.generation = picture.generation;
+        self.witnesses.checkpoint_durable();
         self.log.checkpoint_generation = picture.generation;
         self.log.segments.make_free(&picture.reusable);
         self.counters.checkpoints += 1;

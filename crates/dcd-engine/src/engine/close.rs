@@ -76,8 +76,9 @@ impl Engine {
             return self.advance_uncached_close();
         }
         if self.cache_disk_failed {
-            if self.has_bypasses() {
-                return false; // Told when their I/O ends; after the end nobody would.
+            // Those under way are answered first: nobody else would (rule 4 of `io.rs`).
+            if !self.reads.is_empty() || self.has_bypasses() {
+                return false;
             }
             // The log cannot be made durable. What is in it stays there: nothing is marked.
             let id = close.id;

@@ -38,6 +38,7 @@ impl Engine {
     /// A write or a flush of the cache-disk has failed.
     pub(super) fn cache_disk_error(&mut self, error: IoError) {
         self.log_again.failures += 1;
+        self.checkpoint.cache_disk_failed();
         self.cache_disk_error = Some(error);
         match error {
             // What does not answer may still write the old bytes to where new ones would be.

@@ -10,6 +10,7 @@ use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
+use crate::log::segment::SegmentState;
 use crate::units::{BLOCK_SIZE, FragmentMask, LINE_SIZE, LbaRange, Line, SegmentIndex, SlotIndex};
 
 /// Blocks between two misses that are read along rather than making two reads: on a rotating disk
@@ -171,7 +172,13 @@ impl Engine {
         io_buffer: Option<Buffer>,
     ) {
         match &part.source {
-            Source::Slots { segment, .. } => self.log.segments.drop_reader(*segment),
+            Source::Slots { segment, .. } => {
+                self.log.segments.drop_reader(*segment);
+                if self.log.segments.get(*segment).state == SegmentState::Free {
+                    // It can be filled now: there is room again.
+                    self.destage.something_changed();
+                }
+            }
             _ => {
                 self.reads.data_disk_parts -= 1;
                 self.pace.data_disk_read(self.now);

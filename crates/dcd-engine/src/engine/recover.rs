@@ -24,7 +24,7 @@
 //! Crash before: the old size counts, and nothing speaks of what lies behind it but witnesses, which
 //! an opening with the old size leaves out. Crash after: the new size counts. Both can be opened.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Engine, Phase, Purpose};
 use crate::buffer::Buffer;
@@ -50,7 +50,7 @@ pub(super) enum Step {
     Segment,
     /// A slot of a segment that could not be read whole.
     SegmentSlot(u32),
-    Scan,
+    Scan(SegmentIndex),
     Witness(Line),
     MemoryWrite,
     Flush(Device),
@@ -73,6 +73,8 @@ pub(super) struct Recovery {
     found: Vec<FoundRecord>,
     /// The segment being read slot by slot; what cannot be read stays zero.
     image_of_slots: Option<Buffer>,
+    /// Slots that cannot be read. What they hold is not known, so nothing may be concluded from them.
+    unreadable: BTreeSet<SlotIndex>,
     /// Images of the last segment of the chain and of the one behind it, for the search for later
     /// records: (segment, serial, first slot, bytes).
     images: Vec<(SegmentIndex, SegmentSerial, u32, Buffer)>,
@@ -155,6 +157,7 @@ impl Engine {
             memory_speaks_for_the_cache_disk: false,
             found: Vec::new(),
             image_of_slots: None,
+            unreadable: BTreeSet::new(),
             images: Vec::new(),
             later: Vec::new(),
             memory_writes: Vec::new(),
@@ -191,6 +194,7 @@ impl Engine {
         }
         let geometry = self.superblock.geometry;
         let uuid = self.superblock.uuid;
+        let accept_damage = self.config.accept_damage;
         let recovery = self.recovery();
         recovery.ios_left -= 1;
         let bytes = match result {
@@ -217,9 +221,13 @@ impl Engine {
                     Err(FormatError::Unreadable { what: "the checkpoint", error });
             }
             (Step::Segment, Ok(bytes)) => self.segment_read(bytes),
-            (Step::Scan, Ok(bytes)) => self.note_later_record(bytes.bytes()),
-            // A place that cannot be read tells nothing of later records.
-            (Step::Scan, Err(_)) => {}
+            (Step::Scan(_), Ok(bytes)) => self.note_later_record(bytes.bytes()),
+            (Step::Scan(_), Err(_)) if accept_damage => {}
+            // Records that were logged again may begin there (C22).
+            (Step::Scan(segment), Err(error)) => {
+                let offset = geometry.segment_offset(segment);
+                self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
+            }
             (Step::Witness(line), Ok(bytes)) => {
                 recovery.witnesses_read.insert(line, crc32c(bytes.bytes()));
             }
@@ -237,6 +245,10 @@ impl Engine {
                 if let Ok(bytes) = bytes {
                     let at = index as usize * LINE_SIZE as usize;
                     image.bytes_mut()[at..at + LINE_SIZE as usize].copy_from_slice(bytes.bytes());
+                } else {
+                    let segment = recovery.chain.segments.front().copied().unwrap_or_default();
+                    let slot = geometry.slot(segment, recovery.chain.slot + index);
+                    recovery.unreadable.insert(slot);
                 }
                 if recovery.ios_left == 0 {
                     let image = recovery.image_of_slots.take().expect("looked at");
@@ -497,9 +509,15 @@ impl Engine {
             let damaged = damaged_slots(&record, data);
             self.add_to_chain(FoundRecord { record, damaged, memory: None });
         }
+        let end = self.recovery().chain.slot;
+        let segment = *self.recovery().chain.segments.front().expect("it was read");
+        if end < geometry.slots_per_segment()
+            && self.refuses_unreadable(geometry.slot(segment, end), 1)
+        {
+            return;
+        }
         let recovery = self.recovery();
         let found_any = recovery.found.len() > before;
-        let segment = *recovery.chain.segments.front().expect("it was read");
         let serial = recovery.chain.serial;
         recovery.images.push((segment, serial, first_slot, image));
         let is_first = serial == recovery.checkpoint.as_ref().expect("read").position.serial;
@@ -512,6 +530,22 @@ impl Engine {
         } else {
             self.start_scan();
         }
+    }
+
+    /// Whether one of these slots cannot be read; then the start has failed, unless damage is
+    /// accepted. To take it for the end of the log would cut off silently what may be durable (C19).
+    fn refuses_unreadable(&mut self, first: SlotIndex, slots: u32) -> bool {
+        if self.config.accept_damage {
+            return false;
+        }
+        let range = first..SlotIndex(first.0 + slots);
+        let Some(slot) = self.recovery().unreadable.range(range).next().copied() else {
+            return false;
+        };
+        let offset = self.superblock.geometry.slot_offset(slot);
+        let (device, error) = (Device::CacheDisk, IoError::Failed);
+        self.fail_open(OpenError::Io { device, offset, error });
+        true
     }
 
     fn add_to_chain(&mut self, found: FoundRecord) {
@@ -552,7 +586,12 @@ impl Engine {
         recovery.ios_left = next.len() as u32;
         for segment in next {
             let offset = geometry.segment_offset(segment);
-            self.start_read(Device::CacheDisk, offset, LINE_SIZE, Purpose::Recover(Step::Scan));
+            self.start_read(
+                Device::CacheDisk,
+                offset,
+                LINE_SIZE,
+                Purpose::Recover(Step::Scan(segment)),
+            );
         }
     }
 
@@ -621,6 +660,13 @@ impl Engine {
             .iter()
             .position(|found| !found.damaged.is_empty() && found.record.header.number > durable);
         if let Some(torn) = torn {
+            let header = recovery.found[torn].record.header;
+            let slots = recovery.found[torn].record.slots();
+            let first = self.superblock.geometry.slot(header.segment, header.slot_in_segment);
+            if self.refuses_unreadable(first, slots) {
+                return;
+            }
+            let recovery = self.recovery();
             recovery.found.truncate(torn);
             // Numbers and checksums go on behind the last record that counts.
             let position = recovery.checkpoint.as_ref().expect("read").position;
@@ -631,6 +677,7 @@ impl Engine {
             recovery.chain.number = number;
             recovery.chain.previous_checksum = checksum;
         }
+        let recovery = self.recovery();
         recovery.memory_writes = recovery
             .found
             .iter()

@@ -31,7 +31,8 @@ pub(super) struct Witnesses {
     chosen: Vec<Line>,
     checksums: BTreeMap<Line, u32>,
     recent: VecDeque<Line>,
-    /// Lines in the last two lists made for checkpoints: one of them is what a crash would find.
+    /// Lines in the newest durable checkpoint, and in those made since, which may have failed: a
+    /// crash finds one of them.
     listed: [Vec<Line>; 2],
 }
 
@@ -77,7 +78,7 @@ impl Witnesses {
             }
             self.checksums.insert(witness.line, witness.checksum);
         }
-        self.listed[1] = self.checksums.keys().copied().collect();
+        self.listed[0] = self.checksums.keys().copied().collect();
     }
 
     /// Forgets what was known of the data-disk: it may rightly have been changed.
@@ -129,9 +130,15 @@ impl Witnesses {
 
     /// For a checkpoint.
     pub(super) fn list_for_checkpoint(&mut self) -> Vec<Witness> {
-        let lines = self.checksums.keys().copied().collect();
-        self.listed = [std::mem::take(&mut self.listed[1]), lines];
+        self.listed[1].extend(self.checksums.keys());
+        self.listed[1].sort_unstable();
+        self.listed[1].dedup();
         self.list()
+    }
+
+    /// The newest checkpoint is durable: no crash finds an older one.
+    pub(super) fn checkpoint_durable(&mut self) {
+        self.listed[0] = std::mem::take(&mut self.listed[1]);
     }
 
     /// All.

@@ -44,6 +44,17 @@ struct OpenRecord {
     /// Entries of requests that were appended whole.
     entries_whole: usize,
     data_slots: u32,
+    /// Data slots of requests that were appended whole.
+    data_slots_whole: u32,
+}
+
+/// Slots with the beginning of a request that goes on in a later record.
+struct UnfinishedSlots {
+    /// The record they are in.
+    record: RecordNumber,
+    /// The record with the end of the request, when it has been sealed.
+    ends_in: Option<RecordNumber>,
+    slots: Range<SlotIndex>,
 }
 
 /// A sealed record that is not durable yet.
@@ -101,6 +112,8 @@ pub struct Log {
     pending: VecDeque<PendingRecord>,
     /// Sealed records whose write has not been handed out.
     unstarted: VecDeque<LogWrite>,
+    /// Slots that a power cut would take back although their record is durable (C14).
+    unfinished: Vec<UnfinishedSlots>,
     durable: RecordNumber,
     /// Checksum of the header of record `durable`.
     durable_checksum: u32,
@@ -128,6 +141,7 @@ impl Log {
             previous_checksum: 0,
             pending: VecDeque::new(),
             unstarted: VecDeque::new(),
+            unfinished: Vec::new(),
             durable: RecordNumber(0),
             durable_checksum: 0,
             checkpoint_generation: 0,
@@ -282,6 +296,7 @@ impl Log {
     pub fn end_request(&mut self) {
         let Some(open) = &mut self.open else { return };
         open.entries_whole = open.entries;
+        open.data_slots_whole = open.data_slots;
         let (buffer, header_slot, entries) = (open.buffer, open.header_slot, open.entries);
         let at = self.memory_offset(buffer, header_slot) + ENTRIES_OFFSET;
         self.open_marks += 1;
@@ -348,8 +363,14 @@ impl Log {
         };
         let at = self.memory_offset(buffer, header_slot);
         record::start_header(&mut self.memory.bytes_mut()[at..], &header);
-        self.open =
-            Some(OpenRecord { buffer, header_slot, entries: 0, entries_whole: 0, data_slots: 0 });
+        self.open = Some(OpenRecord {
+            buffer,
+            header_slot,
+            entries: 0,
+            entries_whole: 0,
+            data_slots: 0,
+            data_slots_whole: 0,
+        });
     }
 
     fn put(&mut self, buffer: BufferIndex, index: usize, entry: &Entry) {
@@ -411,6 +432,16 @@ impl Log {
         let state = &mut self.buffers[open.buffer.0 as usize];
         let end_slot = state.used_slots;
         let segment = state.segment.expect("a buffer that is filled has a segment");
+        if open.entries_whole > 0 {
+            for slots in self.unfinished.iter_mut().filter(|slots| slots.ends_in.is_none()) {
+                slots.ends_in = Some(number);
+            }
+        }
+        if open.data_slots_whole < open.data_slots {
+            let first = open.header_slot + 1 + open.data_slots_whole;
+            let slots = self.geometry.slot(segment, first)..self.geometry.slot(segment, end_slot);
+            self.unfinished.push(UnfinishedSlots { record: number, ends_in: None, slots });
+        }
         // What is left of a segment must hold a header and a slot, or it is full.
         if end_slot + 2 > self.geometry.slots_per_segment() {
             state.is_closed = true;
@@ -483,6 +514,8 @@ impl Log {
             self.durable = record.number;
             self.durable_checksum = record.checksum;
         }
+        let durable = self.durable;
+        self.unfinished.retain(|slots| slots.ends_in.is_none_or(|end| end > durable));
         self.free_durable_buffers();
     }
 
@@ -521,6 +554,8 @@ impl Log {
         self.current = None;
         self.next_record = self.durable.next();
         self.previous_checksum = self.durable_checksum;
+        let durable = self.durable;
+        self.unfinished.retain(|slots| slots.record <= durable);
         let mut moved = Vec::new();
         for record in &old {
             self.copy_record(record, &mut moved);
@@ -556,6 +591,7 @@ impl Log {
         let old_segment = record.header.segment;
         self.open_record(buffer);
         let mut old_slot = old.header_slot;
+        let entries_whole = record.entries.len() - usize::from(record.header.unfinished);
         for (index, entry) in record.entries.iter().enumerate() {
             self.put(buffer, index, entry);
             let Entry::Data { line, checksum, .. } = *entry else { continue };
@@ -568,7 +604,9 @@ impl Log {
             let to = self.memory_offset(buffer, slot);
             self.memory.bytes_mut().copy_within(from..from + LINE_SIZE as usize, to);
             self.segments.add_live(segment);
-            self.open.as_mut().expect("opened above").data_slots += 1;
+            let open = self.open.as_mut().expect("opened above");
+            open.data_slots += 1;
+            open.data_slots_whole += u32::from(index < entries_whole);
             moved.push(MovedSlot {
                 line,
                 from: self.geometry.slot(old_segment, old_slot),
@@ -577,7 +615,7 @@ impl Log {
             });
         }
         let open = self.open.as_mut().expect("opened above");
-        open.entries_whole = record.entries.len() - usize::from(record.header.unfinished);
+        open.entries_whole = entries_whole;
         self.seal();
     }
 
@@ -591,8 +629,12 @@ impl Log {
         Some(&self.memory.bytes()[at..at + LINE_SIZE as usize])
     }
 
-    /// Whether what is in a slot would survive a power loss.
+    /// Whether what is in a slot would survive a power cut: its record is durable, and so is the
+    /// last record of the request it belongs to.
     pub fn is_durable(&self, slot: SlotIndex) -> bool {
+        if self.unfinished.iter().any(|unfinished| unfinished.slots.contains(&slot)) {
+            return false;
+        }
         let (segment, slot_in_segment) = self.geometry.locate(slot);
         match self.segments.get(segment).state {
             SegmentState::Buffered(buffer) => {

@@ -92,8 +92,11 @@ impl Engine {
         if self.destage.completions.waiting.is_empty() {
             return false;
         }
-        let is_tight = self.log_is_tight();
-        if self.close_wants_no_destage() || is_tight && !self.destage.completions.may_use_reserve {
+        // What is read and finds no room would be read again and again, for as long as the write of
+        // a full segment buffer takes. Its end makes room, and makes destaging look again.
+        let has_no_room = self.log_is_tight() || !self.log.has_room(1, false);
+        let may_use_reserve = self.destage.completions.may_use_reserve;
+        if self.close_wants_no_destage() || has_no_room && !may_use_reserve {
             self.destage.completions.waiting.clear();
             return false;
         }
