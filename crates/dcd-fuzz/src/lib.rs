@@ -1,12 +1,30 @@
 //! Runs the dcd engine on disks that lose what was not flushed, stops it at any instant, recovers,
 //! and compares with a plain model.
 //!
-//! Everything follows from one seed: the options of the run, the load, the order in which I/Os end,
-//! the moments of the crashes and what survives them. [`run::run`] with the same seed repeats a run
-//! exactly.
+//! A run is a [`script::Script`]: options and steps, drawn from one seed. Everything follows from it:
+//! the load, the order in which I/Os end, the moments of the crashes, what survives them, the faults.
+//! [`run::replay`] of the same script repeats a run exactly.
+//!
+//! ```text
+//! script     what happens: options, steps           host    engine, disks, clock, waiting faults
+//! run        does the steps, checks the answers     crash   copy, cut, recover, check
+//! minimise   the shortest run that fails      session many runs, on several threads
+//! exhaustive all sequences of few operations  sweep   the n-th I/O fails, for every n
+//! model      what reads may show                    faults  the kinds, and what each one allows
+//! ```
 
-pub mod faulty_disk;
+pub mod crash;
+pub mod disk;
+pub mod exhaustive;
+pub mod faults;
+pub mod host;
+mod memory;
+pub mod minimise;
 pub mod model;
 pub mod options;
 pub mod random;
+pub mod report;
 pub mod run;
+pub mod script;
+pub mod session;
+pub mod sweep;

@@ -1,23 +1,31 @@
 //! What reads may return: while running, and after a crash (contract C1, C2, C3, C4, C9, C14).
 //!
 //! Every change has a number, and every 512-byte block it writes carries it, so a block tells which
-//! change it shows. Changes that overlap are never under way together, so each block has one
-//! history. After a crash the blocks tell which changes survived (*seen*) and which did not (a block
+//! change it shows. Changes that overlap are never under way together, so each block has one list of
+//! versions. After a crash the blocks tell which changes survived (*seen*) and which did not (a block
 //! of theirs shows something older: *lost*). That is a prefix of the history if and only if
 //!
 //! - no change that had to survive is lost;
-//! - no change is both seen and lost (it would be torn);
+//! - no change is both seen and lost (it would be torn), unless it may be;
 //! - no change is lost that was acknowledged before a seen one was submitted.
 //!
-//! Of the latter two nothing is promised while dcd runs without its cache-disk.
+//! Of the latter two nothing is promised while dcd runs without its cache-disk (C23).
+//!
+//! Only blocks that changed since the model last settled have versions: a check looks at those, and at
+//! as many others as its caller reads.
 
 use dcd_engine::units::BLOCK_SIZE;
+
+use crate::faults::{Allowed, Level};
 
 /// Number of a change; 0 is what was there before all.
 pub type ChangeNumber = u64;
 
+/// What [`crate::disk::faulty`] leaves in a physical sector that was torn begins like this change.
+const TORN: ChangeNumber = u64::from_ne_bytes([crate::disk::faulty::TORN_BYTE; 8]);
+
 /// A change of the device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Change {
     /// First block and number of blocks.
     pub start: u64,
@@ -37,33 +45,72 @@ pub struct Change {
     pub failed: bool,
 }
 
-/// The model.
-pub struct Model {
-    /// Content before the changes below.
-    base: Vec<ChangeNumber>,
-    /// Changes since, by number.
-    changes: Vec<(ChangeNumber, Change)>,
-    next: ChangeNumber,
-    /// Numbers up to here may not be lost if they were acknowledged: by a flush, or for good.
-    clock: u64,
-    /// Changes acknowledged before this moment are durable.
-    durable_before: u64,
-    /// Until the next crash, changes go to a plain disk: a power cut keeps of those that are not
-    /// durable what it likes (C23).
-    pub is_plain: bool,
+/// What a block reads as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// The content that this change wrote.
+    Change(ChangeNumber),
+    /// Nothing: an error.
+    Error,
+    /// What no change wrote there: begins like this change of that block.
+    Garbage(ChangeNumber, u64),
 }
 
 /// What is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a check found that is no violation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Notes {
+    /// Blocks that failed to read where an error is allowed.
+    pub errors: u64,
+    /// Blocks that showed what the contract openly does not promise to prevent.
+    pub uncovered: u64,
+}
+
+/// The model.
+#[derive(Clone)]
+pub struct Model {
+    /// Content before the changes below.
+    base: Vec<ChangeNumber>,
+    /// Positions in `changes` of those that touched the block, in order.
+    versions: Vec<Vec<u32>>,
+    /// Blocks with versions.
+    touched: Vec<u64>,
+    /// Changes since the model settled.
+    changes: Vec<Change>,
+    /// Number of `changes[0]`.
+    first: ChangeNumber,
+    /// Positions of changes that are not answered.
+    open: Vec<u32>,
+    /// First block and number of blocks of every change ever.
+    ever: Vec<(u64, u64)>,
+    clock: u64,
+    /// Changes acknowledged before this moment are durable.
+    durable_before: u64,
+    /// Until the next crash, changes go to a plain disk: a power cut keeps of those that are not
+    /// durable what it likes, and tears them as it likes (C23).
+    pub is_plain: bool,
+}
+
 impl Model {
     /// A device of zeroes.
     pub fn new(blocks: u64) -> Model {
         Model {
             base: vec![0; blocks as usize],
+            versions: vec![Vec::new(); blocks as usize],
+            touched: Vec::new(),
             changes: Vec::new(),
-            next: 1,
+            first: 1,
+            open: Vec::new(),
+            ever: vec![(0, 0)],
             clock: 0,
             durable_before: 0,
             is_plain: false,
@@ -76,6 +123,18 @@ impl Model {
         self.clock
     }
 
+    /// Blocks of the device.
+    pub fn blocks(&self) -> u64 {
+        self.base.len() as u64
+    }
+
+    /// Blocks whose content after a crash is not certain, in the order in which they were touched.
+    pub fn touched(&self) -> &[u64] {
+        &self.touched
+    }
+
+    // ---- what happens -------------------------------------------------------------------------
+
     /// A change is submitted; returns its number and what to write.
     pub fn submit(
         &mut self,
@@ -83,11 +142,11 @@ impl Model {
         blocks: u64,
         is_zero: bool,
         is_atomic: bool,
-    ) -> (ChangeNumber, Vec<u8>) {
+    ) -> ChangeNumber {
         let submitted = self.tick();
-        let number = self.next;
-        self.next += 1;
-        let change = Change {
+        let position = self.changes.len() as u32;
+        let number = self.first + u64::from(position);
+        self.changes.push(Change {
             start,
             blocks,
             is_zero,
@@ -96,27 +155,44 @@ impl Model {
             acknowledged_at: None,
             is_durable: false,
             failed: false,
-        };
-        self.changes.push((number, change));
-        let mut bytes = vec![0; (blocks * BLOCK_SIZE) as usize];
-        for (i, block) in bytes.chunks_mut(BLOCK_SIZE as usize).enumerate() {
-            fill_block(block, number, start + i as u64);
+        });
+        self.ever.push((start, blocks));
+        self.open.push(position);
+        for block in start..start + blocks {
+            let versions = &mut self.versions[block as usize];
+            if versions.is_empty() {
+                self.touched.push(block);
+            }
+            versions.push(position);
         }
-        (number, bytes)
+        number
+    }
+
+    fn position(&self, number: ChangeNumber) -> Option<usize> {
+        let position = number.checked_sub(self.first)? as usize;
+        (position < self.changes.len()).then_some(position)
+    }
+
+    /// First block and number of blocks of a change.
+    pub fn range(&self, number: ChangeNumber) -> Option<(u64, u64)> {
+        self.ever.get(number as usize).copied()
     }
 
     /// The change was acknowledged, or failed.
     pub fn acknowledge(&mut self, number: ChangeNumber, ok: bool) {
         let now = self.tick();
-        if let Some((_, change)) = self.changes.iter_mut().find(|(n, _)| *n == number) {
+        if let Some(position) = self.position(number) {
+            let change = &mut self.changes[position];
             change.acknowledged_at = ok.then_some(now);
             change.failed = !ok;
+            self.open.retain(|open| *open as usize != position);
         }
     }
 
     /// A change with FUA was acknowledged: it and all acknowledged before its submission survive.
     pub fn durable_change(&mut self, number: ChangeNumber) {
-        if let Some((_, change)) = self.changes.iter_mut().find(|(n, _)| *n == number) {
+        if let Some(position) = self.position(number) {
+            let change = &mut self.changes[position];
             change.is_durable = true;
             self.durable_before = self.durable_before.max(change.submitted);
         }
@@ -127,167 +203,383 @@ impl Model {
         self.durable_before = self.durable_before.max(submitted);
     }
 
-    /// Everything that was acknowledged survives (a death of the process only).
-    pub fn all_acknowledged_must_survive(&mut self) {
+    /// Everything that was acknowledged survives, even a power cut.
+    pub fn all_acknowledged_survive(&mut self) {
         self.durable_before = self.clock + 1;
     }
 
-    /// What a read submitted at `submitted` must show of a block; `None` if a change was under way
-    /// there at the same time.
-    pub fn expected(&self, block: u64, submitted: u64) -> Option<ChangeNumber> {
-        let mut value = self.base[block as usize];
-        for (number, change) in &self.changes {
-            if (change.start..change.start + change.blocks).contains(&block) {
-                if change.acknowledged_at.is_none_or(|at| at > submitted) {
-                    return None;
-                }
-                value = if change.is_zero { 0 } else { *number };
-            }
-        }
-        Some(value)
-    }
-
-    /// Whether any change that is not acknowledged touches the range.
-    pub fn overlaps_unacknowledged(&self, start: u64, blocks: u64) -> bool {
-        self.changes.iter().any(|(_, change)| {
-            change.acknowledged_at.is_none()
-                && !change.failed
-                && change.start < start + blocks
-                && start < change.start + change.blocks
+    /// Whether any change that is not answered touches the range.
+    pub fn overlaps_open(&self, start: u64, blocks: u64) -> bool {
+        self.open.iter().any(|position| {
+            let change = &self.changes[*position as usize];
+            change.start < start + blocks && start < change.start + change.blocks
         })
     }
 
-    fn is_durable(&self, change: &Change) -> bool {
-        change.is_durable || change.acknowledged_at.is_some_and(|at| at < self.durable_before)
+    /// Ranges of writes past the log that are not acknowledged.
+    pub fn open_bypasses(&self) -> Vec<(u64, u64)> {
+        let is_open = |change: &&Change| !change.is_atomic && change.acknowledged_at.is_none();
+        self.changes.iter().filter(is_open).map(|change| (change.start, change.blocks)).collect()
+    }
+
+    /// Changes that are over for good need not be remembered: keeps checks fast.
+    pub fn settle(&mut self) {
+        let durable_before = self.durable_before;
+        if !self.changes.iter().all(|change| is_durable(change, durable_before)) {
+            return;
+        }
+        for block in std::mem::take(&mut self.touched) {
+            let block = block as usize;
+            if let Some(last) = self.versions[block].last() {
+                self.base[block] = value(&self.changes, self.first, *last);
+            }
+            self.versions[block].clear();
+        }
+        self.forget_changes();
+    }
+
+    fn forget_changes(&mut self) {
+        self.first += self.changes.len() as u64;
+        self.changes.clear();
+        self.open.clear();
+    }
+
+    /// After a crash: what was shown is the new beginning. Blocks that could not be read keep their
+    /// last version, and fail or show it until they are overwritten.
+    pub fn adopt(&mut self, shown: &[(u64, Shown)]) {
+        for (block, shown) in shown {
+            let index = *block as usize;
+            match shown {
+                Shown::Change(number) => self.base[index] = *number,
+                Shown::Error | Shown::Garbage(..) => {
+                    if let Some(last) = self.versions[index].last() {
+                        self.base[index] = value(&self.changes, self.first, *last);
+                    }
+                }
+            }
+        }
+        for block in std::mem::take(&mut self.touched) {
+            self.versions[block as usize].clear();
+        }
+        self.is_plain = false;
+        self.forget_changes();
+    }
+
+    // ---- checks -------------------------------------------------------------------------------
+
+    /// What a read submitted at `submitted` must show of a block; `None` if a change was under way
+    /// there at the same time, or failed there.
+    pub fn expected(&self, block: u64, submitted: u64) -> Option<ChangeNumber> {
+        let mut expected = Some(self.base[block as usize]);
+        for position in &self.versions[block as usize] {
+            let change = &self.changes[*position as usize];
+            expected = match change.acknowledged_at {
+                Some(at) if at <= submitted => Some(value(&self.changes, self.first, *position)),
+                // It may show or not, until something comes after it.
+                None if change.failed => None,
+                _ => return None,
+            };
+        }
+        expected
+    }
+
+    /// Whether the change ever wrote to this block.
+    fn was_ever_there(&self, block: u64, number: ChangeNumber) -> bool {
+        self.ever
+            .get(number as usize)
+            .is_some_and(|(start, blocks)| number == 0 || (*start..start + blocks).contains(&block))
     }
 
     /// Checks what a read of `bytes` from `start` on returned.
-    pub fn check_read(&self, start: u64, bytes: &[u8], submitted: u64) -> Result<(), Violation> {
-        for (i, block) in bytes.chunks(BLOCK_SIZE as usize).enumerate() {
-            let address = start + i as u64;
-            let found = read_block(block, address)?;
-            if let Some(expected) = self.expected(address, submitted)
-                && found != expected
-            {
+    pub fn check_read(
+        &self,
+        start: u64,
+        bytes: &[u8],
+        submitted: u64,
+        allowed: &Allowed,
+    ) -> Result<Notes, Violation> {
+        let mut notes = Notes::default();
+        for (i, bytes) in bytes.chunks(BLOCK_SIZE as usize).enumerate() {
+            let block = start + i as u64;
+            let Some(expected) = self.expected(block, submitted) else { continue };
+            let found = read_block(bytes, block);
+            if found == Shown::Change(expected) {
+                continue;
+            }
+            let is_covered = match found {
+                _ if allowed.is_tainted(block) => false,
+                Shown::Garbage(TORN, _) if allowed.level >= Level::Ever => false,
+                Shown::Change(number) if allowed.level >= Level::Ever => {
+                    !self.was_ever_there(block, number)
+                }
+                _ => allowed.level < Level::Anything,
+            };
+            if is_covered {
                 return Err(Violation(format!(
-                    "read of block {address} shows change {found}, expected {expected}"
+                    "read of block {block} shows {}, expected change {expected}",
+                    describe(found)
                 )));
             }
+            notes.uncovered += 1;
+        }
+        Ok(notes)
+    }
+
+    /// Checks what blocks show after a crash. With `memory_survived` only the process died, and
+    /// all that was acknowledged must be there.
+    pub fn check_after_crash(
+        &self,
+        shown: &[(u64, Shown)],
+        memory_survived: bool,
+        allowed: &Allowed,
+    ) -> Result<Notes, Violation> {
+        let mut notes = Notes::default();
+        let mut seen = vec![false; self.changes.len()];
+        let mut lost = vec![false; self.changes.len()];
+        for (block, shown) in shown {
+            let versions = &self.versions[*block as usize];
+            let found = match shown {
+                _ if allowed.is_tainted(*block) => {
+                    notes.uncovered += 1;
+                    continue;
+                }
+                Shown::Error if allowed.reads_fail => {
+                    notes.errors += 1;
+                    continue;
+                }
+                Shown::Error => return Err(Violation(format!("block {block} cannot be read"))),
+                // Of a bypassed write that was not acknowledged anything may show (C9).
+                Shown::Garbage(..) if self.may_be_garbage(versions) => continue,
+                // A torn sector of the data-disk that the log was to repair.
+                Shown::Garbage(TORN, _) if allowed.level >= Level::Ever => {
+                    notes.uncovered += 1;
+                    continue;
+                }
+                Shown::Garbage(..) if allowed.level >= Level::Anything => {
+                    notes.uncovered += 1;
+                    continue;
+                }
+                Shown::Garbage(..) => {
+                    return Err(Violation(format!("block {block} shows {}", describe(*shown))));
+                }
+                Shown::Change(number) => *number,
+            };
+            if allowed.level >= Level::Ever {
+                let newest = versions
+                    .last()
+                    .map_or(self.base[*block as usize], |v| value(&self.changes, self.first, *v));
+                if !self.was_ever_there(*block, found) && allowed.level < Level::Anything {
+                    return Err(Violation(format!(
+                        "block {block} shows change {found}, which was never there"
+                    )));
+                }
+                notes.uncovered += u64::from(found != newest);
+                continue;
+            }
+            self.judge(*block, found, &mut seen, &mut lost)?;
+        }
+        if allowed.level == Level::Exact {
+            self.is_prefix(&seen, &lost, memory_survived)?;
+        }
+        Ok(notes)
+    }
+
+    fn may_be_garbage(&self, versions: &[u32]) -> bool {
+        versions.iter().any(|position| {
+            let change = &self.changes[*position as usize];
+            let is_bypass = !change.is_atomic && !change.is_zero;
+            is_bypass && change.acknowledged_at.is_none()
+                || self.is_plain && !is_durable(change, self.durable_before)
+        })
+    }
+
+    /// Which changes a block says were seen, and which lost.
+    fn judge(
+        &self,
+        block: u64,
+        found: ChangeNumber,
+        seen: &mut [bool],
+        lost: &mut [bool],
+    ) -> Result<(), Violation> {
+        let versions = &self.versions[block as usize];
+        // Zeroes look alike: several versions may explain a zero. Only sure facts count.
+        let mut matches = 0;
+        let mut last = None;
+        for (i, position) in versions.iter().enumerate() {
+            if value(&self.changes, self.first, *position) == found {
+                matches += 1;
+                last = Some(i);
+            }
+        }
+        let base_matches = self.base[block as usize] == found;
+        let first_lost = match last {
+            None if !base_matches => {
+                let history: Vec<ChangeNumber> =
+                    versions.iter().map(|v| value(&self.changes, self.first, *v)).collect();
+                return Err(Violation(format!(
+                    "block {block} shows change {found}, expected one of {history:?} or {}",
+                    self.base[block as usize]
+                )));
+            }
+            None => 0,
+            Some(last) => {
+                if matches == 1 && !base_matches {
+                    seen[versions[last] as usize] = true;
+                }
+                last + 1
+            }
+        };
+        for position in &versions[first_lost..] {
+            lost[*position as usize] = true;
         }
         Ok(())
     }
 
-    /// Checks the content after a crash, and takes it as the new beginning.
-    pub fn check_after_crash(&mut self, content: &[u8]) -> Result<(), Violation> {
-        let mut seen = vec![false; self.changes.len()];
-        let mut lost = vec![false; self.changes.len()];
-        let mut shown = Vec::with_capacity(self.base.len());
-        // For each block, the changes that touched it, in order.
-        let mut histories: Vec<Vec<usize>> = vec![Vec::new(); self.base.len()];
-        for (c, (_, change)) in self.changes.iter().enumerate() {
-            for block in change.start..change.start + change.blocks {
-                histories[block as usize].push(c);
-            }
-        }
-        for (i, block) in content.chunks(BLOCK_SIZE as usize).enumerate() {
-            let address = i as u64;
-            let found = read_block(block, address)?;
-            shown.push(found);
-            // The last change of this block whose value is shown counts.
-            let history = &histories[i];
-            let value = |c: usize| match self.changes[c].1.is_zero {
-                true => 0,
-                false => self.changes[c].0,
-            };
-            // Zeroes look alike: several positions may explain a zero. Only sure facts count.
-            let matches: Vec<usize> =
-                history.iter().copied().filter(|c| value(*c) == found).collect();
-            let base_matches = self.base[i] == found;
-            match (matches.as_slice(), base_matches) {
-                ([], false) => {
-                    return Err(Violation(format!(
-                        "block {address} shows change {found}, which was never there"
-                    )));
-                }
-                ([], true) => history.iter().for_each(|c| lost[*c] = true),
-                ([only], false) => {
-                    seen[*only] = true;
-                    history.iter().filter(|c| **c > *only).for_each(|c| lost[*c] = true);
-                }
-                (several, _) => {
-                    // At the latest the last of them; what is later is lost.
-                    let last = *several.last().expect("not empty");
-                    history.iter().filter(|c| **c > last).for_each(|c| lost[*c] = true);
-                }
-            }
-        }
-        let newest_seen = (0..self.changes.len())
-            .filter(|c| seen[*c])
-            .map(|c| self.changes[c].1.submitted)
-            .max()
-            .unwrap_or(0);
-        for c in 0..self.changes.len() {
-            let (number, change) = &self.changes[c];
-            if change.failed {
+    fn is_prefix(
+        &self,
+        seen: &[bool],
+        lost: &[bool],
+        memory_survived: bool,
+    ) -> Result<(), Violation> {
+        let durable_before = if memory_survived { u64::MAX } else { self.durable_before };
+        let seen_at = self.changes.iter().zip(seen).filter(|(_, seen)| **seen);
+        let newest_seen = seen_at.map(|(change, _)| change.submitted).max().unwrap_or(0);
+        for (position, change) in self.changes.iter().enumerate() {
+            if change.failed || !lost[position] {
                 continue;
             }
-            if lost[c] && self.is_durable(change) {
+            let number = self.first + position as u64;
+            if is_durable(change, durable_before) {
                 return Err(Violation(format!(
-                    "change {number} was durable and is lost: {change:?}"
+                    "change {number} had to survive and is lost: {change:?}"
                 )));
             }
             if self.is_plain {
                 continue;
             }
-            if lost[c] && seen[c] && change.is_atomic {
+            if seen[position] && change.is_atomic {
                 return Err(Violation(format!("change {number} is torn: {change:?}")));
             }
-            if lost[c] && change.acknowledged_at.is_some_and(|at| at < newest_seen) {
+            if change.acknowledged_at.is_some_and(|at| at < newest_seen) {
                 return Err(Violation(format!(
                     "change {number} is lost although a later one is there: {change:?}"
                 )));
             }
         }
-        self.base = shown;
-        self.is_plain = false;
-        self.changes.clear();
         Ok(())
     }
+}
 
-    /// Changes that are over and that later ones cover need not be remembered: keeps runs fast.
-    pub fn settle(&mut self) {
-        let all_durable = self.changes.iter().all(|(_, c)| self.is_durable(c));
-        if !all_durable {
-            return;
+fn value(changes: &[Change], first: ChangeNumber, position: u32) -> ChangeNumber {
+    if changes[position as usize].is_zero { 0 } else { first + u64::from(position) }
+}
+
+fn is_durable(change: &Change, durable_before: u64) -> bool {
+    change.is_durable || change.acknowledged_at.is_some_and(|at| at < durable_before)
+}
+
+fn describe(shown: Shown) -> String {
+    match shown {
+        Shown::Change(number) => format!("change {number}"),
+        Shown::Error => "an error".into(),
+        Shown::Garbage(number, block) => {
+            format!("garbage that begins like change {number} of block {block}")
         }
-        for (number, change) in self.changes.drain(..) {
-            for block in change.start..change.start + change.blocks {
-                self.base[block as usize] = if change.is_zero { 0 } else { number };
+    }
+}
+
+/// The content that a change gives to a block.
+pub fn fill_block(bytes: &mut [u8], number: ChangeNumber, block: u64) {
+    for (i, words) in bytes.chunks_exact_mut(16).enumerate() {
+        words[..8].copy_from_slice(&number.to_le_bytes());
+        words[8..].copy_from_slice(&(block << 8 | i as u64).to_le_bytes());
+    }
+}
+
+/// Which change a block shows.
+pub fn read_block(bytes: &[u8], block: u64) -> Shown {
+    let (head, _) = bytes.split_at(16);
+    let number = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
+    let place = u64::from_le_bytes(head[8..].try_into().expect("eight bytes")) >> 8;
+    if number == 0 && place == 0 && bytes.iter().all(|byte| *byte == 0) {
+        return Shown::Change(0);
+    }
+    let mut expected = [0; BLOCK_SIZE as usize];
+    fill_block(&mut expected, number, block);
+    if number > 0 && *bytes == expected {
+        return Shown::Change(number);
+    }
+    Shown::Garbage(number, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact() -> Allowed {
+        Allowed::default()
+    }
+
+    /// Three whole-line writes to three places, all acknowledged, the first flushed.
+    fn model() -> Model {
+        let mut model = Model::new(64);
+        for line in 0..3 {
+            let number = model.submit(line * 8, 8, false, true);
+            model.acknowledge(number, true);
+            if line == 0 {
+                let now = model.tick();
+                model.flushed(now);
             }
         }
+        model
     }
-}
 
-fn fill_block(block: &mut [u8], number: ChangeNumber, address: u64) {
-    for (i, word) in block.chunks_mut(16).enumerate() {
-        word[..8].copy_from_slice(&number.to_le_bytes());
-        word[8..].copy_from_slice(&(address << 8 | i as u64).to_le_bytes());
+    fn shows(numbers: [u64; 3]) -> Vec<(u64, Shown)> {
+        (0..24).map(|b| (b, Shown::Change(numbers[b as usize / 8]))).collect()
     }
-}
 
-/// The change that a block shows; an error if it is a mixture or belongs elsewhere.
-fn read_block(block: &[u8], address: u64) -> Result<ChangeNumber, Violation> {
-    if block.iter().all(|byte| *byte == 0) {
-        return Ok(0);
+    #[test]
+    fn a_prefix_is_right_and_a_hole_is_not() {
+        let check = |numbers, memory| {
+            model().check_after_crash(&shows(numbers), memory, &exact()).map(|_| ())
+        };
+        assert!(check([1, 2, 3], true).is_ok());
+        assert!(check([1, 2, 0], false).is_ok());
+        assert!(check([1, 0, 0], false).is_ok());
+        let words = |result: Result<(), Violation>| result.unwrap_err().0;
+        assert!(words(check([1, 0, 3], false)).contains("later one"));
+        assert!(words(check([0, 0, 0], false)).contains("had to survive"));
+        assert!(words(check([1, 2, 0], true)).contains("had to survive"));
+        assert!(words(check([1, 2, 7], false)).contains("expected one of"));
     }
-    let number = u64::from_le_bytes(block[..8].try_into().expect("eight bytes"));
-    let mut expected = [0; BLOCK_SIZE as usize];
-    fill_block(&mut expected, number, address);
-    if *block == expected {
-        return Ok(number);
+
+    #[test]
+    fn torn_changes_and_errors_are_seen() {
+        let mut shown = shows([1, 2, 3]);
+        shown[20].1 = Shown::Change(0);
+        let torn = model().check_after_crash(&shown, false, &exact());
+        assert!(torn.unwrap_err().0.contains("torn"));
+        shown[20].1 = Shown::Error;
+        assert!(model().check_after_crash(&shown, false, &exact()).is_err());
+        let allowed = Allowed { reads_fail: true, ..Allowed::default() };
+        assert_eq!(model().check_after_crash(&shown, false, &allowed).unwrap().errors, 1);
     }
-    let place = u64::from_le_bytes(block[8..16].try_into().expect("eight bytes")) >> 8;
-    Err(Violation(format!(
-        "block {address} is garbage: begins like change {number} of block {place}"
-    )))
+
+    #[test]
+    fn what_was_never_written_is_wrong_at_every_level() {
+        let allowed = Allowed { level: Level::Ever, ..Allowed::default() };
+        assert!(model().check_after_crash(&shows([0, 2, 0]), true, &allowed).is_ok());
+        assert!(model().check_after_crash(&shows([2, 2, 0]), true, &allowed).is_err());
+    }
+
+    #[test]
+    fn blocks_tell_which_change_they_show() {
+        let mut bytes = [0; 512];
+        assert_eq!(read_block(&bytes, 9), Shown::Change(0));
+        fill_block(&mut bytes, 7, 9);
+        assert_eq!(read_block(&bytes, 9), Shown::Change(7));
+        assert_eq!(read_block(&bytes, 8), Shown::Garbage(7, 9));
+        bytes[100] ^= 1;
+        assert_eq!(read_block(&bytes, 9), Shown::Garbage(7, 9));
+    }
 }

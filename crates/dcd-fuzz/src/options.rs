@@ -1,100 +1,161 @@
 //! Options of a run, drawn from its seed: a swarm, so that each run does some things much and
 //! others not at all.
+//!
+//! Everything is a plain number or name, so that what `{:?}` prints is what a test can say.
 
 use dcd_engine::{AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry};
 
+use crate::faults::FaultKind;
 use crate::random::Random;
 
 /// Options of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Sizes on the cache-disk.
-    pub geometry: Geometry,
-    /// The data-disk.
-    pub data_disk: DataDiskInfo,
-    /// Settings of the engine.
-    pub engine: EngineConfig,
-    /// Steps of the run.
-    pub steps: u64,
-    /// Requests under way together.
-    pub depth: usize,
-    /// Blocks of the volume that are used: few make overwrites likely.
-    pub blocks_used: u64,
-    /// Largest request.
-    pub request_blocks_max: u64,
-    /// One request in so many is of this kind; 0: never.
-    pub flush_one_in: u64,
-    /// See `flush_one_in`.
-    pub zero_one_in: u64,
-    /// See `flush_one_in`.
-    pub large_one_in: u64,
-    /// See `flush_one_in`.
-    pub read_one_in: u64,
-    /// See `flush_one_in`.
-    pub fua_one_in: u64,
-    /// See `flush_one_in`.
-    pub drain_one_in: u64,
-    /// A crash in so many steps.
-    pub crash_one_in: u64,
-    /// One write or flush of the cache-disk in so many fails, never several in a row.
-    pub cache_error_one_in: u64,
-    /// In one step of so many the cache-disk goes away for good, until the next crash; 0: never.
-    pub cache_gone_one_in: u64,
-    /// Time jumps so long, at most, when nothing else happens.
-    pub pause_max: Duration,
+    /// Segments of 64 KiB, the smallest there can be; at least 16.
+    pub segments: u32,
+    /// Segment buffers; at least 3.
+    pub segment_buffers: u32,
+    /// Size of the volume in blocks of 512 bytes.
+    pub data_blocks: u64,
+    /// 512 or 4096: what a torn write of the data-disk damages.
+    pub physical_sector: u32,
+    /// 512 or 4096: the smallest request.
+    pub logical_block: u32,
+    /// When a write is acknowledged.
+    pub ack: AckMode,
+    /// What is destaged first.
+    pub policy: DestagePolicyKind,
+    /// Longest time until a commit, in ms.
+    pub max_delay_ms: u64,
+    /// Writes of so many bytes go past the log.
+    pub bypass_bytes: u64,
+    /// Quiet time before destaging, in ms.
+    pub idle_ms: u64,
+    /// Share of segments in use that makes destaging urgent.
+    pub dirty_high: u8,
+    /// Destaging gives way to everything.
+    pub one_disk: bool,
+    /// Checksums are compared when a request reads.
+    pub verify_reads: bool,
+    /// Torn physical sectors may be garbage.
+    pub shears: bool,
+    /// Kinds of faults in the script.
+    pub faults: Vec<FaultKind>,
+}
+
+impl Default for Options {
+    /// Small and plain: for tests that say only what matters to them.
+    fn default() -> Options {
+        Options {
+            segments: 16,
+            segment_buffers: 4,
+            data_blocks: 1024,
+            physical_sector: 512,
+            logical_block: 512,
+            ack: AckMode::Memory,
+            policy: DestagePolicyKind::FirstWriteFirst,
+            max_delay_ms: 100,
+            bypass_bytes: 16 << 10,
+            idle_ms: 20,
+            dirty_high: 80,
+            one_disk: false,
+            verify_reads: true,
+            shears: true,
+            faults: Vec::new(),
+        }
+    }
 }
 
 impl Options {
-    /// The options of a seed.
-    pub fn draw(random: &mut Random) -> Options {
-        // Now and then more than the cache can hold.
-        let data_blocks = match random.below(8) {
-            0 => 16 << 10,
-            _ => 2048 + random.below(3) * 3 + random.below(2) * 2048,
-        };
-        let large = random.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 30]);
-        let idle = random.pick(&[1, 20, 1000]);
+    /// Options of a run with these faults; without faults everything else varies.
+    pub fn draw(random: &mut Random, faults: &[FaultKind]) -> Options {
+        let damaged = faults.iter().any(|kind| kind.damages_bytes());
         Options {
-            geometry: Geometry::fit(random.pick(&[3 << 20, 4 << 20]), 64 << 10)
-                .expect("16 segments of 64 KiB and more fit"),
-            data_disk: DataDiskInfo {
-                blocks: data_blocks,
-                logical_block_size: 512,
-                physical_sector_size: random.pick(&[512, 4096]),
-            },
-            engine: EngineConfig {
-                ack: random.pick(&[AckMode::Memory, AckMode::Log, AckMode::Durable]),
-                max_delay: Duration::from_millis(random.pick(&[2, 100])),
-                bypass_threshold_bytes: large,
-                destage_policy: random.pick(&[
-                    DestagePolicyKind::FirstWriteFirst,
-                    DestagePolicyKind::LastWriteFirst,
-                    DestagePolicyKind::LeastValidFirst,
-                ]),
-                idle_threshold_max: Duration::from_millis(idle),
-                idle_threshold_min: Duration::from_millis(1),
-                dirty_high_percent: random.pick(&[30, 80]),
-                dirty_low_percent: 20,
-                one_disk: random.one_in(4),
-                segment_buffers: random.pick(&[3, 4, 8]) as u32,
-                full_timeout: Duration::from_secs(100_000),
-                io_timeout: Duration::from_secs(100_000),
-                ..EngineConfig::default()
-            },
-            steps: random.pick(&[60, 200, 600, 600, 3000]),
-            depth: random.pick(&[1, 4, 16]) as usize,
-            blocks_used: random.pick(&[64, 400, 2048, 16 << 10]),
-            request_blocks_max: random.pick(&[1, 8, 24, 100]),
-            flush_one_in: random.pick(&[0, 4, 20]),
-            zero_one_in: random.pick(&[0, 6, 30]),
-            large_one_in: random.pick(&[0, 8, 30]),
-            read_one_in: random.pick(&[2, 6]),
-            fua_one_in: random.pick(&[0, 5]),
-            drain_one_in: random.pick(&[0, 60]),
-            crash_one_in: random.pick(&[15, 60, 200]),
-            cache_error_one_in: random.pick(&[0, 0, 0, 30]),
-            cache_gone_one_in: random.pick(&[0, 0, 10, 100]),
-            pause_max: Duration::from_millis(random.pick(&[1, 50, 2000])),
+            segments: random.pick(&[16, 16, 17, 24]) as u32,
+            segment_buffers: random.pick(&[3, 3, 4, 6]) as u32,
+            // Now and then more than the cache can hold (240 lines), and of odd size.
+            data_blocks: random.pick(&[640, 1024, 1027, 1600, 4096]),
+            physical_sector: random.pick(&[512, 4096]) as u32,
+            logical_block: random.pick(&[512, 512, 512, 4096]) as u32,
+            ack: random.pick(&[AckMode::Memory, AckMode::Log, AckMode::Durable]),
+            policy: random.pick(&[
+                DestagePolicyKind::FirstWriteFirst,
+                DestagePolicyKind::LastWriteFirst,
+                DestagePolicyKind::LeastValidFirst,
+            ]),
+            max_delay_ms: random.pick(&[2, 100]),
+            bypass_bytes: random.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 30]),
+            idle_ms: random.pick(&[1, 20, 1000]),
+            dirty_high: random.pick(&[30, 80]) as u8,
+            one_disk: random.one_in(4),
+            verify_reads: damaged || !random.one_in(4),
+            shears: random.one_in(2),
+            faults: faults.to_vec(),
         }
+        .consistent()
+    }
+
+    /// A volume of odd size has no logical blocks of 4096 bytes.
+    fn consistent(mut self) -> Options {
+        if self.logical_block == 4096 {
+            self.physical_sector = 4096;
+            self.data_blocks = self.data_blocks / 8 * 8;
+        }
+        self.shears |= self.faults.contains(&FaultKind::Shear);
+        self
+    }
+
+    /// With these sizes every place of the exhaustive search exists.
+    pub fn small(mut self) -> Options {
+        self.logical_block = 512;
+        self
+    }
+
+    /// Sizes on the cache-disk: the smallest with so many segments.
+    pub fn geometry(&self) -> Geometry {
+        let segment_size = 64 << 10;
+        let mut bytes = u64::from(self.segments) * segment_size + (640 << 10);
+        loop {
+            match Geometry::fit(bytes, segment_size) {
+                Ok(geometry) if geometry.segments == self.segments => return geometry,
+                _ => bytes += 4096,
+            }
+        }
+    }
+
+    /// The data-disk.
+    pub fn data_disk(&self) -> DataDiskInfo {
+        DataDiskInfo {
+            blocks: self.data_blocks,
+            logical_block_size: self.logical_block,
+            physical_sector_size: self.physical_sector,
+        }
+    }
+
+    /// Settings of the engine.
+    pub fn engine(&self) -> EngineConfig {
+        EngineConfig {
+            ack: self.ack,
+            max_delay: Duration::from_millis(self.max_delay_ms),
+            bypass_threshold_bytes: self.bypass_bytes,
+            destage_policy: self.policy,
+            idle_threshold_max: Duration::from_millis(self.idle_ms),
+            idle_threshold_min: Duration::from_millis(1),
+            dirty_high_percent: self.dirty_high,
+            dirty_low_percent: 20,
+            one_disk: self.one_disk,
+            verify_reads: self.verify_reads,
+            segment_buffers: self.segment_buffers,
+            full_timeout: Duration::from_secs(6000),
+            io_timeout: Duration::from_secs(3000),
+            ..EngineConfig::default()
+        }
+    }
+
+    /// Most blocks of a logged write that are all or nothing across a crash (C14).
+    pub fn atomic_blocks_max(&self) -> u64 {
+        let buffers = u64::from((self.segment_buffers / 2).max(2) - 1);
+        let segments = buffers.min(u64::from(self.segments / 2 - 2));
+        14 * segments * 8
     }
 }

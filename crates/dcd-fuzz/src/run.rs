@@ -1,289 +1,363 @@
-//! One run: a load from a seed on an engine with faulty disks, with crashes, recoveries and checks.
+//! One run: a script on an engine with faulty disks, checked against the model.
+//!
+//! The load, its answers and the faults are here; what happens at a crash is in [`crate::crash`].
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{
-    AckMode, Buffer, Device, Engine, Input, Io, IoData, IoDone, IoError, IoOperation, Lba,
-    LbaRange, Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time, Uuid,
+    AckMode, Buffer, Device, Duration, Lba, LbaRange, Operation, Phase, Reply, RequestError, Time,
+    Uuid,
 };
 
-use crate::faulty_disk::FaultyDisk;
-use crate::model::{ChangeNumber, Model, Violation};
+use crate::crash::{Crash, Twist};
+use crate::disk::{FaultyDisk, Pages};
+use crate::faults::{FaultKind, IoKind, Level, SweepRule, Trap};
+use crate::host::{Host, Wreck};
+use crate::model::{ChangeNumber, Model, Shown, Violation, fill_block};
 use crate::options::Options;
 use crate::random::Random;
-
-/// What a run did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// Requests answered.
-    pub requests: u64,
-    /// Crashes, each recovered from and checked; those during recovery included.
-    pub crash_points: u64,
-    /// Times that the cache-disk went away while clean, and requests went on without it.
-    pub times_uncached: u64,
-}
+use crate::report::Report;
+use crate::script::{Op, Script, Step};
 
 /// A run that went wrong.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Repeats it.
+    /// The seed, if the script came from one.
     pub seed: u64,
     /// What was seen.
     pub violation: Violation,
-    /// Its options.
-    pub options: Box<Options>,
+    /// At which step.
+    pub step: usize,
+    /// Repeats it.
+    pub script: Script,
 }
 
 /// A request under way.
+#[derive(Clone, Copy)]
 enum Asked {
     Read { start: u64, submitted: u64 },
-    Change { number: ChangeNumber, fua: bool },
+    Change { number: ChangeNumber, fua: bool, is_atomic: bool },
     Flush { submitted: u64 },
     Drain,
 }
 
-struct Run {
-    options: Options,
-    random: Random,
-    cache_disk: FaultyDisk,
-    data_disk: FaultyDisk,
-    engine: Option<Engine>,
-    now: Time,
-    ios: Vec<Io>,
+/// A run.
+pub struct Run {
+    pub(crate) options: Options,
+    pub(crate) host: Host,
+    pub(crate) model: Model,
+    pub(crate) report: Report,
+    /// Images of both disks at earlier starts.
+    pub(crate) older: Vec<[Pages; 2]>,
+    /// A start was refused, rightly and for good.
+    pub(crate) is_over: bool,
     asked: BTreeMap<u64, Asked>,
-    next_request: u64,
-    wake_up: Option<Time>,
-    model: Model,
-    /// Since the last check of the content.
-    power_was_cut: bool,
-    /// The cache-disk has failed, and no flush has succeeded since.
-    has_just_failed: bool,
-    /// The cache-disk is away until the next crash.
-    is_gone: bool,
-    /// Requests may be refused now.
     is_closing: bool,
-    report: Report,
-    is_traced: bool,
 }
 
 /// Runs one seed.
-pub fn run(seed: u64) -> Result<Report, Failure> {
-    run_seed(seed, false)
+pub fn run(seed: u64) -> Result<Report, Box<Failure>> {
+    replay(&Script::of_seed(seed), false).map_err(|failure| Box::new(Failure { seed, ..*failure }))
 }
 
 /// Runs one seed and prints every input and output on standard error: to see what led to a failure.
-pub fn run_traced(seed: u64) -> Result<Report, Failure> {
-    run_seed(seed, true)
+pub fn run_traced(seed: u64) -> Result<Report, Box<Failure>> {
+    replay(&Script::of_seed(seed), true).map_err(|failure| Box::new(Failure { seed, ..*failure }))
 }
 
-fn run_seed(seed: u64, is_traced: bool) -> Result<Report, Failure> {
-    let mut random = Random::new(seed);
-    let options = Options::draw(&mut random);
-    let for_failure = options.clone();
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut run = Run::new(options, random);
-        run.is_traced = is_traced;
-        run.go()?;
-        Ok(run.report)
-    }));
-    let violation = match outcome {
-        Ok(Ok(report)) => return Ok(report),
-        Ok(Err(violation)) => violation,
+/// Runs a script.
+pub fn replay(script: &Script, is_traced: bool) -> Result<Report, Box<Failure>> {
+    let mut step = 0;
+    let outcome = guard(|| {
+        let mut run = Run::new(script.options.clone(), is_traced);
+        let started = Instant::now();
+        run.start()?;
+        run.go(&script.steps, &mut step)?;
+        Ok(run.into_report(started))
+    });
+    outcome
+        .map_err(|violation| Box::new(Failure { seed: 0, violation, step, script: script.clone() }))
+}
+
+/// A panic is a violation too.
+pub(crate) fn guard<T>(what: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
+    match catch_unwind(AssertUnwindSafe(what)) {
+        Ok(result) => result,
         Err(panic) => {
             let text = panic
                 .downcast_ref::<String>()
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_default();
-            Violation(format!("panic: {text}"))
+            Err(Violation(format!("panic: {text}")))
         }
-    };
-    Err(Failure { seed, violation, options: Box::new(for_failure) })
+    }
+}
+
+/// Two new disks with a new cache.
+pub fn new_pair(options: &Options) -> Wreck {
+    let geometry = options.geometry();
+    let mut cache_disk = FaultyDisk::new(geometry.end() as usize, 4096);
+    let first = create(CreateOptions {
+        uuid: Uuid([0x5a; 16]),
+        geometry,
+        data_disk: options.data_disk(),
+        data_disk_serial: String::new(),
+        created_unix_seconds: 0,
+    });
+    for (offset, bytes) in first {
+        cache_disk.write(offset, bytes.bytes(), true).expect("a new disk");
+    }
+    let size = options.data_disk().bytes() as usize;
+    let mut data_disk = FaultyDisk::new(size, options.physical_sector as usize);
+    (cache_disk.shears, data_disk.shears) = (options.shears, options.shears);
+    Wreck { cache_disk, data_disk, memory: None, now: Time::ZERO }
 }
 
 impl Run {
-    fn new(options: Options, random: Random) -> Run {
-        let mut cache_disk = FaultyDisk::new(options.geometry.end() as usize);
-        let first = create(CreateOptions {
-            uuid: Uuid([0x5a; 16]),
-            geometry: options.geometry,
-            data_disk: options.data_disk,
-            data_disk_serial: String::new(),
-            created_unix_seconds: 0,
-        });
-        for (offset, bytes) in first {
-            cache_disk.write(offset, bytes.bytes(), true).expect("a new disk");
-        }
+    /// A run that has not begun.
+    pub fn new(options: Options, is_traced: bool) -> Run {
+        let mut host = Host::new(new_pair(&options));
+        host.is_traced = is_traced;
         Run {
-            data_disk: FaultyDisk::new(options.data_disk.bytes() as usize),
-            cache_disk,
-            engine: None,
-            now: Time::ZERO,
-            ios: Vec::new(),
+            model: Model::new(options.data_blocks),
+            host,
+            report: Report { runs: 1, ..Report::default() },
+            older: Vec::new(),
+            is_over: false,
             asked: BTreeMap::new(),
-            next_request: 0,
-            wake_up: None,
-            model: Model::new(options.data_disk.blocks),
-            power_was_cut: false,
-            has_just_failed: false,
-            is_gone: false,
             is_closing: false,
-            report: Report::default(),
-            is_traced: false,
             options,
-            random,
         }
     }
 
-    fn go(&mut self) -> Result<(), Violation> {
-        self.open(None)?;
-        for _ in 0..self.options.steps {
-            self.step()?;
-            let has_failed = self.engine().status().cache_disk_failed && !self.is_uncached();
-            self.take_away_by_chance();
-            if has_failed || self.random.one_in(self.options.crash_one_in) {
-                self.crash()?;
+    /// What it did; what is not accounted for was spent on the load.
+    pub fn into_report(mut self, started: Instant) -> Report {
+        for (kind, count) in &self.host.struck_by_kind {
+            *self.report.faults.entry(*kind).or_default() += count;
+        }
+        let times = &mut self.report.times;
+        let others = times.crash + times.recover + times.check;
+        times.run = started.elapsed().saturating_sub(others);
+        self.report
+    }
+
+    /// Does all steps, and the end.
+    pub fn go(&mut self, steps: &[Step], at: &mut usize) -> Result<(), Violation> {
+        for (index, step) in steps.iter().enumerate() {
+            *at = index;
+            self.step(*step)?;
+            if self.is_over {
+                return Ok(());
             }
         }
-        self.crash()?;
-        // Without dcd: after a detach the data-disk alone holds everything.
-        self.finish_all()?;
-        self.detach()
+        *at = steps.len();
+        self.finish()
     }
 
-    /// Most likely to be survived while the cache-disk is clean.
-    fn take_away_by_chance(&mut self) {
-        let one_in = self.options.cache_gone_one_in;
-        if one_in == 0 || self.is_gone || !self.random.one_in(one_in) {
-            return;
+    /// The first start.
+    pub fn start(&mut self) -> Result<(), Violation> {
+        self.older.push(self.host.images());
+        let mut random = Random::new(0);
+        match self.host.open(&self.options, false, None, &mut random, None) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Violation("a new cache does not open".into())),
         }
-        self.is_gone = self.engine().status().cache_disk_clean || self.random.one_in(4);
-        let is_gone = self.is_gone;
-        self.trace(|| format!("the cache-disk is gone: {is_gone}"));
     }
 
-    /// The cache-disk went away while clean: requests go on.
-    fn is_uncached(&mut self) -> bool {
-        let is_uncached = self.engine().status().uncached.is_some();
-        if is_uncached && !self.model.is_plain {
-            self.report.times_uncached += 1;
+    /// Does a step.
+    pub fn step(&mut self, step: Step) -> Result<(), Violation> {
+        let Step(op, seed) = step;
+        if self.host.is_traced {
+            eprintln!("{step:?}");
+        }
+        let mut random = Random::new(u64::from(seed));
+        match op {
+            Op::Write { start, blocks, fua } => {
+                self.change(start, blocks, Change::Write, fua, &mut random)?;
+            }
+            Op::Zero { start, blocks, may_unmap, fua } => {
+                self.change(start, blocks, Change::Zero { may_unmap }, fua, &mut random)?;
+            }
+            Op::Discard { start, blocks } => {
+                self.change(start, blocks, Change::Discard, false, &mut random)?;
+            }
+            Op::Read { start, blocks } => self.read(start, blocks)?,
+            Op::Flush => {
+                let submitted = self.model.tick();
+                self.ask(Asked::Flush { submitted }, Operation::Flush, false)?;
+            }
+            Op::Drain => self.ask(Asked::Drain, Operation::Drain, false)?,
+            Op::EndIo => self.end_one_io(&mut random)?,
+            Op::Settle => {
+                while self.host.has_ready_io() {
+                    self.end_one_io(&mut random)?;
+                }
+            }
+            Op::Pass(micros) => {
+                self.host.pass(Duration::from_micros(micros));
+                self.take_replies()?;
+            }
+            Op::Wake => {
+                self.host.wake();
+                self.take_replies()?;
+            }
+            Op::Idle => self.idle(&mut random)?,
+            Op::Fault(kind) => self.fault(kind, &mut random)?,
+            Op::Sweep(rule, passes) => self.arm(crate::sweep::rule_of_step(rule, passes)),
+            Op::Probe { power } => self.crash(Crash::probe(power), &mut random)?,
+            Op::Crash { power } => self.crash(Crash::real(power), &mut random)?,
+            Op::Shutdown => self.shut_down(&mut random)?,
+        }
+        if self.is_over {
+            return Ok(());
+        }
+        self.note_uncached();
+        // A cache-disk that has failed stays failed until a restart.
+        let crash_one_in = if self.host.has_failed() { 3 } else { 30 };
+        if self.host.engine().cache_disk_failure().is_some() && random.one_in(crash_one_in) {
+            self.crash(Crash::real(random.one_in(2)), &mut random)?;
+        }
+        Ok(())
+    }
+
+    /// Without its cache-disk dcd promises what the data-disk does (C9, C23).
+    pub(crate) fn note_uncached(&mut self) {
+        if self.host.is_uncached() && !self.model.is_plain {
             self.model.is_plain = true;
+            self.report.times_uncached += 1;
         }
-        is_uncached
     }
 
-    // ---- driving ------------------------------------------------------------------------------
+    // ---- the load -----------------------------------------------------------------------------
 
-    /// Opens the cache. `memory`: the segment memory of the process before, if it survived.
-    fn open(&mut self, memory: Option<Vec<u8>>) -> Result<(), Violation> {
-        let mut memory = memory;
-        self.is_gone = false; // It comes back.
-        loop {
-            let copies = [0, 64 << 10].map(|offset| {
-                let mut buffer = Buffer::zeroed(4096);
-                self.cache_disk.read(offset, &mut buffer).expect("a disk that works");
-                buffer
-            });
-            let superblock = Superblock::newest(copies[0].bytes(), copies[1].bytes())
-                .map_err(|error| Violation(format!("no superblock: {error}")))?;
-            let size = Engine::segment_memory_size(&superblock.geometry, &self.options.engine);
-            let bytes = match memory.take() {
-                Some(bytes) => Buffer::copy_of(&bytes),
-                None => Buffer::zeroed(size),
-            };
-            let engine = Engine::open(
-                self.now,
-                superblock,
-                self.cache_disk.len() as u64,
-                self.options.data_disk,
-                self.options.engine.clone(),
-                Box::new(bytes),
-            )
-            .map_err(|error| Violation(format!("open: {error}")))?;
-            self.engine = Some(engine);
-            self.poll()?;
-            let mut steps = 0;
-            while *self.engine().phase() == Phase::Opening {
-                // A crash during recovery, now and then, and only so often that it ends.
-                steps += 1;
-                if steps < 60 && self.random.one_in(40) {
+    fn ask(&mut self, asked: Asked, operation: Operation, fua: bool) -> Result<(), Violation> {
+        // The reply may come at once, so it is noted before.
+        let id = self.host.next_request();
+        self.asked.insert(id, asked);
+        self.host.submit(operation, fua);
+        self.take_replies()
+    }
+
+    /// The range, cut to the volume (a script may have been shrunk).
+    fn fit(&self, start: u64, blocks: u64) -> (u64, u64) {
+        let all = self.options.data_blocks;
+        let start = start.min(all - 1);
+        (start, blocks.clamp(1, all - start))
+    }
+
+    fn read(&mut self, start: u64, blocks: u64) -> Result<(), Violation> {
+        let (start, blocks) = self.fit(start, blocks);
+        let submitted = self.model.tick();
+        let operation = Operation::Read { range: LbaRange::new(start, blocks) };
+        self.ask(Asked::Read { start, submitted }, operation, false)
+    }
+
+    fn change(
+        &mut self,
+        start: u64,
+        blocks: u64,
+        change: Change,
+        fua: bool,
+        random: &mut Random,
+    ) -> Result<(), Violation> {
+        let (start, blocks) = self.fit(start, blocks);
+        // Overlapping changes under way at once have an order that only the engine knows.
+        if self.model.overlaps_open(start, blocks) {
+            return self.end_one_io(random);
+        }
+        let is_zero = !matches!(change, Change::Write);
+        let is_atomic = is_zero
+            || blocks * 512 < self.options.bypass_bytes
+                && blocks + 8 <= self.options.atomic_blocks_max();
+        let number = self.model.submit(start, blocks, is_zero, is_atomic);
+        let range = LbaRange::new(start, blocks);
+        let operation = match change {
+            Change::Discard => Operation::Discard { range },
+            Change::Zero { may_unmap } => Operation::WriteZeroes { range, may_unmap },
+            Change::Write => {
+                let mut data = Buffer::zeroed(range.bytes() as usize);
+                for (i, block) in data.bytes_mut().chunks_exact_mut(512).enumerate() {
+                    fill_block(block, number, start + i as u64);
+                }
+                Operation::Write { start: Lba(start), data }
+            }
+        };
+        self.ask(Asked::Change { number, fua, is_atomic }, operation, fua)
+    }
+
+    fn end_one_io(&mut self, random: &mut Random) -> Result<(), Violation> {
+        if self.options.faults.contains(&FaultKind::Reorder)
+            && let Some(newest) = self.host.ios.len().checked_sub(1)
+        {
+            self.host.end_io(newest, random);
+        } else {
+            self.host.end_one_io(random);
+        }
+        self.take_replies()
+    }
+
+    fn idle(&mut self, random: &mut Random) -> Result<(), Violation> {
+        self.host.data_disk.failing = None;
+        for _ in 0..400 {
+            if self.host.has_ready_io() {
+                self.end_one_io(random)?;
+            } else {
+                let before = self.host.now;
+                let goes_on = self.host.wake();
+                self.take_replies()?;
+                if !goes_on || self.host.now == before {
                     break;
                 }
-                self.end_one_io()?;
-            }
-            match self.engine().phase() {
-                Phase::Running => return Ok(()),
-                Phase::Failed(error) => return Err(Violation(format!("recovery: {error}"))),
-                Phase::Opening => memory = self.cut(),
-                Phase::Closed => return Err(Violation("closed by itself".into())),
             }
         }
+        Ok(())
     }
 
-    fn trace(&self, line: impl FnOnce() -> String) {
-        if self.is_traced {
-            eprintln!("{}", line());
+    // ---- answers ------------------------------------------------------------------------------
+
+    fn take_replies(&mut self) -> Result<(), Violation> {
+        for reply in std::mem::take(&mut self.host.replies) {
+            self.replied(reply)?;
         }
-    }
-
-    fn engine(&mut self) -> &mut Engine {
-        self.engine.as_mut().expect("an engine runs")
-    }
-
-    fn input(&mut self, input: Input) -> Result<(), Violation> {
-        let now = self.now;
-        self.trace(|| format!("{now:?} {input:?}"));
-        self.engine().handle_input(now, input);
-        self.engine().check_invariants();
-        self.poll()
-    }
-
-    fn poll(&mut self) -> Result<(), Violation> {
-        loop {
-            match self.engine().poll_output() {
-                Output::Io(io) => {
-                    self.trace(|| format!("   {io:?}"));
-                    self.ios.push(io)
-                }
-                Output::Reply(reply) => {
-                    self.trace(|| format!("   {reply:?}"));
-                    self.replied(reply)?
-                }
-                Output::Wait { until } => {
-                    self.wake_up = until;
-                    return Ok(());
-                }
-            }
-        }
+        Ok(())
     }
 
     fn replied(&mut self, reply: Reply) -> Result<(), Violation> {
         self.report.requests += 1;
         let asked = self.asked.remove(&reply.id.0);
         let asked = asked.ok_or_else(|| Violation("a reply to nothing".into()))?;
-        let ok = reply.result.is_ok();
-        // With its cache-disk gone while dirty, reads fail before the engine gives it up.
-        let may_refuse = self.is_gone || self.engine().status().cache_disk_failed;
-        if !ok && (self.is_closing || may_refuse && !self.is_uncached()) {
+        if let Err(error) = reply.result {
+            self.note_uncached();
+            if !self.may_fail(asked, error) {
+                return Err(Violation(format!("a request failed: {error}")));
+            }
             // Refused, loudly: what was acknowledged before must still be there after a restart.
-            if let Asked::Change { number, .. } = asked {
+            if let Asked::Change { number, is_atomic, .. } = asked {
                 self.model.acknowledge(number, false);
+                if let Some((start, blocks)) =
+                    self.model.range(number).filter(|_| !is_atomic || self.model.is_plain)
+                {
+                    // A kernel may still show what it could not write, and show it no more after
+                    // a power cut.
+                    self.host.allowed.taint(start, blocks);
+                }
             }
             return Ok(());
-        }
-        if !ok {
-            return Err(Violation(format!("a request failed: {:?}", reply.result)));
         }
         match asked {
             Asked::Read { start, submitted } => {
                 let buffer = reply.buffer.ok_or_else(|| Violation("a read without data".into()))?;
-                self.model.check_read(start, buffer.bytes(), submitted)?;
+                let allowed = &self.host.allowed;
+                let notes = self.model.check_read(start, buffer.bytes(), submitted, allowed)?;
+                self.report.note(notes);
             }
-            Asked::Change { number, fua } => {
-                self.model.acknowledge(number, ok);
-                if fua || self.options.engine.ack == AckMode::Durable {
+            Asked::Change { number, fua, .. } => {
+                self.model.acknowledge(number, true);
+                if fua || self.options.ack == AckMode::Durable {
                     self.model.durable_change(number);
                 }
             }
@@ -299,351 +373,250 @@ impl Run {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<(), Violation> {
-        let may_ask = self.asked.len() < self.options.depth;
-        match self.random.below(3) {
-            0 if may_ask => self.ask(),
-            1 if !self.ios.is_empty() => self.end_one_io(),
-            2 if self.ios.is_empty() => self.let_time_pass(),
-            _ if may_ask => self.ask(),
-            _ if !self.ios.is_empty() => self.end_one_io(),
-            _ => self.let_time_pass(),
+    fn may_fail(&self, asked: Asked, error: RequestError) -> bool {
+        let allowed = &self.host.allowed;
+        if self.is_closing || self.host.has_failed() {
+            return true;
         }
-    }
-
-    fn let_time_pass(&mut self) -> Result<(), Violation> {
-        let pause = dcd_engine::Duration(self.random.below(self.options.pause_max.0) + 1);
-        let by_chance = self.now.after(pause);
-        // Now and then exactly to the moment that the engine asked for.
-        self.now = match self.wake_up {
-            Some(at) if at > self.now && self.random.one_in(2) => at,
-            _ => by_chance,
-        };
-        self.input(Input::Timeout)
-    }
-
-    fn end_one_io(&mut self) -> Result<(), Violation> {
-        if self.ios.is_empty() {
-            return self.let_time_pass();
-        }
-        let index = self.random.below(self.ios.len() as u64) as usize;
-        let io = self.ios.remove(index);
-        self.now = self.now.after(dcd_engine::Duration(self.random.below(200_000)));
-        let done = self.perform(io);
-        self.input(Input::IoDone(done))
-    }
-
-    fn perform(&mut self, io: Io) -> IoDone {
-        if let Some(done) = self.fail_by_chance(&io) {
-            return done;
-        }
-        let engine = self.engine.as_ref().expect("an engine runs");
-        let disk = match io.device {
-            Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk => &mut self.data_disk,
-        };
-        let (result, buffer) = match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                (disk.read(offset, &mut buffer), Some(buffer))
+        match asked {
+            _ if error == RequestError::NoSpace => allowed.no_space,
+            Asked::Read { .. } => allowed.reads_fail,
+            // Uncached, all changes go past the log.
+            Asked::Change { is_atomic, .. } => {
+                allowed.bypasses_fail && (!is_atomic || self.model.is_plain)
             }
-            IoOperation::Write { offset, data: IoData::Owned(buffer), fua } => {
-                (disk.write(offset, buffer.bytes(), fua), Some(buffer))
-            }
-            IoOperation::Write { offset, data: IoData::SegmentMemory(range), fua } => {
-                (disk.write(offset, &engine.segment_memory()[range], fua), None)
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                (disk.write(offset, &vec![0; length as usize], false), None)
-            }
-            IoOperation::Flush => (disk.flush(), None),
-        };
-        IoDone { id: io.id, result, buffer }
+            Asked::Flush { .. } | Asked::Drain => allowed.bypasses_fail && self.model.is_plain,
+        }
     }
 
-    /// A write or a flush of the cache-disk fails now and then: it must be survived (C22).
-    fn fail_by_chance(&mut self, io: &Io) -> Option<IoDone> {
-        if self.is_gone && io.device == Device::CacheDisk {
-            return Some(self.fail_gone(io));
-        }
-        let one_in = self.options.cache_error_one_in;
-        let is_running = *self.engine().phase() == Phase::Running && !self.is_closing;
-        if one_in == 0 || !is_running || io.device != Device::CacheDisk {
-            return None;
-        }
-        let is_flush = match &io.operation {
-            IoOperation::Write { fua, .. } => *fua,
-            IoOperation::Flush => true,
-            _ => return None,
-        };
-        if self.has_just_failed || !self.random.one_in(one_in) {
-            self.has_just_failed &= !is_flush;
-            return None;
-        }
-        self.has_just_failed = true;
-        self.trace(|| format!("fails: {io:?}"));
-        let error = match &io.operation {
-            IoOperation::Write { offset, data, .. } => {
-                let bytes = match data {
-                    IoData::Owned(buffer) => buffer.bytes().to_vec(),
-                    IoData::SegmentMemory(range) => {
-                        self.engine().segment_memory()[range.clone()].to_vec()
-                    }
-                };
-                self.cache_disk.tear_in(*offset, &bytes, &mut self.random);
-                IoError::Failed
-            }
-            _ => self.cache_disk.fail_flush(&mut self.random),
-        };
-        Some(IoDone { id: io.id, result: Err(error), buffer: None })
-    }
-
-    /// The cache-disk is gone. What was being written may be on it all the same.
-    fn fail_gone(&mut self, io: &Io) -> IoDone {
-        if let IoOperation::Write { offset, data, .. } = &io.operation {
-            let bytes = match data {
-                IoData::Owned(buffer) => buffer.bytes().to_vec(),
-                IoData::SegmentMemory(range) => {
-                    self.engine().segment_memory()[range.clone()].to_vec()
-                }
-            };
-            match self.random.one_in(2) {
-                true => drop(self.cache_disk.write(*offset, &bytes, true)),
-                false => self.cache_disk.tear_in(*offset, &bytes, &mut self.random),
-            }
-        }
-        IoDone { id: io.id, result: Err(IoError::Gone), buffer: None }
-    }
-
-    // ---- the load -----------------------------------------------------------------------------
-
-    fn ask(&mut self) -> Result<(), Violation> {
-        let options = self.options.clone();
-        let chance = |random: &mut Random, n: u64| n > 0 && random.one_in(n);
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        if chance(&mut self.random, options.flush_one_in) {
-            let submitted = self.model.tick();
-            self.asked.insert(id.0, Asked::Flush { submitted });
-            let operation = Operation::Flush;
-            return self.input(Input::Request(Request { id, operation, fua: false }));
-        }
-        if chance(&mut self.random, options.drain_one_in) {
-            self.asked.insert(id.0, Asked::Drain);
-            let operation = Operation::Drain;
-            return self.input(Input::Request(Request { id, operation, fua: false }));
-        }
-        let (start, blocks) = self.draw_range();
-        if chance(&mut self.random, options.read_one_in) {
-            let submitted = self.model.tick();
-            self.asked.insert(id.0, Asked::Read { start, submitted });
-            let operation = Operation::Read { range: LbaRange::new(start, blocks) };
-            return self.input(Input::Request(Request { id, operation, fua: false }));
-        }
-        if self.model.overlaps_unacknowledged(start, blocks) {
-            return self.end_one_io();
-        }
-        // A read under way may see a change half-way; the model cannot tell. Leave those blocks.
-        let is_zero = chance(&mut self.random, options.zero_one_in);
-        let fua = chance(&mut self.random, options.fua_one_in);
-        let bytes_len = blocks * 512;
-        let is_atomic = bytes_len < options.engine.bypass_threshold_bytes && bytes_len <= 40 << 10;
-        let (number, bytes) = self.model.submit(start, blocks, is_zero, is_zero || is_atomic);
-        self.asked.insert(id.0, Asked::Change { number, fua });
-        let range = LbaRange::new(start, blocks);
-        let operation = match (is_zero, self.random.one_in(2)) {
-            (true, true) => Operation::Discard { range },
-            (true, false) => Operation::WriteZeroes { range, may_unmap: self.random.one_in(2) },
-            (false, _) => Operation::Write { start: Lba(start), data: Buffer::copy_of(&bytes) },
-        };
-        self.input(Input::Request(Request { id, operation, fua }))
-    }
-
-    fn draw_range(&mut self) -> (u64, u64) {
-        let options = &self.options;
-        let used = options.blocks_used.min(options.data_disk.blocks);
-        // Near the end of the volume as often as near its beginning.
-        let base = if self.random.one_in(4) { options.data_disk.blocks - used } else { 0 };
-        if options.large_one_in > 0 && self.random.one_in(options.large_one_in) {
-            let blocks = (8 * (1 + self.random.below(20))).min(used);
-            let start = base.next_multiple_of(8) + self.random.below(used) / 8 * 8;
-            let start = start.min(options.data_disk.blocks - 8);
-            return (start, blocks.min(options.data_disk.blocks - start));
-        }
-        let blocks = 1 + self.random.below(options.request_blocks_max.min(used));
-        let start = base + self.random.below(used);
-        let start = start.min(options.data_disk.blocks - 1);
-        let (start, blocks) = match self.random.one_in(2) {
-            true => (start / 8 * 8, blocks.next_multiple_of(8)),
-            false => (start, blocks),
-        };
-        (start, blocks.min(options.data_disk.blocks - start))
-    }
-
-    // ---- crashes ------------------------------------------------------------------------------
-
-    /// Ends the engine at this instant: the process dies or the power fails. Returns the segment
-    /// memory if it survived.
-    fn cut(&mut self) -> Option<Vec<u8>> {
-        let engine = self.engine.take().expect("an engine runs");
-        let is_power_cut = self.random.one_in(2);
-        let dead = if is_power_cut { "power cut" } else { "death of the process" };
-        self.trace(|| format!("{dead}; {:?}", engine.status().segments));
-        // Each I/O under way may have happened, wholly or in part, or not.
-        let ios = std::mem::take(&mut self.ios);
-        for io in ios {
-            let disk = match io.device {
-                Device::CacheDisk => &mut self.cache_disk,
-                Device::DataDisk => &mut self.data_disk,
-            };
-            match io.operation {
-                IoOperation::Write { offset, data, .. } => {
-                    let bytes = match &data {
-                        IoData::Owned(buffer) => buffer.bytes(),
-                        IoData::SegmentMemory(range) => &engine.segment_memory()[range.clone()],
-                    };
-                    match (self.random.below(3), is_power_cut) {
-                        (0, _) => {}
-                        (1, _) | (2, false) => {
-                            let _ = disk.write(offset, bytes, false);
-                        }
-                        _ => disk.tear_in(offset, bytes, &mut self.random),
-                    }
-                }
-                IoOperation::WriteZeroes { offset, length, .. } => {
-                    if self.random.one_in(2) {
-                        disk.tear_in(offset, &vec![0; length as usize], &mut self.random);
-                    }
-                }
-                IoOperation::Read { .. } | IoOperation::Flush => {}
-            }
-        }
+    /// Nobody is answered any more: the machine crashed.
+    pub(crate) fn forget_requests(&mut self) {
         self.asked.clear();
-        if is_power_cut {
-            self.cache_disk.power_cut(&mut self.random);
-            self.data_disk.power_cut(&mut self.random);
-            self.power_was_cut = true;
-            return None;
-        }
-        Some(engine.segment_memory().to_vec())
     }
 
-    fn crash(&mut self) -> Result<(), Violation> {
-        self.report.crash_points += 1;
-        self.power_was_cut = false;
-        let is_working = !self.engine().status().cache_disk_failed || self.is_uncached();
-        if is_working && self.random.one_in(6) {
-            return self.close_in_order();
-        }
-        let memory = self.cut();
-        self.open_and_check(memory)
-    }
-
-    fn open_and_check(&mut self, memory: Option<Vec<u8>>) -> Result<(), Violation> {
-        self.open(memory)?;
-        if !self.power_was_cut {
-            self.model.all_acknowledged_must_survive();
-        }
-        let content = self.read_everything()?;
-        self.model.check_after_crash(&content)
-    }
-
-    /// Shuts down; then not even a power cut may take anything that was acknowledged.
-    fn close_in_order(&mut self) -> Result<(), Violation> {
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        self.asked.insert(id.0, Asked::Drain);
-        self.is_closing = true;
-        self.input(Input::Request(Request { id, operation: Operation::Shutdown, fua: false }))?;
-        self.finish_all()?;
-        self.is_closing = false;
-        if *self.engine().phase() != Phase::Closed {
-            return Err(Violation("shut down, but not closed".into()));
-        }
-        if self.engine().status().cache_disk_failed {
-            let memory = self.cut();
-            return self.open_and_check(memory);
-        }
-        // Even if the power fails now, and again while it is opened.
-        self.model.all_acknowledged_must_survive();
-        self.engine = None;
-        self.cache_disk.power_cut(&mut self.random);
-        self.data_disk.power_cut(&mut self.random);
-        self.open_and_check(None)
-    }
-
-    fn finish_all(&mut self) -> Result<(), Violation> {
-        let mut left = 2_000_000;
+    fn finish_requests(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let mut left = 200_000;
         while !self.asked.is_empty() {
             left -= 1;
-            if left == 0 {
-                return Err(self.stuck("requests are never answered"));
-            }
-            if self.ios.is_empty() {
-                match self.wake_up {
-                    Some(at) => self.now = at.max(self.now),
-                    None => return Err(self.stuck("waits for nothing")),
-                }
-                self.input(Input::Timeout)?;
+            let before = self.host.now;
+            let goes_on = if self.host.has_ready_io() {
+                self.end_one_io(random)?;
+                true
             } else {
-                self.end_one_io()?;
+                let goes_on = self.host.wake();
+                self.take_replies()?;
+                goes_on && self.host.now > before
+            };
+            if left == 0 || !goes_on && !self.asked.is_empty() {
+                let status = self.host.engine().status();
+                return Err(Violation(format!(
+                    "requests are never answered; {} lines dirty, {:?}",
+                    status.dirty_lines, status.segments
+                )));
             }
         }
         Ok(())
     }
 
-    fn stuck(&mut self, what: &str) -> Violation {
-        let status = self.engine().status();
-        Violation(format!("{what}; {} lines dirty, {:?}", status.dirty_lines, status.segments))
-    }
+    // ---- faults -------------------------------------------------------------------------------
 
-    /// Reads the volume through the engine.
-    fn read_everything(&mut self) -> Result<Vec<u8>, Violation> {
-        let blocks = self.options.data_disk.blocks;
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        let now = self.now;
-        let operation = Operation::Read { range: LbaRange::new(0, blocks) };
-        self.engine().handle_input(now, Input::Request(Request { id, operation, fua: false }));
-        loop {
-            match self.engine().poll_output() {
-                Output::Io(io) => self.ios.push(io),
-                Output::Reply(reply) if reply.id == id => {
-                    let buffer = reply.buffer.filter(|_| reply.result.is_ok());
-                    let buffer = buffer
-                        .ok_or_else(|| Violation(format!("unreadable: {:?}", reply.result)))?;
-                    self.poll()?;
-                    return Ok(buffer.bytes().to_vec());
-                }
-                Output::Reply(reply) => self.replied(reply)?,
-                Output::Wait { until } => {
-                    self.wake_up = until;
-                    if self.ios.is_empty() {
-                        return Err(Violation("a read waits for nothing".into()));
-                    }
-                    let index = self.random.below(self.ios.len() as u64) as usize;
-                    let io = self.ios.remove(index);
-                    let done = self.perform(io);
-                    self.engine().handle_input(now, Input::IoDone(done));
-                }
+    fn fault(&mut self, kind: FaultKind, random: &mut Random) -> Result<(), Violation> {
+        use FaultKind::*;
+        let device = random.pick(&[Device::CacheDisk, Device::DataDisk]);
+        let allowed = &mut self.host.allowed;
+        // Read errors also meet what destaging and recovery read, and poison it.
+        allowed.reads_fail |= matches!(kind, ReadErrorOnce | BadSector | CacheVanishes);
+        allowed.reads_fail |= matches!(kind, DataVanishes | ClockJump | Hang);
+        allowed.bypasses_fail |= matches!(
+            kind,
+            WriteError
+                | ShortWrite
+                | NoSpace
+                | FlushErrorKept
+                | FlushErrorDropped
+                | DataVanishes
+                | ClockJump
+                | Hang
+        );
+        allowed.no_space |= matches!(kind, DataVanishes | ClockJump | Hang | BadSector);
+        match kind {
+            // Properties of the whole run: see `Options::faults`.
+            DropWrites | TearWrites | Shear | Reorder => {}
+            BitRot | SectorRot | ZeroedSector | OldVersion | BadSector => {
+                self.report.fault(kind);
+                self.damage(kind, device, random);
             }
+            // Clean it may be missed (C23); that is rare, so it is waited for.
+            CacheVanishes if !self.host.engine().status().cache_disk_clean && !random.one_in(4) => {
+            }
+            CacheVanishes => {
+                self.report.fault(kind);
+                self.host.cache_disk.failing = Some(dcd_engine::IoError::Gone);
+            }
+            DataVanishes => {
+                self.report.fault(kind);
+                let disk = &mut self.host.data_disk;
+                disk.failing = match disk.failing {
+                    None => Some(dcd_engine::IoError::Gone),
+                    Some(_) => None,
+                };
+            }
+            ClockJump => {
+                self.report.fault(kind);
+                self.host.pass(Duration::from_secs(3600));
+                self.take_replies()?;
+            }
+            OlderCache | ChangedOutside | Resized | Swapped | MemoryLost | ForgedMetadata => {
+                self.report.fault(kind);
+                let twist = Twist { kind, device };
+                let power = kind == OlderCache;
+                let crash = Crash { twist: Some(twist), ..Crash::real(power) };
+                return self.crash(crash, random);
+            }
+            _ => self.host.pending.traps.push(Trap { kind, device }),
         }
+        Ok(())
     }
 
-    fn detach(&mut self) -> Result<(), Violation> {
-        let expected = self.read_everything()?;
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        self.asked.insert(id.0, Asked::Drain);
+    /// An I/O fails, and perhaps all after it, as the rule says.
+    pub fn arm(&mut self, rule: SweepRule) {
+        let allowed = &mut self.host.allowed;
+        allowed.reads_fail |= rule.io == IoKind::Read;
+        allowed.bypasses_fail |= rule.device == Device::DataDisk || rule.io == IoKind::Read;
+        // Nothing can be destaged for as long as it fails.
+        allowed.no_space |= rule.is_sticky;
+        self.host.pending.sweep = Some(rule);
+        self.host.pending.has_swept = false;
+    }
+
+    /// Damage of the medium, rather where something was written just now.
+    fn damage(&mut self, kind: FaultKind, device: Device, random: &mut Random) {
+        let disk = match device {
+            Device::CacheDisk => &mut self.host.cache_disk,
+            Device::DataDisk => &mut self.host.data_disk,
+        };
+        let (from, length) = match disk.newest_write() {
+            Some(place) if random.one_in(2) => place,
+            _ => (0, disk.len()),
+        };
+        let sector = from + random.below((length / 512) as u64) as usize * 512;
+        let mut bytes = [0; 512];
+        match kind {
+            FaultKind::BadSector => {
+                disk.make_bad(sector);
+                self.host.allowed.refusal = true;
+                return;
+            }
+            FaultKind::BitRot => {
+                disk.peek(sector, &mut bytes);
+                bytes[random.below(512) as usize] ^= 1 << random.below(8);
+            }
+            FaultKind::SectorRot => bytes.fill(random.bits() as u8 | 1),
+            FaultKind::OldVersion => {
+                let images = &self.older[random.below(self.older.len() as u64) as usize];
+                images[usize::from(device == Device::DataDisk)].read(sector, &mut bytes);
+            }
+            _ => {}
+        }
+        disk.rot(sector, &bytes);
+        self.host.promise_broken(device, sector as u64, 512);
+    }
+
+    // ---- ends ---------------------------------------------------------------------------------
+
+    /// Shuts down; then not even a power cut may take anything that was acknowledged.
+    fn shut_down(&mut self, random: &mut Random) -> Result<(), Violation> {
+        self.host.data_disk.failing = None;
+        self.close(Operation::Shutdown, random)?;
+        if !self.host.has_failed() && !self.close_failed() {
+            self.model.all_acknowledged_survive();
+        }
+        self.crash(Crash::real(true), random)
+    }
+
+    /// The request to close was answered with an error: nothing is promised.
+    fn close_failed(&self) -> bool {
+        self.host.allowed.bypasses_fail || self.host.allowed.reads_fail
+    }
+
+    fn close(&mut self, operation: Operation, random: &mut Random) -> Result<(), Violation> {
         self.is_closing = true;
-        self.input(Input::Request(Request { id, operation: Operation::Detach, fua: false }))?;
-        self.finish_all()?;
-        if *self.engine().phase() != Phase::Closed {
-            return Err(Violation("detached, but not closed".into()));
-        }
-        self.data_disk.power_cut(&mut self.random);
-        if self.data_disk.bytes() != expected {
-            return Err(Violation("the detached data-disk differs".into()));
+        self.ask(Asked::Drain, operation, false)?;
+        self.finish_requests(random)?;
+        self.is_closing = false;
+        if *self.host.engine().phase() != Phase::Closed {
+            return Err(Violation("closed, but not ended".into()));
         }
         Ok(())
     }
+
+    /// The end of every run: healthy disks, a crash, all answered, detached. Then the data-disk
+    /// alone holds everything.
+    pub fn finish(&mut self) -> Result<(), Violation> {
+        let mut random = Random::new(1);
+        self.host.pending.traps.clear();
+        self.host.pending.sweep = None;
+        self.host.cache_disk.heal();
+        self.host.data_disk.heal();
+        self.crash(Crash { is_full: true, ..Crash::real(random.one_in(2)) }, &mut random)?;
+        // What was forged may make an end impossible: it is not promised.
+        if self.is_over || self.host.allowed.level == Level::Anything {
+            return Ok(());
+        }
+        self.overwrite_damaged(&mut random)?;
+        self.finish_requests(&mut random)?;
+        let blocks: Vec<u64> = (0..self.options.data_blocks).collect();
+        let shown = self.host.read_blocks(&blocks, &self.options, &mut random)?;
+        self.close(Operation::Detach, &mut random)?;
+        if self.host.has_failed() {
+            return Err(Violation("the cache-disk failed on healthy disks".into()));
+        }
+        self.host.data_disk.power_cut(&mut random, |_| crate::disk::Fate::Dropped);
+        self.compare_detached(&shown)
+    }
+
+    /// What could not be read can, after it was overwritten (C21).
+    fn overwrite_damaged(&mut self, random: &mut Random) -> Result<(), Violation> {
+        if !self.host.allowed.reads_fail {
+            return Ok(());
+        }
+        let blocks: Vec<u64> = (0..self.options.data_blocks).collect();
+        let shown = self.host.read_blocks(&blocks, &self.options, random)?;
+        for (block, shown) in shown {
+            if shown == Shown::Error {
+                let start = block / 8 * 8;
+                self.change(start, 8, Change::Write, false, random)?;
+                self.finish_requests(random)?;
+            }
+        }
+        self.host.allowed.reads_fail = false;
+        self.host.allowed.bypasses_fail = false;
+        for start in (0..self.options.data_blocks).step_by(64) {
+            self.read(start, 64)?;
+            self.finish_requests(random)?;
+        }
+        Ok(())
+    }
+
+    fn compare_detached(&self, shown: &[(u64, Shown)]) -> Result<(), Violation> {
+        let mut bytes = [0; 512];
+        for (block, shown) in shown {
+            self.host.data_disk.peek(*block as usize * 512, &mut bytes);
+            let found = crate::model::read_block(&bytes, *block);
+            if found != *shown && !self.host.allowed.is_tainted(*block) {
+                return Err(Violation(format!(
+                    "block {block} of the detached data-disk shows {found:?}, not {shown:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A change, as the load has them.
+#[derive(Clone, Copy)]
+enum Change {
+    Write,
+    Zero { may_unmap: bool },
+    Discard,
 }

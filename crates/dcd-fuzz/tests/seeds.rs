@@ -11,8 +11,8 @@ fn random_runs_with_crashes_agree_with_the_model() {
                 times_uncached += report.times_uncached;
             }
             Err(failure) => panic!(
-                "seed {}: {}\noptions: {:#?}",
-                failure.seed, failure.violation.0, failure.options
+                "seed {}, step {}: {}\noptions: {:?}",
+                failure.seed, failure.step, failure.violation, failure.script.options
             ),
         }
     }

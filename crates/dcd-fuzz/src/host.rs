@@ -1,0 +1,611 @@
+//! The machine that an engine runs on: two disks, a clock, segment memory, and the faults that wait
+//! for their I/O. It does what the daemon does, without threads: gives inputs, takes outputs, ends
+//! I/Os in the order that its user says.
+
+use std::collections::BTreeMap;
+
+use dcd_engine::stats::Uncached;
+use dcd_engine::{
+    Buffer, Device, Duration, Engine, Input, Io, IoData, IoDone, IoError, IoOperation, OpenError,
+    Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time,
+};
+
+use crate::disk::{Fate, FaultyDisk, Pages};
+use crate::faults::{Allowed, FaultKind, IoKind, Level, Pending, Trap};
+use crate::memory::PooledMemory;
+use crate::model::Violation;
+use crate::options::Options;
+use crate::random::Random;
+
+/// Where the superblock copies are.
+const SUPERBLOCKS: [usize; 2] = [0, 64 << 10];
+
+/// How long an engine may let its user wait while I/Os could end.
+const WAIT_MAX: Duration = Duration::from_secs(100);
+
+/// An I/O under way.
+pub struct Flight {
+    /// What the engine wants.
+    pub io: Io,
+    /// Of a flush: what it covers.
+    flush_mark: u64,
+    /// It does not end before this moment, unless nothing else is left to do.
+    not_before: Time,
+}
+
+/// Both disks, and what survived in memory: what a crash leaves.
+#[derive(Clone)]
+pub struct Wreck {
+    /// The cache-disk.
+    pub cache_disk: FaultyDisk,
+    /// The data-disk.
+    pub data_disk: FaultyDisk,
+    /// The segment memory, if only the process died.
+    pub memory: Option<Vec<u8>>,
+    /// The clock goes on.
+    pub now: Time,
+}
+
+/// How a start ended that did not.
+pub enum NotOpen {
+    /// Refused.
+    Refused(OpenError),
+    /// It does what it must not.
+    Violation(Violation),
+    /// Cut off after so many I/Os, as was asked: a crash during recovery.
+    Interrupted,
+}
+
+/// The machine.
+pub struct Host {
+    /// The engine; none between a crash and the next start.
+    pub engine: Option<Engine>,
+    /// The cache-disk.
+    pub cache_disk: FaultyDisk,
+    /// The data-disk.
+    pub data_disk: FaultyDisk,
+    /// The clock.
+    pub now: Time,
+    /// I/Os under way, in the order in which they were started.
+    pub ios: Vec<Flight>,
+    /// When the engine wants to be woken.
+    pub wake_up: Option<Time>,
+    /// Replies that nobody has taken yet.
+    pub replies: Vec<Reply>,
+    /// Faults that wait.
+    pub pending: Pending,
+    /// What may be seen because of faults.
+    pub allowed: Allowed,
+    /// The data-disk shows what it has lost, until the next power cut.
+    pub shows_what_is_lost: bool,
+    /// Faults that struck, by kind.
+    pub struck_by_kind: BTreeMap<FaultKind, u64>,
+    /// Bytes on the data-disk outside whole physical sectors are written (exception of C15).
+    pub partial_sectors: u64,
+    /// Prints every input and output.
+    pub is_traced: bool,
+    next_request: u64,
+}
+
+impl Host {
+    /// A machine with these disks.
+    pub fn new(wreck: Wreck) -> Host {
+        Host {
+            engine: None,
+            cache_disk: wreck.cache_disk,
+            data_disk: wreck.data_disk,
+            now: wreck.now,
+            ios: Vec::new(),
+            wake_up: None,
+            replies: Vec::new(),
+            pending: Pending::default(),
+            allowed: Allowed::default(),
+            struck_by_kind: BTreeMap::new(),
+            shows_what_is_lost: false,
+            partial_sectors: 0,
+            is_traced: false,
+            next_request: 0,
+        }
+    }
+
+    fn trace(&self, line: impl FnOnce() -> String) {
+        if self.is_traced {
+            eprintln!("{}", line());
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("an engine runs")
+    }
+
+    /// Whether the cache-disk has been given up and changes fail, until a restart (C22).
+    pub fn has_failed(&self) -> bool {
+        let failure = self.engine().cache_disk_failure();
+        failure.is_some_and(|failure| {
+            failure.uncached.is_none_or(|uncached| uncached == Uncached::Failed)
+        })
+    }
+
+    /// Whether the engine does without its cache-disk, or has until that failed, too (C23).
+    pub fn is_uncached(&self) -> bool {
+        let failure = self.engine.as_ref().and_then(dcd_engine::Engine::cache_disk_failure);
+        failure.is_some_and(|failure| failure.uncached.is_some())
+    }
+
+    /// Gives up the machine, for a crash.
+    pub fn into_wreck(self, memory: Option<Vec<u8>>) -> Wreck {
+        Wreck { cache_disk: self.cache_disk, data_disk: self.data_disk, memory, now: self.now }
+    }
+
+    // ---- starting -----------------------------------------------------------------------------
+
+    /// Opens the cache. With `ios_max` it is interrupted after so many I/Os.
+    pub fn open(
+        &mut self,
+        options: &Options,
+        accept_damage: bool,
+        memory: Option<&[u8]>,
+        random: &mut Random,
+        ios_max: Option<u64>,
+    ) -> Result<(), NotOpen> {
+        let copies = SUPERBLOCKS.map(|offset| {
+            let mut bytes = vec![0; 4096];
+            // What cannot be read is no superblock.
+            let _ = self.cache_disk.read(offset as u64, &mut bytes);
+            bytes
+        });
+        let refuse = |error| Err(NotOpen::Refused(error));
+        let superblock = match Superblock::newest(&copies[0], &copies[1]) {
+            Ok(superblock) => superblock,
+            Err(error) => return refuse(OpenError::Format(error)),
+        };
+        let config = dcd_engine::EngineConfig { accept_damage, ..options.engine() };
+        let size = Engine::segment_memory_size(&superblock.geometry, &config);
+        let survived = memory.filter(|memory| memory.len() == size);
+        // What survived in memory is written to its place again, over the same bytes. A disk that
+        // then leaves garbage instead of old or new is outside what is assumed of a cache-disk.
+        self.cache_disk.shears = options.shears && survived.is_none();
+        let data_disk = dcd_engine::DataDiskInfo {
+            blocks: self.data_disk.len() as u64 / 512,
+            ..options.data_disk()
+        };
+        let opened = Engine::open(
+            self.now,
+            superblock,
+            self.cache_disk.len() as u64,
+            data_disk,
+            config,
+            Box::new(PooledMemory::new(size, survived)),
+        );
+        match opened {
+            Ok(engine) => self.engine = Some(engine),
+            Err(error) => return refuse(error),
+        }
+        self.poll();
+        let mut ios = 0u64;
+        loop {
+            match self.engine().phase().clone() {
+                Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
+                Phase::Opening if ios > 100_000 => {
+                    return Err(NotOpen::Violation(Violation("recovery does not end".into())));
+                }
+                Phase::Opening => self.end_one_io(random),
+                Phase::Running => {
+                    self.cache_disk.shears = options.shears;
+                    return Ok(());
+                }
+                Phase::Failed(error) => {
+                    return refuse(error);
+                }
+                Phase::Closed => {
+                    let what = "closed by itself".into();
+                    return Err(NotOpen::Violation(Violation(what)));
+                }
+            }
+            ios += 1;
+        }
+    }
+
+    // ---- the loop -----------------------------------------------------------------------------
+
+    /// One input, and all that comes of it.
+    pub fn input(&mut self, input: Input) {
+        self.trace(|| format!("{:?} {input:?}", self.now));
+        let now = self.now;
+        let engine = self.engine.as_mut().expect("an engine runs");
+        engine.handle_input(now, input);
+        engine.check_invariants();
+        self.poll();
+    }
+
+    fn poll(&mut self) {
+        loop {
+            let engine = self.engine.as_mut().expect("an engine runs");
+            match engine.poll_output() {
+                Output::Io(io) => {
+                    self.trace(|| format!("   {io:?}"));
+                    self.start(io);
+                }
+                Output::Reply(reply) => {
+                    self.trace(|| format!("   {reply:?}"));
+                    self.replies.push(reply);
+                }
+                Output::Wait { until } => {
+                    self.wake_up = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, io: Io) {
+        if io.device == Device::DataDisk {
+            match &io.operation {
+                IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+                    self.note_partial_sectors(*offset, buffer.len() as u64);
+                }
+                IoOperation::WriteZeroes { offset, length, .. } => {
+                    self.note_partial_sectors(*offset, *length);
+                }
+                _ => {}
+            }
+        }
+        let flush_mark = match io.device {
+            Device::CacheDisk => self.cache_disk.flush_mark(),
+            Device::DataDisk => self.data_disk.flush_mark(),
+        };
+        let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
+        let not_before = match delay {
+            Some(FaultKind::Slow) => self.now.after(Duration::from_secs(20)),
+            Some(_) => self.now.after(Duration::from_secs(4000)),
+            None => Time::ZERO,
+        };
+        self.ios.push(Flight { io, flush_mark, not_before });
+    }
+
+    /// Number of the next request.
+    pub fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
+    /// Asks for something; the reply comes among [`Host::replies`].
+    pub fn submit(&mut self, operation: Operation, fua: bool) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.input(Input::Request(Request { id, operation, fua }));
+        id
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, duration: Duration) {
+        self.now = self.now.after(duration);
+        self.input(Input::Timeout);
+    }
+
+    /// Lets time pass to the moment that the engine waits for, and to the end of a slow I/O if that
+    /// is earlier; not so long that an I/O would be given up that could end. False if nothing will
+    /// ever happen.
+    pub fn wake(&mut self) -> bool {
+        let slow = self.ios.iter().map(|flight| flight.not_before);
+        let Some(at) = self.wake_up.into_iter().chain(slow).filter(|at| *at > self.now).min()
+        else {
+            return !self.ios.is_empty();
+        };
+        if at > self.now.after(WAIT_MAX) && self.has_ready_io() {
+            return true;
+        }
+        self.now = at;
+        self.input(Input::Timeout);
+        true
+    }
+
+    /// Ends an I/O that may end now; without one, lets time pass.
+    pub fn end_one_io(&mut self, random: &mut Random) {
+        let ready = self.ios.iter().filter(|flight| flight.not_before <= self.now).count();
+        if ready == 0 {
+            self.wake();
+            return;
+        }
+        let pick = random.below(ready as u64) as usize;
+        let mut ready = self.ios.iter().enumerate().filter(|(_, f)| f.not_before <= self.now);
+        let index = ready.nth(pick).expect("counted").0;
+        self.now = self.now.after(Duration(random.below(200_000)));
+        self.end_io(index, random);
+    }
+
+    /// Ends the I/O with this index.
+    pub fn end_io(&mut self, index: usize, random: &mut Random) {
+        let flight = self.ios.remove(index);
+        let done = self.perform(flight, random);
+        self.input(Input::IoDone(done));
+    }
+
+    /// Whether an I/O could end now.
+    pub fn has_ready_io(&self) -> bool {
+        self.ios.iter().any(|flight| flight.not_before <= self.now)
+    }
+
+    // ---- doing an I/O -------------------------------------------------------------------------
+
+    fn disk(&mut self, device: Device) -> &mut FaultyDisk {
+        match device {
+            Device::CacheDisk => &mut self.cache_disk,
+            Device::DataDisk => &mut self.data_disk,
+        }
+    }
+
+    fn take_trap(&mut self, io: &Io, wanted: impl Fn(FaultKind) -> bool) -> Option<FaultKind> {
+        let kind = io_kind(&io.operation);
+        let fits = |trap: &Trap| wanted(trap.kind) && trap.fits(io.device, kind);
+        let index = self.pending.traps.iter().position(fits)?;
+        let trap = self.pending.traps.swap_remove(index);
+        self.pending.struck += 1;
+        *self.struck_by_kind.entry(trap.kind).or_default() += 1;
+        self.trace(|| format!("   {} strikes {io:?}", trap.kind.name()));
+        Some(trap.kind)
+    }
+
+    fn sweep_fires(&mut self, io: &Io) -> bool {
+        let Some(rule) = &mut self.pending.sweep else { return false };
+        if rule.device != io.device || rule.io != io_kind(&io.operation) {
+            return false;
+        }
+        if rule.passes > 0 {
+            rule.passes -= 1;
+            return false;
+        }
+        if self.pending.has_swept && !rule.is_sticky {
+            return false;
+        }
+        self.pending.has_swept = true;
+        self.pending.struck += 1;
+        self.trace(|| format!("   the sweep fails {io:?}"));
+        true
+    }
+
+    fn perform(&mut self, flight: Flight, random: &mut Random) -> IoDone {
+        let Flight { io, flush_mark, .. } = flight;
+        let id = io.id;
+        let trap = if self.sweep_fires(&io) {
+            Some(match io_kind(&io.operation) {
+                IoKind::Read => FaultKind::ReadErrorOnce,
+                IoKind::Flush => FaultKind::FlushErrorDropped,
+                _ => FaultKind::WriteError,
+            })
+        } else if self.pending.traps.is_empty() {
+            None
+        } else {
+            self.take_trap(&io, |kind| !matches!(kind, FaultKind::Slow | FaultKind::Hang))
+        };
+        let device = io.device;
+        match io.operation {
+            IoOperation::Read { offset, mut buffer } => {
+                let result = match trap {
+                    Some(FaultKind::MisdirectedRead) => {
+                        self.misread(device, offset, &mut buffer, random)
+                    }
+                    Some(_) => Err(IoError::Failed),
+                    None => self.disk(device).read(offset, buffer.bytes_mut()),
+                };
+                IoDone { id, result, buffer: Some(buffer) }
+            }
+            IoOperation::Write { offset, data, fua } => match data {
+                IoData::Owned(buffer) => {
+                    let result = self.write(device, offset, buffer.bytes(), fua, trap, random);
+                    IoDone { id, result, buffer: Some(buffer) }
+                }
+                IoData::SegmentMemory(range) => {
+                    // The engine does not change these bytes meanwhile; the borrow checker cannot
+                    // know.
+                    let engine = self.engine.take().expect("an engine runs");
+                    let bytes = &engine.segment_memory()[range];
+                    let result = self.write(device, offset, bytes, fua, trap, random);
+                    self.engine = Some(engine);
+                    IoDone { id, result, buffer: None }
+                }
+            },
+            IoOperation::WriteZeroes { offset, length, .. } => {
+                let zeroes = vec![0; length as usize];
+                let result = self.write(device, offset, &zeroes, false, trap, random);
+                IoDone { id, result, buffer: None }
+            }
+            IoOperation::Flush => {
+                let disk = self.disk(device);
+                let result = match trap {
+                    Some(FaultKind::FlushErrorDropped) => {
+                        disk.drop_unflushed(random);
+                        if device == Device::DataDisk {
+                            // A start may take what the kernel still shows for what is there, and
+                            // find it changed after the next power cut.
+                            self.allowed.refusal = true;
+                            self.shows_what_is_lost |= *self.engine().phase() == Phase::Opening;
+                        }
+                        Err(IoError::Failed)
+                    }
+                    Some(_) => Err(IoError::Failed),
+                    None => disk.flush(flush_mark),
+                };
+                IoDone { id, result, buffer: None }
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        device: Device,
+        offset: u64,
+        bytes: &[u8],
+        fua: bool,
+        trap: Option<FaultKind>,
+        random: &mut Random,
+    ) -> Result<(), IoError> {
+        let length = bytes.len() as u64;
+        let disk = match device {
+            Device::CacheDisk => &mut self.cache_disk,
+            Device::DataDisk => &mut self.data_disk,
+        };
+        match trap {
+            None => disk.write(offset, bytes, fua),
+            Some(FaultKind::LostWrite) => {
+                self.promise_broken(device, offset, length);
+                Ok(())
+            }
+            Some(FaultKind::MisdirectedWrite) => {
+                let unit = if device == Device::CacheDisk { 4096 } else { 512 };
+                let places = (disk.len() as u64 - length) / unit;
+                let elsewhere = random.below(places + 1) * unit;
+                disk.write(elsewhere, bytes, fua)?;
+                self.promise_broken(device, offset, length);
+                self.promise_broken(device, elsewhere, length);
+                Ok(())
+            }
+            Some(FaultKind::ShortWrite) => {
+                let landed = random.below(length / 512 + 1) * 512;
+                disk.write(offset, &bytes[..landed as usize], false)?;
+                Err(IoError::Failed)
+            }
+            Some(FaultKind::NoSpace) => Err(IoError::NoSpace),
+            Some(_) => {
+                disk.land(offset, bytes, Fate::draw(random), random);
+                Err(IoError::Failed)
+            }
+        }
+    }
+
+    /// A disk did not do what it said, here.
+    pub fn promise_broken(&mut self, device: Device, offset: u64, length: u64) {
+        self.allowed.refusal = true;
+        self.allowed.reads_fail = true;
+        match device {
+            Device::CacheDisk => self.allowed.level = self.allowed.level.max(Level::Ever),
+            // If it is torn, with its neighbours.
+            Device::DataDisk => {
+                let first = offset / 4096 * 4096;
+                let end = (offset + length).next_multiple_of(4096);
+                self.allowed.taint_bytes(first, end - first);
+            }
+        }
+    }
+
+    fn misread(
+        &mut self,
+        device: Device,
+        offset: u64,
+        buffer: &mut Buffer,
+        random: &mut Random,
+    ) -> Result<(), IoError> {
+        let length = buffer.len() as u64;
+        self.promise_broken(device, offset, length);
+        let disk = self.disk(device);
+        let places = (disk.len() as u64 - length) / 512;
+        disk.read(random.below(places + 1) * 512, buffer.bytes_mut())
+    }
+
+    fn note_partial_sectors(&mut self, offset: u64, length: u64) {
+        let sector = self.data_disk_sector();
+        let end = offset + length;
+        let ends_whole = end.is_multiple_of(sector) || end == self.data_disk.len() as u64;
+        if !offset.is_multiple_of(sector) || !ends_whole {
+            self.partial_sectors += 1;
+            // Torn, such a sector may take its neighbours with it (C15: "differs in one case").
+            let first = offset / sector * sector;
+            let last = end.next_multiple_of(sector).min(self.data_disk.len() as u64);
+            self.allowed.taint_bytes(first, last - first);
+        }
+    }
+
+    fn data_disk_sector(&self) -> u64 {
+        u64::from(self.engine.as_ref().map_or(512, |e| e.data_disk().physical_sector_size))
+    }
+
+    // ---- crashing -----------------------------------------------------------------------------
+
+    /// What a crash at this instant leaves. I/Os under way have happened, or not, or in part.
+    pub fn wreck(&self, power: bool, random: &mut Random, options: &Options) -> Wreck {
+        self.wreck_with(power, random, |random, is_flying| {
+            draw_fate(random, is_flying && !power, options)
+        })
+    }
+
+    /// The same, with a say in what becomes of each write: `draw` is told whether it was under way.
+    pub fn wreck_with(
+        &self,
+        power: bool,
+        random: &mut Random,
+        mut draw: impl FnMut(&mut Random, bool) -> Fate,
+    ) -> Wreck {
+        let mut wreck = Wreck {
+            cache_disk: self.cache_disk.clone(),
+            data_disk: self.data_disk.clone(),
+            memory: None,
+            now: self.now,
+        };
+        let memory = self.engine.as_ref().map(Engine::segment_memory);
+        for flight in &self.ios {
+            let disk = match flight.io.device {
+                Device::CacheDisk => &mut wreck.cache_disk,
+                Device::DataDisk => &mut wreck.data_disk,
+            };
+            match &flight.io.operation {
+                IoOperation::Write { offset, data, .. } => {
+                    let bytes = match data {
+                        IoData::Owned(buffer) => buffer.bytes(),
+                        IoData::SegmentMemory(range) => &memory.expect("its own")[range.clone()],
+                    };
+                    let fate = draw(random, true);
+                    disk.land(*offset, bytes, fate, random);
+                }
+                IoOperation::WriteZeroes { offset, length, .. } => {
+                    let fate = draw(random, true);
+                    disk.land(*offset, &vec![0; *length as usize], fate, random);
+                }
+                IoOperation::Read { .. } | IoOperation::Flush => {}
+            }
+        }
+        // What vanished is there again.
+        wreck.cache_disk.failing = None;
+        wreck.data_disk.failing = None;
+        if power {
+            wreck.cache_disk.power_cut(random, |random| draw(random, false));
+            wreck.data_disk.power_cut(random, |random| draw(random, false));
+        } else {
+            wreck.memory = memory.map(<[u8]>::to_vec);
+        }
+        wreck
+    }
+
+    /// Writes that a power cut now may take, or tear, or leave.
+    pub fn uncertain_writes(&self) -> usize {
+        let flying = self.ios.iter().filter(|flight| {
+            matches!(io_kind(&flight.io.operation), IoKind::Write | IoKind::Discard)
+        });
+        flying.count() + self.cache_disk.volatile_count() + self.data_disk.volatile_count()
+    }
+
+    /// The image of a disk, for [`FaultyDisk::restore`].
+    pub fn images(&self) -> [Pages; 2] {
+        [self.cache_disk.snapshot(), self.data_disk.snapshot()]
+    }
+}
+
+/// What becomes of a write; one whose process died while the disks lived on is not torn.
+fn draw_fate(random: &mut Random, never_torn: bool, options: &Options) -> Fate {
+    if never_torn || options.faults.contains(&FaultKind::DropWrites) {
+        return random.pick(&[Fate::Dropped, Fate::Kept]);
+    }
+    if options.faults.contains(&FaultKind::TearWrites) {
+        return Fate::Torn;
+    }
+    Fate::draw(random)
+}
+
+/// What an I/O does.
+pub fn io_kind(operation: &IoOperation) -> IoKind {
+    match operation {
+        IoOperation::Read { .. } => IoKind::Read,
+        IoOperation::Write { .. } => IoKind::Write,
+        IoOperation::WriteZeroes { .. } => IoKind::Discard,
+        IoOperation::Flush => IoKind::Flush,
+    }
+}

@@ -1,0 +1,290 @@
+//! A run as a list of steps. Each step has all that decides what it does, a small seed of its own
+//! included, so any of them can be left out and the others do the same as before as far as they can.
+//! That is what lets [`crate::minimise`] shrink a failing run.
+
+use dcd_engine::{AckMode, DestagePolicyKind};
+
+use crate::faults::FaultKind;
+use crate::options::Options;
+use crate::random::Random;
+
+/// What a step does. Where something cannot be done it does nothing, or ends an I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Submit a write of `blocks` blocks from `start` on.
+    Write {
+        /// First block.
+        start: u64,
+        /// How many.
+        blocks: u64,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Submit a read.
+    Read {
+        /// First block.
+        start: u64,
+        /// How many.
+        blocks: u64,
+    },
+    /// Submit a write-zeroes.
+    Zero {
+        /// First block.
+        start: u64,
+        /// How many.
+        blocks: u64,
+        /// The space may be freed.
+        may_unmap: bool,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Submit a discard.
+    Discard {
+        /// First block.
+        start: u64,
+        /// How many.
+        blocks: u64,
+    },
+    /// Submit a flush.
+    Flush,
+    /// Submit a drain.
+    Drain,
+    /// End one I/O; without one, let time pass.
+    EndIo,
+    /// End I/Os until none is left. Time stands still.
+    Settle,
+    /// Let so many microseconds pass.
+    Pass(u64),
+    /// Let time pass to the moment that the engine waits for.
+    Wake,
+    /// Answer everything, destage everything that idle time allows: until nothing is left to do.
+    Idle,
+    /// Inject a fault.
+    Fault(FaultKind),
+    /// Fail an I/O as [`crate::sweep`] does: number of the rule, and how many I/Os pass before.
+    Sweep(u32, u32),
+    /// A crash of a copy of both disks, recovered and checked; the run itself goes on.
+    Probe {
+        /// Power cut, or death of the process.
+        power: bool,
+    },
+    /// A crash, recovered and checked; the run goes on from there.
+    Crash {
+        /// Power cut, or death of the process.
+        power: bool,
+    },
+    /// Close in order, cut the power, open again.
+    Shutdown,
+}
+
+/// A step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step(
+    /// What it does.
+    pub Op,
+    /// Decides what is left open: which I/O ends, what survives, where a fault strikes.
+    pub u32,
+);
+
+/// A run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    /// Its options.
+    pub options: Options,
+    /// What happens, after the first start and before the final check.
+    pub steps: Vec<Step>,
+}
+
+/// How much of what a load has.
+struct Load {
+    steps: u64,
+    blocks_used: u64,
+    request_blocks_max: u64,
+    flush_one_in: u64,
+    zero_one_in: u64,
+    large_one_in: u64,
+    read_one_in: u64,
+    fua_one_in: u64,
+    drain_one_in: u64,
+    crash_one_in: u64,
+    fault_one_in: u64,
+    io_share: u64,
+    pause_max_us: u64,
+}
+
+fn chance(random: &mut Random, n: u64) -> bool {
+    n > 0 && random.one_in(n)
+}
+
+impl Script {
+    /// The run of a seed, without faults other than crashes.
+    pub fn of_seed(seed: u64) -> Script {
+        let mut random = Random::new(seed);
+        // In some runs I/O errors, as they come in life; all kinds are for `with_faults`.
+        let faults: &[FaultKind] = match random.below(6) {
+            0 => &[FaultKind::WriteError, FaultKind::FlushErrorDropped],
+            1 => &[FaultKind::ReadErrorOnce, FaultKind::Slow],
+            2 | 3 => &[FaultKind::CacheVanishes],
+            _ => &[],
+        };
+        Script::draw(&mut random, faults)
+    }
+
+    /// The run of a seed with these kinds of faults.
+    pub fn with_faults(seed: u64, faults: &[FaultKind]) -> Script {
+        Script::draw(&mut Random::new(seed), faults)
+    }
+
+    fn draw(random: &mut Random, faults: &[FaultKind]) -> Script {
+        let options = Options::draw(random, faults);
+        let load = Load {
+            steps: random.pick(&[40, 120, 250, 500]),
+            blocks_used: random.pick(&[64, 200, 640, 4096]).min(options.data_blocks),
+            request_blocks_max: random.pick(&[1, 8, 24, 100]),
+            flush_one_in: random.pick(&[0, 4, 20]),
+            zero_one_in: random.pick(&[0, 6, 30]),
+            large_one_in: random.pick(&[0, 8, 30]),
+            read_one_in: random.pick(&[3, 8]),
+            fua_one_in: random.pick(&[0, 5]),
+            drain_one_in: random.pick(&[0, 60]),
+            crash_one_in: random.pick(&[15, 60, 200]),
+            fault_one_in: if faults.is_empty() { 0 } else { random.pick(&[8, 20, 60]) },
+            io_share: random.pick(&[30, 45, 60]),
+            pause_max_us: random.pick(&[1_000, 50_000, 2_000_000]),
+        };
+        let mut steps = Vec::new();
+        for _ in 0..load.steps {
+            let op = load.draw_op(random, &options);
+            steps.push(Step(op, random.bits() as u32));
+            if random.below(4) > 0 {
+                steps.push(Step(Op::Probe { power: random.below(4) > 0 }, random.bits() as u32));
+            }
+        }
+        Script { options, steps }
+    }
+}
+
+impl Load {
+    fn draw_op(&self, random: &mut Random, options: &Options) -> Op {
+        if random.one_in(self.crash_one_in) {
+            return match random.below(6) {
+                0 => Op::Shutdown,
+                n => Op::Crash { power: n > 2 },
+            };
+        }
+        if chance(random, self.fault_one_in) {
+            return Op::Fault(random.pick(&options.faults));
+        }
+        match random.below(100) {
+            n if n < self.io_share => return Op::EndIo,
+            n if n < self.io_share + 4 => return Op::Wake,
+            n if n < self.io_share + 10 => return Op::Pass(1 + random.below(self.pause_max_us)),
+            99 => return Op::Settle,
+            98 if random.one_in(4) => return Op::Idle,
+            _ => {}
+        }
+        if chance(random, self.flush_one_in) {
+            return Op::Flush;
+        }
+        if chance(random, self.drain_one_in) {
+            return Op::Drain;
+        }
+        let (start, blocks) = self.draw_range(random, options);
+        if chance(random, self.read_one_in) {
+            return Op::Read { start, blocks };
+        }
+        let fua = chance(random, self.fua_one_in);
+        if !chance(random, self.zero_one_in) {
+            return Op::Write { start, blocks, fua };
+        }
+        match random.below(2) {
+            0 => Op::Discard { start, blocks },
+            _ => Op::Zero { start, blocks, may_unmap: random.one_in(2), fua },
+        }
+    }
+
+    fn draw_range(&self, random: &mut Random, options: &Options) -> (u64, u64) {
+        let (used, all) = (self.blocks_used, options.data_blocks);
+        let unit = u64::from(options.logical_block) / 512;
+        // Near the end of the volume as often as near its beginning.
+        let base = if random.one_in(4) { all - used } else { 0 };
+        let (start, blocks) = if chance(random, self.large_one_in) {
+            (base.next_multiple_of(8) + random.below(used) / 8 * 8, 8 * (1 + random.below(20)))
+        } else {
+            let blocks = 1 + random.below(self.request_blocks_max.min(used));
+            let start = base + random.below(used);
+            match random.one_in(2) {
+                true => (start / 8 * 8, blocks.next_multiple_of(8)),
+                false => (start, blocks),
+            }
+        };
+        let start = start.min(all - unit) / unit * unit;
+        (start, blocks.next_multiple_of(unit).min(all - start))
+    }
+}
+
+impl Script {
+    /// The source of a test that repeats this run: for `crates/dcd-fuzz/tests/found.rs`.
+    pub fn to_test(&self, name: &str, why: &str) -> String {
+        let mut text = String::new();
+        for line in why.lines() {
+            text += &format!("// {line}\n");
+        }
+        text += &format!("#[test]\nfn {name}() {{\n    replay(Script {{\n");
+        text += &format!("        options: {},\n        steps: vec![\n", self.options.to_source());
+        for step in &self.steps {
+            text += &format!("            {step:?},\n");
+        }
+        text += "        ],\n    });\n}\n";
+        text
+    }
+}
+
+impl Options {
+    /// Rust source of these options: only what differs from the default.
+    fn to_source(&self) -> String {
+        let plain = Options::default();
+        let mut fields = Vec::new();
+        macro_rules! differing {
+            ($($field:ident),+) => {
+                $(if self.$field != plain.$field {
+                    fields.push(format!("{}: {:?}", stringify!($field), self.$field));
+                })+
+            };
+        }
+        differing!(segments, segment_buffers, data_blocks, physical_sector, logical_block);
+        differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
+        differing!(shears);
+        if self.ack != AckMode::Memory {
+            fields.push(format!("ack: AckMode::{:?}", self.ack));
+        }
+        if self.policy != DestagePolicyKind::FirstWriteFirst {
+            fields.push(format!("policy: DestagePolicyKind::{:?}", self.policy));
+        }
+        fields.push("..Options::default()".into());
+        format!("Options {{ {} }}", fields.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_is_the_same_run() {
+        assert_eq!(Script::of_seed(5), Script::of_seed(5));
+        assert_ne!(Script::of_seed(5), Script::of_seed(6));
+    }
+
+    #[test]
+    fn a_test_says_only_what_matters() {
+        let script = Script {
+            options: Options { one_disk: true, ..Options::default() },
+            steps: vec![Step(Op::Write { start: 0, blocks: 8, fua: true }, 7), Step(Op::Flush, 0)],
+        };
+        let text = script.to_test("found_by_seed_1", "block 0 is lost");
+        assert!(text.contains("options: Options { one_disk: true, ..Options::default() },"));
+        assert!(text.contains("Step(Write { start: 0, blocks: 8, fua: true }, 7),"));
+        assert!(text.starts_with("// block 0 is lost\n#[test]\nfn found_by_seed_1() {\n"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Many runs on several threads: what `dcd fuzz` does.
+//!
+//! Work is numbered, and each number is one seed, sequence, sweep or pair, so what is found does not
+//! depend on how many threads there are.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::faults::FaultKind;
+use crate::report::Report;
+use crate::run::{Failure, replay};
+use crate::script::Script;
+use crate::{exhaustive, sweep};
+
+/// Failures after which a session stops: more of the same tell nothing new.
+const FAILURES_MAX: usize = 10;
+
+/// What is run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Random runs, with these kinds of faults.
+    Random(Vec<FaultKind>),
+    /// Random runs with two kinds of faults each: every pair in turn.
+    Pairs,
+    /// All sequences of operations up to this depth.
+    Exhaustive(u32),
+    /// The n-th I/O fails, for every n.
+    Sweep,
+}
+
+/// How long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// So many runs (pairs: seeds for each pair; sweep: scripts).
+    Runs(u64),
+    /// So long.
+    Time(Duration),
+}
+
+/// A session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// What is run.
+    pub work: Work,
+    /// The first seed; the others follow.
+    pub seed: u64,
+    /// How long. The exhaustive search ends when it has seen everything.
+    pub limit: Limit,
+    /// Threads.
+    pub jobs: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was done.
+    pub report: Report,
+    /// What went wrong.
+    pub failures: Vec<Failure>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Outcome {
+    /// Rounds of crash, recovery and check per second.
+    pub fn per_second(&self) -> f64 {
+        self.report.crash_points as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// All pairs of kinds, a kind with itself left out.
+pub fn pairs() -> Vec<[FaultKind; 2]> {
+    let all = FaultKind::ALL;
+    let pair = |first: usize| (first + 1..all.len()).map(move |other| [all[first], all[other]]);
+    (0..all.len()).flat_map(pair).collect()
+}
+
+impl Session {
+    /// Pieces of work, if that is known before.
+    pub fn total(&self) -> Option<u64> {
+        match (&self.work, self.limit) {
+            (Work::Exhaustive(depth), _) => Some(exhaustive::sequences(*depth)),
+            (_, Limit::Time(_)) => None,
+            (Work::Random(_), Limit::Runs(runs)) => Some(runs),
+            (Work::Pairs, Limit::Runs(runs)) => Some(runs * pairs().len() as u64),
+            (Work::Sweep, Limit::Runs(runs)) => Some(runs * sweep::RULES),
+        }
+    }
+
+    fn piece(&self, index: u64) -> Result<Report, Box<Failure>> {
+        let seeded = |seed: u64, script: Script| {
+            replay(&script, false).map_err(|failure| Box::new(Failure { seed, ..*failure }))
+        };
+        match &self.work {
+            Work::Random(faults) => {
+                let seed = self.seed.wrapping_add(index);
+                match faults.is_empty() {
+                    true => seeded(seed, Script::of_seed(seed)),
+                    false => seeded(seed, Script::with_faults(seed, faults)),
+                }
+            }
+            Work::Pairs => {
+                let pairs = pairs();
+                let seed = self.seed.wrapping_add(index / pairs.len() as u64);
+                let pair = pairs[(index % pairs.len() as u64) as usize];
+                seeded(seed, Script::with_faults(seed, &pair))
+            }
+            Work::Exhaustive(_) => exhaustive::run_sequence(self.seed, index),
+            Work::Sweep => {
+                let seed = self.seed.wrapping_add(index / sweep::RULES);
+                sweep::run_sweep(seed, index % sweep::RULES)
+            }
+        }
+    }
+
+    /// Runs it. `progress` is told, now and then, how many pieces are done and what was found.
+    pub fn run(&self, mut progress: impl FnMut(u64, &Outcome)) -> Outcome {
+        let started = Instant::now();
+        let total = self.total();
+        let next = AtomicU64::new(0);
+        let done = AtomicU64::new(0);
+        let is_over = AtomicBool::new(false);
+        let shared = Mutex::new(Outcome::default());
+        let lock = || shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let worker = || {
+            while !is_over.load(Ordering::Relaxed) {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let is_late = match (self.limit, total) {
+                    (_, Some(total)) => index >= total,
+                    (Limit::Time(time), None) => started.elapsed() >= time,
+                    (Limit::Runs(_), None) => true,
+                };
+                if is_late {
+                    return;
+                }
+                let result = self.piece(index);
+                let mut outcome = lock();
+                match result {
+                    Ok(report) => outcome.report.add(&report),
+                    Err(failure) => outcome.failures.push(*failure),
+                }
+                if outcome.failures.len() >= FAILURES_MAX {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.jobs.max(1)).map(|_| scope.spawn(worker)).collect();
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                std::thread::sleep(Duration::from_millis(20));
+                let mut outcome = lock();
+                outcome.elapsed = started.elapsed();
+                progress(done.load(Ordering::Relaxed), &outcome);
+            }
+        });
+        let mut outcome = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        outcome.elapsed = started.elapsed();
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_pairs_are_there_once() {
+        let kinds = FaultKind::ALL.len();
+        assert_eq!(pairs().len(), kinds * (kinds - 1) / 2);
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_nothing() {
+        let session =
+            |jobs| Session { work: Work::Random(vec![]), seed: 7, limit: Limit::Runs(12), jobs };
+        let reports = [1, 3].map(|jobs| session(jobs).run(|_, _| {}).report.without_times());
+        assert_eq!(reports[0], reports[1]);
+        assert_eq!(reports[0].runs, 12);
+        assert!(reports[0].crash_points > 100);
+    }
+}

@@ -1,0 +1,180 @@
+//! Runs that once failed, shrunk, as `dcd fuzz` prints them. Small tests in
+//! `dcd-engine/tests/regressions.rs` explain them.
+
+#![allow(unused_imports, reason = "what a printed test may name")]
+
+use dcd_engine::{AckMode, DestagePolicyKind};
+use dcd_fuzz::faults::FaultKind::{self, *};
+use dcd_fuzz::options::Options;
+use dcd_fuzz::run;
+use dcd_fuzz::script::Op::*;
+use dcd_fuzz::script::{Script, Step};
+
+#[track_caller]
+fn replay(script: Script) {
+    if let Err(failure) = run::replay(&script, false) {
+        panic!("step {}: {}", failure.step, failure.violation);
+    }
+}
+
+// Half of a request was destaged: mod c14_half_a_request_is_destaged.
+#[test]
+fn found_by_seed_34() {
+    replay(Script {
+        options: Options { segments: 24, ..Options::default() },
+        steps: vec![
+            Step(Write { start: 56, blocks: 40, fua: false }, 0),
+            Step(Write { start: 48, blocks: 56, fua: true }, 0),
+            Step(Settle, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(Read { start: 112, blocks: 2 }, 0),
+            Step(Write { start: 128, blocks: 64, fua: false }, 0),
+            Step(Write { start: 72, blocks: 64, fua: false }, 0),
+            Step(EndIo, 2740853610),
+            Step(Write { start: 16, blocks: 40, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 888, blocks: 104, fua: false }, 0),
+            Step(EndIo, 102735671),
+            Step(EndIo, 0),
+            Step(Probe { power: true }, 242855017),
+        ],
+    });
+}
+
+// What cannot be read was taken for the end of the log:
+// mod c19_an_unreadable_slot_is_not_the_end_of_the_log.
+#[test]
+fn found_by_sweep_104() {
+    replay(Script {
+        options: Options { ack: AckMode::Durable, ..Options::default() },
+        steps: vec![
+            Step(Sweep(8, 4), 0),
+            Step(Write { start: 29, blocks: 4, fua: false }, 0),
+            Step(Write { start: 616, blocks: 16, fua: false }, 0),
+            Step(Write { start: 8, blocks: 16, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 40, blocks: 24, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 56, blocks: 16, fua: false }, 0),
+            Step(Settle, 0),
+            Step(Write { start: 22, blocks: 4, fua: false }, 0),
+            Step(Flush, 0),
+            Step(EndIo, 0),
+            Step(Crash { power: true }, 0),
+        ],
+    });
+}
+
+// A checkpoint was written; a flush of the log failed and took it along; the checkpoint's own flush,
+// started later, was believed (C22).
+#[test]
+fn found_by_sweep_452() {
+    replay(Script {
+        options: Options { ack: AckMode::Log, ..Options::default() },
+        steps: vec![
+            Step(Sweep(4, 2), 0),
+            Step(Write { start: 24, blocks: 4, fua: false }, 0),
+            Step(Write { start: 16, blocks: 2, fua: false }, 0),
+            Step(Write { start: 32, blocks: 2, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 48, blocks: 88, fua: false }, 0),
+            Step(Write { start: 16, blocks: 2, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 0, blocks: 8, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Crash { power: true }, 0),
+        ],
+    });
+}
+
+// Two checkpoints in a row failed, and what the one before them lists as witnesses was forgotten: a
+// write past the log changed one, and the next start took that for a change from outside.
+#[test]
+fn found_by_seed_9() {
+    replay(Script {
+        options: Options {
+            segments: 17,
+            physical_sector: 4096,
+            bypass_bytes: 8192,
+            idle_ms: 1000,
+            one_disk: true,
+            policy: DestagePolicyKind::LastWriteFirst,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 984, blocks: 1, fua: false }, 0),
+            Step(Write { start: 184, blocks: 68, fua: false }, 0),
+            Step(Write { start: 768, blocks: 1, fua: false }, 0),
+            Step(Write { start: 264, blocks: 1, fua: false }, 0),
+            Step(Write { start: 200, blocks: 1, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 248, blocks: 1, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 152, blocks: 1, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 32, blocks: 8, fua: false }, 0),
+            Step(Discard { start: 210, blocks: 1 }, 0),
+            Step(Idle, 0),
+            Step(Fault(Swapped), 0),
+            Step(Write { start: 984, blocks: 4, fua: false }, 0),
+            Step(Fault(Swapped), 0),
+            Step(Write { start: 8, blocks: 16, fua: false }, 0),
+            Step(Write { start: 919, blocks: 19, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 416, blocks: 1, fua: false }, 0),
+            Step(Write { start: 488, blocks: 9, fua: false }, 0),
+            Step(Write { start: 528, blocks: 8, fua: false }, 0),
+            Step(Write { start: 384, blocks: 1, fua: false }, 0),
+            Step(Discard { start: 360, blocks: 1 }, 0),
+            Step(Settle, 0),
+            Step(Write { start: 281, blocks: 8, fua: false }, 0),
+            Step(Fault(Swapped), 0),
+            Step(Write { start: 312, blocks: 144, fua: false }, 0),
+            Step(Crash { power: false }, 0),
+            Step(Write { start: 71, blocks: 2, fua: false }, 0),
+            Step(Write { start: 628, blocks: 22, fua: false }, 0),
+            Step(Write { start: 112, blocks: 64, fua: false }, 0),
+            Step(Write { start: 128, blocks: 16, fua: false }, 0),
+            Step(Fault(Swapped), 0),
+            Step(Write { start: 553, blocks: 10, fua: false }, 0),
+            Step(Crash { power: false }, 0),
+            Step(Write { start: 690, blocks: 13, fua: false }, 0),
+            Step(Write { start: 632, blocks: 2, fua: false }, 0),
+            Step(Discard { start: 628, blocks: 1 }, 0),
+            Step(EndIo, 0),
+            Step(Settle, 0),
+            Step(Write { start: 240, blocks: 16, fua: false }, 0),
+            Step(Write { start: 707, blocks: 11, fua: false }, 0),
+            Step(Write { start: 768, blocks: 8, fua: false }, 0),
+            Step(Write { start: 496, blocks: 18, fua: false }, 0),
+            Step(Discard { start: 663, blocks: 18 }, 0),
+            Step(Fault(Swapped), 0),
+            Step(Fault(Swapped), 2530465078),
+            Step(Write { start: 952, blocks: 72, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 766, blocks: 12, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Read { start: 880, blocks: 8 }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 436, blocks: 23, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 400, blocks: 24, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 496, blocks: 16, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(Fault(ShortWrite), 226251424),
+            Step(EndIo, 0),
+            Step(Write { start: 968, blocks: 2, fua: false }, 0),
+            Step(EndIo, 2436812705),
+            Step(EndIo, 0),
+            Step(Write { start: 616, blocks: 24, fua: false }, 0),
+            Step(EndIo, 0),
+        ],
+    });
+}
