@@ -9,8 +9,9 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::listen::NbdAddress;
-use dcd_daemon::units_text::parse_size;
+use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::Uuid;
+use dcd_fuzz::faults::FaultKind;
 
 use crate::command::demo::DemoArguments;
 use crate::settings::Settings;
@@ -73,6 +74,7 @@ pub enum Verb {
     Inspect(InspectArguments),
     Bench(BenchArguments),
     Demo(DemoArguments),
+    Fuzz(FuzzArguments),
     SlowDisk(SlowDiskArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -352,6 +354,60 @@ pub struct BenchArguments {
     /// What to measure.
     #[command(subcommand)]
     pub what: BenchWhat,
+}
+
+/// Search for ways to lose data.
+///
+/// Runs the engine on faulty disks in memory, crashes it at any instant, recovers, and compares with
+/// a model; no disk of this machine is touched. Everything follows from the seed: the same seed gives
+/// the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of violations.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd fuzz --for 60s
+  dcd fuzz --seed 1234
+  dcd fuzz --faults write-error,hang --runs 500
+  dcd fuzz --pairs --runs 10 --json
+  dcd fuzz --exhaustive 3
+  dcd fuzz --sweep --runs 40")]
+pub struct FuzzArguments {
+    /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// How long [default: 10s, if nothing else says when to end].
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
+    pub time: Option<std::time::Duration>,
+    /// How many runs; with --pairs for each pair, with --sweep how many scripts.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub runs: Option<u64>,
+    /// Kinds of faults besides crashes; docs/testing.md lists them.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = parse_fault)]
+    pub faults: Vec<FaultKind>,
+    /// Two kinds of faults in each run: all pairs in turn.
+    #[arg(long, conflicts_with_all = ["faults", "exhaustive", "sweep"])]
+    pub pairs: bool,
+    /// All sequences of so many of sixteen operations, every I/O a crash point. 3 takes about a
+    /// minute, 4 half an hour.
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..=5))]
+    #[arg(conflicts_with_all = ["faults", "time", "runs"])]
+    pub exhaustive: Option<u32>,
+    /// Fail the n-th I/O, for every n, on each disk, each of read, write, flush and discard, once
+    /// and from then on.
+    #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
+    pub sweep: bool,
+    /// Threads [default: one for each processor].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub jobs: Option<u32>,
+    /// Print one line of JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_fault(text: &str) -> Result<FaultKind, String> {
+    text.parse().map_err(|error| {
+        let names: Vec<&str> = FaultKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("{error}; there are {}", names.join(", "))
+    })
 }
 
 /// What `bench` can measure.

@@ -234,6 +234,12 @@ pub enum CommandError {
         /// How.
         status: std::process::ExitStatus,
     },
+    /// The fuzzer found something, and has told about it.
+    #[error("{} found", count(*found, "violation"))]
+    Violations {
+        /// How many.
+        found: u64,
+    },
     /// The demonstration did not come to its end.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -321,6 +327,9 @@ impl CommandError {
                 }
                 _ => Some("`dcd check` tells what is left of it".into()),
             },
+            CommandError::Violations { .. } => {
+                Some("put the printed test into crates/dcd-fuzz/tests/found.rs".into())
+            }
             CommandError::NoCheckpoint { .. } => {
                 Some("copy the disk first; `dcd check` tells what is left of it".into())
             }

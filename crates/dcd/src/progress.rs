@@ -25,6 +25,8 @@ pub enum Unit {
     Bytes,
     /// Rounds of a measurement.
     Rounds,
+    /// Seconds of a time that is given.
+    Seconds,
 }
 
 impl Unit {
@@ -32,6 +34,7 @@ impl Unit {
         match self {
             Unit::Bytes => "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left ",
             Unit::Rounds => "{prefix} {wide_bar} {pos}/{len}, {eta} left ",
+            Unit::Seconds => "{prefix} {wide_bar} {pos}/{len} s ",
         }
     }
 
@@ -39,6 +42,7 @@ impl Unit {
         match self {
             Unit::Bytes => format_size(amount),
             Unit::Rounds => amount.to_string(),
+            Unit::Seconds => format!("{amount} s"),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod demo;
 mod detach;
 mod drain;
 mod flush;
+mod fuzz;
 mod grow;
 mod help_markdown;
 mod inspect;
@@ -34,6 +35,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Fuzz(arguments) => fuzz::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

@@ -1,0 +1,224 @@
+//! `dcd fuzz`: many runs of the engine on faulty disks, and what came of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dcd_fuzz::exhaustive;
+use dcd_fuzz::minimise::minimise;
+use dcd_fuzz::run::Failure;
+use dcd_fuzz::session::{Limit, Outcome, Session, Work};
+use serde::Serialize;
+
+use crate::cli::FuzzArguments;
+use crate::error::CommandError;
+use crate::output::{self, Align, Paint, Table, count};
+use crate::progress::{Progress, Unit};
+
+/// How long, if nothing says so.
+const TIME_DEFAULT: Duration = Duration::from_secs(10);
+/// Scripts of a sweep, and seeds of each pair, if nothing says so.
+const RUNS_DEFAULT: u64 = 1;
+
+/// The commit it was built from, where `make build` said so.
+const COMMIT: &str = match option_env!("DCD_COMMIT") {
+    Some(commit) => commit,
+    None => "",
+};
+
+/// Does it.
+pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    // A panic of the engine is a violation like others; it does not end this process.
+    std::panic::set_hook(Box::new(|_| {}));
+    let session = session(arguments);
+    let (total, unit) = match (session.total(), session.limit) {
+        (Some(total), _) => (total, Unit::Rounds),
+        (None, Limit::Time(time)) => (time.as_secs(), Unit::Seconds),
+        (None, Limit::Runs(runs)) => (runs, Unit::Rounds),
+    };
+    let mut progress = Progress::new("fuzzing", unit);
+    let outcome = session.run(|done, so_far| {
+        let done = if unit == Unit::Seconds { so_far.elapsed.as_secs() } else { done };
+        progress.update(done.min(total), total);
+    });
+    progress.finish();
+    let summary = Summary::of(&session, &outcome, processor_time());
+    let shortest: Vec<Failure> = outcome.failures.first().map(minimise).into_iter().collect();
+    if arguments.json {
+        let line = serde_json::to_string(&summary).map_err(std::io::Error::from);
+        let line = line.map_err(|source| CommandError::Output { source })?;
+        for failure in &shortest {
+            eprintln_test(failure);
+        }
+        output::print(&format!("{line}\n"))?;
+    } else {
+        output::print(&summary.render())?;
+        for failure in &outcome.failures {
+            let faults: Vec<&str> =
+                failure.script.options.faults.iter().map(|kind| kind.name()).collect();
+            let faults = match faults.as_slice() {
+                [] => String::new(),
+                kinds => format!(" --faults {}", kinds.join(",")),
+            };
+            let (seed, violation) = (failure.seed, &failure.violation);
+            output::print(&format!("\n--seed {seed}{faults}: {violation}\n"))?;
+        }
+        for failure in &shortest {
+            output::print(&format!("\n{}", test_of(failure)))?;
+        }
+    }
+    match outcome.failures.len() as u64 {
+        0 => Ok(()),
+        found => Err(CommandError::Violations { found }),
+    }
+}
+
+/// Time on processors that this process has had: what a rate per core must be measured by on a machine
+/// that has other work.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+fn session(arguments: &FuzzArguments) -> Session {
+    let work = match (arguments.pairs, arguments.exhaustive, arguments.sweep) {
+        (true, ..) => Work::Pairs,
+        (_, Some(depth), _) => Work::Exhaustive(depth),
+        (.., true) => Work::Sweep,
+        _ => Work::Random(arguments.faults.clone()),
+    };
+    let limit = match (arguments.runs, arguments.time, &work) {
+        (Some(runs), ..) => Limit::Runs(runs),
+        (_, Some(time), _) => Limit::Time(time),
+        (_, _, Work::Pairs | Work::Sweep) => Limit::Runs(RUNS_DEFAULT),
+        // A seed alone is that run alone.
+        _ if arguments.seed.is_some() => Limit::Runs(1),
+        _ => Limit::Time(TIME_DEFAULT),
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Session {
+        work,
+        seed: arguments.seed.unwrap_or(0),
+        limit,
+        jobs: arguments.jobs.map_or(processors, |jobs| jobs as usize),
+    }
+}
+
+fn test_of(failure: &Failure) -> String {
+    let why =
+        format!("Seed {}, dcd {}: {}", failure.seed, env!("CARGO_PKG_VERSION"), failure.violation);
+    failure.script.to_test(&format!("found_by_seed_{}", failure.seed), &why)
+}
+
+fn eprintln_test(failure: &Failure) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{}", test_of(failure));
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Summary {
+    version: &'static str,
+    commit: &'static str,
+    work: String,
+    seed: u64,
+    jobs: usize,
+    runs: u64,
+    requests: u64,
+    crash_points: u64,
+    nested_crash_points: u64,
+    faults: BTreeMap<&'static str, u64>,
+    times_uncached: u64,
+    refused_starts: u64,
+    allowed_read_errors: u64,
+    blocks_not_covered: u64,
+    violations: u64,
+    failed_seeds: Vec<u64>,
+    seconds: f64,
+    per_second: f64,
+    per_second_and_core: f64,
+    /// Of one round, in microseconds of one core.
+    microseconds_run: f64,
+    microseconds_crash: f64,
+    microseconds_recover: f64,
+    microseconds_check: f64,
+}
+
+impl Summary {
+    fn of(session: &Session, outcome: &Outcome, processor_time: Duration) -> Summary {
+        let report = &outcome.report;
+        let rounds = report.crash_points.max(1) as f64;
+        let times = report.times;
+        let wall = times.run + times.crash + times.recover + times.check;
+        let round = processor_time.as_secs_f64() * 1e6 / rounds;
+        // The parts are measured by the clock on the wall; a busy machine stretches all alike.
+        let each = |time: Duration| round * time.as_secs_f64() / wall.as_secs_f64().max(1e-9);
+        Summary {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: COMMIT,
+            work: match &session.work {
+                Work::Random(_) => "random".into(),
+                Work::Pairs => "pairs".into(),
+                Work::Exhaustive(depth) => {
+                    format!("exhaustive, {} operations, depth {depth}", exhaustive::LETTERS)
+                }
+                Work::Sweep => "sweep".into(),
+            },
+            seed: session.seed,
+            jobs: session.jobs,
+            runs: report.runs,
+            requests: report.requests,
+            crash_points: report.crash_points,
+            nested_crash_points: report.nested,
+            faults: report.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            times_uncached: report.times_uncached,
+            refused_starts: report.refused,
+            allowed_read_errors: report.errors,
+            blocks_not_covered: report.uncovered,
+            violations: outcome.failures.len() as u64,
+            failed_seeds: outcome.failures.iter().map(|failure| failure.seed).collect(),
+            seconds: outcome.elapsed.as_secs_f64(),
+            per_second: outcome.per_second(),
+            per_second_and_core: 1e6 / round.max(1e-9),
+            microseconds_run: each(report.times.run),
+            microseconds_crash: each(report.times.crash),
+            microseconds_recover: each(report.times.recover),
+            microseconds_check: each(report.times.check),
+        }
+    }
+
+    fn render(&self) -> String {
+        let mut text = format!(
+            "dcd {}, {}, seed {}, {}\n\n",
+            [self.version, self.commit].join(" ").trim_end(),
+            self.work,
+            self.seed,
+            count(self.jobs as u64, "thread")
+        );
+        let mut table = Table::new(&[("what", Align::Left), ("count", Align::Right)]);
+        let mut row = |what: &str, number: u64| table.row(vec![what.into(), number.to_string()]);
+        row("runs", self.runs);
+        row("requests", self.requests);
+        row("crash points", self.crash_points);
+        row("  during recovery", self.nested_crash_points);
+        for (kind, count) in &self.faults {
+            row(&format!("fault {kind}"), *count);
+        }
+        row("times on without cache-disk", self.times_uncached);
+        row("starts refused, rightly", self.refused_starts);
+        row("blocks with an error, rightly", self.allowed_read_errors);
+        row("blocks not covered", self.blocks_not_covered);
+        row("violations", self.violations);
+        text += &table.render(Paint::for_stdout());
+        text += &format!(
+            "\n{:.0} crash points per second, {:.0} per second of a core\none takes {:.0} us: run {:.0}, crash {:.0}, recover {:.0}, check {:.0}\n",
+            self.per_second,
+            self.per_second_and_core,
+            1e6 / self.per_second_and_core,
+            self.microseconds_run,
+            self.microseconds_crash,
+            self.microseconds_recover,
+            self.microseconds_check
+        );
+        text
+    }
+}

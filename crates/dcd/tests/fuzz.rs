@@ -1,0 +1,53 @@
+//! `dcd fuzz`: what it prints, and that a seed is a run.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn fuzz(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dcd"));
+    command.arg("fuzz").args(arguments).output().expect("dcd runs")
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = fuzz(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("text");
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn the_last_line_of_json_tells_what_was_done() {
+    let found = json(&["--runs", "2", "--seed", "3", "--faults", "write-error,slow"]);
+    assert_eq!(
+        (&found["seed"], &found["runs"], &found["violations"]),
+        (&3.into(), &2.into(), &0.into())
+    );
+    assert!(found["crash_points"].as_u64() > Some(20));
+    assert!(found["per_second"].as_f64() > Some(1.0));
+}
+
+#[test]
+fn a_seed_is_one_run_and_always_the_same() {
+    let runs = [&["--seed", "12"][..], &["--seed", "12", "--jobs", "1"]].map(json);
+    assert_eq!(runs[0]["runs"], 1);
+    for field in ["requests", "crash_points", "nested_crash_points", "refused_starts", "faults"] {
+        assert_eq!(runs[0][field], runs[1][field], "{field}");
+    }
+}
+
+#[test]
+fn bad_flags_are_explained() {
+    for (flags, words) in [
+        (&["--faults", "hange"][..], "there is no fault kind 'hange'"),
+        (&["--for", "5"], "a duration needs a unit"),
+        (&["--for", "5s", "--runs", "4"], "cannot be used with"),
+        (&["--exhaustive", "9"], "9 is not in 1..=5"),
+        (&["--runs", "0"], "0 is not in 1.."),
+    ] {
+        let output = fuzz(flags);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
+        assert!(text.contains(words), "{flags:?}: {text}");
+    }
+}
