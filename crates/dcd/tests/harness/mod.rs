@@ -8,9 +8,11 @@
 
 #[path = "../common/mod.rs"]
 pub mod common;
+pub mod machine;
 pub mod model;
 pub mod nbd;
 pub mod random;
+pub mod volatile;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,0 +1,258 @@
+//! Two volatile disks, and the power that both lose at one instant.
+//!
+//! The disks are NBD servers in the test process, shown as files by nbdfuse and as block devices by
+//! loop (with direct I/O). A write goes to their "cache"; only a flush makes it last. At a power
+//! cut, under one lock and so at one instant for both disks, the unflushed writes are thrown away
+//! except for a random part of them, each torn at 512 bytes, in no order: what real disks do.
+//!
+//! Why not `nbdkit --filter=cache cache=writeback`: it loses *everything* unflushed, so it would
+//! not notice a missing flush between two dependent writes, and two servers cannot be killed at one
+//! instant. Both are what the tests are about. Why not the files of nbdfuse as they are: a write
+//! with RWF_DSYNC through io_uring to a FUSE file is not flushed by the kernel (6.18); the block
+//! layer above the loop device does it right.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use super::random::Random;
+use super::{Helper, Site, until};
+
+const SECTOR: usize = 512;
+
+/// Names of the two disks in the folder of the test, cache-disk first.
+pub const NAMES: [&str; 2] = ["c", "d"];
+
+/// What one disk holds: what lasts, and the unflushed sectors with every version since.
+#[derive(Default)]
+struct Platter {
+    lasting: Vec<u8>,
+    volatile: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    flushes: u64,
+}
+
+impl Platter {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        for (index, sector) in bytes.chunks_exact(SECTOR).enumerate() {
+            let versions = self.volatile.entry(offset / SECTOR + index).or_default();
+            versions.push(sector.try_into().unwrap());
+        }
+    }
+
+    fn read(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = self.lasting[offset..offset + length].to_vec();
+        for (sector, versions) in self.volatile.range(offset / SECTOR..(offset + length) / SECTOR) {
+            bytes[sector * SECTOR - offset..][..SECTOR].copy_from_slice(versions.last().unwrap());
+        }
+        bytes
+    }
+
+    fn flush(&mut self) {
+        self.flushes += 1;
+        for (sector, versions) in std::mem::take(&mut self.volatile) {
+            self.lasting[sector * SECTOR..][..SECTOR].copy_from_slice(versions.last().unwrap());
+        }
+    }
+
+    /// Of each unflushed sector: nothing, or any version that was written, arrived.
+    fn cut(&mut self, random: &mut Random) {
+        let arrived = [0, 1, 50, 99, 100][random.below(5) as usize];
+        for (sector, versions) in std::mem::take(&mut self.volatile) {
+            if random.below(100) < arrived {
+                let version = &versions[random.below(versions.len() as u64) as usize];
+                self.lasting[sector * SECTOR..][..SECTOR].copy_from_slice(version);
+            }
+        }
+    }
+}
+
+/// Both disks. `power` is the count of power cuts: a server of an older one answers nothing.
+struct Platters {
+    power: u64,
+    disks: [Platter; 2],
+}
+
+type Shared = Arc<Mutex<Platters>>;
+
+/// Both disks, under power or not.
+pub struct VolatileDisks {
+    platters: Shared,
+    powered: Vec<PoweredDisk>,
+}
+
+/// A disk under power.
+struct PoweredDisk {
+    nbdfuse: Helper,
+    device: String,
+}
+
+impl VolatileDisks {
+    /// Takes over what the files `c` and `d` hold, and removes them. The power is off.
+    pub fn new(site: &Site) -> VolatileDisks {
+        let disks = NAMES.map(|name| {
+            let lasting = fs::read(site.path(name)).unwrap();
+            fs::remove_file(site.path(name)).unwrap();
+            Platter { lasting, ..Platter::default() }
+        });
+        let platters = Arc::new(Mutex::new(Platters { power: 0, disks }));
+        VolatileDisks { platters, powered: Vec::new() }
+    }
+
+    /// The block devices of cache-disk and data-disk. Switches the power on if it is off.
+    pub fn devices(&mut self, site: &Site) -> [String; 2] {
+        if self.powered.is_empty() {
+            self.powered = self.power_on(site);
+        }
+        [self.powered[0].device.clone(), self.powered[1].device.clone()]
+    }
+
+    fn power_on(&self, site: &Site) -> Vec<PoweredDisk> {
+        let power = self.platters.lock().unwrap().power;
+        let mut disks = Vec::new();
+        for (disk, name) in NAMES.into_iter().enumerate() {
+            let socket = site.path(&format!("{name}.sock"));
+            let _ = fs::remove_file(&socket);
+            serve_disk(UnixListener::bind(&socket).unwrap(), self.platters.clone(), disk, power);
+            let path = site.path(name);
+            if !path.exists() {
+                File::create(&path).unwrap();
+            }
+            let log =
+                File::options().create(true).append(true).open(site.path("nbdfuse.log")).unwrap();
+            let nbdfuse = Helper::start(
+                Command::new("nbdfuse")
+                    .args([path.as_os_str(), "--unix".as_ref(), socket.as_os_str()])
+                    .current_dir(site.path(""))
+                    .stderr(log),
+            );
+            let size = self.platters.lock().unwrap().disks[disk].lasting.len() as u64;
+            until("nbdfuse shows the disk", || {
+                fs::metadata(&path).is_ok_and(|m| m.len() == size).then_some(())
+            });
+            let device = site.run(&format!("losetup --find --show --direct-io=on {name}"));
+            disks.push(PoweredDisk { nbdfuse, device: device.trim().to_owned() });
+        }
+        disks
+    }
+
+    /// The instant: nothing that the disks are asked for after it counts.
+    pub fn cut(&mut self, random: &mut Random) {
+        let mut platters = self.platters.lock().unwrap();
+        platters.power += 1;
+        for platter in &mut platters.disks {
+            platter.cut(random);
+        }
+        for disk in &mut self.powered {
+            disk.nbdfuse.kill_now();
+        }
+    }
+
+    /// After a cut: waits for the end of what was killed. Mounts and loop devices are the site's.
+    pub fn forget_devices(&mut self) {
+        self.powered.clear();
+    }
+
+    /// What the data-disk holds.
+    pub fn data(&self) -> Vec<u8> {
+        let platters = self.platters.lock().unwrap();
+        let platter = &platters.disks[1];
+        platter.read(0, platter.lasting.len())
+    }
+
+    /// The fewest flushes that one of the disks has seen.
+    pub fn flushes(&self) -> u64 {
+        self.platters.lock().unwrap().disks.iter().map(|disk| disk.flushes).min().unwrap()
+    }
+}
+
+/// Serves one disk over NBD until the power goes, to nbdfuse only.
+fn serve_disk(listener: UnixListener, platters: Shared, disk: usize, power: u64) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if platters.lock().unwrap().power != power {
+                return;
+            }
+            let platters = platters.clone();
+            std::thread::spawn(move || converse(stream, &platters, disk, power));
+        }
+    });
+}
+
+fn converse(
+    mut stream: UnixStream,
+    platters: &Mutex<Platters>,
+    disk: usize,
+    power: u64,
+) -> io::Result<()> {
+    negotiate(&mut stream, platters.lock().unwrap().disks[disk].lasting.len() as u64)?;
+    loop {
+        let mut head = [0; 28];
+        stream.read_exact(&mut head)?;
+        let fua = head[5] & 1 != 0;
+        let command = head[7];
+        let offset = u64::from_be_bytes(head[16..24].try_into().unwrap()) as usize;
+        let length = u32::from_be_bytes(head[24..].try_into().unwrap()) as usize;
+        let mut data = vec![0; if command == 1 { length } else { 0 }];
+        stream.read_exact(&mut data)?;
+        let mut answer = Vec::new();
+        {
+            let mut platters = platters.lock().unwrap();
+            if platters.power != power || command == 2 {
+                return Ok(()); // no power, no answer
+            }
+            let platter = &mut platters.disks[disk];
+            match command {
+                0 => answer = platter.read(offset, length),
+                1 => platter.write(offset, &data),
+                3 => platter.flush(),
+                6 => platter.write(offset, &vec![0; length]),
+                _ => {}
+            }
+            if fua {
+                platter.flush();
+            }
+        }
+        let mut reply = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0];
+        reply.extend(&head[8..16]);
+        reply.extend(answer);
+        stream.write_all(&reply)?;
+    }
+}
+
+/// Fixed newstyle, up to the reply to NBD_OPT_GO.
+fn negotiate(stream: &mut UnixStream, size: u64) -> io::Result<()> {
+    let read_u32 = |stream: &mut UnixStream| -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        stream.read_exact(&mut bytes)?;
+        Ok(u32::from_be_bytes(bytes))
+    };
+    let flags: u16 = 1 | 4 | 8 | 0x40; // flags, flush, FUA, write zeroes
+    stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
+    read_u32(stream)?;
+    loop {
+        let mut head = [0; 8];
+        stream.read_exact(&mut head)?;
+        let option = read_u32(stream)?;
+        let mut data = vec![0; read_u32(stream)? as usize];
+        stream.read_exact(&mut data)?;
+        let mut reply = |kind: u32, data: &[u8]| -> io::Result<()> {
+            let mut bytes = 0x0003_e889_0455_65a9u64.to_be_bytes().to_vec();
+            bytes.extend(option.to_be_bytes());
+            bytes.extend(kind.to_be_bytes());
+            bytes.extend((data.len() as u32).to_be_bytes());
+            bytes.extend(data);
+            stream.write_all(&bytes)
+        };
+        if option == 7 {
+            let mut info = vec![0, 0];
+            info.extend(size.to_be_bytes());
+            info.extend(flags.to_be_bytes());
+            reply(3, &info)?;
+            return reply(1, &[]);
+        }
+        reply(0x8000_0001, &[])?;
+    }
+}
