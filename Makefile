@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo test test-long fuzz fuzz-bytes lint doc tools
+.PHONY: build demo test test-long test-power-cut test-kill test-linearizability fuzz fuzz-bytes lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -36,11 +36,16 @@ fuzz: build
 	target/release/dcd fuzz --sweep --runs 40
 	target/release/dcd fuzz --exhaustive 3
 
-# A thousand kill -9 cycles over all file systems, and twenty thousand fuzz runs: under an hour.
+# All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
+# fuzz runs.
 test-long: tools
 	DCD_CYCLES=1000 DCD_FUZZ_SEEDS=20000 scripts/test.sh
 
+# The real binary, crashed again and again: CYCLES of them, or for FOR (10m). SEED repeats a run.
+CYCLES ?= 500
+test-power-cut test-kill test-linearizability:
+	scripts/crash-cycles.sh $(@:test-%=%) $(CYCLES) "$(FOR)" $(or $(SEED),1999)
+
 # Each byte fuzz target under libFuzzer, for FOR each; skipped without nightly and cargo-fuzz.
-FOR ?= 30s
 fuzz-bytes:
-	scripts/fuzz-bytes.sh $(FOR) $(TARGET)
+	scripts/fuzz-bytes.sh $(or $(FOR),30s) $(TARGET)

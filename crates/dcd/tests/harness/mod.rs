@@ -51,7 +51,8 @@ pub fn seed() -> u64 {
     std::env::var("DCD_SEED").map_or(1999, |text| text.parse().expect("DCD_SEED is a number"))
 }
 
-/// How many cycles: `DCD_CYCLES` for the long run, shared out by `share` of a thousand.
+/// How many cycles: `DCD_CYCLES` for a long run, of which a test gets `share` of a thousand. The
+/// shares of all tests with kill -9 make a thousand, and so do those of all with power cuts.
 pub fn cycles(default: u64, share: u64) -> u64 {
     match std::env::var("DCD_CYCLES") {
         Ok(text) => {

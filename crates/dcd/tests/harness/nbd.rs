@@ -124,9 +124,7 @@ impl Client {
 
     pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, Failure> {
         self.ask(READ, 0, offset, length, &[])?;
-        let mut data = vec![0; length];
-        self.stream.read_exact(&mut data)?;
-        Ok(data)
+        self.data(length)
     }
 
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Failure> {
@@ -147,6 +145,34 @@ impl Client {
 
     pub fn zeroes(&mut self, offset: u64, length: usize) -> Result<(), Failure> {
         self.ask(ZEROES, 0, offset, length, &[])
+    }
+
+    /// Sends a read and does not wait. Its reply is followed by [`Client::data`].
+    pub fn send_read(&mut self, offset: u64, length: usize) -> Result<u64, Failure> {
+        self.send(READ, 0, offset, length, &[])
+    }
+
+    /// What follows the reply to a read.
+    pub fn data(&mut self, length: usize) -> Result<Vec<u8>, Failure> {
+        let mut data = vec![0; length];
+        self.stream.read_exact(&mut data)?;
+        Ok(data)
+    }
+
+    pub fn send_write(&mut self, offset: u64, data: &[u8], fua: bool) -> Result<u64, Failure> {
+        self.send(WRITE, u16::from(fua) * FUA, offset, data.len(), data)
+    }
+
+    pub fn send_zeroes(&mut self, offset: u64, length: usize, fua: bool) -> Result<u64, Failure> {
+        self.send(ZEROES, u16::from(fua) * FUA, offset, length, &[])
+    }
+
+    pub fn send_trim(&mut self, offset: u64, length: usize, fua: bool) -> Result<u64, Failure> {
+        self.send(TRIM, u16::from(fua) * FUA, offset, length, &[])
+    }
+
+    pub fn send_flush(&mut self) -> Result<u64, Failure> {
+        self.send(FLUSH, 0, 0, 0, &[])
     }
 
     /// The whole volume.
