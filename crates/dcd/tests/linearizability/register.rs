@@ -130,7 +130,7 @@ fn with_all_that_may_happen(
                 happened |= 1 << slot;
             }
         }
-        let known = all.entry((value, happened)).or_insert_with(BTreeSet::new);
+        let known = all.entry((value, happened)).or_default();
         let news = known.len();
         known.extend(&remains);
         if known.len() == news && news > 0 {
