@@ -22,6 +22,10 @@ pub mod error;
 pub mod format;
 pub mod io;
 pub mod log;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded_bugs;
+#[cfg(not(feature = "seeded-bugs"))]
+mod seeded_bugs;
 pub mod stats;
 pub mod units;
 

@@ -20,6 +20,7 @@ use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::format::record::Entry;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 
 /// A write that goes past the log.
@@ -68,11 +69,11 @@ impl Engine {
             range.end().is_multiple_of(FRAGMENTS_PER_LINE) || range.end() == self.data_disk.blocks;
         range.bytes() >= self.config.bypass_threshold_bytes
             // Whole lines only: part of a line may be zero in the log below it.
-            && range.start.0.is_multiple_of(FRAGMENTS_PER_LINE)
-            && ends_with_line
+            && (range.start.0.is_multiple_of(FRAGMENTS_PER_LINE) && ends_with_line
+                || seeded(SeededBug::BypassOfPartLines))
             // A witness may only change together with the log, or a crash in step 2 would look
             // as if someone else had written to the data-disk.
-            && !self.witnesses.overlaps(range)
+            && (!self.witnesses.overlaps(range) || seeded(SeededBug::BypassOverWitness))
             // It may split a zero range in two, and a checkpoint has room for so many.
             && self.zeroes.len() < ZERO_RANGES_GATHERED_MAX
             && self.data_disk_writes_lost == 0
@@ -141,8 +142,9 @@ impl Engine {
             let bypass = &self.bypasses[index];
             let (line, lines) = bypass.lines();
             let ready = matches!(bypass.state, State::Waiting(_))
-                && bypass.after <= self.log.durable_record()
-                && !self.destage.touches(line, lines)
+                && (bypass.after <= self.log.durable_record()
+                    || seeded(SeededBug::BypassBeforeEarlier))
+                && (!self.destage.touches(line, lines) || seeded(SeededBug::BypassDuringDestage))
                 && !self.zeroes_destaging.overlaps(line, lines)
                 && !self.bypasses[..index].iter().any(|other| other.range.overlaps(bypass.range));
             if !ready {
@@ -162,6 +164,9 @@ impl Engine {
     pub(super) fn bypass_write_done(&mut self, id: RequestId, result: Result<(), IoError>) {
         let index = self.bypasses.iter().position(|bypass| bypass.id == id).expect("under way");
         match result {
+            Err(_) if seeded(SeededBug::FailedBypassAcknowledged) => {
+                self.bypasses[index].state = State::Written;
+            }
             Ok(()) => self.bypasses[index].state = State::Written,
             Err(_) => {
                 // The blocks are as undefined as after a failed write to any disk; copies in the
@@ -193,16 +198,22 @@ impl Engine {
         for bypass in failed {
             self.reply(bypass.id, Err(RequestError::Io), None);
         }
-        self.fail_destage_work();
+        if !seeded(SeededBug::FailedFlushNotShared) {
+            self.fail_destage_work();
+        }
     }
 
     /// Steps 4 and 5.
     fn finish_bypass(&mut self, bypass: &Bypass) {
         let (line, lines) = bypass.lines();
-        self.log.append_entry(&Entry::Bypass { range: bypass.range });
+        if !seeded(SeededBug::BypassWithoutTombstone) {
+            self.log.append_entry(&Entry::Bypass { range: bypass.range });
+        }
         self.log.end_request();
         self.forget_lines(line, lines);
-        self.zeroes.remove(line, lines);
+        if !seeded(SeededBug::BypassKeepsZeroes) {
+            self.zeroes.remove(line, lines);
+        }
         self.zeroes_kept_allocated.remove(line, lines);
         self.destage.something_changed();
         self.acknowledge(bypass.id, None, bypass.fua);

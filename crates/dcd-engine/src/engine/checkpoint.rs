@@ -15,6 +15,7 @@ use crate::buffer::Buffer;
 use crate::format::checkpoint::{Checkpoint, LiveSlot};
 use crate::io::{Device, IoError};
 use crate::log::line_ranges::LineRanges;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
 
 /// One write of a checkpoint: large ones are cut, so that log writes get in between.
@@ -115,7 +116,10 @@ impl Engine {
                 }
                 due
             }
-            State::WaitDurable(picture) if self.log.durable_record() >= picture.after => {
+            State::WaitDurable(picture)
+                if self.log.durable_record() >= picture.after
+                    || seeded(SeededBug::CheckpointBeforeRecords) =>
+            {
                 self.write_picture(picture);
                 true
             }
@@ -152,16 +156,28 @@ impl Engine {
         let reusable = self.log.segments.reusable();
         let mut free = self.log.segments.free().clone();
         free.extend(&reusable);
+        if seeded(SeededBug::FreeOrderForgotten) {
+            free.make_contiguous().sort_unstable();
+        }
         let position = self.log.position(&mut free);
         let mut zeroes: LineRanges = self.zeroes.clone();
         for (line, lines) in self.zeroes_destaging.iter() {
             zeroes.insert(line, lines);
+        }
+        if seeded(SeededBug::CheckpointOmitsZeroesUnderWay) {
+            zeroes = self.zeroes.clone();
+        }
+        if seeded(SeededBug::CheckpointOmitsZeroes) {
+            zeroes = LineRanges::default();
         }
         let mut live = Vec::with_capacity(self.table.lines());
         for (line, pieces) in self.table.iter() {
             for (slot, mask) in pieces.as_slice() {
                 let checksum = self.table.checksum(*slot);
                 live.push(LiveSlot { line, mask: *mask, slot: *slot, checksum });
+                if seeded(SeededBug::CheckpointOmitsSlots) {
+                    break;
+                }
             }
         }
         let picture = Checkpoint {
@@ -179,7 +195,12 @@ impl Engine {
             free: free.into(),
             live,
             zeroes: zeroes.iter().collect(),
-            poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
+            poisoned: self
+                .poisoned
+                .iter()
+                .filter(|_| !seeded(SeededBug::CheckpointOmitsPoison))
+                .map(|(line, mask)| (*line, *mask))
+                .collect(),
             witnesses: self.witnesses.list_for_checkpoint(),
         };
         self.checkpoint.last_serial = self.log.newest_serial();
@@ -222,6 +243,9 @@ impl Engine {
             (Step::Flush, State::Flushing(_))
                 if result.is_ok() && !self.checkpoint.is_distrusted =>
             {
+                self.checkpoint_durable();
+            }
+            (Step::Flush, State::Flushing(_)) if seeded(SeededBug::FailedCheckpointBelieved) => {
                 self.checkpoint_durable();
             }
             (Step::Flush, State::Flushing(_)) => self.checkpoint_failed(),

@@ -16,6 +16,7 @@
 use super::{Engine, Phase, Purpose};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::seeded_bugs::{SeededBug, seeded};
 
 /// How the cache is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +91,9 @@ impl Engine {
         let next = match close.step {
             Step::EndRequests if self.reads.is_empty() && !self.has_bypasses() => Step::Drain,
             Step::Drain if self.is_drained(close.kind) => {
-                self.checkpoint.force();
+                if !seeded(SeededBug::ShutdownWithoutCommit) {
+                    self.checkpoint.force();
+                }
                 Step::Checkpoint
             }
             Step::Checkpoint if self.checkpoint.is_idle() => {
@@ -114,8 +117,9 @@ impl Engine {
             self.table.lines() == 0 && self.zeroes.is_empty() && self.zeroes_destaging.is_empty();
         self.destage.is_idle()
             && self.checkpoint.is_idle()
-            && self.log.newest_record() == self.log.durable_record()
-            && (kind == Kind::Shutdown || is_empty)
+            && (self.log.newest_record() == self.log.durable_record()
+                || seeded(SeededBug::ShutdownWithoutCommit))
+            && (kind == Kind::Shutdown || is_empty || seeded(SeededBug::DetachBeforeDestaged))
     }
 
     fn write_close(&mut self) {

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, RecordNumber, Time};
 
 /// So many changes, each with a flush of its own, and the next flush is expected.
@@ -62,6 +63,9 @@ impl Engine {
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }
+        if seeded(SeededBug::FlushAckWhenWritten) {
+            return self.reply_when_written(id, None);
+        }
         self.reply_when_durable(id, None);
     }
 
@@ -105,7 +109,7 @@ impl Engine {
         let (newest, durable) = (self.log.newest_record(), self.log.durable_record());
         if newest > durable {
             let since = *self.commit.undurable_since.get_or_insert(self.now);
-            if self.now.since(since) >= self.commit_delay() {
+            if self.now.since(since) >= self.commit_delay() && !seeded(SeededBug::MaxDelayIgnored) {
                 self.want_durable(newest);
             }
             // Buffers are kept until durable; with half of those for requests in use it is time.
@@ -144,7 +148,9 @@ impl Engine {
             // Only if nothing before it is pending does its own FUA make everything durable.
             let fua = self.commit.wanted >= write.number
                 && self.log.sealed_record() == write.number
-                && self.log.is_oldest_pending(write.number)
+                && (self.log.is_oldest_pending(write.number)
+                    || seeded(SeededBug::FuaCoversEarlierRecords)
+                        && self.log.written_record().next() == write.number)
                 && !self.commit.in_flight;
             self.commit.in_flight |= fua;
             self.commit.log_writes_in_flight += 1;
@@ -155,7 +161,7 @@ impl Engine {
             let operation = IoOperation::Write {
                 offset: write.offset,
                 data: IoData::SegmentMemory(write.memory),
-                fua,
+                fua: fua && !seeded(SeededBug::CommitWithoutFua),
             };
             let purpose = Purpose::LogWrite { number: write.number, fua };
             self.start_io(Device::CacheDisk, operation, purpose);
@@ -174,7 +180,9 @@ impl Engine {
         if fua {
             self.commit.in_flight = false;
         }
-        if let Err(error) = result {
+        if let Err(error) = result
+            && !seeded(SeededBug::FailedLogWriteBelieved)
+        {
             return self.cache_disk_error(error);
         }
         if self.log_again.is_wanted() {
@@ -193,12 +201,20 @@ impl Engine {
 
     pub(super) fn log_flush_done(&mut self, covers: RecordNumber, result: Result<(), IoError>) {
         self.commit.in_flight = false;
-        if let Err(error) = result {
+        if result.is_err() && seeded(SeededBug::FailedFlushRetried) {
+            return;
+        }
+        if let Err(error) = result
+            && !seeded(SeededBug::FailedFlushBelieved)
+        {
             return self.cache_disk_error(error);
         }
         if self.log_again.is_wanted() {
             // Another flush failed meanwhile: it may have been told of what this one should have.
             return;
+        }
+        if seeded(SeededBug::FlushCoversLaterWrites) {
+            return self.records_durable(self.log.written_record());
         }
         self.records_durable(covers);
     }
@@ -231,6 +247,7 @@ impl Engine {
     pub(super) fn commit_wake_up(&self) -> Option<Time> {
         let is_due = self.commit.wanted < self.log.newest_record() && !self.cache_disk_failed;
         let since = self.commit.undurable_since?;
+        let is_due = is_due && !seeded(SeededBug::MaxDelayIgnored);
         is_due.then(|| since.after(self.commit_delay()))
     }
 

@@ -9,6 +9,7 @@
 
 use super::{Engine, Phase};
 use crate::io::{IoError, RequestError};
+use crate::seeded_bugs::{SeededBug, seeded};
 
 /// Failures in a row after which the cache-disk counts as failed.
 const FAILURES_MAX: u32 = 3;
@@ -63,6 +64,9 @@ impl Engine {
             let pieces = self.table.find(slot.line);
             let live = pieces.as_slice().iter().find(|(known, _)| *known == slot.from);
             match live {
+                Some(_) if seeded(SeededBug::LogAgainKeepsOldPlace) => {
+                    self.drop_dead_slots(&[slot.to]);
+                }
                 Some((_, mask)) => {
                     let dead = self.table.insert(slot.line, *mask, slot.to, slot.checksum);
                     self.drop_dead_slots(dead.as_slice());
@@ -72,6 +76,9 @@ impl Engine {
             }
         }
         self.log.end_log_again();
+        if seeded(SeededBug::LogAgainAcknowledges) {
+            self.answer_commit_waiters(Ok(()));
+        }
         // A checkpoint that waits for these records speaks of their old places.
         self.checkpoint.start_over_if_waiting();
         self.want_durable(self.log.newest_record());
@@ -84,7 +91,8 @@ impl Engine {
             return;
         }
         self.cache_disk_failed = true;
-        if self.phase == Phase::Running && self.log_use.is_clean() {
+        let is_clean = self.log_use.is_clean() || seeded(SeededBug::UncachedWhileDirty);
+        if self.phase == Phase::Running && is_clean {
             return self.go_uncached();
         }
         self.fail_what_waits_for_the_log();

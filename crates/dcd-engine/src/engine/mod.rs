@@ -36,8 +36,9 @@ use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
 use crate::log::line_ranges::LineRanges;
 use crate::log::lookup_table::LookupTable;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status};
-use crate::units::{Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
+use crate::units::{Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
 
 /// Where an engine stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -164,7 +165,7 @@ impl Engine {
         }
         let expected = superblock.data_disk.blocks;
         let has_grown = config.grow && data_disk.blocks > expected;
-        if data_disk.blocks != expected && !has_grown {
+        if data_disk.blocks != expected && !has_grown && !seeded(SeededBug::SizeNotChecked) {
             return Err(OpenError::DataDiskSize { expected, found: data_disk.blocks });
         }
         if data_disk.blocks > DATA_DISK_BLOCKS_MAX {
@@ -392,6 +393,9 @@ impl Engine {
             Device::CacheDisk => self.counters.cache_disk_flushes += 1,
             Device::DataDisk => self.counters.data_disk_flushes += 1,
         }
+        if is_skipped(&purpose) {
+            return self.start_read(device, 0, LINE_SIZE, purpose);
+        }
         self.start_io(device, IoOperation::Flush, purpose);
     }
 
@@ -430,7 +434,7 @@ impl Engine {
     }
 
     fn clear_poison(&mut self, line: Line, mask: FragmentMask) {
-        if self.poisoned.is_empty() {
+        if self.poisoned.is_empty() || seeded(SeededBug::PoisonStays) {
             return;
         }
         if let Some(poison) = self.poisoned.get_mut(&line) {
@@ -451,6 +455,9 @@ impl Engine {
             return self.block_destage(line);
         }
         self.forget(line, mask);
+        if seeded(SeededBug::DamageForgotten) {
+            return;
+        }
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
     }
@@ -462,7 +469,8 @@ impl Engine {
 
     /// Whether any of these lines is zero in the log, below the table.
     fn is_zero(&self, line: Line) -> bool {
-        self.zeroes.contains(line) || self.zeroes_destaging.contains(line)
+        self.zeroes.contains(line)
+            || self.zeroes_destaging.contains(line) && !seeded(SeededBug::ZeroesUnderWayNotRead)
     }
 
     // ---- looking from outside -----------------------------------------------------------------
@@ -569,6 +577,21 @@ impl Engine {
         for (line, mask) in &self.poisoned {
             assert!(self.table.find(*line).mask().and(*mask).is_empty());
         }
+    }
+}
+
+/// Whether a seeded bug leaves this flush out: a read then takes its place.
+fn is_skipped(purpose: &Purpose) -> bool {
+    match purpose {
+        Purpose::LogFlush { .. } => seeded(SeededBug::CommitWithoutFlush),
+        Purpose::BypassFlush => seeded(SeededBug::BypassWithoutFlush),
+        Purpose::Destage(_) => seeded(SeededBug::DestageWithoutFlush),
+        Purpose::Checkpoint(_) => seeded(SeededBug::CheckpointWithoutFlush),
+        Purpose::Recover(recover::Step::Flush(Device::DataDisk)) => {
+            seeded(SeededBug::RecoveryWithoutDataFlush)
+        }
+        Purpose::Uncached(uncached::Step::Flush) => seeded(SeededBug::UncachedWithoutFlush),
+        _ => false,
     }
 }
 

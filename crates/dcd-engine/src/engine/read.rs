@@ -11,6 +11,7 @@ use crate::buffer::Buffer;
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
 use crate::log::segment::SegmentState;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FragmentMask, LINE_SIZE, LbaRange, Line, SegmentIndex, SlotIndex};
 
 /// Blocks between two misses that are read along rather than making two reads: on a rotating disk
@@ -79,11 +80,13 @@ impl Engine {
         let mut slots: Vec<SlotPart> = Vec::new();
         let mut misses: Vec<LbaRange> = Vec::new();
         for (line, mask) in range.lines() {
-            if self.poisoned.get(&line).is_some_and(|poison| !poison.and(mask).is_empty()) {
+            let poison = self.poisoned.get(&line).filter(|_| !seeded(SeededBug::StaleCopyShown));
+            if poison.is_some_and(|poison| !poison.and(mask).is_empty()) {
                 return self.reply(id, Err(RequestError::Io), None);
             }
             let mut missing = mask;
-            for (slot, piece) in self.table.find(line).as_slice() {
+            let slots_max = if seeded(SeededBug::ReadTakesOneSlot) { 1 } else { usize::MAX };
+            for (slot, piece) in self.table.find(line).as_slice().iter().take(slots_max) {
                 let mask = piece.and(mask);
                 missing = missing.without(mask);
                 if mask.is_empty() {
@@ -186,7 +189,9 @@ impl Engine {
         }
         let mut reading = self.reads.under_way.remove(&part.id).expect("a read under way");
         reading.parts_left -= 1;
-        reading.failed |= result.is_err();
+        let is_data_disk = !matches!(part.source, Source::Slots { .. });
+        reading.failed |=
+            result.is_err() && !(is_data_disk && seeded(SeededBug::FailedReadReturnsZeroes));
         if let (Ok(()), Some(bytes)) = (result, io_buffer) {
             self.join_part(&part.source, &mut reading, bytes);
         }
@@ -203,6 +208,13 @@ impl Engine {
         match source {
             Source::Whole => reading.buffer = Some(bytes),
             Source::Span { span, wanted } => {
+                let start = span.start.0.max(reading.range.start.0);
+                let end = span.end().min(reading.range.end());
+                let all = [LbaRange::new(start, end - start)];
+                let wanted = match seeded(SeededBug::DataDiskWins) {
+                    true => &all[..],
+                    false => wanted,
+                };
                 let buffer = reading.buffer.as_mut().expect("a read of several parts");
                 for piece in wanted {
                     let from = (piece.start.byte() - span.start.byte()) as usize;
@@ -214,7 +226,9 @@ impl Engine {
             }
             Source::Slots { slots, .. } => {
                 for (part, bytes) in slots.iter().zip(bytes.bytes().chunks(LINE_SIZE as usize)) {
-                    if self.config.verify_reads && crc32c(bytes) != part.checksum {
+                    let is_verified =
+                        self.config.verify_reads && !seeded(SeededBug::DamagedSlotServed);
+                    if is_verified && crc32c(bytes) != part.checksum {
                         self.damaged_slot(part.line, part.slot);
                         reading.failed = true;
                         continue;

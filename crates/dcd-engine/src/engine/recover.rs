@@ -37,6 +37,7 @@ use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
 use crate::log::segment::BufferIndex;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::RecoveryReport;
 use crate::units::{
     FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
@@ -310,7 +311,10 @@ impl Engine {
         let recovery = self.recovery();
         let newest = (0..2)
             .filter_map(|area| Some((recovery.areas[area].as_ref().ok()?, area)))
-            .max_by_key(|((generation, _), _)| *generation);
+            .max_by_key(|((generation, _), _)| match seeded(SeededBug::OlderCheckpointBelieved) {
+                true => u64::MAX - *generation,
+                false => *generation,
+            });
         let Some((&(_, payload_bytes), area)) = newest else {
             let [first, second] = recovery.areas.clone().map(|area| area.expect_err("none valid"));
             return self.fail_open(OpenError::Checkpoint { first, second });
@@ -349,6 +353,7 @@ impl Engine {
             segments: [position.segment]
                 .into_iter()
                 .chain(checkpoint.free.iter().copied())
+                .take(if seeded(SeededBug::RecoveryStopsAtSegmentEnd) { 1 } else { usize::MAX })
                 .collect(),
             serial: position.serial,
             slot: position.slot_in_segment,
@@ -401,7 +406,7 @@ impl Engine {
     /// The segment buffer in which the next record of the chain survived.
     fn buffer_of_next_record(&mut self) -> Option<BufferIndex> {
         let slot = self.recovery().chain.slot;
-        if self.recovery().memory_is_void {
+        if self.recovery().memory_is_void || seeded(SeededBug::MemoryNotReplayed) {
             return None;
         }
         (0..self.log.buffer_count())
@@ -416,6 +421,9 @@ impl Engine {
         let bytes = self.log.memory().get(at..at + LINE_SIZE as usize)?;
         if let Ok(record) = Record::decode(bytes) {
             return self.is_next(&record).then_some((record, true));
+        }
+        if seeded(SeededBug::OpenRecordNotReplayed) {
+            return None;
         }
         let marks = recovery.marks.iter();
         marks.filter(|mark| (mark.buffer, mark.header_slot) == (buffer.0, slot)).find_map(|mark| {
@@ -434,6 +442,12 @@ impl Engine {
         let (chain, header) = (&recovery.chain, &record.header);
         let checkpoint = recovery.checkpoint.as_ref().expect("the chain begins with it");
         let end = chain.slot + record.slots();
+        if seeded(SeededBug::LastLapBelieved)
+            && header.uuid == self.superblock.uuid
+            && header.slot_in_segment == chain.slot
+        {
+            return end <= self.superblock.geometry.slots_per_segment();
+        }
         let (number, previous_checksum) = match header.number < chain.number && chain.slot == 0 {
             // Records that were logged again elsewhere after an error (C22) begin a segment: the
             // chain goes back to where they do.
@@ -535,7 +549,7 @@ impl Engine {
     /// Whether one of these slots cannot be read; then the start has failed, unless damage is
     /// accepted. To take it for the end of the log would cut off silently what may be durable (C19).
     fn refuses_unreadable(&mut self, first: SlotIndex, slots: u32) -> bool {
-        if self.config.accept_damage {
+        if self.config.accept_damage || seeded(SeededBug::UnreadableIsTheEnd) {
             return false;
         }
         let range = first..SlotIndex(first.0 + slots);
@@ -633,7 +647,7 @@ impl Engine {
     }
 
     fn judge_the_end(&mut self) {
-        if self.next_start().is_some() {
+        if !seeded(SeededBug::LoggedAgainNotFound) && self.next_start().is_some() {
             self.recovery().later.clear();
             self.recovery().stage = Stage::Chain;
             return;
@@ -659,6 +673,7 @@ impl Engine {
             .found
             .iter()
             .position(|found| !found.damaged.is_empty() && found.record.header.number > durable);
+        let torn = torn.filter(|_| !seeded(SeededBug::TornTailReplayed));
         if let Some(torn) = torn {
             let header = recovery.found[torn].record.header;
             let slots = recovery.found[torn].record.slots();
@@ -740,7 +755,10 @@ impl Engine {
             let header = record.header;
             serials.insert(header.segment, header.serial);
             self.recovery().report.records_from_memory += u64::from(memory.is_some());
-            let whole = record.entries.len() - usize::from(header.unfinished);
+            let mut whole = record.entries.len() - usize::from(header.unfinished);
+            if seeded(SeededBug::HalfRequestReplayed) {
+                whole = record.entries.len();
+            }
             if whole > 0 {
                 for (entry, slot, lost) in std::mem::take(&mut unfinished) {
                     self.replay_entry(entry, slot, lost)?;
@@ -813,13 +831,17 @@ impl Engine {
                 }
             }
             Entry::Zero { line, lines } => {
-                self.replay_forget(line, lines);
+                if !seeded(SeededBug::ReplayedZeroKeepsLines) {
+                    self.replay_forget(line, lines);
+                }
                 self.replay_zeroes(line, lines);
             }
             Entry::Bypass { range } => {
                 let start = range.start.line();
                 let lines = range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0;
-                self.replay_forget(start, lines);
+                if !seeded(SeededBug::TombstoneIgnored) {
+                    self.replay_forget(start, lines);
+                }
                 self.zeroes.remove(start, lines);
                 for witness in self.witnesses.within(start, lines) {
                     self.witnesses.forget(witness);
@@ -926,7 +948,10 @@ impl Engine {
     // ---- steps 6 to 8: the new session --------------------------------------------------------
 
     fn write_from_memory(&mut self) {
-        let writes = std::mem::take(&mut self.recovery().memory_writes);
+        let mut writes = std::mem::take(&mut self.recovery().memory_writes);
+        if seeded(SeededBug::MemoryNotWritten) {
+            writes.clear();
+        }
         self.recovery().stage = Stage::MemoryWrites;
         self.recovery().ios_left = writes.len() as u32;
         for (offset, range) in writes {
@@ -982,7 +1007,7 @@ fn damaged_slots(record: &Record, data: &[u8]) -> Vec<(Line, FragmentMask)> {
     for entry in &record.entries {
         if let Entry::Data { line, mask, checksum } = entry {
             let slot = slots.next().unwrap_or_default();
-            if crc32c(slot) != *checksum {
+            if crc32c(slot) != *checksum && !seeded(SeededBug::RecoveryDoesNotVerify) {
                 damaged.push((*line, *mask));
             }
         }

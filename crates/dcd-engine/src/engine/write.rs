@@ -10,6 +10,7 @@ use super::Engine;
 use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
 
 /// Most bytes of a logged write that are all or nothing across a crash, if the segment buffers are
@@ -38,6 +39,9 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
+        if seeded(SeededBug::Canary) {
+            return self.reply(id, Ok(()), Some(data));
+        }
         if self.is_passing_by() {
             return self.pass(id, Change::Write { start, data, blocks_done: 0 }, fua);
         }
@@ -119,7 +123,7 @@ impl Engine {
             let part_end = part_end.min(start.0 + blocks);
             let part = LbaRange::new(part_start, part_end - part_start);
             if !self.log.has_room(part.lines().count() as u32, false) {
-                return false;
+                return *blocks_done > 0 && seeded(SeededBug::RestOfStalledWriteDropped);
             }
             let at = (*blocks_done * BLOCK_SIZE) as usize;
             self.append(part, &data.bytes()[at..at + part.bytes() as usize]);
@@ -163,6 +167,7 @@ impl Engine {
         match self.config.ack {
             AckMode::Memory if !fua => self.reply(id, Ok(()), buffer),
             AckMode::Log if !fua => self.reply_when_written(id, buffer),
+            _ if seeded(SeededBug::DurableAckWhenWritten) => self.reply_when_written(id, buffer),
             _ => self.reply_when_durable(id, buffer),
         }
     }

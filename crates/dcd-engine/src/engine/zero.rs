@@ -12,6 +12,7 @@ use super::write::Change;
 use crate::format::geometry::ZERO_RANGES_MAX;
 use crate::format::record::Entry;
 use crate::io::{RequestError, RequestId};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LbaRange, Line};
 
 /// Zeroed bytes for the fragments at the edges.
@@ -54,6 +55,10 @@ impl Engine {
             // The last line of an odd-sized disk has no more fragments than the range covers.
             whole_end = range.end().div_ceil(FRAGMENTS_PER_LINE);
         }
+        let mut whole_start = whole_start;
+        if seeded(SeededBug::DiscardRoundedOutward) {
+            whole_start = range.start.0 / FRAGMENTS_PER_LINE;
+        }
         if whole_start >= whole_end {
             for (line, mask) in range.lines() {
                 let part = LbaRange::new(
@@ -65,7 +70,8 @@ impl Engine {
             self.log.end_request();
             return true;
         }
-        let head = LbaRange::new(range.start.0, whole_start * FRAGMENTS_PER_LINE - range.start.0);
+        let head_blocks = (whole_start * FRAGMENTS_PER_LINE).saturating_sub(range.start.0);
+        let head = LbaRange::new(range.start.0, head_blocks);
         let tail_start = (whole_end * FRAGMENTS_PER_LINE).min(range.end());
         let tail = LbaRange::new(tail_start, range.end() - tail_start);
         for edge in [head, tail] {
@@ -74,9 +80,13 @@ impl Engine {
             }
         }
         let (line, lines) = (Line(whole_start), whole_end - whole_start);
-        self.log.append_entry(&Entry::Zero { line, lines });
+        if !seeded(SeededBug::DiscardNotLogged) {
+            self.log.append_entry(&Entry::Zero { line, lines });
+        }
         self.log.end_request();
-        self.forget_lines(line, lines);
+        if !seeded(SeededBug::DiscardKeepsLines) {
+            self.forget_lines(line, lines);
+        }
         self.zeroes.insert(line, lines);
         self.destage.zeroes_logged(self.log.newest_record());
         match may_unmap {

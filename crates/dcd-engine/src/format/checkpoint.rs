@@ -19,6 +19,7 @@ use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
 };
@@ -191,6 +192,9 @@ pub struct CheckpointHeader {
 impl Checkpoint {
     /// Area that holds this generation: 0 or 1.
     pub fn area(&self) -> usize {
+        if seeded(SeededBug::CheckpointSameArea) {
+            return 0;
+        }
         (self.generation % 2) as usize
     }
 
@@ -411,7 +415,7 @@ fn read_header<'a>(
     geometry: &Geometry,
 ) -> Result<&'a CheckpointHeaderOnDisk, FormatError> {
     let (header, _) = PREAMBLE.verify::<CheckpointHeaderOnDisk>(bytes)?;
-    if header.uuid != uuid.0 {
+    if header.uuid != uuid.0 && !seeded(SeededBug::UuidNotChecked) {
         return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(header.uuid) });
     }
     let field = |field, found: u64| FormatError::Field { what: WHAT, field, found };

@@ -14,6 +14,7 @@ use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::error::FormatError;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::Uuid;
 
 /// "dcdSUPER" in ASCII, read as a little-endian number.
@@ -127,6 +128,9 @@ pub fn layout() -> Vec<FieldLayout> {
 impl Superblock {
     /// Byte address of the copy that holds this generation.
     pub fn offset(&self) -> u64 {
+        if seeded(SeededBug::SuperblockSameCopy) {
+            return SUPERBLOCK_OFFSETS[0];
+        }
         SUPERBLOCK_OFFSETS[(self.generation % 2) as usize]
     }
 

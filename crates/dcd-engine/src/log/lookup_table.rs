@@ -7,6 +7,7 @@
 //!
 //! A line that is not in the table is not in the log.
 
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FragmentMask, Line, SlotIndex};
 
 /// Share of the entries that may be in use, in percent, when every slot of the cache is live.
@@ -257,7 +258,10 @@ impl LookupTable {
             self.set(index, line, &new);
         } else {
             self.release(index);
-            self.close_gap(index);
+            match seeded(SeededBug::TableGap) {
+                true => self.entries[index] = UNUSED,
+                false => self.close_gap(index),
+            }
             self.lines -= 1;
         }
         dead

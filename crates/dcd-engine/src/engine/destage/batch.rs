@@ -12,6 +12,7 @@ use crate::format::checksum::crc32c;
 use crate::format::record::{Entry, Record};
 use crate::io::{Device, IoError};
 use crate::log::lookup_table::Pieces;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange, Line,
     SegmentIndex, SegmentSerial, SlotIndex,
@@ -189,9 +190,10 @@ impl Engine {
     pub(super) fn can_be_destaged(&self, line: Line) -> bool {
         let pieces = self.table.find(line);
         !pieces.as_slice().is_empty()
-            && !self.is_zero(line)
-            && !self.is_bypassed(line, 1)
-            && pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
+            && (!self.is_zero(line) || seeded(SeededBug::LineBeforeZeroes))
+            && (!self.is_bypassed(line, 1) || seeded(SeededBug::DestageDuringBypass))
+            && (pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
+                || seeded(SeededBug::DestageBeforeDurable))
             && !self.destage.completions.is_reading(line)
             && self.destage.blocked.get(&line).is_none_or(|blocked| blocked.until.is_none())
     }
@@ -244,7 +246,10 @@ impl Engine {
                     None => {
                         slots.insert(*slot, line);
                     }
-                    Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
+                    Some(bytes)
+                        if crc32c(bytes) == self.table.checksum(*slot)
+                            || seeded(SeededBug::DestageDoesNotVerify) =>
+                    {
                         batch.put(index, *mask, bytes);
                     }
                     Some(_) => {
@@ -322,7 +327,10 @@ impl Engine {
                 _ => None,
             };
             match bytes {
-                Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
+                Some(bytes)
+                    if crc32c(bytes) == self.table.checksum(*slot)
+                        || seeded(SeededBug::DestageDoesNotVerify) =>
+                {
                     let pieces = batch.lines[index].pieces;
                     let piece = pieces.as_slice().iter().find(|(known, _)| known == slot);
                     let (_, mask) = piece.expect("the slot was read for this line");
@@ -420,7 +428,7 @@ impl Engine {
             if result.is_ok() {
                 self.destage.blocked.remove(&entry.line);
             } else {
-                entry.failed = true;
+                entry.failed = !seeded(SeededBug::FailedLineForgotten);
                 failed.push(entry.line);
             }
         }
@@ -435,7 +443,7 @@ impl Engine {
             unreachable!("flushed for a batch");
         };
         self.destage.something_changed();
-        if result.is_err() {
+        if result.is_err() && !seeded(SeededBug::FailedDestageFlushBelieved) {
             for entry in &batch.lines {
                 self.witnesses.forget(entry.line);
             }
@@ -448,7 +456,9 @@ impl Engine {
                 let (segment, _) = self.superblock.geometry.locate(*slot);
                 self.log.segments.get(segment).serial > batch.newest_serial
             });
-            if entry.failed || is_refilled || self.table.find(entry.line) != entry.pieces {
+            let is_overwritten = self.table.find(entry.line) != entry.pieces
+                && !seeded(SeededBug::OverwrittenLineForgotten);
+            if entry.failed || is_refilled || is_overwritten {
                 // The checksum of the data-disk is not known: the line went there, perhaps.
                 self.witnesses.forget(entry.line);
                 continue;
@@ -457,7 +467,9 @@ impl Engine {
             if entry.pieces.mask().is_full() && !self.is_bypassed(entry.line, 1) {
                 let at = index * LINE_SIZE as usize;
                 let checksum = crc32c(&batch.data.bytes()[at..at + LINE_SIZE as usize]);
-                self.witnesses.destaged(entry.line, checksum);
+                if !seeded(SeededBug::WitnessNotUpdated) {
+                    self.witnesses.destaged(entry.line, checksum);
+                }
             } else {
                 self.witnesses.forget(entry.line);
             }
@@ -466,6 +478,10 @@ impl Engine {
             self.counters.destaged_lines += 1;
         }
         self.counters.destage_batches += 1;
+        if seeded(SeededBug::FreeBeforeCheckpoint) && self.checkpoint.is_idle() {
+            let empty = self.log.segments.reusable();
+            self.log.segments.make_free(&empty);
+        }
         self.destage.retry = None;
     }
 }

@@ -35,6 +35,7 @@ use crate::engine::Purpose;
 use crate::io::{Device, IoError, RequestError, RequestId};
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time};
 
 /// First wait after a data-disk error; doubles up to the longest.
@@ -141,7 +142,9 @@ impl Destage {
 
     /// These lines were discarded: what is read to complete them is of no use.
     pub(super) fn cancel_completions(&mut self, line: Line, lines: u64) {
-        self.completions.cancel(line..Line(line.0 + lines));
+        if !seeded(SeededBug::CompletionAfterDiscard) {
+            self.completions.cancel(line..Line(line.0 + lines));
+        }
     }
 
     /// What is under way on the data-disk.
@@ -217,7 +220,8 @@ impl Engine {
         self.watch_marks();
         self.unblock();
         let mut moved = self.finish_drains();
-        if self.cache_disk_failed || self.data_disk_writes_lost > 0 {
+        let is_lost = self.data_disk_writes_lost > 0 && !seeded(SeededBug::LostWriteForgotten);
+        if self.cache_disk_failed || is_lost {
             return moved;
         }
         moved |= match &self.destage.work {

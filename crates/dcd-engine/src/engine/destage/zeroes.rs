@@ -9,6 +9,7 @@ use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line};
 
 /// Most ranges brought to the data-disk before a flush, and most lines in one of its operations
@@ -44,7 +45,7 @@ impl Engine {
             return false;
         }
         let record = self.destage.zeroes_record;
-        if record > self.log.durable_record() {
+        if record > self.log.durable_record() && !seeded(SeededBug::ZeroesBeforeDurable) {
             if self.destage_is_urgent() {
                 self.want_durable(record);
             }
@@ -134,7 +135,8 @@ impl Engine {
         self.destage.something_changed();
         let ranges: Vec<(Line, u64)> = self.zeroes_destaging.iter().collect();
         self.zeroes_destaging = Default::default();
-        if result.is_err() || work.failed {
+        let failed = result.is_err() || work.failed;
+        if failed && !seeded(SeededBug::FailedZeroesForgotten) {
             // All of them again: zeroing twice does no harm.
             for (line, lines) in ranges {
                 self.zeroes.insert(line, lines);

@@ -1,0 +1,268 @@
+//! Deliberate mistakes, to see whether the fuzzer finds them: `dcd fuzz --seeded-bugs`.
+//!
+//! Each is one that somebody could make, behind one short hook at the place where it would be made. Without
+//! the test-only feature `seeded-bugs`, [`seeded`] is a constant and the hooks are not compiled in.
+//! With it, at most one of them is on at a time, in the thread that turned it on.
+
+/// Whether the mistake is on.
+#[cfg(not(feature = "seeded-bugs"))]
+#[inline(always)]
+pub(crate) const fn seeded(_bug: SeededBug) -> bool {
+    false
+}
+
+/// Whether the mistake is on.
+#[cfg(feature = "seeded-bugs")]
+pub(crate) fn seeded(bug: SeededBug) -> bool {
+    TURNED_ON.get() == Some(bug)
+}
+
+#[cfg(feature = "seeded-bugs")]
+thread_local! {
+    static TURNED_ON: std::cell::Cell<Option<SeededBug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Turns one mistake on in this thread, and any other off.
+#[cfg(feature = "seeded-bugs")]
+pub fn turn_on(bug: Option<SeededBug>) {
+    TURNED_ON.set(bug);
+}
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $rule:literal;)+) => {
+        /// A deliberate mistake.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum SeededBug { $($(#[doc = $doc])+ $variant,)+ }
+
+        #[cfg(feature = "seeded-bugs")]
+        impl SeededBug {
+            /// All.
+            pub const ALL: &[SeededBug] = &[$(SeededBug::$variant,)+];
+
+            /// As the command line and the documents name it.
+            pub fn name(self) -> &'static str {
+                match self { $(SeededBug::$variant => $name,)+ }
+            }
+
+            /// The rule of `docs/durability.md`, or the property, that it breaks.
+            pub fn rule(self) -> &'static str {
+                match self { $(SeededBug::$variant => $rule,)+ }
+            }
+
+            /// What is wrong.
+            pub fn what(self) -> &'static str {
+                match self { $(SeededBug::$variant => concat!($($doc),+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// Writes are acknowledged and thrown away: whoever does not find this finds nothing.
+    Canary = "canary", "C1";
+
+    // ---- acknowledgement, log writes, commits ----
+    /// A change is acknowledged before the open record is marked: `kill -9` loses it.
+    AckBeforeMark = "ack-before-mark", "C4";
+    /// FUA, and every change in mode `durable`, is acknowledged when written, before the flush.
+    DurableAckWhenWritten = "durable-ack-when-written", "C3";
+    /// FLUSH is acknowledged when the records are written, before the flush.
+    FlushAckWhenWritten = "flush-ack-when-written", "C2";
+    /// The one write of a commit that needs no flush lacks its FUA flag.
+    CommitWithoutFua = "commit-without-fua", "C2";
+    /// The cache-disk is not flushed before a commit is believed.
+    CommitWithoutFlush = "commit-without-flush", "C2";
+    /// A flush of the log counts for records whose writes ended after it was started.
+    FlushCoversLaterWrites = "flush-covers-later-writes", "C2";
+    /// A FUA write of a record counts for the records before it that were not flushed.
+    FuaCoversEarlierRecords = "fua-covers-earlier-records", "C3";
+    /// Nothing becomes durable by time alone.
+    MaxDelayIgnored = "max-delay-ignored", "C5";
+    /// A failed flush of the log counts as done.
+    FailedFlushBelieved = "failed-flush-believed", "C22";
+    /// A failed flush of the log is repeated, and the second one believed.
+    FailedFlushRetried = "failed-flush-retried", "C22";
+    /// A failed write of a record counts as done.
+    FailedLogWriteBelieved = "failed-log-write-believed", "C22";
+    /// Those who wait for a failed flush are told that all is well when it is logged again.
+    LogAgainAcknowledges = "log-again-acknowledges", "C22";
+    /// What was logged again is looked for at its old place.
+    LogAgainKeepsOldPlace = "log-again-keeps-old-place", "C22";
+    /// When there is no room for the rest of a write, the rest is dropped and the write acknowledged.
+    RestOfStalledWriteDropped = "rest-of-stalled-write-dropped", "C25";
+
+    // ---- records and recovery ----
+    /// An entry of a request that goes on in the next record is not marked as unfinished.
+    UnfinishedNotMarked = "unfinished-not-marked", "C14";
+    /// The first half of a request is replayed without the second.
+    HalfRequestReplayed = "half-request-replayed", "C14";
+    /// Records of an earlier lap of the log are taken for the next ones.
+    LastLapBelieved = "last-lap-believed", "C18";
+    /// Recovery stops at the end of the first segment.
+    RecoveryStopsAtSegmentEnd = "recovery-stops-at-segment-end", "C9";
+    /// Recovery does not look for records that were logged again elsewhere.
+    LoggedAgainNotFound = "logged-again-not-found", "C22";
+    /// A torn record at the end of the log is not cut off.
+    TornTailReplayed = "torn-tail-replayed", "C19";
+    /// Recovery does not verify the data of records.
+    RecoveryDoesNotVerify = "recovery-does-not-verify", "C18";
+    /// A place that cannot be read is taken for the end of the log.
+    UnreadableIsTheEnd = "unreadable-is-the-end", "C19";
+    /// Sealed and open records in the segment memory that survived are not looked at.
+    MemoryNotReplayed = "memory-not-replayed", "C4";
+    /// The open record in the segment memory is not looked at.
+    OpenRecordNotReplayed = "open-record-not-replayed", "C4";
+    /// Records found in the segment memory are not written to the cache-disk.
+    MemoryNotWritten = "memory-not-written", "C17";
+    /// Recovery does not flush the data-disk: what it has shown of a bypassed write may vanish.
+    RecoveryWithoutDataFlush = "recovery-without-data-flush", "C9";
+    /// Recovery takes the older of two good checkpoints.
+    OlderCheckpointBelieved = "older-checkpoint-believed", "C13";
+    /// Replaying a zeroed range does not forget the lines it covers.
+    ReplayedZeroKeepsLines = "replayed-zero-keeps-lines", "C12";
+    /// Replaying a tombstone does not forget the lines it covers.
+    TombstoneIgnored = "tombstone-ignored", "C11";
+    /// The superblock is always written to the same copy.
+    SuperblockSameCopy = "superblock-same-copy", "C20";
+    /// A start does not compare the UUID of the checkpoint with that of the superblock.
+    UuidNotChecked = "uuid-not-checked", "C28";
+    /// A start does not notice that a data-disk has become smaller.
+    SizeNotChecked = "size-not-checked", "C32";
+
+    // ---- checkpoints and the reuse of segments ----
+    /// An emptied segment is filled again before a checkpoint says so (trap 1).
+    FreeBeforeCheckpoint = "free-before-checkpoint", "C13";
+    /// A checkpoint lists the free segments by place, not in the order in which they are filled.
+    FreeOrderForgotten = "free-order-forgotten", "C13";
+    /// A checkpoint is written before the records are durable that it speaks of.
+    CheckpointBeforeRecords = "checkpoint-before-records", "C13";
+    /// A checkpoint is believed before the cache-disk was flushed.
+    CheckpointWithoutFlush = "checkpoint-without-flush", "C13";
+    /// A checkpoint whose flush failed is believed.
+    FailedCheckpointBelieved = "failed-checkpoint-believed", "C22";
+    /// Every checkpoint is written over the one before.
+    CheckpointSameArea = "checkpoint-same-area", "C20";
+    /// A checkpoint omits the zeroed ranges.
+    CheckpointOmitsZeroes = "checkpoint-omits-zeroes", "C12";
+    /// A checkpoint omits the zeroed ranges that are on their way to the data-disk.
+    CheckpointOmitsZeroesUnderWay = "checkpoint-omits-zeroes-under-way", "C12";
+    /// A checkpoint lists one slot for each line, also when it is scattered over several.
+    CheckpointOmitsSlots = "checkpoint-omits-slots", "C13";
+    /// A checkpoint omits the damaged blocks.
+    CheckpointOmitsPoison = "checkpoint-omits-poison", "C19";
+    /// A segment is filled while its old slots are being read (trap 10).
+    ReadersNotCounted = "readers-not-counted", "C16";
+
+    // ---- destaging ----
+    /// Lines are destaged before they are durable in the log.
+    DestageBeforeDurable = "destage-before-durable", "C10";
+    /// The data-disk is not flushed before destaged lines leave the log.
+    DestageWithoutFlush = "destage-without-flush", "C13";
+    /// A failed flush of the data-disk counts as done.
+    FailedDestageFlushBelieved = "failed-destage-flush-believed", "C24";
+    /// A failed flush for a bypass does not count for what was being destaged.
+    FailedFlushNotShared = "failed-flush-not-shared", "C24";
+    /// A line whose write to the data-disk failed leaves the log.
+    FailedLineForgotten = "failed-line-forgotten", "C24";
+    /// A line that was overwritten while it was destaged leaves the log (trap 3).
+    OverwrittenLineForgotten = "overwritten-line-forgotten", "C13";
+    /// Destaging does not verify what it reads.
+    DestageDoesNotVerify = "destage-does-not-verify", "C18";
+    /// A line is destaged before the zeroed range below it.
+    LineBeforeZeroes = "line-before-zeroes", "C12";
+    /// Zeroed ranges are destaged before they are durable in the log.
+    ZeroesBeforeDurable = "zeroes-before-durable", "C10";
+    /// Zeroed ranges whose write to the data-disk failed are forgotten.
+    FailedZeroesForgotten = "failed-zeroes-forgotten", "C24";
+    /// Completing a sector overwrites what was written meanwhile with what the data-disk had.
+    CompletionOverwrites = "completion-overwrites", "C15";
+    /// Completing a sector goes on although the line was discarded meanwhile.
+    CompletionAfterDiscard = "completion-after-discard", "C15";
+    /// After a write to the data-disk was given up, destaging goes on: it may land late.
+    LostWriteForgotten = "lost-write-forgotten", "C26";
+    /// The checksums of destaged lines are not noted: the next start finds the data-disk changed.
+    WitnessNotUpdated = "witness-not-updated", "C29";
+
+    // ---- reads and damage ----
+    /// Of a line scattered over several slots, only one is read from the log.
+    ReadTakesOneSlot = "read-takes-one-slot", "C1";
+    /// What the data-disk returns wins over what was found in the log.
+    DataDiskWins = "data-disk-wins", "C1";
+    /// The lines of a zeroed range that is being destaged are read from the data-disk.
+    ZeroesUnderWayNotRead = "zeroes-under-way-not-read", "C12";
+    /// A failed read of the data-disk returns zeroes.
+    FailedReadReturnsZeroes = "failed-read-returns-zeroes", "C24";
+    /// A damaged slot is served.
+    DamagedSlotServed = "damaged-slot-served", "C18";
+    /// The stale copy on the data-disk is shown in place of a damaged block.
+    StaleCopyShown = "stale-copy-shown", "C21";
+    /// A damaged slot is taken out of the log and forgotten.
+    DamageForgotten = "damage-forgotten", "C21";
+    /// A damaged block fails even after it was overwritten.
+    PoisonStays = "poison-stays", "C21";
+    /// Taking a line out of the lookup table hides others behind the gap.
+    TableGap = "table-gap", "C1";
+
+    // ---- discard, write-zeroes, bypass ----
+    /// A discard is not logged.
+    DiscardNotLogged = "discard-not-logged", "C12";
+    /// A discard is rounded outward to whole lines.
+    DiscardRoundedOutward = "discard-rounded-outward", "C12";
+    /// A discard leaves the lines it covers in the lookup table.
+    DiscardKeepsLines = "discard-keeps-lines", "C12";
+    /// A bypass writes no tombstone.
+    BypassWithoutTombstone = "bypass-without-tombstone", "C11";
+    /// The tombstone is logged before the data-disk was flushed.
+    BypassWithoutFlush = "bypass-without-flush", "C11";
+    /// A bypass does not wait until everything before it is durable.
+    BypassBeforeEarlier = "bypass-before-earlier", "C11";
+    /// A bypass does not wait for a destage of the same lines (trap 2).
+    BypassDuringDestage = "bypass-during-destage", "C11";
+    /// Destaging does not wait for a bypass of the same lines (trap 2).
+    DestageDuringBypass = "destage-during-bypass", "C11";
+    /// A bypass leaves the zeroed ranges below it.
+    BypassKeepsZeroes = "bypass-keeps-zeroes", "C11";
+    /// A bypass of part of a line forgets all of it.
+    BypassOfPartLines = "bypass-of-part-lines", "C11";
+    /// A bypass whose write failed is acknowledged.
+    FailedBypassAcknowledged = "failed-bypass-acknowledged", "C24";
+    /// A bypass overwrites a witness: the next start finds the data-disk changed.
+    BypassOverWitness = "bypass-over-witness", "C29";
+
+    // ---- closing, and going on without a cache-disk ----
+    /// A shutdown does not make the log durable.
+    ShutdownWithoutCommit = "shutdown-without-commit", "C31";
+    /// A detach does not wait until everything is destaged.
+    DetachBeforeDestaged = "detach-before-destaged", "C31";
+    /// A cache-disk that fails while dirty is treated as one that fails while clean.
+    UncachedWhileDirty = "uncached-while-dirty", "C23";
+    /// Without a cache-disk, the segment memory is not voided: a start replays it over newer data.
+    MemoryNotVoided = "memory-not-voided", "C23";
+    /// The first record behind a clean checkpoint is written without a probe.
+    ProbeSkipped = "probe-skipped", "C23";
+    /// Without a cache-disk, FLUSH and FUA do not flush the data-disk.
+    UncachedWithoutFlush = "uncached-without-flush", "C2";
+}
+
+#[cfg(all(test, feature = "seeded-bugs"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        assert!(SeededBug::ALL.len() >= 40);
+        for bug in SeededBug::ALL {
+            turn_on(Some(*bug));
+            assert_eq!(SeededBug::ALL.iter().filter(|other| seeded(**other)).count(), 1);
+        }
+        turn_on(None);
+        assert!(!SeededBug::ALL.iter().any(|bug| seeded(*bug)));
+    }
+
+    #[test]
+    fn names_differ() {
+        let names: std::collections::BTreeSet<_> =
+            SeededBug::ALL.iter().map(|bug| bug.name()).collect();
+        assert_eq!(names.len(), SeededBug::ALL.len());
+    }
+}
