@@ -210,6 +210,9 @@ impl Run {
             let opened = host.open(&self.options, false, memory.as_deref(), random, ios_max);
             let has_struck = host.pending.struck > struck_before;
             let error = match opened {
+                Ok(()) if undo.is_some() => {
+                    return Err(Violation("opened with a disk that is not its own".into()));
+                }
                 Ok(()) => return Ok(Some(Recovered { host, memory_survived })),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
                 Err(NotOpen::Interrupted) => {

@@ -26,5 +26,7 @@ pub mod random;
 pub mod report;
 pub mod run;
 pub mod script;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
 pub mod session;
 pub mod sweep;

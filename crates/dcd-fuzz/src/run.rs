@@ -314,6 +314,12 @@ impl Run {
                 }
             }
         }
+        // Nothing is planned any more: what was acknowledged is durable by now (C5).
+        let is_at_rest = self.host.ios.is_empty() && self.host.wake_up.is_none();
+        if is_at_rest && self.asked.is_empty() && self.host.engine().cache_disk_failure().is_none()
+        {
+            self.model.all_acknowledged_survive();
+        }
         Ok(())
     }
 

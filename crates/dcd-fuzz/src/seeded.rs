@@ -1,0 +1,176 @@
+//! Does the fuzzer find what it is for? Each deliberate mistake of `dcd_engine::seeded_bugs` is turned
+//! on in turn, and the same random runs as ever must find it. Nothing here knows which mistake it is
+//! looking for.
+//!
+//! Two more trials keep this honest: without any mistake the same runs must find nothing, and the
+//! *canary*, a cache that throws writes away, must be found at once.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+pub use dcd_engine::seeded_bugs::SeededBug;
+use dcd_engine::seeded_bugs::turn_on;
+
+use crate::faults::{Demand, FaultKind};
+use crate::random::Random;
+use crate::run::replay;
+use crate::script::Script;
+use crate::session::pairs;
+
+/// Runs in which the canary must be found.
+pub const CANARY_RUNS_MAX: u64 = 10;
+
+/// Mistakes for which a few hundred runs are not always enough, and why. A short session leaves them out.
+pub const SLOW: &[(SeededBug, &str)] = &[
+    (
+        SeededBug::SuperblockSameCopy,
+        "a start writes one superblock, and a crash must shear that write",
+    ),
+    (SeededBug::UnreadableIsTheEnd, "the newest record must be in a bad sector at a crash"),
+    (SeededBug::CheckpointOmitsPoison, "needs damage that is found, a checkpoint, and a restart"),
+    (SeededBug::ReadersNotCounted, "a read must last until its segment is filled again"),
+    (SeededBug::FailedFlushNotShared, "a flush for a bypass must fail while a batch is under way"),
+    (SeededBug::LostWriteForgotten, "a write that was given up must land after a newer one"),
+    (SeededBug::CompletionAfterDiscard, "a discard must fall into the one read of a completion"),
+    (SeededBug::LineBeforeZeroes, "a batch must overtake the zeroed range below its line"),
+    (SeededBug::DamageForgotten, "a dirty slot must be damaged, found, and read again"),
+    (SeededBug::StaleCopyShown, "a dirty slot must be damaged, found, and read again"),
+    (SeededBug::MemoryNotVoided, "the cache-disk must go while clean, and the process die later"),
+    (SeededBug::ProbeSkipped, "the very first record behind a clean checkpoint must fail"),
+];
+
+/// What came of one mistake, or of none.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The mistake; `None`: there was none.
+    pub bug: Option<SeededBug>,
+    /// Runs, the one that found it included.
+    pub runs: u64,
+    /// How long they took.
+    pub elapsed: Duration,
+    /// What found it.
+    pub caught: Option<Caught>,
+    /// A run that fails without the mistake, too, proves nothing about it. There should be none.
+    pub fails_anyway: Option<Caught>,
+}
+
+/// How a mistake was found.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The seed of the run.
+    pub seed: u64,
+    /// The kinds of faults that it had.
+    pub faults: Vec<FaultKind>,
+    /// What was seen.
+    pub violation: String,
+}
+
+impl std::fmt::Display for Caught {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let faults: Vec<&str> = self.faults.iter().map(|kind| kind.name()).collect();
+        write!(f, "seed {}, faults [{}]: {}", self.seed, faults.join(", "), self.violation)
+    }
+}
+
+impl Trial {
+    /// Whether it is as it must be: a mistake is found, and where there is none nothing is.
+    pub fn is_right(&self) -> bool {
+        self.caught.is_some() == self.bug.is_some() && self.fails_anyway.is_none()
+    }
+}
+
+/// The run with this number. By turns: plain random runs; a pair of any kinds of faults; a few of those
+/// kinds that leave all of the contract in force, for which checks are the sharpest.
+pub fn script(seed: u64, index: u64) -> Script {
+    let seed = seed.wrapping_add(index);
+    let mut random = Random::new(!seed);
+    match index % 3 {
+        0 => Script::of_seed(seed),
+        1 => {
+            let pairs = pairs();
+            let pair = random.below(pairs.len() as u64) as usize;
+            Script::with_faults(seed, &pairs[pair])
+        }
+        _ => {
+            // Without the segment memory, death of the process is as a power cut, which is there anyway.
+            let is_exact = |kind: &FaultKind| {
+                matches!(kind.demand(), Demand::Survive | Demand::LoudOrSurvive)
+                    && *kind != FaultKind::MemoryLost
+            };
+            let kinds: Vec<FaultKind> = FaultKind::ALL.iter().copied().filter(is_exact).collect();
+            let mut chosen: Vec<FaultKind> = (0..4).map(|_| random.pick(&kinds)).collect();
+            chosen.sort_unstable();
+            chosen.dedup();
+            Script::with_faults(seed, &chosen)
+        }
+    }
+}
+
+/// Runs until the mistake is found, but not more than `runs_max` times.
+pub fn try_bug(bug: Option<SeededBug>, seed: u64, runs_max: u64) -> Trial {
+    let started = Instant::now();
+    let mut trial =
+        Trial { bug, runs: 0, elapsed: Duration::ZERO, caught: None, fails_anyway: None };
+    while trial.runs < runs_max && trial.caught.is_none() {
+        let script = script(seed, trial.runs);
+        let seed = seed.wrapping_add(trial.runs);
+        trial.runs += 1;
+        let Some(violation) = violation_with(bug, &script) else { continue };
+        let anyway = bug.and_then(|_| violation_with(None, &script));
+        let faults = script.options.faults;
+        match anyway {
+            Some(violation) => trial.fails_anyway = Some(Caught { seed, faults, violation }),
+            None => trial.caught = Some(Caught { seed, faults, violation }),
+        }
+    }
+    trial.elapsed = started.elapsed();
+    trial
+}
+
+fn violation_with(bug: Option<SeededBug>, script: &Script) -> Option<String> {
+    turn_on(bug);
+    let violation = replay(script, false).err().map(|failure| failure.violation.0);
+    turn_on(None);
+    violation
+}
+
+/// Tries all, the [`SLOW`] ones only if asked to, on so many threads, each in at most `runs_max` runs;
+/// `runs_without` runs without any. `done` is told of each as it comes to its end.
+pub fn try_all(
+    seed: u64,
+    runs_max: u64,
+    runs_without: u64,
+    with_slow: bool,
+    jobs: usize,
+    done: impl FnMut(&Trial) + Send,
+) -> Vec<Trial> {
+    // What takes longest begins first.
+    let bugs = [None].into_iter().chain(SeededBug::ALL.iter().copied().map(Some));
+    let is_left_out =
+        |bug: &Option<SeededBug>| !with_slow && SLOW.iter().any(|(slow, _)| *bug == Some(*slow));
+    let bugs: Vec<Option<SeededBug>> = bugs.filter(|bug| !is_left_out(bug)).collect();
+    let next = AtomicUsize::new(0);
+    let trials = Mutex::new((Vec::new(), done));
+    let worker = || {
+        while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let runs_max = match bug {
+                None => runs_without,
+                Some(SeededBug::Canary) => runs_max.min(CANARY_RUNS_MAX),
+                Some(_) => runs_max,
+            };
+            let trial = try_bug(*bug, seed, runs_max);
+            let mut shared = trials.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            shared.1(&trial);
+            shared.0.push(trial);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(worker);
+        }
+    });
+    let (mut trials, _) = trials.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    trials.sort_by_key(|trial| trial.bug);
+    trials
+}
