@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo test test-long test-power-cut test-kill test-linearizability fuzz fuzz-bytes lint doc tools
+.PHONY: build demo test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -35,6 +35,16 @@ fuzz: build
 	target/release/dcd fuzz --pairs --runs 2
 	target/release/dcd fuzz --sweep --runs 40
 	target/release/dcd fuzz --exhaustive 3
+
+# Whether the fuzzer finds mistakes that were made on purpose, in a directory of its own: that binary is
+# for nothing else. About two minutes on two idle cores; fuzz-seeded-long tries all, in at most an hour.
+fuzz-seeded:
+	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
+	target/seeded/release/dcd fuzz --seeded-bugs --runs 1000
+
+fuzz-seeded-long:
+	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
+	target/seeded/release/dcd fuzz --seeded-bugs
 
 # All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
 # fuzz runs.

@@ -16,6 +16,8 @@ run() {
 # The fuzzer's seeds are far slower without optimisation, so they run on their own.
 run cargo test --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
 run cargo test --release --package dcd-fuzz --no-fail-fast -- --nocapture
+# Mistakes made on purpose, which the fuzzer must find; apart, so that nothing else is built with them.
+run cargo test --release --package dcd-fuzz --features seeded-bugs --test seeded --target-dir target/seeded
 
 passed=$(grep -oE '^test result: .* [0-9]+ passed' "$log" | grep -oE '[0-9]+ passed' | awk '{n += $1} END {print n + 0}')
 failed=$(grep -oE '^test result: .* [0-9]+ failed' "$log" | grep -oE '[0-9]+ failed' | awk '{n += $1} END {print n + 0}')

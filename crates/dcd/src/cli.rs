@@ -395,6 +395,11 @@ pub struct FuzzArguments {
     /// and from then on.
     #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
     pub sweep: bool,
+    /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
+    /// found, at most --runs times each [default: 20000]. With less than 4000, mistakes are left out that
+    /// can take longer. Only in a binary built with the feature seeded-bugs.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "time"])]
+    pub seeded_bugs: bool,
     /// Threads [default: one for each processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: Option<u32>,

@@ -37,6 +37,14 @@ fn a_seed_is_one_run_and_always_the_same() {
 }
 
 #[test]
+fn an_ordinary_build_has_no_mistakes_and_says_how_to_get_one_that_has() {
+    let output = fuzz(&["--seeded-bugs"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("make fuzz-seeded"), "{text}");
+}
+
+#[test]
 fn bad_flags_are_explained() {
     for (flags, words) in [
         (&["--faults", "hange"][..], "there is no fault kind 'hange'"),

@@ -9,6 +9,7 @@ use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
 use serde::Serialize;
 
+use super::seeded_bugs;
 use crate::cli::FuzzArguments;
 use crate::error::CommandError;
 use crate::output::{self, Align, Paint, Table, count};
@@ -27,6 +28,9 @@ const COMMIT: &str = match option_env!("DCD_COMMIT") {
 
 /// Does it.
 pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    if arguments.seeded_bugs {
+        return seeded_bugs::run(arguments);
+    }
     // A panic of the engine is a violation like others; it does not end this process.
     std::panic::set_hook(Box::new(|_| {}));
     let session = session(arguments);

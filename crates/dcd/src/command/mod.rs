@@ -16,6 +16,7 @@ mod grow;
 mod help_markdown;
 mod inspect;
 mod man;
+mod seeded_bugs;
 mod serve;
 mod slow_disk;
 mod status;

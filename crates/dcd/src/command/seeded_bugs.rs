@@ -1,0 +1,152 @@
+//! `dcd fuzz --seeded-bugs`: does the fuzzer find mistakes that were made on purpose?
+
+use crate::cli::FuzzArguments;
+use crate::error::CommandError;
+
+/// Says how to get a binary that can.
+#[cfg(not(feature = "seeded-bugs"))]
+pub fn run(_arguments: &FuzzArguments) -> Result<(), CommandError> {
+    Err(CommandError::NoSeededBugs)
+}
+
+#[cfg(feature = "seeded-bugs")]
+pub use with_bugs::run;
+
+#[cfg(feature = "seeded-bugs")]
+mod with_bugs {
+    use dcd_fuzz::seeded::{SLOW, SeededBug, Trial, try_all};
+    use serde::Serialize;
+
+    use super::{CommandError, FuzzArguments};
+    use crate::output::{self, Align, Paint, Table};
+    use crate::progress::{Progress, Unit};
+
+    /// Runs after which a mistake counts as not found, if nothing says so.
+    const RUNS_DEFAULT: u64 = 20_000;
+    /// With less, those are left out that may need more.
+    const RUNS_FOR_SLOW: u64 = 4000;
+    /// Runs without a mistake, in which nothing may be found.
+    const RUNS_WITHOUT: u64 = 400;
+
+    /// Stands where there was no mistake.
+    const NONE: &str = "(none)";
+
+    /// Does it.
+    pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
+        // A panic of the engine is one way to find a mistake; it does not end this process.
+        std::panic::set_hook(Box::new(|_| {}));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = arguments.jobs.map_or(processors, |jobs| jobs as usize);
+        let seed = arguments.seed.unwrap_or(0);
+        let runs_max = arguments.runs.unwrap_or(RUNS_DEFAULT);
+        let with_slow = runs_max >= RUNS_FOR_SLOW;
+        let left_out = if with_slow { 0 } else { SLOW.len() };
+        let total = (SeededBug::ALL.len() + 1 - left_out) as u64;
+        let mut progress = Progress::new("trying mistakes", Unit::Rounds);
+        let mut done = 0;
+        let trials = try_all(seed, runs_max, runs_max.min(RUNS_WITHOUT), with_slow, jobs, |_| {
+            done += 1;
+            progress.update(done, total);
+        });
+        progress.finish();
+        let rows: Vec<Row> = trials.iter().map(Row::of).collect();
+        let wrong = trials.iter().filter(|trial| !trial.is_right()).count() as u64;
+        if arguments.json {
+            for row in &rows {
+                print_line(row)?;
+            }
+            print_line(&Summary { seed, bugs: rows.len() as u64 - 1, wrong })?;
+        } else {
+            output::print(&render(&rows))?;
+        }
+        match wrong {
+            0 => Ok(()),
+            wrong => Err(CommandError::SeededBugs { wrong }),
+        }
+    }
+
+    fn print_line(value: &impl Serialize) -> Result<(), CommandError> {
+        let line = serde_json::to_string(value).map_err(std::io::Error::from);
+        let line = line.map_err(|source| CommandError::Output { source })?;
+        output::print(&format!("{line}\n"))
+    }
+
+    /// What is printed of one.
+    #[derive(Serialize)]
+    struct Row {
+        bug: &'static str,
+        rule: &'static str,
+        what: &'static str,
+        caught: bool,
+        right: bool,
+        seed: Option<u64>,
+        faults: Vec<&'static str>,
+        runs: u64,
+        seconds: f64,
+        violation: Option<String>,
+        /// Of a run that fails without the mistake, too.
+        fails_anyway: Option<String>,
+    }
+
+    #[derive(Serialize)]
+    struct Summary {
+        seed: u64,
+        bugs: u64,
+        wrong: u64,
+    }
+
+    impl Row {
+        fn of(trial: &Trial) -> Row {
+            let caught = trial.caught.as_ref();
+            let faults = caught.map_or(&[][..], |caught| &caught.faults);
+            Row {
+                bug: trial.bug.map_or(NONE, SeededBug::name),
+                rule: trial.bug.map_or("", SeededBug::rule),
+                what: trial.bug.map_or("", SeededBug::what),
+                caught: caught.is_some(),
+                right: trial.is_right(),
+                seed: caught.map(|caught| caught.seed),
+                faults: faults.iter().map(|kind| kind.name()).collect(),
+                runs: trial.runs,
+                seconds: trial.elapsed.as_secs_f64(),
+                violation: caught.map(|caught| caught.violation.clone()),
+                fails_anyway: trial.fails_anyway.as_ref().map(|f| f.to_string()),
+            }
+        }
+    }
+
+    fn render(rows: &[Row]) -> String {
+        let mut table = Table::new(&[
+            ("mistake", Align::Left),
+            ("rule", Align::Left),
+            ("caught", Align::Left),
+            ("runs", Align::Right),
+            ("seconds", Align::Right),
+            ("by", Align::Left),
+        ]);
+        for row in rows {
+            let caught = match (row.bug, row.caught) {
+                (NONE, false) => "nothing, rightly",
+                (NONE, true) => "FOUND WITHOUT",
+                (_, false) => "ESCAPED",
+                (_, true) if row.fails_anyway.is_some() => "yes, but see below",
+                (_, true) => "yes",
+            };
+            table.row(vec![
+                row.bug.into(),
+                row.rule.into(),
+                caught.into(),
+                row.runs.to_string(),
+                format!("{:.2}", row.seconds),
+                row.violation.as_deref().unwrap_or("").chars().take(60).collect(),
+            ]);
+        }
+        let mut text = table.render(Paint::for_stdout());
+        for row in rows {
+            if let Some(failure) = &row.fails_anyway {
+                text += &format!("\nfails without any mistake, too: {failure}\n");
+            }
+        }
+        text
+    }
+}
