@@ -363,6 +363,46 @@ fn a_bypass_is_in_order_whatever_step_the_crash_hits() {
     }
 }
 
+/// Somebody has seen the bypassed data on the data-disk; what is written over it after that must not
+/// be undone by the tombstone (C8).
+///
+/// ```text
+/// bypass   100..102 = 3   |-- written -- seen ------------ flushed, tombstone --|
+/// write    100      = 4                        |-- waits ----------------------------|  -> 4
+/// ```
+#[test]
+fn a_change_does_not_overtake_a_bypass_that_was_seen() {
+    for is_discard in [false, true] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.bypass_threshold_bytes = 8192;
+        });
+        d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+        let bypass = d.write_blocks(800, 16, 3);
+        d.finish_all();
+        assert!(!d.is_answered(bypass));
+        assert_eq!(d.read(100), 3, "seen");
+        let change = match is_discard {
+            true => d.discard(800, 8),
+            false => d.write(100, 4),
+        };
+        let other = d.write(500, 1);
+        d.finish_all();
+        assert!(!d.is_answered(change), "the bypass has no place in the order yet");
+        d.release();
+        for id in [bypass, change, other] {
+            d.expect_ok(id);
+        }
+        let expected = if is_discard { 0 } else { 4 };
+        assert_eq!((d.read(100), d.read(101), d.read(500)), (expected, 3, 1));
+        let flush = d.flush();
+        d.expect_ok(flush);
+        d.power_cut();
+        d.reopen();
+        assert_eq!((d.read(100), d.read(101), d.read(500)), (expected, 3, 1));
+    }
+}
+
 /// The steps themselves: log durable, data-disk write, data-disk flush, reply.
 #[test]
 fn a_bypass_takes_its_steps_in_order() {

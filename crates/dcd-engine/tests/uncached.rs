@@ -458,8 +458,8 @@ fn a_bypass_under_way_wins_over_copies_in_memory() {
             }
             let bypass = d.write_blocks(124 * 8, 16, 5);
             if !waits {
+                // A change of its own blocks would wait for it (trap 2).
                 assert_eq!(d.ios.len(), 1, "nothing is before it");
-                d.write(125, 4);
                 d.write(126, 6);
             }
             take_away(&mut d);
@@ -478,8 +478,8 @@ fn a_bypass_under_way_wins_over_copies_in_memory() {
             d.reopen();
             if d.is_answered(bypass) {
                 assert_eq!((d.read(124), d.read(125)), (5, 5), "{waits} {steps}");
-            } else {
-                assert!([4, 5].contains(&d.read(125)), "{waits} {steps}");
+            } else if waits {
+                assert!([4, 5].contains(&d.read(125)), "{steps}");
             }
             assert_eq!(d.read(126), 6);
             assert!(steps < 3 || d.is_answered(flush), "{waits}");

@@ -12,8 +12,10 @@
 //!      over acknowledged data (trap 1 of the design), also after kill -9.
 //! 5. Reply as the mode says.
 //! ```
-//! Its place in the order is that of its tombstone. Meanwhile no destage touches the same lines, and
-//! a bypass waits for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
+//! Its place in the order is that of its tombstone. From step 2 on readers may see it, so a change of
+//! the same blocks waits until it is in the log: else the tombstone would bring back what somebody has
+//! already seen overwritten (C8). No destage touches the same lines meanwhile, and a bypass waits for
+//! one that does (trap 2). Bypasses that wait together share steps 1 and 3.
 
 use super::zero::ZERO_RANGES_GATHERED_MAX;
 use super::{Engine, Purpose};
@@ -91,6 +93,13 @@ impl Engine {
     pub(super) fn is_bypassed(&self, line: Line, lines: u64) -> bool {
         let range = LbaRange { start: line.lba(), blocks: lines * FRAGMENTS_PER_LINE };
         self.bypasses.iter().any(|bypass| bypass.range.overlaps(range))
+    }
+
+    /// Whether a bypass of some of these blocks may have been seen and has no place in the order yet.
+    pub(super) fn is_overtaking_a_bypass(&self, range: LbaRange) -> bool {
+        self.bypasses.iter().any(|bypass| {
+            !matches!(bypass.state, State::Waiting(_)) && bypass.range.overlaps(range)
+        })
     }
 
     /// Whether bypasses are under way.

@@ -3,7 +3,8 @@
 //! 1. Large ones go past the log: [`super::bypass`].
 //! 2. The others are cut into parts that are atomic across crashes (C14), and each part is appended
 //!    to the segment buffer, if there is room for all of it.
-//! 3. If there is not, the request waits in line, and everything that changes data behind it.
+//! 3. If there is not, or a bypass of the same blocks is under way, the request waits in line, and
+//!    everything that changes data behind it.
 //! 4. The reply comes when the mode says: [`Engine::acknowledge`].
 
 use super::Engine;
@@ -96,7 +97,8 @@ impl Engine {
 
     /// Whether a change, or the tombstone of one, waits for room in the log.
     pub(super) fn someone_waits_for_room(&self) -> bool {
-        !self.stalled.is_empty() || self.has_bypasses_without_room()
+        self.stalled.front().is_some_and(|first| !self.is_overtaking_a_bypass(first.change.range()))
+            || self.has_bypasses_without_room()
     }
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
@@ -106,6 +108,9 @@ impl Engine {
     }
 
     fn try_change(&mut self, change: &mut Change) -> bool {
+        if self.is_overtaking_a_bypass(change.range()) {
+            return false;
+        }
         match change {
             Change::Write { start, data, blocks_done } => self.try_write(*start, data, blocks_done),
             Change::Zero { range, may_unmap } => self.try_zero(*range, *may_unmap),
@@ -174,6 +179,15 @@ impl Engine {
 }
 
 impl Change {
+    fn range(&self) -> LbaRange {
+        match self {
+            Change::Write { start, data, .. } => {
+                LbaRange { start: *start, blocks: data.len() as u64 / BLOCK_SIZE }
+            }
+            Change::Zero { range, .. } => *range,
+        }
+    }
+
     fn progress(&self) -> u64 {
         match self {
             Change::Write { blocks_done, .. } => *blocks_done,

@@ -62,9 +62,11 @@ impl Run {
     }
 
     fn check(&self, device: &str) {
-        // A file system in user space may let go of the device a moment after umount.
+        // A file system in user space may let go of the device a moment after umount; and btrfs looks
+        // at all loop devices, also at one whose machine, another test's, has just crashed.
+        let for_a_moment = ["busy", "could not check mount status"];
         let mut last = None;
-        for _ in 0..20 {
+        for _ in 0..50 {
             let line = format!("{} {device}", self.kind.check);
             let words: Vec<&str> = line.split_whitespace().collect();
             let output = self.machine.site.try_tool(words[0], &words[1..]);
@@ -73,11 +75,11 @@ impl Run {
             }
             let text = [output.stdout, output.stderr].concat();
             let text = String::from_utf8_lossy(&text).into_owned();
-            if !text.contains("busy") {
+            if !for_a_moment.iter().any(|reason| text.contains(reason)) {
                 panic!("{}: {line}: {}\n{text}", self.what, output.status);
             }
             last = Some(text);
-            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_millis(100));
         }
         panic!("{}: {last:?}", self.what);
     }
