@@ -40,11 +40,11 @@ fuzz: build
 # for nothing else. About two minutes on two idle cores; fuzz-seeded-long tries all, in at most an hour.
 fuzz-seeded:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
-	target/seeded/release/dcd fuzz --seeded-bugs --runs 1000
+	target/seeded/release/dcd fuzz --seeded-bugs
 
 fuzz-seeded-long:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
-	target/seeded/release/dcd fuzz --seeded-bugs
+	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000
 
 # All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
 # fuzz runs.

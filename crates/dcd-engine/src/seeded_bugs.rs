@@ -150,8 +150,6 @@ bugs! {
     CheckpointOmitsSlots = "checkpoint-omits-slots", "C13";
     /// A checkpoint omits the damaged blocks.
     CheckpointOmitsPoison = "checkpoint-omits-poison", "C19";
-    /// A segment is filled while its old slots are being read (trap 10).
-    ReadersNotCounted = "readers-not-counted", "C16";
 
     // ---- destaging ----
     /// Lines are destaged before they are durable in the log.
@@ -160,8 +158,6 @@ bugs! {
     DestageWithoutFlush = "destage-without-flush", "C13";
     /// A failed flush of the data-disk counts as done.
     FailedDestageFlushBelieved = "failed-destage-flush-believed", "C24";
-    /// A failed flush for a bypass does not count for what was being destaged.
-    FailedFlushNotShared = "failed-flush-not-shared", "C24";
     /// A line whose write to the data-disk failed leaves the log.
     FailedLineForgotten = "failed-line-forgotten", "C24";
     /// A line that was overwritten while it was destaged leaves the log (trap 3).
@@ -176,8 +172,6 @@ bugs! {
     FailedZeroesForgotten = "failed-zeroes-forgotten", "C24";
     /// Completing a sector overwrites what was written meanwhile with what the data-disk had.
     CompletionOverwrites = "completion-overwrites", "C15";
-    /// Completing a sector goes on although the line was discarded meanwhile.
-    CompletionAfterDiscard = "completion-after-discard", "C15";
     /// After a write to the data-disk was given up, destaging goes on: it may land late.
     LostWriteForgotten = "lost-write-forgotten", "C26";
     /// The checksums of destaged lines are not noted: the next start finds the data-disk changed.

@@ -207,9 +207,7 @@ impl Engine {
         for bypass in failed {
             self.reply(bypass.id, Err(RequestError::Io), None);
         }
-        if !seeded(SeededBug::FailedFlushNotShared) {
-            self.fail_destage_work();
-        }
+        self.fail_destage_work();
     }
 
     /// Steps 4 and 5.

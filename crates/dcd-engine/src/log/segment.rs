@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::SegmentCounts;
 use crate::units::{SegmentIndex, SegmentSerial};
 
@@ -155,14 +154,11 @@ impl SegmentTable {
 
     /// A read of a slot has started.
     pub fn add_reader(&mut self, index: SegmentIndex) {
-        self.segments[index.0 as usize].readers += u32::from(!seeded(SeededBug::ReadersNotCounted));
+        self.segments[index.0 as usize].readers += 1;
     }
 
     /// A read of a slot has ended.
     pub fn drop_reader(&mut self, index: SegmentIndex) {
-        if seeded(SeededBug::ReadersNotCounted) {
-            return;
-        }
         let readers = &mut self.segments[index.0 as usize].readers;
         *readers = readers.checked_sub(1).expect("a read that had started");
     }

@@ -22,7 +22,7 @@ mod with_bugs {
     use crate::progress::{Progress, Unit};
 
     /// Runs after which a mistake counts as not found, if nothing says so.
-    const RUNS_DEFAULT: u64 = 20_000;
+    const RUNS_DEFAULT: u64 = 1000;
     /// With less, those are left out that may need more.
     const RUNS_FOR_SLOW: u64 = 4000;
     /// Runs without a mistake, in which nothing may be found.

@@ -142,9 +142,7 @@ impl Destage {
 
     /// These lines were discarded: what is read to complete them is of no use.
     pub(super) fn cancel_completions(&mut self, line: Line, lines: u64) {
-        if !seeded(SeededBug::CompletionAfterDiscard) {
-            self.completions.cancel(line..Line(line.0 + lines));
-        }
+        self.completions.cancel(line..Line(line.0 + lines));
     }
 
     /// What is under way on the data-disk.
