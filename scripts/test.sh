@@ -21,10 +21,14 @@ run cargo test --release --package dcd-fuzz --features seeded-bugs --test seeded
 
 passed=$(grep -oE '^test result: .* [0-9]+ passed' "$log" | grep -oE '[0-9]+ passed' | awk '{n += $1} END {print n + 0}')
 failed=$(grep -oE '^test result: .* [0-9]+ failed' "$log" | grep -oE '[0-9]+ failed' | awk '{n += $1} END {print n + 0}')
-skipped=$(grep -oE 'skipped: .*' "$log" | sort -u | tee /dev/stderr | wc -l)
+reasons=$(grep -oE 'skipped: .*' "$log" | sort -u)
+skipped=$(printf '%s' "$reasons" | grep -c .)
 # A test program that did not even build or that died counts as one failure.
 if [ "$status" != 0 ] && [ "$failed" = 0 ]; then
     failed=1
 fi
+# Said again here, where they are looked for.
+[ -z "$reasons" ] || printf '%s\n' "$reasons"
+grep -E '^test .* \.\.\. FAILED|--- FAILED' "$log"
 echo "$((passed - skipped)) passed, $failed failed, $skipped skipped"
 exit "$status"
