@@ -114,6 +114,8 @@ bugs! {
     OpenRecordNotReplayed = "open-record-not-replayed", "C4";
     /// Records found in the segment memory are not written to the cache-disk.
     MemoryNotWritten = "memory-not-written", "C17";
+    /// They are all written at once, so that a crash may leave the first of them without the others.
+    MemoryWrittenAtOnce = "memory-written-at-once", "C23";
     /// Recovery does not flush the data-disk: what it has shown of a bypassed write may vanish.
     RecoveryWithoutDataFlush = "recovery-without-data-flush", "C9";
     /// Recovery takes the older of two good checkpoints.

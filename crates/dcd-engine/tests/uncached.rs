@@ -487,6 +487,63 @@ fn a_bypass_under_way_wins_over_copies_in_memory() {
     }
 }
 
+/// The care: a bypass that is taken over when the cache-disk goes is as durable as the mode says.
+#[test]
+fn a_bypass_taken_over_in_mode_durable_is_flushed() {
+    let mut d = clean(AckMode::Durable);
+    take_away(&mut d);
+    let small = d.write(110, 1);
+    let bypass = d.write_blocks(124 * 8, 16, 5);
+    d.expect_ok(small);
+    d.expect_ok(bypass);
+    assert_eq!(d.status().counters.bypasses, 1);
+    d.power_cut();
+    d.reopen();
+    assert_eq!((d.read(124), d.read(125)), (5, 5));
+}
+
+/// The care: a start that writes records from memory to an empty log leaves none of them or all, if it
+/// is cut. Else the data-disk, to which all of them were perhaps written, looks changed by someone else.
+/// ```text
+/// uncached    100, witness = 2    written to the data-disk, not flushed    process dies
+/// start       record 1: 100       record 2: witness                        power cut between them
+/// ```
+#[test]
+fn a_start_cut_short_joins_records_from_memory_to_an_empty_log_all_or_none() {
+    let mut reached = Vec::new();
+    for steps in 0.. {
+        let mut is_over = false;
+        // Of the writes to the cache-disk since its last flush, this one survives.
+        for kept in 0..3 {
+            let mut d = clean(AckMode::Memory);
+            d.hold(|io| io.device == Device::CacheDisk);
+            for line in [100, 0] {
+                d.write(line, 2);
+                d.flush();
+            }
+            d.release();
+            take_away(&mut d);
+            d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+            d.finish_all();
+            assert_eq!(d.status().uncached, Some(Uncached::WritingThrough));
+            d.kill();
+            d.start_open().expect("opens");
+            for _ in 0..steps {
+                d.finish_one();
+            }
+            is_over = *d.engine().phase() == dcd_engine::Phase::Running;
+            d.power_cut_keeping(|device, index| device == Device::DataDisk || index == kept);
+            d.reopen();
+            reached.push(d.status().recovery.records);
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(reached.iter().all(|records| [0, 2].contains(records)), "never one: {reached:?}");
+    assert!(reached.contains(&2), "each step of the start was visited");
+}
+
 /// The care: overlapping changes reach the data-disk in one order, others do not wait (C8).
 #[test]
 fn overlapping_changes_keep_their_order() {

@@ -34,6 +34,10 @@ pub const SLOW: &[(SeededBug, &str)] = &[
     (SeededBug::DamageForgotten, "a dirty slot must be damaged, found, and read again"),
     (SeededBug::StaleCopyShown, "a dirty slot must be damaged, found, and read again"),
     (SeededBug::MemoryNotVoided, "the cache-disk must go while clean, and the process die later"),
+    (
+        SeededBug::MemoryWrittenAtOnce,
+        "the cache-disk must go while clean, the process die, and a power cut stop the start",
+    ),
     (SeededBug::ProbeSkipped, "the very first record behind a clean checkpoint must fail"),
 ];
 

@@ -178,3 +178,20 @@ fn found_by_seed_9() {
         ],
     });
 }
+
+// Seed 102308.
+#[test]
+fn a_kill_while_the_segment_buffers_are_written_through() {
+    replay(Script {
+        options: Options { ack: AckMode::Durable, ..Options::default() },
+        steps: vec![
+            Step(Write { start: 56, blocks: 1, fua: false }, 0),
+            Step(Write { start: 1016, blocks: 2, fua: false }, 0),
+            Step(Fault(CacheVanishes), 0),
+            Step(Write { start: 992, blocks: 4, fua: false }, 0),
+            Step(EndIo, 3134988263),
+            Step(Write { start: 48, blocks: 16, fua: false }, 2461811291),
+            Step(Probe { power: false }, 1303932217),
+        ],
+    });
+}

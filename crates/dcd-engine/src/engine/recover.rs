@@ -12,9 +12,14 @@
 //! 4. Replay the records into the table.
 //! 5. Compare the witnesses: was the data-disk changed behind a dirty cache? (C28)
 //!      Up to here nothing has been written: a crash changes nothing (C17).
-//! 6. Write what was only in memory to its place in the log, and flush both disks.
-//!      The same bytes at the same places: a crash and a repetition do no harm. The data-disk may
-//!      hold an unflushed part of a bypassed write: once shown, it must not vanish (C9).
+//! 6. Write what was only in memory to its place in the log: all but the oldest record, a flush,
+//!    then the oldest; and flush both disks.
+//!      The same bytes at the same places: a crash and a repetition do no harm. The oldest is what
+//!      joins the rest to the log, so of an empty log a crash leaves nothing or all, even if it takes
+//!      the memory: a session that went on without its cache-disk had perhaps begun to write all of
+//!      it to the data-disk (C23), and that must not look like someone else's change to step 5.
+//!      The data-disk may hold an unflushed part of a bypassed write: once shown, it must not
+//!      vanish (C9).
 //! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
 //!    session may still have in some queue can no longer become part of the log.
 //! 8. Write the superblock: open, new generation. Then take requests.
@@ -95,6 +100,8 @@ enum Stage {
     Scan,
     Witnesses,
     MemoryWrites,
+    MemoryFlush,
+    OldestMemoryWrite,
     Flush,
     NewCheckpoint,
     Superblock,
@@ -279,7 +286,21 @@ impl Engine {
                 Stage::Chain => self.read_next_segment(),
                 Stage::Scan => self.judge_the_end(),
                 Stage::Witnesses => self.compare_witnesses(),
+                Stage::MemoryWrites if recovery.memory_writes.is_empty() => {
+                    recovery.stage = Stage::OldestMemoryWrite;
+                }
                 Stage::MemoryWrites => {
+                    recovery.stage = Stage::MemoryFlush;
+                    recovery.ios_left = 1;
+                    let flush = Purpose::Recover(Step::Flush(Device::CacheDisk));
+                    self.start_flush(Device::CacheDisk, flush);
+                }
+                Stage::MemoryFlush => {
+                    recovery.stage = Stage::OldestMemoryWrite;
+                    let oldest = std::mem::take(&mut recovery.memory_writes);
+                    self.start_memory_writes(oldest);
+                }
+                Stage::OldestMemoryWrite => {
                     recovery.stage = Stage::Flush;
                     recovery.ios_left = 2;
                     for device in [Device::CacheDisk, Device::DataDisk] {
@@ -953,6 +974,15 @@ impl Engine {
             writes.clear();
         }
         self.recovery().stage = Stage::MemoryWrites;
+        if writes.len() > 1 && !seeded(SeededBug::MemoryWrittenAtOnce) {
+            let later = writes.split_off(1);
+            self.recovery().memory_writes = writes;
+            writes = later;
+        }
+        self.start_memory_writes(writes);
+    }
+
+    fn start_memory_writes(&mut self, writes: Vec<(u64, std::ops::Range<usize>)>) {
         self.recovery().ios_left = writes.len() as u32;
         for (offset, range) in writes {
             let data = Buffer::copy_of(&self.log.memory()[range]);

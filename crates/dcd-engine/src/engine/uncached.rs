@@ -176,6 +176,8 @@ impl Engine {
         // While the cache-disk is clean, nothing is durable that could be destaged.
         assert!(self.destage.is_idle() && !self.log_is_busy());
         let Some(bypasses) = self.take_bypasses() else { return false };
+        // They arrived before those that wait already.
+        let later = std::mem::take(&mut self.passing().changes);
         for bypass in bypasses {
             let state = match bypass.data {
                 Some(data) => State::WaitingToWrite(data),
@@ -188,9 +190,9 @@ impl Engine {
                     State::Written
                 }
             };
-            let (id, range, fua) = (bypass.id, bypass.range, bypass.fua);
-            self.passing().changes.push(Passing { id, range, fua, state });
+            self.pass_in_state(bypass.id, bypass.range, bypass.fua, state);
         }
+        self.passing().changes.extend(later);
         self.plan_write_through();
         self.passing().stage = Stage::WritingThrough;
         true
@@ -316,7 +318,6 @@ impl Engine {
 
     /// A change that does not go to the log.
     pub(super) fn pass(&mut self, id: RequestId, change: Change, fua: bool) {
-        let fua = fua || self.config.ack == AckMode::Durable;
         let (range, state) = match change {
             Change::Write { start, data, .. } => {
                 let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
@@ -326,6 +327,11 @@ impl Engine {
                 (range, State::WaitingToZero(Zero { range, may_unmap }))
             }
         };
+        self.pass_in_state(id, range, fua, state);
+    }
+
+    fn pass_in_state(&mut self, id: RequestId, range: LbaRange, fua: bool, state: State) {
+        let fua = fua || self.config.ack == AckMode::Durable;
         self.passing().changes.push(Passing { id, range, fua, state });
     }
 
