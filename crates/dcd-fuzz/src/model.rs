@@ -1,8 +1,11 @@
 //! What reads may return: while running, and after a crash (contract C1, C2, C3, C4, C9, C14).
 //!
 //! Every change has a number, and every 512-byte block it writes carries it, so a block tells which
-//! change it shows. Changes that overlap are never under way together, so each block has one list of
-//! versions. After a crash the blocks tell which changes survived (*seen*) and which did not (a block
+//! change it shows. Changes that overlap may be under way together; then their order is known by the
+//! block, and only as far as someone outside could know it: a change was done before another if it was
+//! answered before the other was submitted, or if a read has shown them in that order.
+//!
+//! After a crash the blocks tell which changes survived (*seen*) and which did not (a block
 //! of theirs shows something older: *lost*). That is a prefix of the history if and only if
 //!
 //! - no change that had to survive is lost;
@@ -37,12 +40,29 @@ pub struct Change {
     pub is_atomic: bool,
     /// When it was submitted.
     pub submitted: u64,
-    /// When it was acknowledged, if it was.
-    pub acknowledged_at: Option<u64>,
+    /// When it was acknowledged, or failed.
+    pub answered_at: Option<u64>,
     /// It was acknowledged as durable by itself (FUA).
     pub is_durable: bool,
     /// It failed: it may show or not, in part.
     pub failed: bool,
+}
+
+impl Change {
+    fn acknowledged_at(&self) -> Option<u64> {
+        self.answered_at.filter(|_| !self.failed)
+    }
+}
+
+/// A change in the history of one block.
+#[derive(Clone, Copy)]
+struct Version {
+    /// Position in `changes`.
+    change: u32,
+    /// What was answered before this moment was done before it.
+    after: u64,
+    /// What is submitted behind this moment is done after it.
+    before: u64,
 }
 
 /// What a block reads as.
@@ -80,8 +100,8 @@ pub struct Notes {
 pub struct Model {
     /// Content before the changes below.
     base: Vec<ChangeNumber>,
-    /// Positions in `changes` of those that touched the block, in order.
-    versions: Vec<Vec<u32>>,
+    /// Changes that touched the block, in the order of their submission.
+    versions: Vec<Vec<Version>>,
     /// Blocks with versions.
     touched: Vec<u64>,
     /// Changes since the model settled.
@@ -152,7 +172,7 @@ impl Model {
             is_zero,
             is_atomic,
             submitted,
-            acknowledged_at: None,
+            answered_at: None,
             is_durable: false,
             failed: false,
         });
@@ -163,7 +183,7 @@ impl Model {
             if versions.is_empty() {
                 self.touched.push(block);
             }
-            versions.push(position);
+            versions.push(Version { change: position, after: submitted, before: u64::MAX });
         }
         number
     }
@@ -183,7 +203,7 @@ impl Model {
         let now = self.tick();
         if let Some(position) = self.position(number) {
             let change = &mut self.changes[position];
-            change.acknowledged_at = ok.then_some(now);
+            change.answered_at = Some(now);
             change.failed = !ok;
             self.open.retain(|open| *open as usize != position);
         }
@@ -218,7 +238,7 @@ impl Model {
 
     /// Ranges of writes past the log that are not acknowledged.
     pub fn open_bypasses(&self) -> Vec<(u64, u64)> {
-        let is_open = |change: &&Change| !change.is_atomic && change.acknowledged_at.is_none();
+        let is_open = |change: &&Change| !change.is_atomic && change.acknowledged_at().is_none();
         self.changes.iter().filter(is_open).map(|change| (change.start, change.blocks)).collect()
     }
 
@@ -228,12 +248,14 @@ impl Model {
         if !self.changes.iter().all(|change| is_durable(change, durable_before)) {
             return;
         }
-        for block in std::mem::take(&mut self.touched) {
-            let block = block as usize;
-            if let Some(last) = self.versions[block].last() {
-                self.base[block] = value(&self.changes, self.first, *last);
-            }
-            self.versions[block].clear();
+        // Of blocks whose newest version nobody knows, a read may tell it later.
+        let newest: Vec<_> = self.touched.iter().map(|block| self.newest(*block)).collect();
+        if newest.contains(&None) {
+            return;
+        }
+        for (block, newest) in std::mem::take(&mut self.touched).into_iter().zip(newest) {
+            self.base[block as usize] = newest.expect("looked at");
+            self.versions[block as usize].clear();
         }
         self.forget_changes();
     }
@@ -244,18 +266,23 @@ impl Model {
         self.open.clear();
     }
 
+    /// What the block shows when nothing is under way, if only one thing can be.
+    fn newest(&self, block: u64) -> Option<ChangeNumber> {
+        let mut candidates = self.candidates(block, self.clock);
+        let first = candidates.next();
+        first.filter(|first| candidates.all(|other| other == *first))
+    }
+
     /// After a crash: what was shown is the new beginning. Blocks that could not be read keep their
-    /// last version, and fail or show it until they are overwritten.
+    /// last version, if anybody knows it, and fail or show it until they are overwritten.
     pub fn adopt(&mut self, shown: &[(u64, Shown)]) {
         for (block, shown) in shown {
-            let index = *block as usize;
-            match shown {
-                Shown::Change(number) => self.base[index] = *number,
-                Shown::Error | Shown::Garbage(..) => {
-                    if let Some(last) = self.versions[index].last() {
-                        self.base[index] = value(&self.changes, self.first, *last);
-                    }
-                }
+            let newest = match shown {
+                Shown::Change(number) => Some(*number),
+                Shown::Error | Shown::Garbage(..) => self.newest(*block),
+            };
+            if let Some(newest) = newest {
+                self.base[*block as usize] = newest;
             }
         }
         for block in std::mem::take(&mut self.touched) {
@@ -267,20 +294,74 @@ impl Model {
 
     // ---- checks -------------------------------------------------------------------------------
 
-    /// What a read submitted at `submitted` must show of a block; `None` if a change was under way
-    /// there at the same time, or failed there.
-    pub fn expected(&self, block: u64, submitted: u64) -> Option<ChangeNumber> {
-        let mut expected = Some(self.base[block as usize]);
-        for position in &self.versions[block as usize] {
-            let change = &self.changes[*position as usize];
-            expected = match change.acknowledged_at {
-                Some(at) if at <= submitted => Some(value(&self.changes, self.first, *position)),
-                // It may show or not, until something comes after it.
-                None if change.failed => None,
-                _ => return None,
-            };
+    fn change_of(&self, version: &Version) -> &Change {
+        &self.changes[version.change as usize]
+    }
+
+    fn value_of(&self, version: &Version) -> ChangeNumber {
+        value(&self.changes, self.first, version.change)
+    }
+
+    /// The version was done before all that came after this moment.
+    fn end_of(&self, version: &Version) -> u64 {
+        self.change_of(version).answered_at.unwrap_or(u64::MAX).min(version.before)
+    }
+
+    /// What a read submitted at `submitted` may show of a block.
+    fn candidates(&self, block: u64, submitted: u64) -> impl Iterator<Item = ChangeNumber> {
+        let versions = &self.versions[block as usize];
+        let is_done =
+            move |change: &Change| change.acknowledged_at().is_some_and(|at| at <= submitted);
+        // What was done before the newest of these cannot show any more; of that one, the second.
+        let (mut newest, mut second, mut newest_submitted) = ((0, u32::MAX), 0, 0);
+        for version in versions.iter().filter(|version| is_done(self.change_of(version))) {
+            newest_submitted = newest_submitted.max(self.change_of(version).submitted);
+            if version.after > newest.0 {
+                second = newest.0;
+                newest = (version.after, version.change);
+            } else {
+                second = second.max(version.after);
+            }
         }
-        expected
+        let base = (newest.0 == 0).then_some(self.base[block as usize]);
+        let shows = versions.iter().filter(move |version| {
+            // One that failed may show or not, and another time again, until something comes after it.
+            let limit = match self.change_of(version).failed {
+                true => newest_submitted,
+                false if version.change == newest.1 => second,
+                false => newest.0,
+            };
+            self.end_of(version) >= limit
+        });
+        base.into_iter().chain(shows.map(|version| self.value_of(version)))
+    }
+
+    /// Whether what shows of a block may be torn: a change failed there, or a write past the log is
+    /// under way, and nothing has come after it.
+    fn is_undefined(&self, block: u64, submitted: u64) -> bool {
+        let mut loose = self.versions[block as usize].iter().filter(|version| {
+            let change = self.change_of(version);
+            change.failed || !change.is_atomic && change.answered_at.is_none_or(|at| at > submitted)
+        });
+        let candidates = || self.candidates(block, submitted);
+        loose.any(|version| candidates().any(|candidate| candidate == self.value_of(version)))
+    }
+
+    /// A read that was submitted at `submitted` and has just ended has shown this: so it was done last.
+    fn observe(&mut self, block: u64, shown: ChangeNumber, submitted: u64) {
+        if self.versions[block as usize].len() < 2 {
+            return;
+        }
+        let now = self.tick();
+        let shows = |(_, version): &(usize, &Version)| self.value_of(version) == shown;
+        let mut matching = self.versions[block as usize].iter().enumerate().filter(shows);
+        let (Some((index, version)), None) = (matching.next(), matching.next()) else { return };
+        if self.change_of(version).failed || self.base[block as usize] == shown {
+            return;
+        }
+        let version = &mut self.versions[block as usize][index];
+        version.after = version.after.max(submitted);
+        version.before = version.before.min(now);
     }
 
     /// Whether the change ever wrote to this block.
@@ -290,9 +371,9 @@ impl Model {
             .is_some_and(|(start, blocks)| number == 0 || (*start..start + blocks).contains(&block))
     }
 
-    /// Checks what a read of `bytes` from `start` on returned.
+    /// Checks what a read of `bytes` from `start` on returned, which has just ended.
     pub fn check_read(
-        &self,
+        &mut self,
         start: u64,
         bytes: &[u8],
         submitted: u64,
@@ -301,9 +382,14 @@ impl Model {
         let mut notes = Notes::default();
         for (i, bytes) in bytes.chunks(BLOCK_SIZE as usize).enumerate() {
             let block = start + i as u64;
-            let Some(expected) = self.expected(block, submitted) else { continue };
             let found = read_block(bytes, block);
-            if found == Shown::Change(expected) {
+            if let Shown::Change(found) = found
+                && self.candidates(block, submitted).any(|candidate| candidate == found)
+            {
+                self.observe(block, found, submitted);
+                continue;
+            }
+            if matches!(found, Shown::Garbage(..)) && self.is_undefined(block, submitted) {
                 continue;
             }
             let is_covered = match found {
@@ -316,8 +402,9 @@ impl Model {
             };
             if is_covered {
                 return Err(Violation(format!(
-                    "read of block {block} shows {}, expected change {expected}",
-                    describe(found)
+                    "read of block {block} shows {}, expected one of {:?}",
+                    describe(found),
+                    self.candidates(block, submitted).collect::<Vec<_>>()
                 )));
             }
             notes.uncovered += 1;
@@ -367,7 +454,7 @@ impl Model {
             if allowed.level >= Level::Ever {
                 let newest = versions
                     .last()
-                    .map_or(self.base[*block as usize], |v| value(&self.changes, self.first, *v));
+                    .map_or(self.base[*block as usize], |version| self.value_of(version));
                 if !self.was_ever_there(*block, found) && allowed.level < Level::Anything {
                     return Err(Violation(format!(
                         "block {block} shows change {found}, which was never there"
@@ -384,11 +471,11 @@ impl Model {
         Ok(notes)
     }
 
-    fn may_be_garbage(&self, versions: &[u32]) -> bool {
-        versions.iter().any(|position| {
-            let change = &self.changes[*position as usize];
+    fn may_be_garbage(&self, versions: &[Version]) -> bool {
+        versions.iter().any(|version| {
+            let change = self.change_of(version);
             let is_bypass = !change.is_atomic && !change.is_zero;
-            is_bypass && change.acknowledged_at.is_none()
+            is_bypass && change.acknowledged_at().is_none()
                 || self.is_plain && !is_durable(change, self.durable_before)
         })
     }
@@ -403,34 +490,25 @@ impl Model {
     ) -> Result<(), Violation> {
         let versions = &self.versions[block as usize];
         // Zeroes look alike: several versions may explain a zero. Only sure facts count.
-        let mut matches = 0;
-        let mut last = None;
-        for (i, position) in versions.iter().enumerate() {
-            if value(&self.changes, self.first, *position) == found {
-                matches += 1;
-                last = Some(i);
-            }
-        }
+        let mut matching = versions.iter().filter(|version| self.value_of(version) == found);
         let base_matches = self.base[block as usize] == found;
-        let first_lost = match last {
-            None if !base_matches => {
-                let history: Vec<ChangeNumber> =
-                    versions.iter().map(|v| value(&self.changes, self.first, *v)).collect();
-                return Err(Violation(format!(
-                    "block {block} shows change {found}, expected one of {history:?} or {}",
-                    self.base[block as usize]
-                )));
-            }
-            None => 0,
-            Some(last) => {
-                if matches == 1 && !base_matches {
-                    seen[versions[last] as usize] = true;
-                }
-                last + 1
-            }
-        };
-        for position in &versions[first_lost..] {
-            lost[*position as usize] = true;
+        let first = matching.next();
+        if first.is_none() && !base_matches {
+            let history: Vec<ChangeNumber> = versions.iter().map(|v| self.value_of(v)).collect();
+            return Err(Violation(format!(
+                "block {block} shows change {found}, expected one of {history:?} or {}",
+                self.base[block as usize]
+            )));
+        }
+        let second = matching.next();
+        if let (Some(only), None, false) = (first, second, base_matches) {
+            seen[only.change as usize] = true;
+        }
+        let shown = first.into_iter().chain(second).chain(matching);
+        let end = shown.map(|version| self.end_of(version)).max().unwrap_or(0);
+        let later = |version: &&Version| self.value_of(version) != found && end < version.after;
+        for version in versions.iter().filter(later) {
+            lost[version.change as usize] = true;
         }
         Ok(())
     }
@@ -460,7 +538,7 @@ impl Model {
             if seen[position] && change.is_atomic {
                 return Err(Violation(format!("change {number} is torn: {change:?}")));
             }
-            if change.acknowledged_at.is_some_and(|at| at < newest_seen) {
+            if change.acknowledged_at().is_some_and(|at| at < newest_seen) {
                 return Err(Violation(format!(
                     "change {number} is lost although a later one is there: {change:?}"
                 )));
@@ -475,7 +553,7 @@ fn value(changes: &[Change], first: ChangeNumber, position: u32) -> ChangeNumber
 }
 
 fn is_durable(change: &Change, durable_before: u64) -> bool {
-    change.is_durable || change.acknowledged_at.is_some_and(|at| at < durable_before)
+    change.is_durable || change.acknowledged_at().is_some_and(|at| at < durable_before)
 }
 
 fn describe(shown: Shown) -> String {
@@ -563,6 +641,70 @@ mod tests {
         assert!(model().check_after_crash(&shown, false, &exact()).is_err());
         let allowed = Allowed { reads_fail: true, ..Allowed::default() };
         assert_eq!(model().check_after_crash(&shown, false, &allowed).unwrap().errors, 1);
+    }
+
+    fn read(model: &mut Model, number: ChangeNumber, submitted: u64) -> Result<(), Violation> {
+        let mut bytes = [0; 512];
+        if number > 0 {
+            fill_block(&mut bytes, number, 3);
+        }
+        model.check_read(3, &bytes, submitted, &exact()).map(|_| ())
+    }
+
+    /// ```text
+    /// change 1    |------------------|
+    /// change 2       |------|               change 3 fails      |---|
+    /// reads             |------|                 |----|            |----|
+    /// ```
+    #[test]
+    fn changes_under_way_together_have_the_order_that_reads_have_shown() {
+        let mut m = Model::new(8);
+        let (one, two) = (m.submit(0, 8, false, true), m.submit(3, 1, false, true));
+        let early = m.tick();
+        m.acknowledge(two, true);
+        assert!(
+            read(&mut m.clone(), one, early).is_ok() && read(&mut m.clone(), two, early).is_ok()
+        );
+        assert!(read(&mut m.clone(), 0, early).is_ok(), "submitted before anything was answered");
+        m.acknowledge(one, true);
+        let late = m.tick();
+        assert!(read(&mut m.clone(), 0, late).is_err());
+        assert!(read(&mut m.clone(), two, late).is_ok());
+        assert!(read(&mut m, one, late).is_ok());
+        let later = m.tick();
+        assert!(read(&mut m.clone(), one, later).is_ok());
+        assert!(read(&mut m.clone(), two, later).is_err(), "1 was seen after both had ended");
+        let words = |m: &Model, number| {
+            let shown = [(3, Shown::Change(number))];
+            m.check_after_crash(&shown, true, &exact()).map(|_| ()).map_err(|violation| violation.0)
+        };
+        assert!(words(&m, one).is_ok());
+        assert!(words(&m, two).unwrap_err().contains("change 1 had to survive"));
+        let three = m.submit(3, 1, false, true);
+        m.acknowledge(three, false);
+        let last = m.tick();
+        for shows in [three, one, three] {
+            assert!(read(&mut m, shows, last).is_ok(), "what failed may come and go");
+        }
+        assert!(read(&mut m, two, last).is_err());
+    }
+
+    /// Without a read, nobody knows which of two is the newer; what follows a flush is unknown too.
+    #[test]
+    fn what_nobody_can_know_is_not_settled() {
+        let mut m = Model::new(8);
+        let (one, two) = (m.submit(0, 8, false, true), m.submit(3, 1, false, true));
+        m.acknowledge(one, true);
+        m.acknowledge(two, true);
+        m.all_acknowledged_survive();
+        m.settle();
+        assert_eq!(m.touched().len(), 8);
+        let now = m.tick();
+        assert!(read(&mut m, one, now).is_ok());
+        m.settle();
+        assert!(m.touched().is_empty());
+        let now = m.tick();
+        assert!(read(&mut m, two, now).is_err());
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Options {
     pub verify_reads: bool,
     /// Torn physical sectors may be garbage.
     pub shears: bool,
+    /// Changes of the same blocks may be under way together.
+    pub overlaps: bool,
     /// Kinds of faults in the script.
     pub faults: Vec<FaultKind>,
 }
@@ -61,6 +63,7 @@ impl Default for Options {
             one_disk: false,
             verify_reads: true,
             shears: true,
+            overlaps: false,
             faults: Vec::new(),
         }
     }
@@ -90,6 +93,7 @@ impl Options {
             one_disk: random.one_in(4),
             verify_reads: damaged || !random.one_in(4),
             shears: random.one_in(2),
+            overlaps: random.one_in(3),
             faults: faults.to_vec(),
         }
         .consistent()

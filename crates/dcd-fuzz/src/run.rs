@@ -265,8 +265,7 @@ impl Run {
         random: &mut Random,
     ) -> Result<(), Violation> {
         let (start, blocks) = self.fit(start, blocks);
-        // Overlapping changes under way at once have an order that only the engine knows.
-        if self.model.overlaps_open(start, blocks) {
+        if !self.options.overlaps && self.model.overlaps_open(start, blocks) {
             return self.end_one_io(random);
         }
         let is_zero = !matches!(change, Change::Write);

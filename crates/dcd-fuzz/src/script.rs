@@ -254,7 +254,7 @@ impl Options {
         }
         differing!(segments, segment_buffers, data_blocks, physical_sector, logical_block);
         differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
-        differing!(shears);
+        differing!(shears, overlaps);
         if self.ack != AckMode::Memory {
             fields.push(format!("ack: AckMode::{:?}", self.ack));
         }
