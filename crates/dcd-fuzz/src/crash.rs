@@ -310,13 +310,6 @@ impl Run {
         match twist.kind {
             FaultKind::MemoryLost => {
                 wreck.memory = None;
-                if self.host.struck_by_kind.contains_key(&FaultKind::FlushErrorDropped) {
-                    // The kernel shows records that it could not write, and what could replace them
-                    // is gone.
-                    allowed.level = allowed.level.max(Level::Ever);
-                    allowed.refusal = true;
-                    allowed.reads_fail = true;
-                }
                 None
             }
             FaultKind::OlderCache => {

@@ -163,9 +163,6 @@ impl Host {
         let config = dcd_engine::EngineConfig { accept_damage, ..options.engine() };
         let size = Engine::segment_memory_size(&superblock.geometry, &config);
         let survived = memory.filter(|memory| memory.len() == size);
-        // What survived in memory is written to its place again, over the same bytes. A disk that
-        // then leaves garbage instead of old or new is outside what is assumed of a cache-disk.
-        self.cache_disk.shears = options.shears && survived.is_none();
         let data_disk = dcd_engine::DataDiskInfo {
             blocks: self.data_disk.len() as u64 / 512,
             ..options.data_disk()
@@ -191,10 +188,7 @@ impl Host {
                     return Err(NotOpen::Violation(Violation("recovery does not end".into())));
                 }
                 Phase::Opening => self.end_one_io(random),
-                Phase::Running => {
-                    self.cache_disk.shears = options.shears;
-                    return Ok(());
-                }
+                Phase::Running => return Ok(()),
                 Phase::Failed(error) => {
                     return refuse(error);
                 }

@@ -114,6 +114,7 @@ pub fn new_pair(options: &Options) -> Wreck {
     let size = options.data_disk().bytes() as usize;
     let mut data_disk = FaultyDisk::new(size, options.physical_sector as usize);
     (cache_disk.shears, data_disk.shears) = (options.shears, options.shears);
+    cache_disk.keeps_same_bytes = true;
     Wreck { cache_disk, data_disk, memory: None, now: Time::ZERO }
 }
 

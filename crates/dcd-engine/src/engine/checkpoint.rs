@@ -19,7 +19,7 @@ use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
 
 /// One write of a checkpoint: large ones are cut, so that log writes get in between.
-const WRITE_BYTES_MAX: usize = 1 << 20;
+pub(super) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// A checkpoint is due when this part of the segments has been filled since the last.
 const SEGMENTS_PART: u32 = 8;
 

@@ -12,14 +12,10 @@
 //! 4. Replay the records into the table.
 //! 5. Compare the witnesses: was the data-disk changed behind a dirty cache? (C28)
 //!      Up to here nothing has been written: a crash changes nothing (C17).
-//! 6. Write what was only in memory to its place in the log: all but the oldest record, a flush,
-//!    then the oldest; and flush both disks.
-//!      The same bytes at the same places: a crash and a repetition do no harm. The oldest is what
-//!      joins the rest to the log, so of an empty log a crash leaves nothing or all, even if it takes
-//!      the memory: a session that went on without its cache-disk had perhaps begun to write all of
-//!      it to the data-disk (C23), and that must not look like someone else's change to step 5.
-//!      The data-disk may hold an unflushed part of a bypassed write: once shown, it must not
-//!      vanish (C9).
+//! 6. Write everything that is not known to be durable to its place again ([`rewrite`]), and flush
+//!    both disks.
+//!      The same bytes at the same places: a crash and a repetition do no harm. The data-disk may
+//!      hold an unflushed part of a bypassed write: once shown, it must not vanish (C9).
 //! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
 //!    session may still have in some queue can no longer become part of the log.
 //! 8. Write the superblock: open, new generation. Then take requests.
@@ -29,8 +25,11 @@
 //! Crash before: the old size counts, and nothing speaks of what lies behind it but witnesses, which
 //! an opening with the old size leaves out. Crash after: the new size counts. Both can be opened.
 
+mod rewrite;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::rewrite::{Rewrite, Source};
 use super::{Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::error::{FormatError, OpenError};
@@ -58,7 +57,7 @@ pub(super) enum Step {
     SegmentSlot(u32),
     Scan(SegmentIndex),
     Witness(Line),
-    MemoryWrite,
+    Rewrite,
     Flush(Device),
     Superblock,
 }
@@ -70,6 +69,8 @@ pub(super) struct Recovery {
     /// What is known of each checkpoint area: its generation and length, or what is wrong.
     areas: [Result<(u64, u64), FormatError>; 2],
     checkpoint: Option<Checkpoint>,
+    /// The area it was read from.
+    checkpoint_area: usize,
     chain: Chain,
     marks: Vec<OpenMark>,
     /// The session gave up its cache-disk (C23): nothing in the segment memory counts.
@@ -77,6 +78,8 @@ pub(super) struct Recovery {
     /// The segment memory is of the last session, which kept its cache-disk to its end.
     memory_speaks_for_the_cache_disk: bool,
     found: Vec<FoundRecord>,
+    /// So many of them, from the first on, are known to be durable.
+    found_durable: usize,
     /// The segment being read slot by slot; what cannot be read stays zero.
     image_of_slots: Option<Buffer>,
     /// Slots that cannot be read. What they hold is not known, so nothing may be concluded from them.
@@ -86,8 +89,8 @@ pub(super) struct Recovery {
     images: Vec<(SegmentIndex, SegmentSerial, u32, Buffer)>,
     /// Records that were found beyond the end.
     later: Vec<Record>,
-    /// Records that are to be written from memory: where to, and their bytes.
-    memory_writes: Vec<(u64, std::ops::Range<usize>)>,
+    /// What is to be written again.
+    rewrites: Vec<Rewrite>,
     witnesses_read: BTreeMap<Line, u32>,
     report: RecoveryReport,
 }
@@ -99,9 +102,9 @@ enum Stage {
     Chain,
     Scan,
     Witnesses,
-    MemoryWrites,
-    MemoryFlush,
-    OldestMemoryWrite,
+    Rewrites,
+    RewriteFlush,
+    OldestRewrite,
     Flush,
     NewCheckpoint,
     Superblock,
@@ -139,9 +142,8 @@ struct FoundRecord {
     record: Record,
     /// Lines whose slot in it does not match its checksum.
     damaged: Vec<(Line, FragmentMask)>,
-    /// Where it survived in the segment memory, and its byte address on the cache-disk, if it may
-    /// not be there yet.
-    memory: Option<(std::ops::Range<usize>, u64)>,
+    /// Where its bytes are, if it may have to be written again.
+    source: Source,
 }
 
 impl Engine {
@@ -152,6 +154,7 @@ impl Engine {
             ios_left: 2,
             areas: std::array::from_fn(|_| Ok((0, 0))),
             checkpoint: None,
+            checkpoint_area: 0,
             chain: Chain {
                 segments: VecDeque::new(),
                 serial: SegmentSerial(0),
@@ -164,11 +167,12 @@ impl Engine {
             memory_is_void: false,
             memory_speaks_for_the_cache_disk: false,
             found: Vec::new(),
+            found_durable: 0,
             image_of_slots: None,
             unreadable: BTreeSet::new(),
             images: Vec::new(),
             later: Vec::new(),
-            memory_writes: Vec::new(),
+            rewrites: Vec::new(),
             witnesses_read: BTreeMap::new(),
             report: RecoveryReport {
                 was_closed: self.superblock.state != CacheState::Open,
@@ -220,7 +224,10 @@ impl Engine {
             }
             (Step::Checkpoint(area), Ok(bytes)) => {
                 match Checkpoint::decode(bytes.bytes(), uuid, &geometry) {
-                    Ok(checkpoint) => recovery.checkpoint = Some(checkpoint),
+                    Ok(checkpoint) => {
+                        recovery.checkpoint = Some(checkpoint);
+                        recovery.checkpoint_area = area;
+                    }
                     Err(error) => recovery.areas[area] = Err(error),
                 }
             }
@@ -241,7 +248,7 @@ impl Engine {
             }
             // A witness that cannot be read says nothing.
             (Step::Witness(_), Err(_)) => {}
-            (Step::MemoryWrite | Step::Flush(_) | Step::Superblock, Ok(_)) => {}
+            (Step::Rewrite | Step::Flush(_) | Step::Superblock, Ok(_)) => {}
             (Step::Segment, Err(IoError::Failed)) => self.read_segment_by_slots(),
             (Step::Segment, Err(error)) => {
                 let segment = recovery.chain.segments.front().copied().unwrap_or_default();
@@ -266,7 +273,7 @@ impl Engine {
             (Step::Flush(device), Err(error)) => {
                 self.fail_open(OpenError::Io { device, offset: 0, error });
             }
-            (Step::MemoryWrite | Step::Superblock, Err(error)) => {
+            (Step::Rewrite | Step::Superblock, Err(error)) => {
                 let offset = self.superblock.offset();
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
@@ -286,21 +293,21 @@ impl Engine {
                 Stage::Chain => self.read_next_segment(),
                 Stage::Scan => self.judge_the_end(),
                 Stage::Witnesses => self.compare_witnesses(),
-                Stage::MemoryWrites if recovery.memory_writes.is_empty() => {
-                    recovery.stage = Stage::OldestMemoryWrite;
+                Stage::Rewrites if recovery.rewrites.is_empty() => {
+                    recovery.stage = Stage::OldestRewrite;
                 }
-                Stage::MemoryWrites => {
-                    recovery.stage = Stage::MemoryFlush;
+                Stage::Rewrites => {
+                    recovery.stage = Stage::RewriteFlush;
                     recovery.ios_left = 1;
                     let flush = Purpose::Recover(Step::Flush(Device::CacheDisk));
                     self.start_flush(Device::CacheDisk, flush);
                 }
-                Stage::MemoryFlush => {
-                    recovery.stage = Stage::OldestMemoryWrite;
-                    let oldest = std::mem::take(&mut recovery.memory_writes);
-                    self.start_memory_writes(oldest);
+                Stage::RewriteFlush => {
+                    recovery.stage = Stage::OldestRewrite;
+                    let oldest = std::mem::take(&mut recovery.rewrites);
+                    self.write_again(oldest);
                 }
-                Stage::OldestMemoryWrite => {
+                Stage::OldestRewrite => {
                     recovery.stage = Stage::Flush;
                     recovery.ios_left = 2;
                     for device in [Device::CacheDisk, Device::DataDisk] {
@@ -490,7 +497,6 @@ impl Engine {
 
     fn follow_memory(&mut self, buffer: BufferIndex) {
         let geometry = self.superblock.geometry;
-        let segment = *self.recovery().chain.segments.front().expect("looked at");
         while let Some((mut record, is_sealed)) =
             self.record_in_memory(buffer, self.recovery.as_ref().expect("under way").chain.slot)
         {
@@ -517,9 +523,7 @@ impl Engine {
                 let header = &mut self.log.memory_mut()[at..at + LINE_SIZE as usize];
                 record.checksum = record::seal_header(header, &seal);
             }
-            let offset = geometry.slot_offset(geometry.slot(segment, slot));
-            let memory = Some((at..end, offset));
-            self.add_to_chain(FoundRecord { record, damaged, memory });
+            self.add_to_chain(FoundRecord { record, damaged, source: Source::Memory(at..end) });
         }
         let recovery = self.recovery();
         // Only a closed segment is followed by another; if this one was not, none will be found.
@@ -540,9 +544,13 @@ impl Engine {
             else {
                 break;
             };
-            let data = &bytes[LINE_SIZE as usize..record.slots() as usize * LINE_SIZE as usize];
-            let damaged = damaged_slots(&record, data);
-            self.add_to_chain(FoundRecord { record, damaged, memory: None });
+            let bytes = &bytes[..record.slots() as usize * LINE_SIZE as usize];
+            let damaged = damaged_slots(&record, &bytes[LINE_SIZE as usize..]);
+            let source = match self.recovery().memory_speaks_for_the_cache_disk {
+                true => Source::Durable,
+                false => Source::Disk(Buffer::copy_of(bytes)),
+            };
+            self.add_to_chain(FoundRecord { record, damaged, source });
         }
         let end = self.recovery().chain.slot;
         let segment = *self.recovery().chain.segments.front().expect("it was read");
@@ -589,15 +597,18 @@ impl Engine {
         if number < recovery.chain.number {
             // Logged again: all before it is durable, all from it on is replaced.
             recovery.found.retain(|known| known.record.header.number < number);
-            recovery.found.iter_mut().for_each(|known| known.memory = None);
+            recovery.found.iter_mut().for_each(|known| known.source = Source::Durable);
+            recovery.found_durable = recovery.found.len();
             recovery.chain.number = number;
         }
+        let durable = found.record.header.durable;
         let chain = &mut recovery.chain;
         chain.slot += found.record.slots();
         chain.number = chain.number.next();
         chain.previous_checksum = found.record.checksum;
         chain.newest_serial = chain.serial;
-        self.recovery().found.push(found);
+        recovery.found.push(found);
+        recovery.forget_durable(durable);
     }
 
     // ---- step 3: the end, or damage -----------------------------------------------------------
@@ -713,12 +724,8 @@ impl Engine {
             recovery.chain.number = number;
             recovery.chain.previous_checksum = checksum;
         }
+        self.plan_rewrites(durable);
         let recovery = self.recovery();
-        recovery.memory_writes = recovery
-            .found
-            .iter()
-            .filter_map(|found| found.memory.clone().map(|(bytes, offset)| (offset, bytes)))
-            .collect();
         let newest = recovery.found.iter().map(|f| f.record.header.checkpoint_generation).max();
         let generation = recovery.checkpoint.as_ref().expect("read").generation;
         if let Some(lost) = newest.filter(|newest| *newest > generation) {
@@ -772,10 +779,10 @@ impl Engine {
         self.recovery().report.records = found.len() as u64;
         // Entries of a request that goes on in the next record wait for its rest (C14).
         let mut unfinished = Vec::new();
-        for FoundRecord { record, damaged, memory } in found {
+        for FoundRecord { record, damaged, source } in found {
             let header = record.header;
             serials.insert(header.segment, header.serial);
-            self.recovery().report.records_from_memory += u64::from(memory.is_some());
+            self.recovery().report.records_from_memory += u64::from(source.is_memory());
             let mut whole = record.entries.len() - usize::from(header.unfinished);
             if seeded(SeededBug::HalfRequestReplayed) {
                 whole = record.entries.len();
@@ -963,33 +970,10 @@ impl Engine {
             }
             self.witnesses.set(line, checksum);
         }
-        self.write_from_memory();
+        self.start_rewrites();
     }
 
     // ---- steps 6 to 8: the new session --------------------------------------------------------
-
-    fn write_from_memory(&mut self) {
-        let mut writes = std::mem::take(&mut self.recovery().memory_writes);
-        if seeded(SeededBug::MemoryNotWritten) {
-            writes.clear();
-        }
-        self.recovery().stage = Stage::MemoryWrites;
-        if writes.len() > 1 && !seeded(SeededBug::MemoryWrittenAtOnce) {
-            let later = writes.split_off(1);
-            self.recovery().memory_writes = writes;
-            writes = later;
-        }
-        self.start_memory_writes(writes);
-    }
-
-    fn start_memory_writes(&mut self, writes: Vec<(u64, std::ops::Range<usize>)>) {
-        self.recovery().ios_left = writes.len() as u32;
-        for (offset, range) in writes {
-            let data = Buffer::copy_of(&self.log.memory()[range]);
-            let purpose = Purpose::Recover(Step::MemoryWrite);
-            self.start_write(Device::CacheDisk, offset, data, purpose);
-        }
-    }
 
     fn start_session(&mut self) {
         let epoch = self.superblock.generation + 1;
