@@ -118,8 +118,6 @@ bugs! {
     MemoryWrittenAtOnce = "memory-written-at-once", "C23";
     /// Recovery believes a flush for records that it did not write again: one may have failed before.
     ShownRecordsBelieved = "shown-records-believed", "C22";
-    /// Recovery believes a flush for a checkpoint that it did not write again: one may have failed before.
-    ShownCheckpointBelieved = "shown-checkpoint-believed", "C22";
     /// Recovery does not flush the data-disk: what it has shown of a bypassed write may vanish.
     RecoveryWithoutDataFlush = "recovery-without-data-flush", "C9";
     /// Recovery takes the older of two good checkpoints.

@@ -28,6 +28,10 @@ pub const SLOW: &[(SeededBug, &str)] = &[
         "a start writes one superblock, and a crash must shear that write",
     ),
     (SeededBug::UnreadableIsTheEnd, "the newest record must be in a bad sector at a crash"),
+    (
+        SeededBug::ShownRecordsBelieved,
+        "a flush must fail, the segment memory be lost, and a power cut follow the start",
+    ),
     (SeededBug::CheckpointOmitsPoison, "needs damage that is found, a checkpoint, and a restart"),
     (SeededBug::LostWriteForgotten, "a write that was given up must land after a newer one"),
     (SeededBug::LineBeforeZeroes, "a batch must overtake the zeroed range below its line"),
@@ -94,13 +98,17 @@ pub fn script(seed: u64, index: u64) -> Script {
             Script::with_faults(seed, &pairs[pair])
         }
         _ => {
-            // Without the segment memory, death of the process is as a power cut, which is there anyway.
+            // Without the segment memory, death of the process is as a power cut, which is there
+            // anyway, unless a disk shows what it has dropped.
             let is_exact = |kind: &FaultKind| {
                 matches!(kind.demand(), Demand::Survive | Demand::LoudOrSurvive)
                     && *kind != FaultKind::MemoryLost
             };
             let kinds: Vec<FaultKind> = FaultKind::ALL.iter().copied().filter(is_exact).collect();
             let mut chosen: Vec<FaultKind> = (0..4).map(|_| random.pick(&kinds)).collect();
+            if chosen.contains(&FaultKind::FlushErrorDropped) && random.one_in(2) {
+                chosen.push(FaultKind::MemoryLost);
+            }
             chosen.sort_unstable();
             chosen.dedup();
             Script::with_faults(seed, &chosen)

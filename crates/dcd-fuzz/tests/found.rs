@@ -195,3 +195,88 @@ fn a_kill_while_the_segment_buffers_are_written_through() {
         ],
     });
 }
+
+// A start believed what the kernel showed of records after a failed flush: tests/rewrite.rs of the engine.
+#[test]
+fn found_by_seed_0_of_lost_memory_and_dropped_flushes() {
+    replay(Script {
+        options: Options {
+            segments: 24,
+            data_blocks: 640,
+            physical_sector: 4096,
+            idle_ms: 1000,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 151, blocks: 30, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 184, blocks: 27, fua: false }, 0),
+            Step(Write { start: 60, blocks: 22, fua: false }, 0),
+            Step(Settle, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 88, blocks: 40, fua: false }, 0),
+            Step(Discard { start: 81, blocks: 28 }, 0),
+            Step(Write { start: 133, blocks: 36, fua: false }, 0),
+            Step(Settle, 0),
+            Step(Fault(MemoryLost), 0),
+            Step(Write { start: 72, blocks: 40, fua: false }, 0),
+            Step(Write { start: 168, blocks: 24, fua: false }, 0),
+            Step(Write { start: 16, blocks: 88, fua: false }, 0),
+            Step(Fault(FlushErrorDropped), 2608612534),
+            Step(Write { start: 8, blocks: 40, fua: false }, 0),
+            Step(Write { start: 136, blocks: 56, fua: false }, 0),
+            Step(Zero { start: 184, blocks: 8, may_unmap: false, fua: false }, 3264573759),
+            Step(Wake, 0),
+            Step(Write { start: 560, blocks: 1, fua: false }, 0),
+            Step(Fault(MemoryLost), 4180996095),
+            Step(EndIo, 0),
+            Step(Probe { power: false }, 559885949),
+        ],
+    });
+}
+
+// The same.
+#[test]
+fn found_by_seed_40_of_lost_memory_and_dropped_flushes() {
+    replay(Script {
+        options: Options {
+            data_blocks: 1600,
+            verify_reads: false,
+            ack: AckMode::Log,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 56, blocks: 8, fua: false }, 0),
+            Step(Wake, 0),
+            Step(Wake, 0),
+            Step(Settle, 0),
+            Step(Crash { power: true }, 0),
+            Step(Write { start: 1560, blocks: 2, fua: true }, 0),
+            Step(Settle, 0),
+            Step(Crash { power: true }, 0),
+            Step(Write { start: 40, blocks: 2, fua: false }, 0),
+            Step(Crash { power: false }, 0),
+            Step(Write { start: 8, blocks: 2, fua: false }, 0),
+            Step(Settle, 0),
+            Step(Wake, 0),
+            Step(EndIo, 0),
+            Step(Crash { power: true }, 0),
+            Step(Write { start: 61, blocks: 1, fua: false }, 0),
+            Step(Crash { power: false }, 0),
+            Step(Write { start: 0, blocks: 2, fua: true }, 0),
+            Step(Shutdown, 0),
+            Step(Write { start: 1568, blocks: 8, fua: false }, 0),
+            Step(Shutdown, 0),
+            Step(Write { start: 1584, blocks: 2, fua: false }, 0),
+            Step(Write { start: 1544, blocks: 2, fua: false }, 0),
+            Step(Settle, 0),
+            Step(Write { start: 24, blocks: 2, fua: true }, 0),
+            Step(Fault(FlushErrorDropped), 345514487),
+            Step(Fault(MemoryLost), 1518177133),
+            Step(Write { start: 1552, blocks: 2, fua: false }, 0),
+            Step(Settle, 0),
+            Step(Probe { power: true }, 237112871),
+        ],
+    });
+}

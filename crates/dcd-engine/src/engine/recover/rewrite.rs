@@ -104,7 +104,7 @@ impl Engine {
             };
             recovery.rewrites.push(Rewrite { offset: geometry.slot_offset(slot), source });
         }
-        if !checkpoint_is_durable && !seeded(SeededBug::ShownCheckpointBelieved) {
+        if !checkpoint_is_durable {
             let bytes = recovery.checkpoint.as_ref().expect("read").encode();
             let mut offset = geometry.checkpoint_offsets[recovery.checkpoint_area];
             for piece in bytes.bytes().chunks(WRITE_BYTES_MAX) {
