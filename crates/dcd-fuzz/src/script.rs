@@ -153,8 +153,9 @@ impl Script {
             pause_max_us: random.pick(&[1_000, 50_000, 2_000_000]),
         };
         let mut steps = Vec::new();
+        let mut last = None;
         for _ in 0..load.steps {
-            let op = load.draw_op(random, &options);
+            let op = load.draw_op(random, &options, &mut last);
             steps.push(Step(op, random.bits() as u32));
             if random.below(4) > 0 {
                 steps.push(Step(Op::Probe { power: random.below(4) > 0 }, random.bits() as u32));
@@ -165,7 +166,8 @@ impl Script {
 }
 
 impl Load {
-    fn draw_op(&self, random: &mut Random, options: &Options) -> Op {
+    /// `last` is the range of the request before.
+    fn draw_op(&self, random: &mut Random, options: &Options, last: &mut Option<(u64, u64)>) -> Op {
         if random.one_in(self.crash_one_in) {
             return match random.below(6) {
                 0 => Op::Shutdown,
@@ -189,7 +191,12 @@ impl Load {
         if chance(random, self.drain_one_in) {
             return Op::Drain;
         }
-        let (start, blocks) = self.draw_range(random, options);
+        let (start, blocks) = match *last {
+            // Where requests may meet, they do.
+            Some(last) if options.overlaps && random.one_in(3) => last,
+            _ => self.draw_range(random, options),
+        };
+        *last = Some((start, blocks));
         if chance(random, self.read_one_in) {
             return Op::Read { start, blocks };
         }

@@ -9,6 +9,7 @@ mod checkpoint;
 mod close;
 mod destage;
 mod flush;
+mod invariants;
 mod log_again;
 mod log_use;
 mod pace;
@@ -551,31 +552,6 @@ impl Engine {
             draining: self.destage.is_draining(),
             idle_threshold: self.idle_threshold(),
             recovery: self.recovery_report,
-        }
-    }
-
-    /// Walks everything and checks what must always hold; for tests and the fuzzer.
-    ///
-    /// # Panics
-    /// If something does not hold.
-    pub fn check_invariants(&self) {
-        self.log.check_invariants();
-        if self.phase != Phase::Running {
-            return;
-        }
-        let mut live = vec![0u32; self.log.segments.len() as usize];
-        for (line, pieces) in self.table.iter() {
-            assert!(self.line_mask(line).contains(pieces.mask()));
-            for (slot, _) in pieces.as_slice() {
-                let (segment, _) = self.superblock.geometry.locate(*slot);
-                live[segment.0 as usize] += 1;
-            }
-        }
-        for (index, segment) in self.log.segments.iter() {
-            assert_eq!(segment.live_slots, live[index.0 as usize], "live slots of {index:?}");
-        }
-        for (line, mask) in &self.poisoned {
-            assert!(self.table.find(*line).mask().and(*mask).is_empty());
         }
     }
 }

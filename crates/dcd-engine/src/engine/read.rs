@@ -52,6 +52,16 @@ pub(super) struct Part {
     source: Source,
 }
 
+impl Part {
+    /// The segment of the cache-disk that is read.
+    pub(super) fn segment(&self) -> Option<SegmentIndex> {
+        match self.source {
+            Source::Slots { segment, .. } => Some(segment),
+            Source::Whole | Source::Span { .. } => None,
+        }
+    }
+}
+
 enum Source {
     /// All of the request from the data-disk: the buffer of the I/O is its own.
     Whole,

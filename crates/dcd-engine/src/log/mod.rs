@@ -195,6 +195,11 @@ impl Log {
         (self.buffer_count() / 2).max(2)
     }
 
+    /// Slots of a segment buffer that were given out.
+    pub fn used_slots(&self, buffer: BufferIndex) -> u32 {
+        self.buffers[buffer.0 as usize].used_slots
+    }
+
     /// Segment buffers that hold something: filling, or not durable.
     pub fn buffers_in_use(&self) -> u32 {
         self.buffers.iter().filter(|buffer| buffer.segment.is_some()).count() as u32
@@ -697,6 +702,8 @@ impl Log {
     /// # Panics
     /// If something does not hold.
     pub fn check_invariants(&self) {
+        let buffered = self.segments.counts().buffered;
+        assert_eq!(buffered, self.buffers_in_use(), "each has its own buffer");
         for (i, state) in self.buffers.iter().enumerate() {
             assert!(state.durable_slots <= state.used_slots);
             assert!(state.used_slots <= self.geometry.slots_per_segment());

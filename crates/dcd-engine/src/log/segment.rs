@@ -189,6 +189,30 @@ impl SegmentTable {
         segment.serial = serial;
     }
 
+    /// Checks that states, counts and the free list speak of the same, and that what may be filled
+    /// holds nothing.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check_invariants(&self) {
+        let mut counted = SegmentTable::new(0);
+        for (index, segment) in self.iter() {
+            *counted.count(segment.state) += 1;
+            let holds = match segment.state {
+                SegmentState::Free => {
+                    let in_list = self.free.iter().filter(|free| **free == index).count();
+                    in_list == 1 && segment.live_slots == 0
+                }
+                SegmentState::Empty => segment.live_slots == 0,
+                SegmentState::Dirty => segment.live_slots > 0,
+                SegmentState::Buffered(_) => true,
+            };
+            assert!(holds, "{index:?}: {segment:?}, free {:?}", self.free);
+        }
+        assert_eq!(counted.counts, self.counts);
+        assert_eq!(self.free.len() as u32, self.counts.free);
+    }
+
     /// One letter for each segment in place order.
     pub fn map(&self) -> String {
         self.segments

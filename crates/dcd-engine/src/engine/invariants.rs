@@ -1,0 +1,74 @@
+//! What must hold after each input, whatever came before. Assertions that are cheap stand where they
+//! matter; here are those that walk everything, for tests and the fuzzer.
+
+use super::{Engine, Phase, Purpose, destage};
+use crate::log::segment::SegmentState;
+use crate::units::SegmentIndex;
+
+impl Purpose {
+    /// The segment of the cache-disk that is being read.
+    fn segment_read(&self) -> Option<SegmentIndex> {
+        match self {
+            Purpose::Read(part) => part.segment(),
+            Purpose::Destage(
+                destage::Step::ReadSegment(segment) | destage::Step::ReadSlots { segment, .. },
+            ) => Some(*segment),
+            _ => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Walks everything and checks what must always hold; for tests and the fuzzer.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub fn check_invariants(&self) {
+        self.log.check_invariants();
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.log.segments.check_invariants();
+        self.check_live_slots();
+        self.check_readers();
+        for (line, mask) in &self.poisoned {
+            assert!(self.table.find(*line).mask().and(*mask).is_empty());
+            assert!(self.line_mask(*line).contains(*mask));
+        }
+    }
+
+    /// A slot is live if a line's fragment is in it, and belongs to one line only.
+    fn check_live_slots(&self) {
+        let geometry = &self.superblock.geometry;
+        let mut live = vec![0; self.log.segments.len() as usize];
+        let mut taken = vec![false; (geometry.segments * geometry.slots_per_segment()) as usize];
+        for (line, pieces) in self.table.iter() {
+            assert!(self.line_mask(line).contains(pieces.mask()));
+            for (slot, mask) in pieces.as_slice() {
+                assert!(!mask.is_empty(), "{line:?} has a slot without a fragment");
+                let is_taken = &mut taken[slot.0 as usize];
+                assert!(!std::mem::replace(is_taken, true), "{slot:?} is of two lines");
+                let (segment, slot_in_segment) = geometry.locate(*slot);
+                live[segment.0 as usize] += 1;
+                if let SegmentState::Buffered(buffer) = self.log.segments.get(segment).state {
+                    assert!(slot_in_segment < self.log.used_slots(buffer), "{slot:?} is not used");
+                }
+            }
+        }
+        for (index, segment) in self.log.segments.iter() {
+            assert_eq!(segment.live_slots, live[index.0 as usize], "live slots of {index:?}");
+        }
+    }
+
+    /// A segment that is being read must not be filled (trap 10 of the design).
+    fn check_readers(&self) {
+        let mut readers = vec![0; self.log.segments.len() as usize];
+        let purposes = self.ios.values().filter_map(|io| io.purpose.as_ref());
+        for segment in purposes.filter_map(Purpose::segment_read) {
+            readers[segment.0 as usize] += 1;
+        }
+        for (index, segment) in self.log.segments.iter() {
+            assert_eq!(segment.readers, readers[index.0 as usize], "readers of {index:?}");
+        }
+    }
+}
