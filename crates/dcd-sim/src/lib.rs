@@ -1,4 +1,6 @@
 //! Runs the dcd engine on virtual time, without real devices.
 
+pub mod disk;
 pub mod engine_bench;
 pub mod memory_devices;
+pub mod trace;

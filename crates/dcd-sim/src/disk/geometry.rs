@@ -1,0 +1,536 @@
+//! Where a sector is: zones of cylinders, spare sectors, slipped (defective) sectors, and skew.
+//!
+//! A sector number becomes a cylinder, a head and an angle. The angle of the first sector of each
+//! track is turned against that of the track before it (*skew*), so that a transfer that goes on there
+//! finds its next sector coming just after the head has been switched or moved. Spares lie where the
+//! profile says: at the end of each track, of each group of cylinders, or of the zone, and in
+//! cylinders that belong to no zone. Tested by taking sectors there and back.
+
+use super::profile::{FieldProblem, GeometryProfile, ZoneProfile};
+
+/// Largest number of cylinders: keeps the table of seek times below 8 MB.
+pub const CYLINDERS_MAX: u32 = 2_000_000;
+/// Longest sector of a track, and the shortest time of one that is of any use, follow from these.
+pub const SECTORS_PER_TRACK_MAX: u32 = 100_000;
+
+/// A sector as the mechanism finds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Number of the cylinder, the outermost is 0.
+    pub cylinder: u32,
+    /// Number of the head.
+    pub head: u32,
+    /// Sector of the track, before skew.
+    pub sector: u32,
+    /// Index of the zone.
+    pub zone: u32,
+}
+
+/// Sectors that pass below one head one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Where the first is.
+    pub place: Place,
+    /// How many.
+    pub sectors: u64,
+}
+
+/// Where the sectors of a drive are.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    sector_bytes: u32,
+    surfaces: u32,
+    cylinders: u32,
+    rotation_ns: u64,
+    sectors: u64,
+    zones: Vec<Zone>,
+}
+
+/// Cylinders with the same number of sectors in each track.
+#[derive(Clone, Debug)]
+struct Zone {
+    first_cylinder: u32,
+    sectors_per_track: u32,
+    /// Without the spares at the end of the track.
+    usable_per_track: u32,
+    group_cylinders: u32,
+    /// Without the spares at the end of the group.
+    usable_per_group: u64,
+    track_skew: u32,
+    /// Skew from a track to that below the same head in the next cylinder, less than a turn.
+    whole_cylinder_skew: u32,
+    first_angle: u32,
+    reserved: u64,
+    /// The n-th entry: so many sectors come before the slipped sector n, not counting slipped ones.
+    slips: Vec<u64>,
+    /// The same for slipped tracks.
+    slipped_tracks: Vec<u64>,
+    first_sector: u64,
+    sectors: u64,
+}
+
+impl Geometry {
+    /// The geometry that a profile describes.
+    ///
+    /// # Errors
+    /// When no drive can be like that; the problem names the field.
+    pub fn new(profile: &GeometryProfile) -> Result<Geometry, FieldProblem> {
+        let problem = |field: &str, message: String| Err(FieldProblem::new(field, message));
+        if ![256, 512, 520, 1024, 2048, 4096].contains(&profile.sector_bytes) {
+            let found = profile.sector_bytes;
+            return problem(
+                "geometry.sector_bytes",
+                format!("a sector has 256, 512, 1024, 2048 or 4096 bytes, not {found}"),
+            );
+        }
+        if !(1..=256).contains(&profile.surfaces) {
+            let found = profile.surfaces;
+            return problem("geometry.surfaces", format!("{found} is not 1 to 256"));
+        }
+        if !(60.0..=100_000.0).contains(&profile.rpm) {
+            let found = profile.rpm;
+            return problem("geometry.rpm", format!("{found} is not 60 to 100000"));
+        }
+        if profile.zone.is_empty() {
+            return problem("geometry", "there is no zone".into());
+        }
+        let mut zones = Vec::with_capacity(profile.zone.len());
+        let (mut sectors, mut next_cylinder) = (0, 0);
+        for (index, zone) in profile.zone.iter().enumerate() {
+            let zone = Zone::new(zone, profile, next_cylinder, sectors)
+                .map_err(|problem| problem.inside(&format!("geometry.zone[{index}]")))?;
+            next_cylinder = profile.zone[index].last_cylinder + 1;
+            sectors += zone.sectors;
+            zones.push(zone);
+        }
+        let cylinders = profile.cylinders.unwrap_or(next_cylinder);
+        if cylinders < next_cylinder || cylinders > CYLINDERS_MAX {
+            return problem(
+                "geometry.cylinders",
+                format!("{cylinders} is not {next_cylinder} (the last zone) to {CYLINDERS_MAX}"),
+            );
+        }
+        if let Some(wanted) = profile.sectors {
+            if wanted == 0 || wanted > sectors {
+                return problem(
+                    "geometry.sectors",
+                    format!("{wanted} is not 1 to {sectors}, which is what the zones hold"),
+                );
+            }
+            sectors = wanted;
+        }
+        Ok(Geometry {
+            sector_bytes: profile.sector_bytes,
+            surfaces: profile.surfaces,
+            cylinders,
+            rotation_ns: (60e9 / profile.rpm).round() as u64,
+            sectors,
+            zones,
+        })
+    }
+
+    /// Size of a sector in bytes.
+    pub fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    /// How many sectors the drive shows.
+    pub fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    /// How many cylinders the arm can reach.
+    pub fn cylinders(&self) -> u32 {
+        self.cylinders
+    }
+
+    /// How many surfaces hold data.
+    pub fn surfaces(&self) -> u32 {
+        self.surfaces
+    }
+
+    /// Time of a turn.
+    pub fn rotation_ns(&self) -> u64 {
+        self.rotation_ns
+    }
+
+    /// Sectors in a track of the outermost and of the innermost zone.
+    pub fn sectors_per_track(&self) -> (u32, u32) {
+        let (first, last) = (&self.zones[0], &self.zones[self.zones.len() - 1]);
+        (first.sectors_per_track, last.sectors_per_track)
+    }
+
+    /// How many zones there are.
+    pub fn zones(&self) -> usize {
+        self.zones.len()
+    }
+
+    /// Where a sector is.
+    ///
+    /// # Panics
+    /// If the drive has no such sector.
+    pub fn place(&self, sector: u64) -> Place {
+        self.run(sector, 1).place
+    }
+
+    /// The sectors from `sector` on, at most `count`, that the head reads without a gap.
+    ///
+    /// # Panics
+    /// If the drive has no such sector.
+    pub fn run(&self, sector: u64, count: u64) -> Run {
+        assert!(sector < self.sectors, "sector {sector} of {}", self.sectors);
+        let index = self.zones.partition_point(|zone| zone.first_sector <= sector) - 1;
+        let zone = &self.zones[index];
+        let logical = sector - zone.first_sector + zone.reserved;
+        let slipped = zone.slips.partition_point(|before| *before <= logical);
+        let physical = logical + slipped as u64;
+        let (group, in_group) =
+            (physical / zone.usable_per_group, physical % zone.usable_per_group);
+        let group_tracks = u64::from(zone.group_cylinders) * u64::from(self.surfaces);
+        let track = group * group_tracks + in_group / u64::from(zone.usable_per_track);
+        let track = track + zone.slipped_tracks.partition_point(|before| *before <= track) as u64;
+        let in_track = in_group % u64::from(zone.usable_per_track);
+        let cylinder = (track / u64::from(self.surfaces)) as u32;
+        let place = Place {
+            cylinder: zone.first_cylinder + cylinder,
+            head: (track % u64::from(self.surfaces)) as u32,
+            sector: in_track as u32,
+            zone: index as u32,
+        };
+        let to_slip = zone.slips.get(slipped).map_or(u64::MAX, |before| before - logical);
+        let sectors = count
+            .min(u64::from(zone.usable_per_track) - in_track)
+            .min(zone.usable_per_group - in_group)
+            .min(zone.first_sector + zone.sectors - sector)
+            .min(to_slip);
+        Run { place, sectors }
+    }
+
+    /// The sector at a place; none if that is spare, slipped, reserved or not there.
+    pub fn sector_at(&self, place: Place) -> Option<u64> {
+        let zone = self.zones.get(place.zone as usize)?;
+        let cylinder = place.cylinder.checked_sub(zone.first_cylinder)?;
+        if place.head >= self.surfaces || place.sector >= zone.usable_per_track {
+            return None;
+        }
+        let track = u64::from(cylinder) * u64::from(self.surfaces) + u64::from(place.head);
+        let track = track - slipped_before(&zone.slipped_tracks, track)?;
+        let group_tracks = u64::from(zone.group_cylinders) * u64::from(self.surfaces);
+        let (group, in_group) = (track / group_tracks, track % group_tracks);
+        let in_group = in_group * u64::from(zone.usable_per_track) + u64::from(place.sector);
+        if in_group >= zone.usable_per_group {
+            return None;
+        }
+        let physical = group * zone.usable_per_group + in_group;
+        let slipped = slipped_before(&zone.slips, physical)?;
+        let logical = (physical - slipped).checked_sub(zone.reserved)?;
+        let sector = zone.first_sector + logical;
+        (logical < zone.sectors && sector < self.sectors).then_some(sector)
+    }
+
+    /// When in a turn, that begins at 0, the start of the sector comes below the head.
+    pub fn angle_ns(&self, place: Place) -> u64 {
+        let zone = &self.zones[place.zone as usize];
+        let turned = u64::from(zone.first_angle)
+            + u64::from(place.cylinder - zone.first_cylinder) * u64::from(zone.whole_cylinder_skew)
+            + u64::from(place.head) * u64::from(zone.track_skew)
+            + u64::from(place.sector);
+        let sectors = u64::from(zone.sectors_per_track);
+        turned % sectors * self.rotation_ns / sectors
+    }
+
+    /// How long `count` sectors of that track take to pass.
+    pub fn transfer_ns(&self, place: Place, count: u64) -> u64 {
+        count * self.rotation_ns / u64::from(self.zones[place.zone as usize].sectors_per_track)
+    }
+}
+
+impl Zone {
+    fn new(
+        profile: &ZoneProfile,
+        drive: &GeometryProfile,
+        cylinder_min: u32,
+        first_sector: u64,
+    ) -> Result<Zone, FieldProblem> {
+        let problem = |field: &str, message: String| Err(FieldProblem::new(field, message));
+        let (first, last) = (profile.first_cylinder, profile.last_cylinder);
+        if first < cylinder_min {
+            return problem(
+                "first_cylinder",
+                format!("{first} is in the zone before, which ends at {}", cylinder_min - 1),
+            );
+        }
+        if last < first || last >= CYLINDERS_MAX {
+            return problem(
+                "last_cylinder",
+                format!("{last} is not {first} (the first) to {}", CYLINDERS_MAX - 1),
+            );
+        }
+        let sectors_per_track = profile.sectors_per_track;
+        if !(1..=SECTORS_PER_TRACK_MAX).contains(&sectors_per_track) {
+            return problem(
+                "sectors_per_track",
+                format!("{sectors_per_track} is not 1 to {SECTORS_PER_TRACK_MAX}"),
+            );
+        }
+        for (field, value) in [
+            ("track_skew", profile.track_skew),
+            ("cylinder_skew", profile.cylinder_skew),
+            ("first_angle", profile.first_angle),
+        ] {
+            if value >= sectors_per_track {
+                return problem(
+                    field,
+                    format!("{value} is a whole turn or more: a track has {sectors_per_track}"),
+                );
+            }
+        }
+        if profile.spares_per_track >= sectors_per_track {
+            let spares = profile.spares_per_track;
+            return problem(
+                "spares_per_track",
+                format!("{spares} of {sectors_per_track} leave nothing"),
+            );
+        }
+        let usable_per_track = sectors_per_track - profile.spares_per_track;
+        let cylinders = last - first + 1;
+        let group_cylinders = profile.group_cylinders.unwrap_or(1);
+        if !(1..=CYLINDERS_MAX).contains(&group_cylinders) {
+            return problem("group_cylinders", format!("{group_cylinders} is no size of a group"));
+        }
+        let cylinder_sectors = u64::from(drive.surfaces) * u64::from(usable_per_track);
+        let spares_per_group = u64::from(profile.spares_per_group);
+        let usable_per_group = (u64::from(group_cylinders) * cylinder_sectors)
+            .checked_sub(spares_per_group)
+            .filter(|usable| *usable > 0)
+            .ok_or_else(|| {
+                FieldProblem::new("spares_per_group", format!("{spares_per_group} leave nothing"))
+            })?;
+        // A last group that is cut off has its spares too.
+        let rest = u64::from(cylinders % group_cylinders) * cylinder_sectors;
+        let physical = u64::from(cylinders / group_cylinders) * usable_per_group
+            + rest.saturating_sub(spares_per_group);
+        let spare_tracks = u64::from(profile.spare_tracks) * u64::from(usable_per_track);
+        let reserved = u64::from(profile.reserved_sectors);
+        let slipped_tracks = profile.slipped_tracks.len() as u64;
+        let unusable = spare_tracks.max(slipped_tracks * u64::from(usable_per_track))
+            + reserved
+            + profile.slips.len() as u64;
+        let sectors = physical.checked_sub(unusable).filter(|left| *left > 0).ok_or_else(|| {
+            let message = format!("{unusable} of {physical} sectors are spare or reserved");
+            FieldProblem::new("spare_tracks", message)
+        })?;
+        ascending("slips", &profile.slips, physical)?;
+        let tracks = u64::from(cylinders) * u64::from(drive.surfaces);
+        ascending("slipped_tracks", &profile.slipped_tracks, tracks)?;
+        if slipped_tracks > 0 && spares_per_group > 0 {
+            let message = "tracks are slipped only where groups have no spares".to_owned();
+            return Err(FieldProblem::new("slipped_tracks", message));
+        }
+        let turn = u64::from(sectors_per_track);
+        let whole_cylinder_skew = (u64::from(drive.surfaces - 1) * u64::from(profile.track_skew)
+            + u64::from(profile.cylinder_skew))
+            % turn;
+        Ok(Zone {
+            first_cylinder: first,
+            sectors_per_track,
+            usable_per_track,
+            group_cylinders,
+            usable_per_group,
+            track_skew: profile.track_skew,
+            whole_cylinder_skew: whole_cylinder_skew as u32,
+            first_angle: profile.first_angle,
+            reserved,
+            slips: good_before(&profile.slips),
+            slipped_tracks: good_before(&profile.slipped_tracks),
+            first_sector,
+            sectors,
+        })
+    }
+}
+
+/// For slipped sectors or tracks in ascending order: how many good ones come before each.
+fn good_before(slips: &[u64]) -> Vec<u64> {
+    (0..).zip(slips).map(|(index, slip)| slip - index).collect()
+}
+
+/// How many are slipped before the one at `physical`; none if that is slipped itself.
+fn slipped_before(good_before: &[u64], physical: u64) -> Option<u64> {
+    let mut slipped = 0;
+    for (index, good) in (0..).zip(good_before) {
+        // The n-th slipped one lies at `good_before[n] + n`.
+        match (good + index).cmp(&physical) {
+            std::cmp::Ordering::Less => slipped += 1,
+            std::cmp::Ordering::Equal => return None,
+            std::cmp::Ordering::Greater => break,
+        }
+    }
+    Some(slipped)
+}
+
+fn ascending(field: &str, slips: &[u64], end: u64) -> Result<(), FieldProblem> {
+    for (index, slip) in slips.iter().enumerate() {
+        if *slip >= end || (index > 0 && *slip <= slips[index - 1]) {
+            let message = format!("{slip} is not in ascending order below {end}");
+            return Err(FieldProblem::new(&format!("{field}[{index}]"), message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn zone(first_cylinder: u32, last_cylinder: u32, sectors_per_track: u32) -> ZoneProfile {
+        ZoneProfile {
+            first_cylinder,
+            last_cylinder,
+            sectors_per_track,
+            track_skew: 0,
+            cylinder_skew: 0,
+            first_angle: 0,
+            reserved_sectors: 0,
+            spares_per_track: 0,
+            spares_per_group: 0,
+            group_cylinders: None,
+            spare_tracks: 0,
+            slips: Vec::new(),
+            slipped_tracks: Vec::new(),
+        }
+    }
+
+    fn drive(surfaces: u32, zone: Vec<ZoneProfile>) -> GeometryProfile {
+        GeometryProfile {
+            sector_bytes: 512,
+            surfaces,
+            rpm: 6000.0,
+            cylinders: None,
+            sectors: None,
+            zone,
+        }
+    }
+
+    prop_compose! {
+        fn any_zone(first_cylinder: u32, surfaces: u32)(
+            cylinders in 3u32..9,
+            sectors_per_track in 6u32..20,
+            grouped in any::<bool>(),
+            track_skew in 0u32..6,
+            cylinder_skew in 0u32..6,
+            reserved_sectors in 0u32..8,
+            spares in 0u32..3,
+            slips in prop::collection::btree_set(0u64..60, 0..4),
+            slipped_tracks in prop::collection::btree_set(0u64..u64::from(surfaces) * 3, 0..2),
+        ) -> ZoneProfile {
+            ZoneProfile {
+                track_skew,
+                cylinder_skew,
+                reserved_sectors,
+                spares_per_track: if grouped { 0 } else { spares },
+                spares_per_group: if grouped { spares } else { 0 },
+                group_cylinders: grouped.then_some(2),
+                spare_tracks: if grouped { 0 } else { 1 },
+                slips: slips.into_iter().collect(),
+                slipped_tracks: if grouped && spares > 0 {
+                    Vec::new()
+                } else {
+                    slipped_tracks.into_iter().collect()
+                },
+                ..zone(first_cylinder, first_cylinder + cylinders - 1, sectors_per_track)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sectors_are_found_again_and_none_is_there_twice(
+            (surfaces, zones) in (1u32..4).prop_flat_map(|surfaces| {
+                (Just(surfaces), any_zone(0, surfaces), any_zone(12, surfaces))
+                    .prop_map(|(surfaces, outer, inner)| (surfaces, vec![outer, inner]))
+            })
+        ) {
+            let Ok(geometry) = Geometry::new(&drive(surfaces, zones)) else { return Ok(()) };
+            let mut places = std::collections::HashSet::new();
+            for sector in 0..geometry.sectors() {
+                let place = geometry.place(sector);
+                prop_assert_eq!(geometry.sector_at(place), Some(sector));
+                prop_assert!(place.cylinder < geometry.cylinders());
+                prop_assert!(geometry.angle_ns(place) < geometry.rotation_ns());
+                prop_assert!(places.insert((place.cylinder, place.head, place.sector)));
+            }
+        }
+
+        #[test]
+        fn a_run_is_what_its_sectors_are_one_by_one(
+            zone in any_zone(0, 2), sector in 0u64..60, count in 1u64..40,
+        ) {
+            let Ok(geometry) = Geometry::new(&drive(2, vec![zone])) else { return Ok(()) };
+            prop_assume!(sector + count <= geometry.sectors());
+            let run = geometry.run(sector, count);
+            for offset in 0..run.sectors {
+                let place = geometry.place(sector + offset);
+                prop_assert_eq!(place, Place { sector: run.place.sector + offset as u32, ..run.place });
+            }
+            if run.sectors < count {
+                let next = geometry.place(sector + run.sectors);
+                let same_track = (next.cylinder, next.head) == (run.place.cylinder, run.place.head);
+                prop_assert!(!same_track || next.sector > run.place.sector + run.sectors as u32);
+            }
+        }
+    }
+
+    /// ```text
+    /// two heads, ten sectors, track skew 3, cylinder skew 4
+    ///                 head 0   head 1
+    /// cylinder 0         0        3
+    /// cylinder 1         7       10 = 0
+    /// ```
+    #[test]
+    fn skew_turns_each_track_against_the_one_before() {
+        let zone = ZoneProfile { track_skew: 3, cylinder_skew: 4, ..zone(0, 1, 10) };
+        let geometry = Geometry::new(&drive(2, vec![zone])).unwrap();
+        let angles: Vec<u64> =
+            (0..4).map(|track| geometry.angle_ns(geometry.place(track * 10))).collect();
+        assert_eq!(angles, [0, 3_000_000, 7_000_000, 0]);
+    }
+
+    #[test]
+    fn what_no_drive_can_have_is_refused_by_field() {
+        let refused = |zone: ZoneProfile| {
+            Geometry::new(&drive(2, vec![zone])).expect_err("it is impossible").field
+        };
+        let good = || zone(5, 9, 10);
+        assert_eq!(
+            refused(ZoneProfile { last_cylinder: 4, ..good() }),
+            "geometry.zone[0].last_cylinder"
+        );
+        assert_eq!(
+            refused(ZoneProfile { track_skew: 10, ..good() }),
+            "geometry.zone[0].track_skew"
+        );
+        let no_sectors = ZoneProfile { sectors_per_track: 0, ..good() };
+        assert_eq!(refused(no_sectors), "geometry.zone[0].sectors_per_track");
+        let all_spare = ZoneProfile { spares_per_track: 10, ..good() };
+        assert_eq!(refused(all_spare), "geometry.zone[0].spares_per_track");
+        assert_eq!(
+            refused(ZoneProfile { spare_tracks: 10, ..good() }),
+            "geometry.zone[0].spare_tracks"
+        );
+        assert_eq!(
+            refused(ZoneProfile { slips: vec![5, 5], ..good() }),
+            "geometry.zone[0].slips[1]"
+        );
+        let overlapping = drive(2, vec![zone(0, 9, 10), zone(9, 12, 10)]);
+        assert_eq!(
+            Geometry::new(&overlapping).unwrap_err().field,
+            "geometry.zone[1].first_cylinder"
+        );
+        let shown = GeometryProfile { sectors: Some(101), ..drive(2, vec![good()]) };
+        assert_eq!(Geometry::new(&shown).unwrap_err().field, "geometry.sectors");
+        let slow = GeometryProfile { rpm: f64::NAN, ..drive(2, vec![good()]) };
+        assert_eq!(Geometry::new(&slow).unwrap_err().field, "geometry.rpm");
+    }
+}

@@ -1,0 +1,307 @@
+//! A disk that runs on virtual time: requests are submitted at a moment, and are done at another.
+//!
+//! ```text
+//! submit(now, request)        the request waits, or is served at once
+//! next_event()                when something will be done, if nothing else is submitted
+//! advance(now, &mut done)     what has been done up to now
+//! ```
+//!
+//! `now` never goes back. The same profile, seed and requests give the same times.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use dcd_engine::Time;
+
+use super::drive::Drive;
+use super::profile::{FieldProblem, Profile};
+use super::queue::{Candidate, QueuePolicy};
+use super::simple::SimpleDevice;
+
+/// What a request wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskOperation {
+    /// Data from the disk.
+    Read,
+    /// Data to the disk.
+    Write,
+    /// That everything written so far is safe.
+    Flush,
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskRequest {
+    /// The caller's.
+    pub id: u64,
+    /// What it wants.
+    pub operation: DiskOperation,
+    /// Where it begins; a drive rounds outwards to its sectors.
+    pub offset_bytes: u64,
+    /// How much; of no account for a flush.
+    pub size_bytes: u64,
+}
+
+/// A request that is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskDone {
+    /// The caller's.
+    pub id: u64,
+    /// When it came.
+    pub submitted: Time,
+    /// When the disk began to serve it.
+    pub started: Time,
+    /// When it was done.
+    pub completed: Time,
+}
+
+/// A request that the disk cannot have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DiskRequestError {
+    /// It ends behind the disk.
+    #[error(
+        "{size_bytes} bytes at {offset_bytes} reach beyond the disk, which has {capacity_bytes}"
+    )]
+    BeyondEnd {
+        /// Where it begins.
+        offset_bytes: u64,
+        /// How much.
+        size_bytes: u64,
+        /// What there is.
+        capacity_bytes: u64,
+    },
+    /// It is about nothing.
+    #[error("a request for no bytes at {offset_bytes}")]
+    Empty {
+        /// Where it would begin.
+        offset_bytes: u64,
+    },
+}
+
+/// A disk.
+#[derive(Clone, Debug)]
+pub struct DiskModel {
+    device: Device,
+    capacity_bytes: u64,
+    now_ns: u64,
+    /// Done at the first number; the second keeps the order of equals.
+    running: BinaryHeap<Reverse<(u64, u64, DoneKey)>>,
+    started_count: u64,
+}
+
+/// A [`DiskDone`] with an order.
+type DoneKey = (u64, u64, u64);
+
+#[derive(Clone, Debug)]
+enum Device {
+    Drive(Box<QueuedDrive>),
+    Simple(Box<SimpleDevice>),
+}
+
+/// A drive and who waits for it.
+#[derive(Clone, Debug)]
+struct QueuedDrive {
+    drive: Drive,
+    policy: QueuePolicy,
+    depth: usize,
+    age_max_ns: u64,
+    /// In the order in which they came.
+    waiting: VecDeque<(u64, DiskRequest)>,
+    candidates: Vec<Candidate>,
+}
+
+impl DiskModel {
+    /// A disk of that profile. The seed gives the angle of the platters at the beginning, and whatever
+    /// else is left to chance.
+    ///
+    /// # Errors
+    /// When no disk can be like that; the problem names the field.
+    pub fn new(profile: &Profile, seed: u64) -> Result<DiskModel, FieldProblem> {
+        let (device, capacity_bytes) = match (&profile.mechanical, &profile.simple) {
+            (Some(mechanical), None) => {
+                let drive = Drive::new(mechanical, 0)?;
+                let turn_ns = drive.mechanism().geometry.rotation_ns();
+                let drive = Drive::new(mechanical, seed % turn_ns)?;
+                let geometry = &drive.mechanism().geometry;
+                let capacity = geometry.sectors() * u64::from(geometry.sector_bytes());
+                let queued = QueuedDrive {
+                    drive,
+                    policy: mechanical.queue.policy,
+                    depth: mechanical.queue.depth as usize,
+                    age_max_ns: (mechanical.queue.age_max_ms * 1e6) as u64,
+                    waiting: VecDeque::new(),
+                    candidates: Vec::new(),
+                };
+                (Device::Drive(Box::new(queued)), capacity)
+            }
+            (None, Some(simple)) => {
+                let device = SimpleDevice::new(simple, seed)?;
+                let capacity = device.capacity_bytes();
+                (Device::Simple(Box::new(device)), capacity)
+            }
+            _ => {
+                let message = "a profile has either [mechanical] or [simple]".to_owned();
+                return Err(FieldProblem::new("title", message));
+            }
+        };
+        Ok(DiskModel {
+            device,
+            capacity_bytes,
+            now_ns: 0,
+            running: BinaryHeap::new(),
+            started_count: 0,
+        })
+    }
+
+    /// Size of the disk.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// Takes a request at `now`.
+    ///
+    /// # Errors
+    /// When it reaches beyond the disk; nothing has happened then.
+    ///
+    /// # Panics
+    /// If `now` is earlier than it was, or something should have been taken by [`DiskModel::advance`]
+    /// before.
+    pub fn submit(&mut self, now: Time, request: DiskRequest) -> Result<(), DiskRequestError> {
+        let DiskRequest { offset_bytes, size_bytes, operation, .. } = request;
+        if operation != DiskOperation::Flush {
+            if size_bytes == 0 {
+                return Err(DiskRequestError::Empty { offset_bytes });
+            }
+            let capacity_bytes = self.capacity_bytes;
+            let end = offset_bytes.checked_add(size_bytes);
+            if end.is_none_or(|end| end > capacity_bytes) {
+                return Err(DiskRequestError::BeyondEnd {
+                    offset_bytes,
+                    size_bytes,
+                    capacity_bytes,
+                });
+            }
+        }
+        assert!(now.0 >= self.now_ns, "time goes back");
+        assert!(self.next_event().is_none_or(|event| event >= now), "something was done before");
+        self.now_ns = now.0;
+        match &mut self.device {
+            Device::Simple(device) => {
+                let (started, completed) = match operation {
+                    DiskOperation::Read => device.serve(now.0, size_bytes, false),
+                    DiskOperation::Write => device.serve(now.0, size_bytes, true),
+                    DiskOperation::Flush => (now.0, device.last_end_ns().max(now.0)),
+                };
+                self.run(request.id, now.0, started, completed);
+            }
+            Device::Drive(queued) => {
+                queued.waiting.push_back((now.0, request));
+                if self.running.is_empty() {
+                    self.start_next(now.0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When something will be done next, unless more is submitted.
+    pub fn next_event(&self) -> Option<Time> {
+        self.running.peek().map(|Reverse((completed, _, _))| Time(*completed))
+    }
+
+    /// Adds to `done` what has been done up to `now`, in the order in which it was.
+    pub fn advance(&mut self, now: Time, done: &mut Vec<DiskDone>) {
+        while let Some(Reverse((completed, _, (id, submitted, started)))) =
+            self.running.peek().copied()
+            && completed <= now.0
+        {
+            self.running.pop();
+            done.push(DiskDone {
+                id,
+                submitted: Time(submitted),
+                started: Time(started),
+                completed: Time(completed),
+            });
+            self.start_next(completed);
+        }
+        self.now_ns = self.now_ns.max(now.0);
+    }
+
+    /// Serves one request alone: submits it at `now` and waits for it.
+    ///
+    /// # Errors
+    /// As [`DiskModel::submit`].
+    ///
+    /// # Panics
+    /// If others are being served.
+    pub fn serve(&mut self, now: Time, request: DiskRequest) -> Result<DiskDone, DiskRequestError> {
+        assert!(self.running.is_empty(), "others are being served");
+        self.submit(now, request)?;
+        let Reverse((completed, _, (id, submitted, started))) =
+            self.running.pop().expect("it is being served");
+        self.now_ns = completed;
+        let [submitted, started, completed] = [submitted, started, completed].map(Time);
+        Ok(DiskDone { id, submitted, started, completed })
+    }
+
+    /// Lets a drive begin with one of those who wait.
+    fn start_next(&mut self, at_ns: u64) {
+        let Device::Drive(queued) = &mut self.device else { return };
+        let Some((submitted, request)) = queued.take_next(at_ns) else { return };
+        let completed = queued.serve(at_ns, &request);
+        self.run(request.id, submitted, at_ns, completed);
+    }
+
+    fn run(&mut self, id: u64, submitted: u64, started: u64, completed: u64) {
+        self.started_count += 1;
+        self.running.push(Reverse((completed, self.started_count, (id, submitted, started))));
+    }
+}
+
+impl QueuedDrive {
+    fn take_next(&mut self, at_ns: u64) -> Option<(u64, DiskRequest)> {
+        // A flush waits for what came before it, and what comes after waits for the flush.
+        let flush = |(_, request): &(u64, DiskRequest)| request.operation == DiskOperation::Flush;
+        let free = self.waiting.iter().take(self.depth).position(flush).unwrap_or(self.depth);
+        let free = free.min(self.waiting.len());
+        if free <= 1 || self.policy == QueuePolicy::Fcfs {
+            return self.waiting.pop_front();
+        }
+        self.candidates.clear();
+        for (submitted_ns, request) in self.waiting.iter().take(free) {
+            let (first, _) = self.sectors(request);
+            let write = request.operation == DiskOperation::Write;
+            let access_ns = if self.policy.wants_access_times() {
+                self.drive.access_ns(at_ns, first, write)
+            } else {
+                0
+            };
+            let cylinder = self.drive.mechanism().geometry.place(first).cylinder;
+            self.candidates.push(Candidate { submitted_ns: *submitted_ns, cylinder, access_ns });
+        }
+        let arm = self.drive.mechanism().cylinder();
+        let next = self.policy.next(&self.candidates, arm, at_ns, self.age_max_ns);
+        self.waiting.remove(next)
+    }
+
+    fn serve(&mut self, at_ns: u64, request: &DiskRequest) -> u64 {
+        let (first, count) = self.sectors(request);
+        match request.operation {
+            DiskOperation::Read => self.drive.read(at_ns, first, count),
+            DiskOperation::Write => self.drive.write(at_ns, first, count),
+            DiskOperation::Flush => self.drive.flush(at_ns),
+        }
+    }
+
+    /// First sector and how many.
+    fn sectors(&self, request: &DiskRequest) -> (u64, u64) {
+        let sector = u64::from(self.drive.mechanism().geometry.sector_bytes());
+        let first = request.offset_bytes / sector;
+        let end = request.offset_bytes.saturating_add(request.size_bytes).div_ceil(sector);
+        (first, end.saturating_sub(first))
+    }
+}
+
+#[cfg(test)]
+#[path = "model_tests.rs"]
+mod tests;

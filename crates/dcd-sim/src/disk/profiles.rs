@@ -1,0 +1,70 @@
+//! The profiles that come with dcd.
+
+/// Names and texts.
+const PROFILES: &[(&str, &str)] = &[
+    ("hp-2200a", include_str!("../../profiles/hp-2200a.toml")),
+    ("hp-97560", include_str!("../../profiles/hp-97560.toml")),
+    ("hp-c2247a", include_str!("../../profiles/hp-c2247a.toml")),
+    ("dec-rz26", include_str!("../../profiles/dec-rz26.toml")),
+    ("hp-c3323a", include_str!("../../profiles/hp-c3323a.toml")),
+    ("barracuda-4lp-2gb", include_str!("../../profiles/barracuda-4lp-2gb.toml")),
+    ("barracuda-4lp-4gb", include_str!("../../profiles/barracuda-4lp-4gb.toml")),
+    ("ibm-dtta-371010", include_str!("../../profiles/ibm-dtta-371010.toml")),
+    ("wd400bb", include_str!("../../profiles/wd400bb.toml")),
+    ("wd-4tb", include_str!("../../profiles/wd-4tb.toml")),
+    ("ultrastar-hc310", include_str!("../../profiles/ultrastar-hc310.toml")),
+    ("sata-ssd", include_str!("../../profiles/sata-ssd.toml")),
+    ("nvme-ssd", include_str!("../../profiles/nvme-ssd.toml")),
+    ("cloud-volume", include_str!("../../profiles/cloud-volume.toml")),
+];
+
+/// All of them, oldest drive first.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PROFILES.iter().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile::Profile;
+    use super::super::summary::Summary;
+
+    fn summary(name: &str) -> Summary {
+        Summary::of(&Profile::load(name).unwrap())
+    }
+
+    #[test]
+    fn every_profile_describes_a_disk() {
+        for (name, _) in super::all() {
+            let profile = Profile::load(name).unwrap_or_else(|error| panic!("{error}"));
+            assert!(summary(name).capacity_bytes > 100_000_000, "{name}");
+            assert!(profile.title.len() < 80, "{name}");
+        }
+    }
+
+    /// Published: size in bytes, mean and full seek in milliseconds.
+    #[test]
+    fn sizes_and_seeks_are_near_the_published_ones() {
+        for (name, size, mean, full) in [
+            ("hp-97560", 1.355e9, 12.83, 23.69),
+            ("hp-c3323a", 1.053e9, 9.5, 18.1),
+            ("barracuda-4lp-2gb", 2.104e9, 9.2, 16.7),
+            ("ibm-dtta-371010", 10.11e9, 9.5, 17.0),
+            ("wd400bb", 40.02e9, 8.9, 21.0),
+            // Of the source's table: 7.9 and 15.7, over 353,181 cylinders; here there are 310,194.
+            ("wd-4tb", 3.956e12, 7.42, 14.2),
+            ("ultrastar-hc310", 6.001e12, 7.4, 14.0),
+        ] {
+            let summary = summary(name);
+            let arm = summary.mechanical.unwrap();
+            let near = |found: f64, published: f64, tolerance: f64| {
+                assert!(
+                    (found / published - 1.0).abs() < tolerance,
+                    "{name}: {found} is not near {published}"
+                );
+            };
+            near(summary.capacity_bytes as f64, size, 0.003);
+            near(arm.mean_seek_ms, mean, 0.05);
+            near(arm.full_seek_ms, full, 0.05);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Recorded requests.
+
+pub mod measured;
