@@ -75,6 +75,7 @@ pub enum Verb {
     Bench(BenchArguments),
     Demo(DemoArguments),
     Fuzz(FuzzArguments),
+    Disk(DiskArguments),
     SlowDisk(SlowDiskArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -438,6 +439,63 @@ pub enum BenchWhat {
         /// How many rounds; the median counts.
         #[arg(long, value_name = "COUNT", default_value_t = 5)]
         rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Look at the disk models and compare them with real drives.
+///
+/// A model is a disk on virtual time: arm, platters, buffer and bus of a drive, or the times of an SSD
+/// or cloud volume. Profiles of some drives come with dcd; your own is a TOML file, best begun with
+/// `dcd disk show NAME > mine.toml`. docs/disk-models.md describes the fields.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd disk list
+  dcd disk show hp-97560 > mine.toml
+  dcd disk validate --disk hp-2200a --trace measured.csv.zst --json")]
+pub struct DiskArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: DiskWhat,
+}
+
+/// What can be done with disk models.
+#[derive(Subcommand, Debug)]
+pub enum DiskWhat {
+    /// The profiles that come with dcd
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// A profile: its TOML text, with the sources of its numbers, or as JSON what follows from it
+    Show {
+        /// Name of a profile, or path of a TOML file.
+        #[arg(value_name = "PROFILE")]
+        disk: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// How far the service times of a model are from those measured on a real drive
+    ///
+    /// The requests of the trace are replayed one at a time, each so long after the end of the one
+    /// before as it was in reality. The demerit figure is the root mean square of the horizontal distance
+    /// between the two distributions of service times.
+    Validate {
+        /// Name of a profile, or path of a TOML file.
+        #[arg(long, value_name = "PROFILE")]
+        disk: String,
+        /// CSV, plain or compressed (zstd, gzip), with the columns t_us, op, off, len, svc_start_us and
+        /// svc_stop_us, or op, blkno_512, bcount_512, measured_us and next_inter_us.
+        #[arg(long, value_name = "FILE")]
+        trace: PathBuf,
+        /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        seed: u64,
         /// Print JSON.
         #[arg(long)]
         json: bool,

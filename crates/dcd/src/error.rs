@@ -14,6 +14,8 @@ use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
+use dcd_sim::disk::profile::ProfileError;
+use dcd_sim::trace::measured::TraceError;
 
 use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;
@@ -251,6 +253,12 @@ pub enum CommandError {
         /// How many.
         found: u64,
     },
+    /// A disk profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// The demonstration did not come to its end.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -355,6 +363,8 @@ impl CommandError {
                 Some("copy the disk first; `dcd check` tells what is left of it".into())
             }
             CommandError::Demo(error) => error.hint(),
+            CommandError::Profile(error) => error.hint(),
+            CommandError::Trace(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::GrowCancelled => {
                 Some("nothing is lost, and the old size or the new one counts; begin again".into())

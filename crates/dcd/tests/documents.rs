@@ -25,7 +25,15 @@ fn the_reference_page_names_every_flag_of_every_verb() {
     let page = Folder::new().dcd("help-markdown").ok();
     for verb in ["create", "serve", "status", "flush", "drain", "detach", "check", "bench flush"]
         .into_iter()
-        .chain(["inspect superblock", "inspect segment", "slow-disk", "demo", "completions", "man"])
+        .chain([
+            "inspect superblock",
+            "inspect segment",
+            "disk validate",
+            "slow-disk",
+            "demo",
+            "completions",
+            "man",
+        ])
     {
         assert!(page.contains(&format!("\n## dcd {verb}\n")), "{verb}");
     }
@@ -40,7 +48,7 @@ fn every_verb_has_examples_in_its_help() {
     let folder = Folder::new();
     for verb in ["create", "serve", "status", "flush", "drain", "detach", "check", "inspect"]
         .into_iter()
-        .chain(["bench", "demo", "slow-disk", "completions", "man"])
+        .chain(["bench", "demo", "disk", "slow-disk", "completions", "man"])
     {
         let help = folder.dcd(&format!("{verb} --help")).ok();
         assert!(help.contains("Examples:\n"), "{verb}: {help}");

@@ -9,6 +9,7 @@ mod completions;
 mod create;
 pub mod demo;
 mod detach;
+mod disk;
 mod drain;
 mod flush;
 mod fuzz;
@@ -37,6 +38,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Fuzz(arguments) => fuzz::run(&arguments),
+        Verb::Disk(arguments) => disk::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

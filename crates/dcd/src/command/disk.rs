@@ -1,0 +1,169 @@
+//! `dcd disk`: the disk models, and how well they do against drives that were measured.
+
+use std::path::Path;
+
+use dcd_sim::disk::model::DiskModel;
+use dcd_sim::disk::profile::{Profile, ProfileError};
+use dcd_sim::disk::profiles;
+use dcd_sim::disk::summary::Summary;
+use dcd_sim::disk::validate::{Demerit, Validation};
+use dcd_sim::trace::measured::{MeasuredReader, TraceError};
+use serde_json::{Value, json};
+
+use crate::cli::{DiskArguments, DiskWhat};
+use crate::error::CommandError;
+use crate::output::{Align, Paint, Table, print, print_json};
+use crate::progress::{Progress, Unit};
+
+pub fn run(arguments: &DiskArguments) -> Result<(), CommandError> {
+    match &arguments.what {
+        DiskWhat::List { json } => list(*json),
+        DiskWhat::Show { disk, json } => show(disk, *json),
+        DiskWhat::Validate { disk, trace, seed, json } => validate(disk, trace, *seed, *json),
+    }
+}
+
+fn list(as_json: bool) -> Result<(), CommandError> {
+    let mut disks = Vec::new();
+    for (name, _) in profiles::all() {
+        disks.push((name, Profile::load(name)?));
+    }
+    if as_json {
+        let disks: Vec<Value> = disks.iter().map(|(name, profile)| facts(name, profile)).collect();
+        return print_json(&disks);
+    }
+    let mut table = Table::new(&[
+        ("name", Align::Left),
+        ("size", Align::Right),
+        ("rpm", Align::Right),
+        ("mean seek", Align::Right),
+        ("full seek", Align::Right),
+        ("what", Align::Left),
+    ]);
+    for (name, profile) in &disks {
+        let summary = Summary::of(profile);
+        let arm = summary.mechanical.as_ref();
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        table.row(vec![
+            (*name).into(),
+            decimal_size(summary.capacity_bytes),
+            or_dash(arm.map(|arm| format!("{:.0}", arm.rpm))),
+            or_dash(arm.map(|arm| format!("{:.1} ms", arm.mean_seek_ms))),
+            or_dash(arm.map(|arm| format!("{:.1} ms", arm.full_seek_ms))),
+            profile.title.clone(),
+        ]);
+    }
+    print(&table.render(Paint::for_stdout()))
+}
+
+fn show(disk: &str, as_json: bool) -> Result<(), CommandError> {
+    let profile = Profile::load(disk)?;
+    if as_json {
+        return print_json(&facts(disk, &profile));
+    }
+    match profiles::all().find(|(name, _)| *name == disk) {
+        Some((_, text)) => print(text),
+        None => {
+            let path = Path::new(disk);
+            let text = std::fs::read_to_string(path).map_err(|source| {
+                CommandError::Profile(ProfileError::Read { path: path.to_owned(), source })
+            })?;
+            print(&text)
+        }
+    }
+}
+
+fn validate(disk: &str, trace: &Path, seed: u64, as_json: bool) -> Result<(), CommandError> {
+    let profile = Profile::load(disk)?;
+    let mut model = DiskModel::new(&profile, seed).expect("the profile was checked");
+    let mut reader = MeasuredReader::open(trace)?;
+    let mut validation = Validation::default();
+    let mut progress = Progress::new("replaying", Unit::Bytes);
+    let mut count = 0u64;
+    while let Some(request) = reader.next_request()? {
+        validation
+            .replay(&mut model, &request)
+            .map_err(|problem| reader.refused(&request, &problem))?;
+        count += 1;
+        if count.is_multiple_of(100_000) {
+            let (done, total) = reader.progress_bytes();
+            progress.update(done, total);
+        }
+    }
+    progress.finish();
+    let Some(demerit) = validation.demerit() else {
+        return Err(TraceError::Empty { path: trace.to_owned() }.into());
+    };
+    if as_json {
+        return print_json(&json!({
+            "disk": disk,
+            "trace": trace,
+            "requests": demerit.requests,
+            "mean_ms": demerit.mean_ms,
+            "measured_mean_ms": demerit.measured_mean_ms,
+            "demerit_ms": demerit.demerit_ms,
+            "demerit_percent": demerit.percent(),
+        }));
+    }
+    print(&in_words(&demerit))
+}
+
+fn in_words(demerit: &Demerit) -> String {
+    format!(
+        "requests                {}\n\
+         mean service time       {:.3} ms\n\
+         of the real drive       {:.3} ms\n\
+         demerit                 {:.3} ms, {:.2} % of the mean\n",
+        demerit.requests,
+        demerit.mean_ms,
+        demerit.measured_mean_ms,
+        demerit.demerit_ms,
+        demerit.percent()
+    )
+}
+
+/// What follows from a profile.
+fn facts(name: &str, profile: &Profile) -> Value {
+    let summary = Summary::of(profile);
+    let mut facts = json!({
+        "name": name,
+        "title": profile.title,
+        "kind": if summary.mechanical.is_some() { "mechanical" } else { "simple" },
+        "capacity_bytes": summary.capacity_bytes,
+    });
+    if let Some(arm) = &summary.mechanical {
+        facts["rpm"] = json!(arm.rpm);
+        facts["cylinders"] = json!(arm.cylinders);
+        facts["surfaces"] = json!(arm.surfaces);
+        facts["zones"] = json!(arm.zones);
+        facts["sector_bytes"] = json!(arm.sector_bytes);
+        facts["sectors_per_track"] = json!([arm.sectors_per_track.0, arm.sectors_per_track.1]);
+        facts["mean_seek_ms"] = json!(arm.mean_seek_ms);
+        facts["full_seek_ms"] = json!(arm.full_seek_ms);
+        facts["media_bytes_per_second"] = json!(arm.media_bytes_per_second);
+    }
+    facts
+}
+
+/// Sizes of disks are told in powers of 1000, as on their labels.
+fn decimal_size(bytes: u64) -> String {
+    let mut size = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if size < 999.5 {
+            return format!("{size:.3} {unit}").replace(".000", "");
+        }
+        size /= 1000.0;
+    }
+    format!("{size:.2} TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_on_labels() {
+        assert_eq!(decimal_size(1_000_204_886_016), "1.00 TB");
+        assert_eq!(decimal_size(335_557_632), "335.558 MB");
+    }
+}

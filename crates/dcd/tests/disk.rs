@@ -1,0 +1,94 @@
+//! Proves that `dcd disk` lists, shows and validates models, as text and as JSON, and that what is
+//! wrong with a profile or trace is one line that says where.
+
+mod common;
+
+use common::Folder;
+use serde_json::Value;
+
+const CLOSED: &str = "idx,op,cachelabel,blkno_512,bcount_512,measured_us,next_inter_us\n";
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn all_profiles_are_listed_and_can_be_shown() {
+    let folder = Folder::new();
+    let listed = json(&folder.dcd("disk list --json").ok());
+    let table = folder.dcd("disk list").ok();
+    let names: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|disk| disk["name"].as_str().unwrap()).collect();
+    for wanted in [
+        "hp-97560",
+        "hp-2200a",
+        "barracuda-4lp-2gb",
+        "barracuda-4lp-4gb",
+        "ibm-dtta-371010",
+        "wd400bb",
+        "hp-c2247a",
+        "hp-c3323a",
+        "dec-rz26",
+        "wd-4tb",
+        "ultrastar-hc310",
+        "sata-ssd",
+        "nvme-ssd",
+        "cloud-volume",
+    ] {
+        assert!(names.contains(&wanted), "{wanted}");
+        assert!(table.contains(wanted), "{wanted}");
+        // What is shown can be used as a profile of one's own.
+        std::fs::write(folder.path("own.toml"), folder.dcd(&format!("disk show {wanted}")).ok())
+            .unwrap();
+        let shown = json(&folder.dcd("disk show own.toml --json").ok());
+        assert_eq!(
+            shown["capacity_bytes"],
+            json(&folder.dcd(&format!("disk show {wanted} --json")).ok())["capacity_bytes"]
+        );
+    }
+}
+
+#[test]
+fn a_trace_made_by_a_model_has_no_demerit_against_it() {
+    let folder = Folder::new();
+    // One request, measured at anything: the model's own time is its mean.
+    std::fs::write(folder.path("one.csv"), format!("{CLOSED}0,R,Miss,4096,8,1,0\n")).unwrap();
+    let line = "disk validate --disk hp-97560 --trace one.csv --json";
+    let first = json(&folder.dcd(line).ok());
+    let mean_us = first["mean_ms"].as_f64().unwrap() * 1000.0;
+    std::fs::write(folder.path("one.csv"), format!("{CLOSED}0,R,Miss,4096,8,{mean_us},0\n"))
+        .unwrap();
+    let outcome = json(&folder.dcd(line).ok());
+    assert_eq!(outcome["requests"], 1);
+    assert!(outcome["demerit_ms"].as_f64().unwrap() < 1e-5, "{outcome}");
+    assert!(outcome["demerit_percent"].as_f64().unwrap() < 1e-3, "{outcome}");
+    assert!((outcome["measured_mean_ms"].as_f64().unwrap() * 1000.0 - mean_us).abs() < 0.01);
+    assert!(folder.dcd("disk validate --disk hp-97560 --trace one.csv").ok().contains("demerit"));
+}
+
+#[test]
+fn what_is_wrong_is_told_where() {
+    let folder = Folder::new();
+    let validate = |disk: &str, trace: &str| {
+        std::fs::write(folder.path("t.csv"), trace).unwrap();
+        folder.dcd(&format!("disk validate --disk {disk} --trace t.csv"))
+    };
+    validate("hp-1", CLOSED).fails(1, "no disk profile `hp-1`", "dcd disk list");
+    validate("hp-2200a", CLOSED).fails(1, "t.csv: the trace has no requests", "columns");
+    validate("hp-2200a", "a,b\n").fails(1, "t.csv:1:1: there is neither", "columns");
+    let torn = format!("{CLOSED}0,R,Hit,8");
+    validate("hp-2200a", &torn).fails(1, "t.csv:2:10: bcount_512: missing", "");
+    let beyond = format!("{CLOSED}0,R,Hit,655000000,8,1,1\n");
+    validate("hp-2200a", &beyond).fails(1, "t.csv:2:9: blkno_512: 4096 bytes at", "");
+    folder.dcd("disk validate --disk hp-2200a --trace none.csv").fails(1, "none.csv", "--trace");
+    let own =
+        folder.dcd("disk show hp-2200a").ok().replace("last_cylinder = 1448", "last_cylinder = -1");
+    std::fs::write(folder.path("own.toml"), own).unwrap();
+    folder.dcd("disk show own.toml").fails(1, "own.toml:", "docs/disk-models.md");
+    folder.dcd("disk show none.toml").fails(
+        1,
+        "none.toml: cannot read the disk profile",
+        "disk list",
+    );
+    folder.dcd("disk frobnicate").fails(2, "'frobnicate'", "usage");
+}
