@@ -428,6 +428,15 @@ pub enum BenchWhat {
         #[arg(long)]
         json: bool,
     },
+    /// The model of a drive with an arm (hp-97560): requests per second of processor time
+    Disk {
+        /// How many rounds; the median counts.
+        #[arg(long, value_name = "COUNT", default_value_t = 9)]
+        rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// 4 KiB write and flush through dcd, against 8 KiB write and fdatasync on the same file
     Flush {
         /// File for the cache and for the yardstick; must not exist, is removed afterwards.

@@ -92,3 +92,11 @@ fn what_is_wrong_is_told_where() {
     );
     folder.dcd("disk frobnicate").fails(2, "'frobnicate'", "usage");
 }
+
+#[test]
+fn the_models_can_be_measured() {
+    let measured = json(&Folder::new().dcd("bench disk --rounds 1 --json").ok());
+    for key in ["random_per_second", "sequential_per_second", "queued_per_second"] {
+        assert!(measured[key]["median"].as_f64().unwrap() > 0.0, "{measured}");
+    }
+}

@@ -3,6 +3,7 @@
 //! A [`profile::Profile`] describes a device; [`model::DiskModel`] is one that runs. What is modelled
 //! and how well, against drives that were measured: `docs/disk-models.md`.
 
+pub mod bench;
 pub mod cache;
 pub mod drive;
 pub mod geometry;

@@ -22,7 +22,7 @@ pub fn run(rounds: u32, as_json: bool) -> Result<(), CommandError> {
 }
 
 /// Processor time of this thread.
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

@@ -6,6 +6,7 @@ use crate::error::CommandError;
 use crate::error::report_line;
 use crate::output::{Colour, Paint};
 
+mod disk;
 mod engine;
 mod flush;
 mod nbd_client;
@@ -17,6 +18,7 @@ pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
     }
     match &arguments.what {
         BenchWhat::Engine { rounds, json } => engine::run(*rounds, *json),
+        BenchWhat::Disk { rounds, json } => disk::run(*rounds, *json),
         BenchWhat::Flush { file, writes, rounds, json } => {
             flush::run(file, *writes, *rounds, *json)
         }
