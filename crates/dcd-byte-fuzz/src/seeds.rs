@@ -67,6 +67,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "slow:d,x=1.img,write=9ms,flush=2ms,read=8ms",
             "faulty:slow:d,read=1ms,write=2ms,control=/tmp/f",
             "faulty:./slow:x,control=a",
+            "faulty:model:hp97560:d:1,x,control=a",
         ]),
         "fault_rules" => texts(&[
             "# drill\nread eio 4k-8k\nread enospc\nwrite hang\nflush eio once\n",

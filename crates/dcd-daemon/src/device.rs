@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use dcd_sim::disk::profile::ProfileError;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -71,6 +72,21 @@ pub enum DeviceError {
         /// The process, if it is known and alive.
         pid: Option<u32>,
     },
+    /// The profile of a modelled disk.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The file is larger than the modelled disk.
+    #[error("{} has {found} bytes, and a {profile} has {capacity}", path.display())]
+    LargerThanModel {
+        /// Which.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+        /// Of the model.
+        profile: String,
+        /// Size of the model.
+        capacity: u64,
+    },
     /// Not made of whole sectors, or empty.
     #[error("{} has {found} bytes, expected a multiple of 512 and more than 0", path.display())]
     Size {
@@ -127,6 +143,12 @@ impl DeviceError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            DeviceError::Profile(error) => return error.hint(),
+            DeviceError::LargerThanModel { capacity, .. } => {
+                format!(
+                    "take a smaller file, at most {capacity} bytes, or a larger disk of `dcd disk list`"
+                )
+            }
             DeviceError::NotFound { path, .. } => {
                 format!("make a file with `truncate -s 1G {}`, or check the name", path.display())
             }

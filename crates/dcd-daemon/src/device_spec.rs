@@ -3,11 +3,13 @@
 //! ```text
 //! /dev/sdb                                     a block device or a regular file
 //! slow:disk.img,read=8ms,write=8ms,flush=0ms   a file behind one slow arm (also sector=512)
+//! model:hp-97560:disk.img                      a file as slow as a modelled drive
 //! faulty:SPEC,control=faults.txt               any of these, with faults on command
 //! ```
 //!
 //! Settings are read from the right, so a file name may contain commas. A file whose name begins
-//! with `slow:` is written `./slow:...`.
+//! with `slow:` is written `./slow:...`. The profile of a modelled drive is one of `dcd disk list` or
+//! the path of a TOML file without a colon.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -41,6 +43,13 @@ pub enum DeviceSpec {
         path: PathBuf,
         /// How slow.
         times: SlowTimes,
+    },
+    /// The same in the times of a disk model.
+    Model {
+        /// Name or path of its profile.
+        profile: String,
+        /// Where the bytes are.
+        path: PathBuf,
     },
     /// Another disk that fails when its control file says so; for drills and tests.
     Faulty {
@@ -121,10 +130,10 @@ impl DeviceSpecError {
                     .to_owned()
             }
             DeviceSpecError::Nested { .. } => {
-                "only slow:FILE,... or a path may stand inside faulty:".to_owned()
+                "only slow:FILE,..., model:PROFILE:FILE or a path may stand inside faulty:".to_owned()
             }
             _ => "a disk is a path, or slow:FILE,read=8ms,write=8ms[,flush=0ms][,sector=512], or \
-                 faulty:SPEC,control=PATH; a file whose name begins like that is written ./NAME"
+                 model:PROFILE:FILE, or faulty:SPEC,control=PATH; a file whose name begins like that is written ./NAME"
                 .to_owned(),
         }
     }
@@ -134,7 +143,9 @@ impl DeviceSpec {
     /// The file or block device that holds the bytes.
     pub fn path(&self) -> &Path {
         match self {
-            DeviceSpec::Plain(path) | DeviceSpec::Slow { path, .. } => path,
+            DeviceSpec::Plain(path)
+            | DeviceSpec::Slow { path, .. }
+            | DeviceSpec::Model { path, .. } => path,
             DeviceSpec::Faulty { inner, .. } => inner.path(),
         }
     }
@@ -142,10 +153,24 @@ impl DeviceSpec {
     /// How slow it is, if it is a slow disk.
     pub fn slow_times(&self) -> Option<SlowTimes> {
         match self {
-            DeviceSpec::Plain(_) => None,
+            DeviceSpec::Plain(_) | DeviceSpec::Model { .. } => None,
             DeviceSpec::Slow { times, .. } => Some(*times),
             DeviceSpec::Faulty { inner, .. } => inner.slow_times(),
         }
+    }
+
+    /// Name or path of its profile, if it is a modelled disk.
+    pub fn model_profile(&self) -> Option<&str> {
+        match self {
+            DeviceSpec::Plain(_) | DeviceSpec::Slow { .. } => None,
+            DeviceSpec::Model { profile, .. } => Some(profile),
+            DeviceSpec::Faulty { inner, .. } => inner.model_profile(),
+        }
+    }
+
+    /// Whether it stands for a disk other than the one where its file lies.
+    pub fn is_slowed(&self) -> bool {
+        self.slow_times().is_some() || self.model_profile().is_some()
     }
 
     /// The control file, if it is a faulty disk.
@@ -210,6 +235,15 @@ fn parse_slow(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
     Ok(DeviceSpec::Slow { path: path.into(), times })
 }
 
+fn parse_model(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
+    match rest.split_once(':') {
+        Some((profile, path)) if !profile.is_empty() && !path.is_empty() => {
+            Ok(DeviceSpec::Model { profile: profile.to_owned(), path: path.into() })
+        }
+        _ => Err(DeviceSpecError::NoPath { expected: "model:PROFILE:FILE", spec: spec.to_owned() }),
+    }
+}
+
 fn parse_faulty(rest: &str, spec: &str) -> Result<DeviceSpec, DeviceSpecError> {
     let (inner, settings) = cut_settings(rest, &["control"], spec)?;
     let control = match settings.first() {
@@ -244,6 +278,9 @@ impl FromStr for DeviceSpec {
         if let Some(rest) = spec.strip_prefix("slow:") {
             return parse_slow(rest, spec);
         }
+        if let Some(rest) = spec.strip_prefix("model:") {
+            return parse_model(rest, spec);
+        }
         if let Some(rest) = spec.strip_prefix("faulty:") {
             return parse_faulty(rest, spec);
         }
@@ -257,7 +294,8 @@ impl fmt::Display for DeviceSpec {
             DeviceSpec::Plain(path) => {
                 // A path that begins like a spec is written so that it is read back as a path.
                 let text = path.to_string_lossy();
-                let prefix = text.starts_with("slow:") || text.starts_with("faulty:");
+                let prefix =
+                    ["slow:", "model:", "faulty:"].iter().any(|kind| text.starts_with(kind));
                 write!(f, "{}{text}", if prefix { "./" } else { "" })
             }
             DeviceSpec::Slow { path, times } => write!(
@@ -269,6 +307,7 @@ impl fmt::Display for DeviceSpec {
                 exact_duration(times.flush),
                 times.sector_bytes
             ),
+            DeviceSpec::Model { profile, path } => write!(f, "model:{profile}:{}", path.display()),
             DeviceSpec::Faulty { inner, control } => {
                 write!(f, "faulty:{inner},control={}", control.display())
             }
@@ -304,6 +343,7 @@ mod tests {
     #[test]
     fn every_form_is_read_and_written_back() {
         let plain = DeviceSpec::Plain("/dev/sdb".into());
+        let model = DeviceSpec::Model { profile: "hp-97560".into(), path: "d:1,x.img".into() };
         let faulty = |inner: &DeviceSpec| DeviceSpec::Faulty {
             inner: Box::new(inner.clone()),
             control: "/tmp/f".into(),
@@ -315,6 +355,8 @@ mod tests {
             ("slow:d,x=1.img,write=9ms,flush=2ms,read=8ms", slow("d,x=1.img", 8, 9, 2)),
             ("slow:d,sector=512,read=8ms,write=9ms", slow("d", 8, 9, 0)),
             ("faulty:/dev/sdb,control=/tmp/f", faulty(&plain)),
+            ("model:hp-97560:d:1,x.img", model.clone()),
+            ("faulty:model:hp-97560:d:1,x.img,control=/tmp/f", faulty(&model)),
             ("faulty:slow:d,read=1ms,write=2ms,control=/tmp/f", faulty(&slow("d", 1, 2, 0))),
         ] {
             assert_eq!(text.parse(), Ok(spec.clone()), "{text}");
@@ -335,6 +377,11 @@ mod tests {
         let error = |text: &str| text.parse::<DeviceSpec>().unwrap_err();
         assert!(matches!(error(""), DeviceSpecError::NoPath { .. }));
         assert!(matches!(error("slow:,read=1ms,write=1ms"), DeviceSpecError::NoPath { .. }));
+        for text in ["model:", "model:hp-97560", "model:hp-97560:", "model::d"] {
+            let expected = "model:PROFILE:FILE";
+            let spec = text.to_owned();
+            assert_eq!(error(text), DeviceSpecError::NoPath { expected, spec });
+        }
         assert!(matches!(
             error("slow:d,read=1ms"),
             DeviceSpecError::Missing { expected: "write=TIME", .. }

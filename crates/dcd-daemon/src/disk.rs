@@ -1,7 +1,8 @@
-//! A disk below the engine: an open file or block device, and how it behaves: plain, slow, faulty.
+//! A disk below the engine: an open file or block device, and how it behaves: plain, slow,
+//! as a modelled disk, faulty.
 //!
 //! ```text
-//! start -> faults (fail, hang) -> slow arm (wait) -> ring -> completed -> IoDone
+//! start -> faults (fail, hang) -> slow arm or disk model (wait) -> ring -> completed -> IoDone
 //! ```
 
 use std::collections::VecDeque;
@@ -12,11 +13,14 @@ use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time,
 };
+use dcd_sim::disk::model::DiskModel;
+use dcd_sim::disk::profile::Profile;
 use rustix::io::Errno;
 
 use crate::device::{DeviceError, DeviceFile};
 use crate::device_spec::DeviceSpec;
 use crate::fault_rules::{Fault, FaultFile, FaultTarget, LOOK_INTERVAL};
+use crate::model_arm::{ModelArm, ModelWork};
 use crate::segment_memory::Mapping;
 use crate::slow_arm::{ArmWork, SlowArm};
 use crate::uring::{Completed, DiskError, Ring, WriteSource, ZeroMode};
@@ -37,6 +41,7 @@ pub struct Disk {
     /// Where [`IoData::SegmentMemory`] points.
     segment_memory: Option<Arc<Mapping>>,
     arm: Option<SlowArm<Io>>,
+    model: Option<ModelArm<Io>>,
     /// What is written at once, in bytes.
     sector_bytes: u32,
     faults: Option<FaultFile>,
@@ -58,6 +63,10 @@ impl Disk {
             // What is read and written in larger blocks has no smaller sectors.
             times.sector_bytes.max(file.logical_block_size)
         });
+        let model = spec.model_profile().map(|profile| model_of(profile, &file)).transpose()?;
+        let sector_bytes = model.as_ref().map_or(sector_bytes, |model| {
+            model.sector_bytes().clamp(512, 4096).max(file.logical_block_size)
+        });
         Ok(Disk {
             device,
             can_punch: true,
@@ -66,6 +75,7 @@ impl Disk {
             segment_memory: None,
             sector_bytes,
             arm: times.map(SlowArm::new),
+            model: model.map(ModelArm::new),
             faults: spec.fault_control().map(FaultFile::new),
             hung: Vec::new(),
             done: VecDeque::new(),
@@ -112,6 +122,10 @@ impl Disk {
 
     /// Behind the faults: waits for the arm, if there is one.
     fn queue<K: Copy + From<DiskKey>>(&mut self, now: Time, io: Io, ring: &mut Ring<K>) {
+        if let Some(model) = &mut self.model {
+            model.push(now, model_work(&io.operation), io);
+            return self.move_arm(now, ring);
+        }
         match &mut self.arm {
             None => self.submit(io, ring),
             Some(arm) => {
@@ -134,6 +148,9 @@ impl Disk {
 
     fn move_arm<K: Copy + From<DiskKey>>(&mut self, now: Time, ring: &mut Ring<K>) {
         if let Some(io) = self.arm.as_mut().and_then(|arm| arm.take_due(now)) {
+            self.submit(io, ring);
+        }
+        while let Some(io) = self.model.as_mut().and_then(|model| model.take_due(now)) {
             self.submit(io, ring);
         }
     }
@@ -224,7 +241,8 @@ impl Disk {
         }
         let arm = self.arm.as_ref().and_then(SlowArm::next_due);
         let look = (!self.hung.is_empty()).then(|| now.after(LOOK_INTERVAL));
-        [arm, look].into_iter().flatten().min()
+        let model = self.model.as_ref().and_then(ModelArm::next_due);
+        [arm, model, look].into_iter().flatten().min()
     }
 
     /// I/Os that are held back by a rule.
@@ -238,6 +256,34 @@ impl Disk {
             result: Err(error),
             buffer: owned_buffer(io.operation),
         });
+    }
+}
+
+/// The model in whose times a file is served.
+fn model_of(profile: &str, file: &DeviceFile) -> Result<DiskModel, DeviceError> {
+    let loaded = Profile::load(profile)?;
+    let model = DiskModel::new(&loaded, 0).expect("the profile was checked");
+    let capacity = model.capacity_bytes();
+    if file.size_bytes > capacity {
+        let (path, profile) = (file.path().to_owned(), profile.to_owned());
+        return Err(DeviceError::LargerThanModel {
+            path,
+            found: file.size_bytes,
+            profile,
+            capacity,
+        });
+    }
+    Ok(model)
+}
+
+/// What a model is asked for.
+fn model_work(operation: &IoOperation) -> ModelWork {
+    let range = fault_target(operation).1.unwrap_or_default();
+    match operation {
+        IoOperation::Read { .. } => ModelWork::Read(range),
+        IoOperation::Write { fua: true, .. } => ModelWork::WriteFua(range),
+        IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } => ModelWork::Write(range),
+        IoOperation::Flush => ModelWork::Flush,
     }
 }
 
@@ -392,6 +438,39 @@ mod tests {
         }
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(50), "{took:?}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_modelled_disk_takes_its_time() {
+        let path = image("model");
+        let mut run = Run::new(&format!("model:hp97560:{}", path.display()));
+        let start = Instant::now();
+        for offset in [0, 512 << 10, 4096] {
+            assert_eq!(run.run(write(offset, 1)), Ok(()));
+        }
+        assert_eq!(run.run(IoOperation::Flush), Ok(()));
+        // Three times the controller's overhead; the second and third wait for the one before to be
+        // on the platters.
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(8), "{took:?}");
+        assert_eq!(run.disk.file().read_at(4096, 512).unwrap().bytes()[0], 1);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_modelled_disk_is_not_larger_than_the_drive() {
+        let path = image("larger");
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let open = |profile: &str| {
+            let spec = format!("model:{profile}:{}", path.display()).parse().unwrap();
+            Disk::open(Device::DataDisk, &spec).err().map(|error| (error.to_string(), error.hint()))
+        };
+        let (text, hint) = open("hp-97560").unwrap();
+        assert!(text.contains("a hp-97560 has 1355304960"), "{text}");
+        assert!(hint.unwrap().contains("dcd disk list"));
+        assert!(open("none").unwrap().0.contains("no disk profile `none`"));
+        assert!(open("wd-4tb").is_none());
         std::fs::remove_file(path).unwrap();
     }
 

@@ -27,6 +27,7 @@ mod fuse_thread;
 pub mod grow;
 pub mod in_process;
 pub mod listen;
+mod model_arm;
 pub mod nbd_server;
 pub mod offline;
 pub mod pair;

@@ -106,10 +106,9 @@ pub(crate) fn open_pair(
     }
 
     // 3. A slow disk stands for one of its own, wherever its file lies.
-    let is_slow = |spec: &DeviceSpec| spec.slow_times().is_some();
     let one_disk = options.one_disk.unwrap_or_else(|| {
-        !is_slow(&options.cache_disk)
-            && !is_slow(&options.data_disk)
+        !options.cache_disk.is_slowed()
+            && !options.data_disk.is_slowed()
             && share_a_disk(cache_disk.file(), data_disk.file())
     });
     let mut config = EngineConfig { one_disk, ..options.engine.clone() };

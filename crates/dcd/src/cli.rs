@@ -516,12 +516,17 @@ pub enum DiskWhat {
 #[command(after_help = "\
 Examples:
   dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --nbd unix:/run/slow.sock
-  dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --fuse /run/slow --loop")]
+  dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --fuse /run/slow --loop
+  dcd slow-disk --model hp-97560 --disk disk.img --nbd unix:/run/slow.sock")]
 #[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse"])))]
 pub struct SlowDiskArguments {
-    /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like.
+    /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like, model:PROFILE:FILE as
+    /// slow as a drive of `dcd disk list`.
     #[arg(long, value_name = "DISK")]
     pub disk: DeviceSpec,
+    /// Make the file given with --disk as slow as this drive: a name of `dcd disk list`, or a TOML file.
+    #[arg(long, value_name = "PROFILE")]
+    pub model: Option<String>,
     /// Where to listen for NBD clients.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,

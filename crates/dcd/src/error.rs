@@ -56,6 +56,9 @@ pub enum CommandError {
     /// `--loop` without a file to loop over.
     #[error("--loop needs --fuse: the loop device is made over the file there")]
     LoopWithoutFuse,
+    /// `--model` of a disk that has its own times.
+    #[error("--model makes a plain file slow, and the disk of --disk has times or faults already")]
+    ModelOfSlowed,
     /// Nobody could reach the disk.
     #[error("nothing to serve on: neither --nbd nor --fuse is set")]
     NoFrontend,
@@ -301,6 +304,9 @@ impl CommandError {
             CommandError::SettingMissing(flag) => {
                 let key = flag.trim_start_matches("--");
                 Some(format!("give {flag}, or set `{key}` in the file of --config"))
+            }
+            CommandError::ModelOfSlowed => {
+                Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())
             }
             CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
             CommandError::SameDisk { .. } => {

@@ -100,3 +100,16 @@ fn the_models_can_be_measured() {
         assert!(measured[key]["median"].as_f64().unwrap() > 0.0, "{measured}");
     }
 }
+
+#[test]
+fn a_file_can_be_served_in_the_times_of_a_model() {
+    let folder = Folder::new();
+    folder.disk("d.img", 16 << 20);
+    let served = folder.serve("slow-disk --model hp97560 --disk d.img --nbd unix:d.sock");
+    assert!(served.ready.contains("size=16777216"), "{}", served.ready);
+    drop(served);
+    let slow = "slow-disk --model hp97560 --disk slow:d.img,read=1ms,write=1ms --nbd unix:d.sock";
+    folder.dcd(slow).fails(1, "--model makes a plain file slow", "model:PROFILE:FILE");
+    let unknown = "slow-disk --disk model:hp1:d.img --nbd unix:d.sock";
+    folder.dcd(unknown).fails(1, "no disk profile `hp1`", "dcd disk list");
+}

@@ -158,6 +158,14 @@ impl DiskModel {
         self.capacity_bytes
     }
 
+    /// Size of its sectors.
+    pub fn sector_bytes(&self) -> u32 {
+        match &self.device {
+            Device::Drive(queued) => queued.drive.mechanism().geometry.sector_bytes(),
+            Device::Simple(_) => 512,
+        }
+    }
+
     /// Takes a request at `now`.
     ///
     /// # Errors

@@ -379,7 +379,7 @@ impl Profile {
     /// # Errors
     /// When there is none, or it describes no drive.
     pub fn load(name_or_path: &str) -> Result<Profile, ProfileError> {
-        if let Some((_, text)) = super::profiles::all().find(|(name, _)| *name == name_or_path) {
+        if let Some((_, text)) = super::profiles::find(name_or_path) {
             return Profile::parse(Path::new(name_or_path), text);
         }
         let path = Path::new(name_or_path);

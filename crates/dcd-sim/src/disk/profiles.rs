@@ -23,6 +23,11 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     PROFILES.iter().copied()
 }
 
+/// The one of that name; hyphens may be left out.
+pub fn find(wanted: &str) -> Option<(&'static str, &'static str)> {
+    all().find(|(name, _)| *name == wanted || name.replace('-', "") == wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::profile::Profile;

@@ -61,7 +61,7 @@ fn show(disk: &str, as_json: bool) -> Result<(), CommandError> {
     if as_json {
         return print_json(&facts(disk, &profile));
     }
-    match profiles::all().find(|(name, _)| *name == disk) {
+    match profiles::find(disk) {
         Some((_, text)) => print(text),
         None => {
             let path = Path::new(disk);

@@ -1,5 +1,6 @@
 //! `dcd slow-disk`: serves a disk without a cache.
 
+use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
 
 use crate::cli::SlowDiskArguments;
@@ -7,8 +8,15 @@ use crate::error::CommandError;
 use crate::output::print;
 
 pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
+    let disk = match (&arguments.model, &arguments.disk) {
+        (None, disk) => disk.clone(),
+        (Some(profile), DeviceSpec::Plain(path)) => {
+            DeviceSpec::Model { profile: profile.clone(), path: path.clone() }
+        }
+        (Some(_), _) => return Err(CommandError::ModelOfSlowed),
+    };
     let options = SlowDiskOptions {
-        disk: arguments.disk.clone(),
+        disk,
         nbd: arguments.nbd.clone(),
         fuse: arguments.fuse.clone(),
         loop_device: arguments.loop_device,
