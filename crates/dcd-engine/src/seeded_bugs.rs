@@ -214,6 +214,8 @@ bugs! {
     BypassWithoutFlush = "bypass-without-flush", "C11";
     /// A bypass does not wait until everything before it is durable.
     BypassBeforeEarlier = "bypass-before-earlier", "C11";
+    /// A flush of the data-disk counts for bypasses that were written after it had begun.
+    OlderBypassFlushBelieved = "older-bypass-flush-believed", "C11";
     /// A change of the same blocks does not wait for the tombstone of a bypass that was perhaps seen.
     ChangeOvertakesBypass = "change-overtakes-bypass", "C8";
     /// A bypass does not wait for a destage of the same lines (trap 2).

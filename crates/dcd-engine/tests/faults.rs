@@ -417,10 +417,7 @@ fn a_failed_zeroing_of_the_data_disk_is_done_again() {
 #[test]
 fn a_failed_bypass_keeps_the_copies_in_the_log() {
     for kind in [Kind::Write, Kind::Flush] {
-        let mut d = Driver::with(|options| {
-            never_idle(options);
-            options.engine.bypass_threshold_bytes = 8192;
-        });
+        let mut d = bypassing();
         d.write_durably([100, 101], 1);
         d.fail_next(Device::DataDisk, kind, IoError::Failed);
         let bypass = d.write_blocks(800, 16, 2);
@@ -430,6 +427,76 @@ fn a_failed_bypass_keeps_the_copies_in_the_log() {
         d.reopen();
         assert_eq!((d.read(100), d.read(101)), (1, 1));
     }
+}
+
+/// The flush of a destage fails. What it was perhaps to cover is told: also a bypass whose write is still
+/// under way.
+/// ```text
+/// destage      |- flush fails -|
+/// bypass     |----- write -----------|      its pages were perhaps among those that were dropped
+/// ```
+#[test]
+fn a_bypass_that_is_being_written_when_a_flush_fails_is_told() {
+    let mut d = bypassing();
+    d.write_durably([200], 1);
+    d.hold(|io| io.device == Device::DataDisk);
+    let drain = d.submit(Operation::Drain, false);
+    d.finish_all();
+    let write = d.find_io(Device::DataDisk, Kind::Write).expect("the line");
+    d.finish(write);
+    let flush = d.find_io(Device::DataDisk, Kind::Flush).expect("of the destage");
+    let bypass = d.write_blocks(800, 16, 2);
+    d.finish_all();
+    let write = d.find_io(Device::DataDisk, Kind::Write).expect("the bypass");
+    d.fail(flush, IoError::Failed);
+    d.data_disk.drop_unflushed();
+    d.finish(write);
+    assert_eq!(d.result(bypass), Err(RequestError::Io));
+    d.release();
+    d.expect_ok(drain);
+    assert_eq!(d.data_disk.line(200), 1, "written again");
+}
+
+/// Two flushes for bypasses are under way, because the one that the first was for has failed: the first
+/// says nothing of what was written after it had begun.
+/// ```text
+/// destage      |-- flush fails --|
+/// bypass 1   |-write-||------- flush --------|
+/// bypass 2                         |-write-|
+/// ```
+#[test]
+fn a_flush_proves_nothing_of_a_bypass_that_was_written_later() {
+    let mut d = bypassing();
+    d.write_durably([200], 1);
+    d.hold(|io| io.device == Device::DataDisk);
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    let first = d.write_blocks(800, 16, 2);
+    d.finish_all();
+    for write in d.ios_of(Device::DataDisk, Kind::Write) {
+        d.finish(write);
+    }
+    let flushes = d.ios_of(Device::DataDisk, Kind::Flush);
+    assert_eq!(flushes.len(), 2, "one each");
+    d.fail(flushes[0], IoError::Failed);
+    assert_eq!(d.result(first), Err(RequestError::Io));
+    let second = d.write_blocks(1600, 16, 3);
+    d.finish_all();
+    let write = d.find_io(Device::DataDisk, Kind::Write).expect("of the second");
+    d.finish(write);
+    d.finish(flushes[1]);
+    assert!(!d.is_answered(second), "not covered");
+    let flush = d.ios_of(Device::DataDisk, Kind::Flush);
+    assert_eq!(flush.len(), 1);
+    d.finish(flush[0]);
+    d.expect_ok(second);
+}
+
+fn bypassing() -> Driver {
+    Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 8192;
+    })
 }
 
 // ---- C25: full --------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ impl Run {
                     wreck.memory = None;
                 }
                 if host.shows_what_is_lost {
-                    for (start, blocks) in self.model.open_bypasses() {
+                    for (start, blocks) in self.model.loose_on_the_data_disk() {
                         host.allowed.taint(start, blocks);
                     }
                 }

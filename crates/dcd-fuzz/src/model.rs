@@ -236,10 +236,14 @@ impl Model {
         })
     }
 
-    /// Ranges of writes past the log that are not acknowledged.
-    pub fn open_bypasses(&self) -> Vec<(u64, u64)> {
-        let is_open = |change: &&Change| !change.is_atomic && change.acknowledged_at().is_none();
-        self.changes.iter().filter(is_open).map(|change| (change.start, change.blocks)).collect()
+    /// Ranges of changes that went to the data-disk and that nothing makes durable: writes past the log
+    /// that are not acknowledged, and, without a cache-disk, all that was not flushed.
+    pub fn loose_on_the_data_disk(&self) -> Vec<(u64, u64)> {
+        let is_loose = |change: &&Change| {
+            !change.is_atomic && change.acknowledged_at().is_none()
+                || self.is_plain && !is_durable(change, self.durable_before)
+        };
+        self.changes.iter().filter(is_loose).map(|change| (change.start, change.blocks)).collect()
     }
 
     /// Changes that are over for good need not be remembered: keeps checks fast.

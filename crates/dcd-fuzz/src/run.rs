@@ -341,14 +341,16 @@ impl Run {
             if !self.may_fail(asked, error) {
                 return Err(Violation(format!("a request failed: {error}")));
             }
-            // Refused, loudly: what was acknowledged before must still be there after a restart.
+            // Refused, loudly: what was acknowledged before must still be there after a restart. But a
+            // kernel may still show what it could not write, and show it no more after a power cut.
             if let Asked::Change { number, is_atomic, .. } = asked {
                 self.model.acknowledge(number, false);
-                if let Some((start, blocks)) =
-                    self.model.range(number).filter(|_| !is_atomic || self.model.is_plain)
-                {
-                    // A kernel may still show what it could not write, and show it no more after
-                    // a power cut.
+                if let Some((start, blocks)) = self.model.range(number).filter(|_| !is_atomic) {
+                    self.host.allowed.taint(start, blocks);
+                }
+            }
+            if self.model.is_plain && !matches!(asked, Asked::Read { .. }) {
+                for (start, blocks) in self.model.loose_on_the_data_disk() {
                     self.host.allowed.taint(start, blocks);
                 }
             }

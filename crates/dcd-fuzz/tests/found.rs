@@ -280,3 +280,77 @@ fn found_by_seed_40_of_lost_memory_and_dropped_flushes() {
         ],
     });
 }
+
+#[test]
+fn found_by_seed_920099() {
+    replay(Script {
+        options: Options { segments: 24, bypass_bytes: 8192, ..Options::default() },
+        steps: vec![
+            Step(Discard { start: 48, blocks: 8 }, 0),
+            Step(Write { start: 112, blocks: 40, fua: false }, 0),
+            Step(Fault(FlushErrorDropped), 0),
+            Step(Write { start: 104, blocks: 88, fua: false }, 0),
+            Step(Settle, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 480, blocks: 16, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 3632, blocks: 8, fua: false }, 0),
+            Step(Write { start: 384, blocks: 24, fua: false }, 0),
+            Step(EndIo, 273586550),
+            Step(EndIo, 3684096142),
+            Step(EndIo, 1573614824),
+            Step(Write { start: 288, blocks: 104, fua: false }, 1336661877),
+            Step(Read { start: 480, blocks: 8 }, 0),
+            Step(EndIo, 4163936817),
+            Step(EndIo, 3483091269),
+            Step(Probe { power: true }, 0),
+        ],
+    });
+}
+
+// A start was refused because it could not flush the data-disk, which then held what dcd, without its
+// cache-disk, had written and not flushed: the model was too strict.
+#[test]
+fn found_by_seed_910079() {
+    replay(Script {
+        options: Options::default(),
+        steps: vec![
+            Step(Fault(CacheVanishes), 0),
+            Step(Write { start: 120, blocks: 1, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Fault(FlushErrorDropped), 0),
+            Step(Write { start: 424, blocks: 1, fua: false }, 0),
+            Step(Idle, 3356825418),
+            Step(Crash { power: false }, 0),
+            Step(Write { start: 408, blocks: 24, fua: false }, 0),
+            Step(Probe { power: true }, 0),
+        ],
+    });
+}
+
+#[test]
+fn found_by_seed_910065() {
+    replay(Script {
+        options: Options::default(),
+        steps: vec![
+            Step(Write { start: 312, blocks: 96, fua: false }, 0),
+            Step(Write { start: 735, blocks: 29, fua: false }, 0),
+            Step(Write { start: 40, blocks: 8, fua: false }, 0),
+            Step(Write { start: 848, blocks: 8, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Fault(CacheVanishes), 0),
+            Step(Write { start: 440, blocks: 2, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 184, blocks: 1, fua: false }, 0),
+            Step(Idle, 518472249),
+            Step(Write { start: 208, blocks: 16, fua: false }, 0),
+            Step(Idle, 2965895388),
+            Step(Fault(FlushErrorDropped), 0),
+            Step(Flush, 0),
+            Step(Idle, 3368875302),
+            Step(Idle, 3774700280),
+            Step(Write { start: 80, blocks: 48, fua: false }, 0),
+            Step(Probe { power: true }, 753677579),
+        ],
+    });
+}

@@ -38,13 +38,25 @@ pub(super) struct Bypass {
 enum State {
     Waiting(Buffer),
     Writing,
+    /// A flush has failed meanwhile: perhaps it was to cover what is being written.
+    WritingInVain,
     Written,
-    Flushing,
+    /// Covered by this flush, and by no other: one that began before the write ended proves nothing.
+    Flushing(FlushNumber),
     /// The tombstone waits for room in the log.
     Flushed,
 }
 
+/// A flush for bypasses, in the order of their starts. Two are under way together when the bypasses
+/// that the first was for have failed.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct FlushNumber(u64);
+
 impl Bypass {
+    fn is_under_way(&self) -> bool {
+        matches!(self.state, State::Writing | State::WritingInVain | State::Flushing(_))
+    }
+
     fn lines(&self) -> (Line, u64) {
         whole_lines(self.range)
     }
@@ -122,15 +134,14 @@ impl Engine {
         }
         let mut moved = self.start_bypass_writes();
         let written = self.bypasses.iter().any(|b| matches!(b.state, State::Written));
-        let writing =
-            self.bypasses.iter().any(|b| matches!(b.state, State::Writing | State::Flushing));
-        if written && !writing {
+        if written && !self.bypasses.iter().any(Bypass::is_under_way) {
+            self.bypass_flushes.0 += 1;
             for bypass in &mut self.bypasses {
                 if matches!(bypass.state, State::Written) {
-                    bypass.state = State::Flushing;
+                    bypass.state = State::Flushing(self.bypass_flushes);
                 }
             }
-            self.start_flush(Device::DataDisk, Purpose::BypassFlush);
+            self.start_flush(Device::DataDisk, Purpose::BypassFlush(self.bypass_flushes));
             moved = true;
         }
         while let Some(index) = self.bypasses.iter().position(|b| matches!(b.state, State::Flushed))
@@ -173,6 +184,10 @@ impl Engine {
 
     pub(super) fn bypass_write_done(&mut self, id: RequestId, result: Result<(), IoError>) {
         let index = self.bypasses.iter().position(|bypass| bypass.id == id).expect("under way");
+        let result = match self.bypasses[index].state {
+            State::WritingInVain => Err(IoError::Failed),
+            _ => result,
+        };
         match result {
             Err(_) if seeded(SeededBug::FailedBypassAcknowledged) => {
                 self.bypasses[index].state = State::Written;
@@ -187,12 +202,16 @@ impl Engine {
         }
     }
 
-    pub(super) fn bypass_flush_done(&mut self, result: Result<(), IoError>) {
+    pub(super) fn bypass_flush_done(&mut self, flush: FlushNumber, result: Result<(), IoError>) {
         if result.is_err() {
             return self.data_disk_flush_failed();
         }
         for bypass in &mut self.bypasses {
-            if matches!(bypass.state, State::Flushing) {
+            let is_covered = match bypass.state {
+                State::Flushing(by) => by == flush || seeded(SeededBug::OlderBypassFlushBelieved),
+                _ => false,
+            };
+            if is_covered {
                 bypass.state = State::Flushed;
             }
         }
@@ -201,9 +220,14 @@ impl Engine {
     /// What was written to the data-disk and not flushed may be lost, whoever asked for the flush
     /// that failed; one that succeeds later proves nothing.
     pub(super) fn data_disk_flush_failed(&mut self) {
-        let (failed, kept) = std::mem::take(&mut self.bypasses)
+        let (failed, mut kept) = std::mem::take(&mut self.bypasses)
             .into_iter()
-            .partition::<Vec<_>, _>(|b| matches!(b.state, State::Written | State::Flushing));
+            .partition::<Vec<_>, _>(|b| matches!(b.state, State::Written | State::Flushing(_)));
+        for bypass in &mut kept {
+            if matches!(bypass.state, State::Writing) {
+                bypass.state = State::WritingInVain;
+            }
+        }
         self.bypasses = kept;
         for bypass in failed {
             self.reply(bypass.id, Err(RequestError::Io), None);
@@ -230,8 +254,7 @@ impl Engine {
     /// Without a cache-disk, bypasses are writes like all others: takes them out when none of them
     /// has an I/O under way.
     pub(super) fn take_bypasses(&mut self) -> Option<Vec<TakenBypass>> {
-        let is_under_way = |b: &Bypass| matches!(b.state, State::Writing | State::Flushing);
-        if self.bypasses.iter().any(is_under_way) {
+        if self.bypasses.iter().any(Bypass::is_under_way) {
             return None;
         }
         let taken = std::mem::take(&mut self.bypasses).into_iter().map(|bypass| {
@@ -247,10 +270,9 @@ impl Engine {
     /// The log takes no tombstone any more, or the data-disk cannot be written to: those that have
     /// no I/O under way are told now, the others when it ends.
     pub(super) fn fail_bypasses(&mut self) -> bool {
-        let is_under_way =
-            |bypass: &Bypass| matches!(bypass.state, State::Writing | State::Flushing);
-        let (kept, failed) =
-            std::mem::take(&mut self.bypasses).into_iter().partition::<Vec<_>, _>(is_under_way);
+        let (kept, failed) = std::mem::take(&mut self.bypasses)
+            .into_iter()
+            .partition::<Vec<_>, _>(Bypass::is_under_way);
         self.bypasses = kept;
         let moved = !failed.is_empty();
         for bypass in failed {

@@ -62,7 +62,7 @@ enum Purpose {
     Probe,
     Read(read::Part),
     BypassWrite { id: RequestId },
-    BypassFlush,
+    BypassFlush(bypass::FlushNumber),
     Destage(destage::Step),
     Checkpoint(checkpoint::Step),
     Uncached(uncached::Step),
@@ -106,6 +106,8 @@ pub struct Engine {
     reads: read::Reads,
     commit: flush::Commit,
     bypasses: Vec<bypass::Bypass>,
+    /// The newest flush for them.
+    bypass_flushes: bypass::FlushNumber,
     destage: destage::Destage,
     pace: pace::Pace,
     checkpoint: checkpoint::Checkpointing,
@@ -191,6 +193,7 @@ impl Engine {
             reads: read::Reads::default(),
             commit: flush::Commit::default(),
             bypasses: Vec::new(),
+            bypass_flushes: Default::default(),
             destage: destage::Destage::default(),
             pace: pace::Pace::new(now),
             checkpoint: checkpoint::Checkpointing::default(),
@@ -316,7 +319,7 @@ impl Engine {
             Purpose::Probe => self.probe_done(result),
             Purpose::Read(part) => self.read_part_done(part, result, buffer),
             Purpose::BypassWrite { id } => self.bypass_write_done(id, result),
-            Purpose::BypassFlush => self.bypass_flush_done(result),
+            Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
             Purpose::Uncached(step) => self.uncached_io_done(step, result),
@@ -560,7 +563,7 @@ impl Engine {
 fn is_skipped(purpose: &Purpose) -> bool {
     match purpose {
         Purpose::LogFlush { .. } => seeded(SeededBug::CommitWithoutFlush),
-        Purpose::BypassFlush => seeded(SeededBug::BypassWithoutFlush),
+        Purpose::BypassFlush(_) => seeded(SeededBug::BypassWithoutFlush),
         Purpose::Destage(_) => seeded(SeededBug::DestageWithoutFlush),
         Purpose::Checkpoint(_) => seeded(SeededBug::CheckpointWithoutFlush),
         Purpose::Recover(recover::Step::Flush(Device::DataDisk)) => {
