@@ -3,6 +3,7 @@
 //! Work is numbered, and each number is one seed, sequence, sweep or pair, so what is found does not
 //! depend on how many threads there are.
 
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -114,8 +115,9 @@ impl Session {
         }
     }
 
-    /// Runs it. `progress` is told, now and then, how many pieces are done and what was found.
-    pub fn run(&self, mut progress: impl FnMut(u64, &Outcome)) -> Outcome {
+    /// Runs it. `progress` is told, now and then, how many pieces are done and what was found; with
+    /// [`ControlFlow::Break`] it stops, when the pieces under way are done.
+    pub fn run(&self, mut progress: impl FnMut(u64, &Outcome) -> ControlFlow<()>) -> Outcome {
         let started = Instant::now();
         let total = self.total();
         let next = AtomicU64::new(0);
@@ -152,7 +154,9 @@ impl Session {
                 std::thread::sleep(Duration::from_millis(20));
                 let mut outcome = lock();
                 outcome.elapsed = started.elapsed();
-                progress(done.load(Ordering::Relaxed), &outcome);
+                if progress(done.load(Ordering::Relaxed), &outcome).is_break() {
+                    is_over.store(true, Ordering::Relaxed);
+                }
             }
         });
         let mut outcome = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -172,10 +176,22 @@ mod tests {
     }
 
     #[test]
+    fn it_stops_when_it_is_told_to() {
+        let limit = Limit::Time(Duration::from_secs(600));
+        let session = Session { work: Work::Pairs, seed: 7, limit, jobs: 2 };
+        let outcome = session.run(|done, _| match done {
+            0..3 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        });
+        assert!(outcome.report.runs >= 3, "what was done is counted");
+    }
+
+    #[test]
     fn the_number_of_threads_changes_nothing() {
         let session =
             |jobs| Session { work: Work::Random(vec![]), seed: 7, limit: Limit::Runs(12), jobs };
-        let reports = [1, 3].map(|jobs| session(jobs).run(|_, _| {}).report.without_times());
+        let reports = [1, 3]
+            .map(|jobs| session(jobs).run(|_, _| ControlFlow::Continue(())).report.without_times());
         assert_eq!(reports[0], reports[1]);
         assert_eq!(reports[0].runs, 12);
         assert!(reports[0].crash_points > 100);

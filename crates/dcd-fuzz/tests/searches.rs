@@ -1,11 +1,13 @@
 //! The searches of `dcd fuzz` that are not random, in their size for every change.
 
+use std::ops::ControlFlow;
+
 use dcd_fuzz::session::{Limit, Session, Work};
 
 fn search(work: Work, runs: u64) -> u64 {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let session = Session { work, seed: 0, limit: Limit::Runs(runs), jobs };
-    let outcome = session.run(|_, _| {});
+    let outcome = session.run(|_, _| ControlFlow::Continue(()));
     if let Some(failure) = outcome.failures.first() {
         panic!("seed {}: {}\n{:?}", failure.seed, failure.violation, failure.script);
     }

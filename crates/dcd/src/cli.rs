@@ -35,7 +35,7 @@ Exit codes:
   4    damage found (check)
   5    a disk failed to read or write
   6    nobody answers on the control socket
-  7    cancelled before the end (drain, detach, grow); nothing is lost, and it can be begun again
+  7    cancelled before the end (drain, detach, grow, fuzz); nothing is lost, and it can be begun again
   255  a bug in dcd
 
 Examples:
@@ -361,7 +361,7 @@ pub struct BenchArguments {
 ///
 /// Runs the engine on faulty disks in memory, crashes it at any instant, recovers, and compares with
 /// a model; no disk of this machine is touched. Everything follows from the seed: the same seed gives
-/// the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of violations.
+/// the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of violations. Ctrl-C ends it with what was found.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -196,6 +196,9 @@ pub enum CommandError {
     /// A signal came before the end of a grow.
     #[error("growing was cancelled")]
     GrowCancelled,
+    /// A signal came before the end of a fuzz session.
+    #[error("stopped; what was done until then found nothing")]
+    FuzzStopped,
     /// A signal came before the cache was open.
     #[error("cancelled while the cache was being opened; nothing was moved")]
     CancelledWhileOpening,
@@ -289,6 +292,7 @@ impl CommandError {
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
             | CommandError::DetachCancelled { .. }
             | CommandError::GrowCancelled
+            | CommandError::FuzzStopped
             | CommandError::CancelledWhileOpening => exit_code::CANCELLED,
             CommandError::File { source, .. } if is_device_failure(source) => exit_code::DEVICE,
             _ => exit_code::USER,

@@ -1,6 +1,6 @@
 //! `dcd fuzz`: what it prints, and that a seed is a run.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -34,6 +34,32 @@ fn a_seed_is_one_run_and_always_the_same() {
     for field in ["requests", "crash_points", "nested_crash_points", "refused_starts", "faults"] {
         assert_eq!(runs[0][field], runs[1][field], "{field}");
     }
+}
+
+#[test]
+fn a_signal_ends_it_and_it_tells_what_was_done() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dcd"));
+    command.args(["fuzz", "--for", "10m", "--json", "--jobs", "1"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dcd runs");
+    // Sent early, it ends the process, as it does any; so it is sent when it is waited for.
+    let pid = child.id();
+    let waits = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        blocked.is_some_and(|mask| {
+            u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 2 != 0)
+        })
+    };
+    while !waits() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    assert!(text.contains("stopped"), "{text}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(found["violations"], 0);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! `dcd fuzz`: many runs of the engine on faulty disks, and what came of them.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::signals::Signals;
 use dcd_fuzz::exhaustive;
 use dcd_fuzz::minimise::minimise;
 use dcd_fuzz::run::Failure;
@@ -39,11 +42,18 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
         (None, Limit::Time(time)) => (time.as_secs(), Unit::Seconds),
         (None, Limit::Runs(runs)) => (runs, Unit::Rounds),
     };
+    // Hours of work must not be for nothing: after Ctrl-C it tells what was found.
+    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+    let mut is_stopped = false;
     let mut progress = Progress::new("fuzzing", unit);
     let outcome = session.run(|done, so_far| {
         let done = if unit == Unit::Seconds { so_far.elapsed.as_secs() } else { done };
         progress.update(done.min(total), total);
+        is_stopped |= signals.take() > 0;
+        if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+    // The next Ctrl-C ends it, also while a failure is being shrunk.
+    drop(signals);
     progress.finish();
     let summary = Summary::of(&session, &outcome, processor_time());
     let shortest: Vec<Failure> = outcome.failures.first().map(minimise).into_iter().collect();
@@ -71,6 +81,7 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
         }
     }
     match outcome.failures.len() as u64 {
+        0 if is_stopped => Err(CommandError::FuzzStopped),
         0 => Ok(()),
         found => Err(CommandError::Violations { found }),
     }
