@@ -13,11 +13,13 @@
 use std::time::Instant;
 
 use dcd_engine::format::checksum::crc32c_with_hole;
-use dcd_engine::{Device, LbaRange, OpenError, Operation, Phase, Superblock, Uuid};
+use dcd_engine::{
+    Buffer, Device, LbaRange, OpenError, Operation, Phase, RequestError, Superblock, Uuid,
+};
 
 use crate::disk::Fate;
 use crate::faults::{Allowed, FaultKind, Level, Pending};
-use crate::host::{Host, NotOpen, Wreck};
+use crate::host::{Host, NotOpen, Start, Wreck};
 use crate::model::{Shown, Violation, read_block};
 use crate::options::Options;
 use crate::random::Random;
@@ -50,18 +52,29 @@ pub struct Crash {
     pub is_full: bool,
     /// What else happens.
     pub twist: Option<Twist>,
+    /// The data-disk has so many blocks more afterwards.
+    pub grows_by: u64,
 }
 
 impl Crash {
     /// Of a copy.
     pub fn probe(power: bool) -> Crash {
-        Crash { power, is_real: false, is_full: false, twist: None }
+        Crash { power, is_real: false, is_full: false, twist: None, grows_by: 0 }
     }
 
     /// Of the run itself.
     pub fn real(power: bool) -> Crash {
-        Crash { power, is_real: true, is_full: false, twist: None }
+        Crash { power, is_real: true, is_full: false, twist: None, grows_by: 0 }
     }
+}
+
+/// States of the machine to go back to, when a start is refused as it must be.
+#[derive(Default)]
+struct Undo {
+    /// Before something was done to the disks that no start may accept.
+    refused: Option<Wreck>,
+    /// Before the data-disk grew.
+    before_growth: Option<Wreck>,
 }
 
 /// A recovery that came to an end.
@@ -69,6 +82,8 @@ struct Recovered {
     host: Host,
     /// Nothing but processes died.
     memory_survived: bool,
+    /// The larger data-disk was taken over.
+    has_grown: bool,
 }
 
 impl Run {
@@ -97,20 +112,33 @@ impl Run {
         if let Some(twist) = crash.twist {
             undo = self.twist(twist, &mut wreck, &mut allowed, random);
         }
+        let before_growth = (crash.grows_by > 0).then(|| wreck.clone());
+        let size = wreck.data_disk.len() + crash.grows_by as usize * 512;
+        wreck.data_disk.resize(size);
+        let start = Start { grow: crash.grows_by > 0, ..Start::default() };
         let crashed = Instant::now();
-        let recovered = self.recover(wreck, undo, pending, allowed, random)?;
+        let undo = Undo { refused: undo, before_growth };
+        let recovered = self.recover(wreck, start, undo, pending, allowed, random)?;
         let opened = Instant::now();
         self.report.times.crash += crashed - started;
         self.report.times.recover += opened - crashed;
-        let Some(Recovered { mut host, memory_survived }) = recovered else {
+        let Some(Recovered { mut host, memory_survived, has_grown }) = recovered else {
             self.is_over |= crash.is_real;
             return Ok(());
         };
+        if has_grown {
+            self.options.data_blocks += crash.grows_by;
+            self.model.grow(self.options.data_blocks);
+            self.older.clear();
+        }
         let is_full = crash.is_full || random.one_in(if crash.is_real { 4 } else { 40 });
         let blocks = self.blocks_to_check(is_full, random);
         let shown = host.read_blocks(&blocks, &self.options, random)?;
         let notes = self.model.check_after_crash(&shown, memory_survived, &host.allowed)?;
         self.report.note(notes);
+        if is_full {
+            host.check_block_status(&shown, &self.options, random)?;
+        }
         if crash.is_real {
             for (block, shown) in &shown {
                 if !matches!(shown, Shown::Change(_)) {
@@ -164,7 +192,9 @@ impl Run {
         let allowed = host.allowed.clone();
         let may_be_refused = allowed.refusal;
         drop(host);
-        let again = self.recover(wreck, None, Pending::default(), allowed, random)?;
+        let start = Start { read_only: random.one_in(4), ..Start::default() };
+        let again =
+            self.recover(wreck, start, Undo::default(), Pending::default(), allowed, random)?;
         let Some(Recovered { mut host, .. }) = again else {
             if may_be_refused {
                 return Ok(());
@@ -179,6 +209,9 @@ impl Run {
                 return Err(Violation(what));
             }
         }
+        if start.read_only {
+            host.refuses_changes()?;
+        }
         Ok(())
     }
 
@@ -187,7 +220,8 @@ impl Run {
     fn recover(
         &mut self,
         mut wreck: Wreck,
-        mut undo: Option<Wreck>,
+        mut start: Start,
+        mut undo: Undo,
         mut pending: Pending,
         allowed: Allowed,
         random: &mut Random,
@@ -207,13 +241,22 @@ impl Run {
             host.pending = pending;
             let is_nested = depth < DEPTH_MAX && random.one_in(5);
             let ios_max = is_nested.then(|| random.below(50));
-            let opened = host.open(&self.options, false, memory.as_deref(), random, ios_max);
+            start.ios_max = ios_max;
+            let opened = host.open(&self.options, start, memory.as_deref(), random);
             let has_struck = host.pending.struck > struck_before;
+            if host.shows_what_is_lost {
+                for (start, blocks) in self.model.unflushed_on_data_disk() {
+                    host.allowed.taint(start, blocks);
+                }
+            }
             let error = match opened {
-                Ok(()) if undo.is_some() => {
+                Ok(()) if undo.refused.is_some() => {
                     return Err(Violation("opened with a disk that is not its own".into()));
                 }
-                Ok(()) => return Ok(Some(Recovered { host, memory_survived })),
+                Ok(()) => {
+                    let has_grown = undo.before_growth.is_some();
+                    return Ok(Some(Recovered { host, memory_survived, has_grown }));
+                }
                 Err(NotOpen::Violation(violation)) => return Err(violation),
                 Err(NotOpen::Interrupted) => {
                     depth += 1;
@@ -226,7 +269,18 @@ impl Run {
                 Err(NotOpen::Refused(error)) => error,
             };
             starts += 1;
-            if let Some(before) = undo.take() {
+            if matches!(error, OpenError::EndNotDrained { .. })
+                && !self.options.data_blocks.is_multiple_of(8)
+                && let Some(before) = undo.before_growth.take()
+            {
+                // The old end must be drained first: on with the old size.
+                memory_survived = before.memory.is_some();
+                wreck = before;
+                start.grow = false;
+                (allowed, pending) = (host.allowed, host.pending);
+                continue;
+            }
+            if let Some(before) = undo.refused.take() {
                 // Refused as it must be. With the right disks everything is there.
                 self.report.refused += 1;
                 wreck = before;
@@ -256,11 +310,6 @@ impl Run {
                 if !memory_survived {
                     wreck.memory = None;
                 }
-                if host.shows_what_is_lost {
-                    for (start, blocks) in self.model.loose_on_the_data_disk() {
-                        host.allowed.taint(start, blocks);
-                    }
-                }
                 (allowed, pending) = (host.allowed, host.pending);
                 continue;
             }
@@ -284,7 +333,8 @@ impl Run {
         allowed.reads_fail = true;
         let mut host = Host::new(host.wreck(false, random, &self.options));
         host.allowed = allowed;
-        match host.open(&self.options, true, memory.as_deref(), random, None) {
+        let start = Start { accept_damage: true, ..Start::default() };
+        match host.open(&self.options, start, memory.as_deref(), random) {
             Err(NotOpen::Violation(violation)) => return Err(violation),
             Err(_) => return Ok(()),
             Ok(()) => {}
@@ -488,6 +538,56 @@ impl Host {
                 let half = (count / 2).next_multiple_of(unit).clamp(1, count - 1);
                 self.read_run(first, half, options, random, shown)?;
                 self.read_run(first + half, count - half, options, random, shown)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known to be zeroes (NBD block status) was read as such.
+    fn check_block_status(
+        &self,
+        shown: &[(u64, Shown)],
+        options: &Options,
+        random: &mut Random,
+    ) -> Result<(), Violation> {
+        let (mut block, end) = (0, options.data_blocks);
+        while block < end && self.allowed.level < Level::Anything {
+            let pieces_max = 1 + random.below(4) as usize;
+            let pieces = self.engine().block_status(LbaRange::new(block, end - block), pieces_max);
+            let blocks: u64 = pieces.iter().map(|(blocks, _)| blocks).sum();
+            let is_cut = pieces.len() == pieces_max;
+            if blocks == 0 || block + blocks > end || block + blocks < end && !is_cut {
+                return Err(Violation(format!("block status from {block} on: {pieces:?}")));
+            }
+            for (blocks, is_zero) in pieces {
+                let piece = &shown[block as usize..(block + blocks) as usize];
+                let is_wrong = |(block, shown): &&(u64, Shown)| {
+                    let is_fine = matches!(shown, Shown::Change(0) | Shown::Error);
+                    !is_fine && !self.allowed.is_tainted(*block)
+                };
+                if let Some((block, shown)) = piece.iter().filter(|_| is_zero).find(is_wrong) {
+                    let what = format!("block {block} is said to be zero, and shows {shown:?}");
+                    return Err(Violation(what));
+                }
+                block += blocks;
+            }
+        }
+        Ok(())
+    }
+
+    /// Started read-only, it refuses whatever would change data, at once.
+    fn refuses_changes(&mut self) -> Result<(), Violation> {
+        let range = LbaRange::new(0, 8);
+        for operation in [
+            Operation::Write { start: range.start, data: Buffer::zeroed(4096) },
+            Operation::WriteZeroes { range, may_unmap: false },
+            Operation::Discard { range },
+        ] {
+            let id = self.submit(operation, false);
+            let index = self.replies.iter().position(|reply| reply.id == id);
+            let reply = index.map(|index| self.replies.remove(index));
+            if reply.is_none_or(|reply| reply.result != Err(RequestError::ReadOnly)) {
+                return Err(Violation("a change is not refused although read-only".into()));
             }
         }
         Ok(())

@@ -46,6 +46,19 @@ pub struct Wreck {
     pub now: Time,
 }
 
+/// How to start.
+#[derive(Clone, Copy, Default)]
+pub struct Start {
+    /// What is lost is known.
+    pub accept_damage: bool,
+    /// Changes are refused.
+    pub read_only: bool,
+    /// A data-disk that has grown is taken over.
+    pub grow: bool,
+    /// Interrupted after so many I/Os.
+    pub ios_max: Option<u64>,
+}
+
 /// How a start ended that did not.
 pub enum NotOpen {
     /// Refused.
@@ -140,14 +153,13 @@ impl Host {
 
     // ---- starting -----------------------------------------------------------------------------
 
-    /// Opens the cache. With `ios_max` it is interrupted after so many I/Os.
+    /// Opens the cache.
     pub fn open(
         &mut self,
         options: &Options,
-        accept_damage: bool,
+        start: Start,
         memory: Option<&[u8]>,
         random: &mut Random,
-        ios_max: Option<u64>,
     ) -> Result<(), NotOpen> {
         let copies = SUPERBLOCKS.map(|offset| {
             let mut bytes = vec![0; 4096];
@@ -160,9 +172,16 @@ impl Host {
             Ok(superblock) => superblock,
             Err(error) => return refuse(OpenError::Format(error)),
         };
-        let config = dcd_engine::EngineConfig { accept_damage, ..options.engine() };
-        let size = Engine::segment_memory_size(&superblock.geometry, &config);
-        let survived = memory.filter(|memory| memory.len() == size);
+        let Start { accept_damage, read_only, grow, ios_max } = start;
+        let config =
+            dcd_engine::EngineConfig { accept_damage, read_only, grow, ..options.engine() };
+        let geometry = superblock.geometry;
+        let size = Engine::segment_memory_size(&geometry, &config);
+        // What the superblock says may be forged.
+        let survived = memory.filter(|memory| {
+            Engine::segment_buffers_of(&geometry, memory.len() as u64)
+                == Some(options.segment_buffers)
+        });
         let data_disk = dcd_engine::DataDiskInfo {
             blocks: self.data_disk.len() as u64 / 512,
             ..options.data_disk()
@@ -399,6 +418,9 @@ impl Host {
                     IoDone { id, result, buffer: None }
                 }
             },
+            IoOperation::WriteZeroes { .. } if self.disk(device).cannot_zero => {
+                IoDone { id, result: Err(IoError::Unsupported), buffer: None }
+            }
             IoOperation::WriteZeroes { offset, length, .. } => {
                 let zeroes = vec![0; length as usize];
                 let result = self.write(device, offset, &zeroes, false, trap, random);
@@ -550,6 +572,7 @@ impl Host {
                     let fate = draw(random, true);
                     disk.land(*offset, bytes, fate, random);
                 }
+                IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}
                 IoOperation::WriteZeroes { offset, length, .. } => {
                     let fate = draw(random, true);
                     disk.land(*offset, &vec![0; *length as usize], fate, random);

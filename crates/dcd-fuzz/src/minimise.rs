@@ -91,7 +91,8 @@ impl Search {
         }
         try_plain!(segments, segment_buffers, data_blocks, physical_sector, logical_block, ack);
         try_plain!(policy, max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
-        try_plain!(shears, faults);
+        try_plain!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
+        try_plain!(shears, overlaps, faults);
     }
 
     fn simplify_steps(&mut self) {
@@ -136,6 +137,7 @@ fn plainer(step: Step) -> Vec<Step> {
         Op::Read { start, blocks } => {
             forms.extend(ranges(start, blocks).map(|(start, blocks)| Op::Read { start, blocks }));
         }
+        Op::CancelDetach => forms.push(Op::Shutdown),
         Op::EndIo => forms.push(Op::Settle),
         Op::Settle => forms.push(Op::Idle),
         Op::Pass(_) => forms.push(Op::Wake),

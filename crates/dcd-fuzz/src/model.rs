@@ -236,14 +236,20 @@ impl Model {
         })
     }
 
-    /// Ranges of changes that went to the data-disk and that nothing makes durable: writes past the log
-    /// that are not acknowledged, and, without a cache-disk, all that was not flushed.
-    pub fn loose_on_the_data_disk(&self) -> Vec<(u64, u64)> {
-        let is_loose = |change: &&Change| {
-            !change.is_atomic && change.acknowledged_at().is_none()
-                || self.is_plain && !is_durable(change, self.durable_before)
+    /// The volume has become larger; what is behind its old end is zero.
+    pub fn grow(&mut self, blocks: u64) {
+        self.base.resize(blocks as usize, 0);
+        self.versions.resize(blocks as usize, Vec::new());
+    }
+
+    /// Ranges of writes that are only on the data-disk and that no flush has covered: bypasses that are
+    /// not acknowledged and, without a cache-disk, everything that is not durable.
+    pub fn unflushed_on_data_disk(&self) -> Vec<(u64, u64)> {
+        let is_open = |change: &&Change| match self.is_plain {
+            true => !is_durable(change, self.durable_before),
+            false => !change.is_atomic && change.acknowledged_at().is_none(),
         };
-        self.changes.iter().filter(is_loose).map(|change| (change.start, change.blocks)).collect()
+        self.changes.iter().filter(is_open).map(|change| (change.start, change.blocks)).collect()
     }
 
     /// Changes that are over for good need not be remembered: keeps checks fast.

@@ -33,10 +33,18 @@ pub struct Options {
     pub idle_ms: u64,
     /// Share of segments in use that makes destaging urgent.
     pub dirty_high: u8,
+    /// Most bytes, and most writes, per second that destaging starts; 0: no cap.
+    pub destage_bytes_max: u64,
+    /// See `destage_bytes_max`.
+    pub destage_writes_max: u64,
+    /// How long a write waits for room, in s.
+    pub full_timeout_s: u64,
     /// Destaging gives way to everything.
     pub one_disk: bool,
     /// Checksums are compared when a request reads.
     pub verify_reads: bool,
+    /// The data-disk cannot zero a range: zeroes must be written to it.
+    pub cannot_zero: bool,
     /// Torn physical sectors may be garbage.
     pub shears: bool,
     /// Changes of the same blocks may be under way together.
@@ -60,8 +68,12 @@ impl Default for Options {
             bypass_bytes: 16 << 10,
             idle_ms: 20,
             dirty_high: 80,
+            destage_bytes_max: 0,
+            destage_writes_max: 0,
+            full_timeout_s: 6000,
             one_disk: false,
             verify_reads: true,
+            cannot_zero: false,
             shears: true,
             overlaps: false,
             faults: Vec::new(),
@@ -90,8 +102,13 @@ impl Options {
             bypass_bytes: random.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 30]),
             idle_ms: random.pick(&[1, 20, 1000]),
             dirty_high: random.pick(&[30, 80]) as u8,
+            destage_bytes_max: random.pick(&[0, 0, 0, 1 << 20]),
+            destage_writes_max: random.pick(&[0, 0, 0, 50]),
+            // The shorter one is over when a clock jumps.
+            full_timeout_s: random.pick(&[1500, 6000]),
             one_disk: random.one_in(4),
             verify_reads: damaged || !random.one_in(4),
+            cannot_zero: random.one_in(5),
             shears: random.one_in(2),
             overlaps: random.one_in(3),
             faults: faults.to_vec(),
@@ -147,10 +164,12 @@ impl Options {
             idle_threshold_min: Duration::from_millis(1),
             dirty_high_percent: self.dirty_high,
             dirty_low_percent: 20,
+            destage_bytes_per_second_max: self.destage_bytes_max,
+            destage_writes_per_second_max: self.destage_writes_max,
             one_disk: self.one_disk,
             verify_reads: self.verify_reads,
             segment_buffers: self.segment_buffers,
-            full_timeout: Duration::from_secs(6000),
+            full_timeout: Duration::from_secs(self.full_timeout_s),
             io_timeout: Duration::from_secs(3000),
             ..EngineConfig::default()
         }

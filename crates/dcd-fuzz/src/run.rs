@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{
-    AckMode, Buffer, Device, Duration, Lba, LbaRange, Operation, Phase, Reply, RequestError, Time,
-    Uuid,
+    AckMode, Buffer, Device, Duration, Lba, LbaRange, Operation, Phase, Reply, RequestError,
+    RequestId, Time, Uuid,
 };
 
 use crate::crash::{Crash, Twist};
 use crate::disk::{FaultyDisk, Pages};
 use crate::faults::{FaultKind, IoKind, Level, SweepRule, Trap};
-use crate::host::{Host, Wreck};
+use crate::host::{Host, Start, Wreck};
 use crate::model::{ChangeNumber, Model, Shown, Violation, fill_block};
 use crate::options::Options;
 use crate::random::Random;
@@ -38,10 +38,27 @@ pub struct Failure {
 /// A request under way.
 #[derive(Clone, Copy)]
 enum Asked {
-    Read { start: u64, submitted: u64 },
-    Change { number: ChangeNumber, fua: bool, is_atomic: bool },
-    Flush { submitted: u64 },
-    Drain,
+    Read {
+        start: u64,
+        submitted: u64,
+    },
+    Change {
+        number: ChangeNumber,
+        fua: bool,
+        is_atomic: bool,
+    },
+    Flush {
+        submitted: u64,
+    },
+    Drain {
+        is_cancelled: bool,
+    },
+    /// To shut down, or to detach.
+    Close,
+    /// To cancel something: never fails.
+    Cancel,
+    /// Something that comes too late, behind a request to close.
+    TooLate,
 }
 
 /// A run.
@@ -115,6 +132,7 @@ pub fn new_pair(options: &Options) -> Wreck {
     let mut data_disk = FaultyDisk::new(size, options.physical_sector as usize);
     (cache_disk.shears, data_disk.shears) = (options.shears, options.shears);
     cache_disk.keeps_same_bytes = true;
+    data_disk.cannot_zero = options.cannot_zero;
     Wreck { cache_disk, data_disk, memory: None, now: Time::ZERO }
 }
 
@@ -163,7 +181,7 @@ impl Run {
     pub fn start(&mut self) -> Result<(), Violation> {
         self.older.push(self.host.images());
         let mut random = Random::new(0);
-        match self.host.open(&self.options, false, None, &mut random, None) {
+        match self.host.open(&self.options, Start::default(), None, &mut random) {
             Ok(()) => Ok(()),
             Err(_) => Err(Violation("a new cache does not open".into())),
         }
@@ -191,7 +209,10 @@ impl Run {
                 let submitted = self.model.tick();
                 self.ask(Asked::Flush { submitted }, Operation::Flush, false)?;
             }
-            Op::Drain => self.ask(Asked::Drain, Operation::Drain, false)?,
+            Op::Drain => {
+                self.ask(Asked::Drain { is_cancelled: false }, Operation::Drain, false)?;
+            }
+            Op::CancelDrain => self.cancel_drain()?,
             Op::EndIo => self.end_one_io(&mut random)?,
             Op::Settle => {
                 while self.host.has_ready_io() {
@@ -212,6 +233,8 @@ impl Run {
             Op::Probe { power } => self.crash(Crash::probe(power), &mut random)?,
             Op::Crash { power } => self.crash(Crash::real(power), &mut random)?,
             Op::Shutdown => self.shut_down(&mut random)?,
+            Op::CancelDetach => self.cancel_detach(&mut random)?,
+            Op::Grow { blocks } => self.grow(blocks, &mut random)?,
         }
         if self.is_over {
             return Ok(());
@@ -246,8 +269,9 @@ impl Run {
     /// The range, cut to the volume (a script may have been shrunk).
     fn fit(&self, start: u64, blocks: u64) -> (u64, u64) {
         let all = self.options.data_blocks;
-        let start = start.min(all - 1);
-        (start, blocks.clamp(1, all - start))
+        let unit = u64::from(self.options.logical_block) / 512;
+        let start = start.min(all - unit) / unit * unit;
+        (start, blocks.max(1).next_multiple_of(unit).min(all - start))
     }
 
     fn read(&mut self, start: u64, blocks: u64) -> Result<(), Violation> {
@@ -350,7 +374,7 @@ impl Run {
                 }
             }
             if self.model.is_plain && !matches!(asked, Asked::Read { .. }) {
-                for (start, blocks) in self.model.loose_on_the_data_disk() {
+                for (start, blocks) in self.model.unflushed_on_data_disk() {
                     self.host.allowed.taint(start, blocks);
                 }
             }
@@ -365,7 +389,7 @@ impl Run {
             }
             Asked::Change { number, fua, .. } => {
                 self.model.acknowledge(number, true);
-                if fua || self.options.ack == AckMode::Durable {
+                if fua || self.host.engine().ack_mode() == AckMode::Durable {
                     self.model.durable_change(number);
                 }
             }
@@ -376,13 +400,20 @@ impl Run {
                     self.model.settle();
                 }
             }
-            Asked::Drain => {}
+            Asked::TooLate => return Err(Violation("taken although it is being closed".into())),
+            Asked::Drain { .. } | Asked::Close | Asked::Cancel => {}
         }
         Ok(())
     }
 
     fn may_fail(&self, asked: Asked, error: RequestError) -> bool {
         let allowed = &self.host.allowed;
+        match asked {
+            Asked::TooLate => return error == RequestError::ShuttingDown,
+            Asked::Cancel => return false,
+            Asked::Drain { is_cancelled: true } if error == RequestError::Cancelled => return true,
+            _ => {}
+        }
         if self.is_closing || self.host.has_failed() {
             return true;
         }
@@ -393,7 +424,7 @@ impl Run {
             Asked::Change { is_atomic, .. } => {
                 allowed.bypasses_fail && (!is_atomic || self.model.is_plain)
             }
-            Asked::Flush { .. } | Asked::Drain => allowed.bypasses_fail && self.model.is_plain,
+            _ => allowed.bypasses_fail && self.model.is_plain,
         }
     }
 
@@ -536,10 +567,58 @@ impl Run {
     fn shut_down(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.host.data_disk.failing = None;
         self.close(Operation::Shutdown, random)?;
+        self.crash_after_close(random)
+    }
+
+    fn crash_after_close(&mut self, random: &mut Random) -> Result<(), Violation> {
         if !self.host.has_failed() && !self.close_failed() {
             self.model.all_acknowledged_survive();
         }
         self.crash(Crash::real(true), random)
+    }
+
+    /// A detach that is cancelled: what was moved stays moved, the rest stays in the log (C31).
+    fn cancel_detach(&mut self, random: &mut Random) -> Result<(), Violation> {
+        self.host.data_disk.failing = None;
+        self.is_closing = true;
+        self.ask(Asked::Close, Operation::Detach, false)?;
+        for _ in 0..random.below(30) {
+            if self.host.has_ready_io() {
+                self.end_one_io(random)?;
+            } else {
+                self.host.wake();
+                self.take_replies()?;
+            }
+        }
+        self.ask(Asked::TooLate, Operation::Flush, false)?;
+        self.ask(Asked::Cancel, Operation::CancelDetach, false)?;
+        self.end_close(random)?;
+        self.crash_after_close(random)
+    }
+
+    /// Nobody waits for the oldest drain any more; it is told so at once.
+    fn cancel_drain(&mut self) -> Result<(), Violation> {
+        let is_drain = |asked: &Asked| matches!(asked, Asked::Drain { .. });
+        let oldest = self.asked.iter_mut().find(|(_, asked)| is_drain(asked));
+        // One that nobody has asked for is harmless.
+        let drain = oldest.map_or(u64::MAX, |(id, asked)| {
+            *asked = Asked::Drain { is_cancelled: true };
+            *id
+        });
+        let operation = Operation::CancelDrain { drain: RequestId(drain) };
+        self.ask(Asked::Cancel, operation, false)?;
+        // Without a cache-disk a drain is a flush, and ends as one.
+        if self.asked.contains_key(&drain) && self.host.engine().cache_disk_failure().is_none() {
+            return Err(Violation("a drain that was cancelled goes on".into()));
+        }
+        Ok(())
+    }
+
+    /// The machine crashes, and then its data-disk has become larger (C32).
+    fn grow(&mut self, blocks: u64, random: &mut Random) -> Result<(), Violation> {
+        let unit = u64::from(self.options.logical_block) / 512;
+        let blocks = blocks.next_multiple_of(unit);
+        self.crash(Crash { grows_by: blocks, ..Crash::real(random.one_in(2)) }, random)
     }
 
     /// The request to close was answered with an error: nothing is promised.
@@ -549,7 +628,11 @@ impl Run {
 
     fn close(&mut self, operation: Operation, random: &mut Random) -> Result<(), Violation> {
         self.is_closing = true;
-        self.ask(Asked::Drain, operation, false)?;
+        self.ask(Asked::Close, operation, false)?;
+        self.end_close(random)
+    }
+
+    fn end_close(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.finish_requests(random)?;
         self.is_closing = false;
         if *self.host.engine().phase() != Phase::Closed {

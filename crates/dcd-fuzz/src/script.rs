@@ -49,6 +49,8 @@ pub enum Op {
     Flush,
     /// Submit a drain.
     Drain,
+    /// Cancel the oldest drain under way.
+    CancelDrain,
     /// End one I/O; without one, let time pass.
     EndIo,
     /// End I/Os until none is left. Time stands still.
@@ -75,6 +77,13 @@ pub enum Op {
     },
     /// Close in order, cut the power, open again.
     Shutdown,
+    /// The same by way of a detach that is cancelled after some I/Os, or too late.
+    CancelDetach,
+    /// A crash, after which the data-disk has so many blocks more.
+    Grow {
+        /// How many.
+        blocks: u64,
+    },
 }
 
 /// A step.
@@ -124,7 +133,14 @@ impl Script {
         let faults: &[FaultKind] = match random.below(6) {
             0 => &[FaultKind::WriteError, FaultKind::FlushErrorDropped],
             1 => &[FaultKind::ReadErrorOnce, FaultKind::Slow],
-            2 | 3 => &[FaultKind::CacheVanishes],
+            2 => &[FaultKind::CacheVanishes],
+            // Both disks.
+            3 => random.pick(&[
+                &[FaultKind::CacheVanishes, FaultKind::DataVanishes],
+                &[FaultKind::CacheVanishes, FaultKind::FlushErrorDropped],
+                &[FaultKind::CacheVanishes, FaultKind::WriteError],
+                &[FaultKind::CacheVanishes, FaultKind::Hang],
+            ]),
             _ => &[],
         };
         Script::draw(&mut random, faults)
@@ -153,9 +169,12 @@ impl Script {
             pause_max_us: random.pick(&[1_000, 50_000, 2_000_000]),
         };
         let mut steps = Vec::new();
-        let mut last = None;
+        let (mut last, mut now) = (None, options.clone());
         for _ in 0..load.steps {
-            let op = load.draw_op(random, &options, &mut last);
+            let op = load.draw_op(random, &now, &mut last);
+            if let Op::Grow { blocks } = op {
+                now.data_blocks += blocks;
+            }
             steps.push(Step(op, random.bits() as u32));
             if random.below(4) > 0 {
                 steps.push(Step(Op::Probe { power: random.below(4) > 0 }, random.bits() as u32));
@@ -169,9 +188,14 @@ impl Load {
     /// `last` is the range of the request before.
     fn draw_op(&self, random: &mut Random, options: &Options, last: &mut Option<(u64, u64)>) -> Op {
         if random.one_in(self.crash_one_in) {
-            return match random.below(6) {
-                0 => Op::Shutdown,
-                n => Op::Crash { power: n > 2 },
+            return match random.below(12) {
+                0 | 1 => Op::Shutdown,
+                2 => Op::CancelDetach,
+                3 => {
+                    let unit = u64::from(options.logical_block) / 512;
+                    Op::Grow { blocks: unit * (1 + random.below(20)) }
+                }
+                n => Op::Crash { power: n > 6 },
             };
         }
         if chance(random, self.fault_one_in) {
@@ -189,7 +213,7 @@ impl Load {
             return Op::Flush;
         }
         if chance(random, self.drain_one_in) {
-            return Op::Drain;
+            return if random.one_in(3) { Op::CancelDrain } else { Op::Drain };
         }
         let (start, blocks) = match *last {
             // Where requests may meet, they do.
@@ -261,6 +285,7 @@ impl Options {
         }
         differing!(segments, segment_buffers, data_blocks, physical_sector, logical_block);
         differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
+        differing!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
         differing!(shears, overlaps);
         if self.ack != AckMode::Memory {
             fields.push(format!("ack: AckMode::{:?}", self.ack));

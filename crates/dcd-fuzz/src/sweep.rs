@@ -32,8 +32,10 @@ fn rule(index: u64, passes: u64) -> SweepRule {
 /// A short script of all that there is, with one crash.
 fn script(seed: u64) -> Script {
     let mut script = Script::with_faults(seed, &[]);
-    let is_kept =
-        |step: &Step| !matches!(step.0, Op::Probe { .. } | Op::Crash { .. } | Op::Shutdown);
+    let is_kept = |step: &Step| {
+        let has_crash = matches!(step.0, Op::Shutdown | Op::CancelDetach | Op::Grow { .. });
+        !has_crash && !matches!(step.0, Op::Probe { .. } | Op::Crash { .. })
+    };
     script.steps.retain(is_kept);
     script.steps.truncate(60);
     script.steps.insert(script.steps.len() / 2, Step(Op::Idle, 1));

@@ -66,6 +66,8 @@ pub struct FaultyDisk {
     /// A physical sector that is written with what it certainly holds already is not garbled. Assumed
     /// of a cache-disk, not of a data-disk.
     pub keeps_same_bytes: bool,
+    /// It takes no operation that zeroes a range.
+    pub cannot_zero: bool,
     /// Sectors that cannot be read until they are written.
     bad: BTreeSet<usize>,
     /// Every I/O ends like this.
@@ -83,6 +85,7 @@ impl FaultyDisk {
             physical_sector,
             shears: false,
             keeps_same_bytes: false,
+            cannot_zero: false,
             bad: BTreeSet::new(),
             failing: None,
         }
