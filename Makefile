@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes lint doc tools
+.PHONY: build demo test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -59,3 +59,13 @@ test-power-cut test-kill test-linearizability:
 # Each byte fuzz target under libFuzzer, for FOR each; skipped without nightly and cargo-fuzz.
 fuzz-bytes:
 	scripts/fuzz-bytes.sh $(or $(FOR),30s) $(TARGET)
+
+# Lines of the engine that fuzzing alone reaches; every line with its count goes to target/coverage.txt.
+coverage:
+	mkdir -p target
+	scripts/coverage.sh target/coverage.txt
+
+# Does a test notice when the engine is changed in one place? SHARD=3/64 tries every 64th change, from the
+# third on.
+mutants:
+	scripts/mutants.sh $(or $(SHARD),0/64)
