@@ -137,11 +137,6 @@ impl Line {
         Lba(self.0 * FRAGMENTS_PER_LINE)
     }
 
-    /// All blocks of the line.
-    pub fn range(self) -> LbaRange {
-        LbaRange { start: self.lba(), blocks: FRAGMENTS_PER_LINE }
-    }
-
     /// The fragments of this line that lie within `range`.
     pub fn mask_within(self, range: LbaRange) -> FragmentMask {
         let base = self.lba().0;

@@ -138,7 +138,7 @@ impl Engine {
 
     fn checkpoint_is_due(&self) -> bool {
         let counts = self.log.segments.counts();
-        let total = self.log.segments.len();
+        let total = self.log.segments.total();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
         let is_long_ago = since >= u64::from((total / SEGMENTS_PART).max(2));
         let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_room();

@@ -40,7 +40,7 @@ impl Engine {
     /// A slot is live if a line's fragment is in it, and belongs to one line only.
     fn check_live_slots(&self) {
         let geometry = &self.superblock.geometry;
-        let mut live = vec![0; self.log.segments.len() as usize];
+        let mut live = vec![0; self.log.segments.total() as usize];
         let mut taken = vec![false; (geometry.segments * geometry.slots_per_segment()) as usize];
         for (line, pieces) in self.table.iter() {
             assert!(self.line_mask(line).contains(pieces.mask()));
@@ -62,7 +62,7 @@ impl Engine {
 
     /// A segment that is being read must not be filled (trap 10 of the design).
     fn check_readers(&self) {
-        let mut readers = vec![0; self.log.segments.len() as usize];
+        let mut readers = vec![0; self.log.segments.total() as usize];
         let purposes = self.ios.values().filter_map(|io| io.purpose.as_ref());
         for segment in purposes.filter_map(Purpose::segment_read) {
             readers[segment.0 as usize] += 1;

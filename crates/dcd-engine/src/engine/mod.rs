@@ -538,14 +538,14 @@ impl Engine {
             volume_blocks: self.data_disk.blocks,
             counters: self.counters,
             segments: self.log.segments.counts(),
-            segments_total: self.log.segments.len(),
+            segments_total: self.log.segments.total(),
             segment_size_bytes: self.superblock.geometry.segment_size_bytes,
             segment_map: self.log.segments.map(),
             dirty_lines: self.table.lines() as u64,
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
             poisoned_lines: self.poisoned.len() as u64,
             index_bytes: self.table.memory_bytes() as u64
-                + u64::from(self.log.segments.len())
+                + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,
             cache_disk_failed: self.cache_disk_failed,
             cache_disk_error: self.cache_disk_error,

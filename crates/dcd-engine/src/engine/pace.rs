@@ -72,7 +72,7 @@ impl Pace {
 impl Engine {
     /// Share of the segments that cannot be filled now, in percent.
     fn utilisation_percent(&self) -> u64 {
-        let total = u64::from(self.log.segments.len());
+        let total = u64::from(self.log.segments.total());
         (total - self.log.segments.free().len() as u64) * 100 / total
     }
 

@@ -76,13 +76,8 @@ impl SegmentTable {
     }
 
     /// How many there are.
-    pub fn len(&self) -> u32 {
+    pub fn total(&self) -> u32 {
         self.segments.len() as u32
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.segments.is_empty()
     }
 
     /// How many are in each state.
