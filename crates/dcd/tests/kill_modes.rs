@@ -150,7 +150,7 @@ fn a_detach_that_is_killed_begins_again_or_is_served() {
     let mut interrupted = 0;
     for round in 0..cycles(8, 5) {
         let volume = dirty(&site, LAZY, &mut random, 150);
-        let slow = "slow:d,read=100us,write=500us";
+        let slow = "slow:d,read=100us,write=4ms";
         for _ in 0..3 {
             // A slow disk makes the detach long enough to be hit.
             let line = format!("detach --cache-disk c --data-disk {slow} --memory-directory .");
