@@ -15,7 +15,7 @@ use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
 use dcd_sim::disk::profile::ProfileError;
-use dcd_sim::trace::measured::TraceError;
+use dcd_sim::trace::TraceError;
 
 use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;

@@ -7,7 +7,8 @@ use dcd_sim::disk::profile::{Profile, ProfileError};
 use dcd_sim::disk::profiles;
 use dcd_sim::disk::summary::Summary;
 use dcd_sim::disk::validate::{Demerit, Validation};
-use dcd_sim::trace::measured::{MeasuredReader, TraceError};
+use dcd_sim::trace::TraceError;
+use dcd_sim::trace::measured::MeasuredReader;
 use serde_json::{Value, json};
 
 use crate::cli::{DiskArguments, DiskWhat};

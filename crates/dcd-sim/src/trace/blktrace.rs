@@ -1,0 +1,280 @@
+//! What `blktrace` writes: records of 48 bytes and a payload, in the byte order of the machine. The files of the
+//! processors (`sda.blktrace.0`, ...) are merged by `blkparse -i sda -d sda.bin`.
+//!
+//! ```text
+//! byte  0 magic 0x65617407   4 sequence   8 time, ns   16 sector   24 bytes
+//!      28 action, category  32 pid       36 device     40 cpu      44 error   46 size of the payload
+//! ```
+//!
+//! Which of a request's records counts is as with `blkparse`.
+
+use super::{Flags, Operation, Request, SIZE_BYTES_MAX, TraceError, TraceInput};
+
+const RECORD_BYTES: usize = 48;
+const MAGIC: u32 = 0x6561_7400;
+const VERSION: u32 = 7;
+/// Kinds of record, best first: queued, issued, completed.
+const ACTIONS: [u32; 3] = [1, 7, 8];
+
+/// Categories, in the upper half of the action.
+mod category {
+    pub const WRITE: u32 = 1 << 1;
+    pub const FLUSH: u32 = 1 << 2;
+    pub const SYNC: u32 = 1 << 3;
+    pub const PASSTHROUGH: u32 = 1 << 9;
+    pub const NOTIFY: u32 = 1 << 10;
+    pub const READ_AHEAD: u32 = 1 << 11;
+    pub const METADATA: u32 = 1 << 12;
+    pub const DISCARD: u32 = 1 << 13;
+    pub const FUA: u32 = 1 << 15;
+}
+
+/// Whether a trace begins so, in either byte order.
+pub(super) fn is_magic(beginning: &[u8]) -> bool {
+    let Some(magic) = beginning.first_chunk::<4>() else { return false };
+    let is = |magic: u32| magic & !0xff == MAGIC;
+    is(u32::from_le_bytes(*magic)) || is(u32::from_be_bytes(*magic))
+}
+
+/// Reads such records.
+pub(super) struct Blktrace {
+    big_endian: bool,
+    action: u32,
+    record_number: u64,
+    payload: Vec<u8>,
+}
+
+/// A record.
+struct Record<'a> {
+    bytes: &'a [u8; RECORD_BYTES],
+    big_endian: bool,
+}
+
+impl Record<'_> {
+    fn part<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut part = [0; N];
+        part.copy_from_slice(&self.bytes[at..at + N]);
+        if self.big_endian {
+            part.reverse();
+        }
+        part
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.part(at))
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.part(at))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.part(at))
+    }
+
+    /// What happened: queued, issued, ...
+    fn action(&self) -> u32 {
+        self.u32(28) & 0xff
+    }
+
+    fn category(&self) -> u32 {
+        self.u32(28) >> 16
+    }
+
+    /// Whether it is about data or a flush.
+    fn is_request(&self) -> bool {
+        self.category() & (category::NOTIFY | category::PASSTHROUGH) == 0
+    }
+}
+
+impl Blktrace {
+    /// For a trace that begins so.
+    pub fn new(beginning: &[u8]) -> Blktrace {
+        let magic = beginning.first_chunk::<4>().copied().unwrap_or_default();
+        let big_endian = u32::from_be_bytes(magic) & !0xff == MAGIC;
+        let mut seen = [false; ACTIONS.len()];
+        let mut rest = beginning;
+        while let Some(bytes) = rest.first_chunk() {
+            let record = Record { bytes, big_endian };
+            for (seen, action) in seen.iter_mut().zip(ACTIONS) {
+                *seen |= record.is_request() && record.action() == action;
+            }
+            rest = rest.get(RECORD_BYTES + usize::from(record.u16(46))..).unwrap_or_default();
+        }
+        let best = seen.iter().position(|seen| *seen).unwrap_or(0);
+        Blktrace { big_endian, action: ACTIONS[best], record_number: 0, payload: Vec::new() }
+    }
+
+    /// The next request; none at the end.
+    pub fn next(&mut self, input: &mut TraceInput) -> Result<Option<Request>, TraceError> {
+        loop {
+            self.record_number += 1;
+            let mut bytes = [0; RECORD_BYTES];
+            let filled = input.next_record(&mut bytes)?;
+            if filled == 0 {
+                return Ok(None);
+            }
+            if filled < RECORD_BYTES {
+                let problem = format!("expected {RECORD_BYTES} bytes, found {filled}");
+                return Err(self.problem(input, filled, "record", problem));
+            }
+            let record = Record { bytes: &bytes, big_endian: self.big_endian };
+            if record.u32(0) != MAGIC | VERSION {
+                let found = record.u32(0);
+                let problem = format!("expected {:#x}, found {found:#x}", MAGIC | VERSION);
+                return Err(self.problem(input, 0, "magic", problem));
+            }
+            self.payload.resize(usize::from(record.u16(46)), 0);
+            let filled = input.next_record(&mut self.payload)?;
+            if filled < self.payload.len() {
+                let problem = format!("expected {} bytes, found {filled}", self.payload.len());
+                return Err(self.problem(input, RECORD_BYTES + filled, "payload", problem));
+            }
+            if record.is_request()
+                && record.action() == self.action
+                && let Some(request) = self.request(input, &record)?
+            {
+                return Ok(Some(request));
+            }
+        }
+    }
+
+    /// The request of a record; none if it moves no data.
+    fn request(
+        &self,
+        input: &TraceInput,
+        record: &Record<'_>,
+    ) -> Result<Option<Request>, TraceError> {
+        let category = record.category();
+        let has = |wanted: u32| category & wanted != 0;
+        let size_bytes = u64::from(record.u32(24));
+        let operation = match size_bytes {
+            0 if has(category::FLUSH) => Operation::Flush,
+            0 => return Ok(None),
+            _ if has(category::DISCARD) => Operation::Discard,
+            _ if has(category::WRITE) => Operation::Write,
+            _ => Operation::Read,
+        };
+        let mut flags = Flags::default();
+        for (wanted, flag) in [
+            (category::SYNC, Flags::SYNC),
+            (category::FUA, Flags::FUA),
+            (category::FLUSH, Flags::PREFLUSH),
+            (category::METADATA, Flags::METADATA),
+            (category::READ_AHEAD, Flags::READ_AHEAD),
+        ] {
+            if has(wanted) && size_bytes > 0 {
+                flags = flags.with(flag);
+            }
+        }
+        let sector = if size_bytes == 0 { 0 } else { record.u64(16) };
+        let offset_bytes = sector.checked_mul(512);
+        let offset_bytes = offset_bytes.filter(|at| at.checked_add(size_bytes).is_some());
+        let Some(offset_bytes) = offset_bytes else {
+            let problem = format!("{size_bytes} bytes at sector {sector} end beyond 2^64");
+            return Err(self.problem(input, 16, "sector", problem));
+        };
+        if size_bytes > SIZE_BYTES_MAX && operation != Operation::Discard {
+            let problem = format!("expected at most 1 GiB in a request, found {size_bytes} bytes");
+            return Err(self.problem(input, 24, "size", problem));
+        }
+        Ok(Some(Request {
+            time_ns: record.u64(8),
+            operation,
+            device: record.u32(36),
+            offset_bytes,
+            size_bytes,
+            flags,
+            latency_ns: None,
+            line: self.record_number,
+            column: 17,
+        }))
+    }
+
+    fn problem(
+        &self,
+        input: &TraceInput,
+        byte: usize,
+        name: &'static str,
+        problem: String,
+    ) -> TraceError {
+        let (path, line) = (input.path().to_owned(), self.record_number);
+        TraceError::Field { path, line, column: byte + 1, name, problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::TraceFormat;
+    use crate::trace::reader_tests::read_bytes;
+
+    /// A record about 4 KiB at a sector, with a payload.
+    fn record(big: bool, time: u64, sector: u64, action: u32, size: u32, payload: u16) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut put = |little: &[u8]| {
+            let mut part = little.to_vec();
+            if big {
+                part.reverse();
+            }
+            bytes.extend(part);
+        };
+        put(&(MAGIC | VERSION).to_le_bytes());
+        put(&1u32.to_le_bytes());
+        put(&time.to_le_bytes());
+        put(&sector.to_le_bytes());
+        put(&size.to_le_bytes());
+        put(&action.to_le_bytes());
+        put(&77u32.to_le_bytes());
+        put(&(8u32 << 20 | 16).to_le_bytes());
+        put(&0u32.to_le_bytes());
+        put(&0u16.to_le_bytes());
+        put(&payload.to_le_bytes());
+        bytes.extend(std::iter::repeat_n(0xee, usize::from(payload)));
+        bytes
+    }
+
+    #[test]
+    fn records_are_read_in_both_byte_orders() {
+        for big in [false, true] {
+            let write = (category::WRITE | category::FUA) << 16;
+            let trace = [
+                record(big, 0, 0, category::NOTIFY << 16, 0, 9),
+                record(big, 500, 8, write | 1, 4096, 0),
+                record(big, 600, 8, write | 7, 4096, 0),
+                record(big, 700, 0, (category::FLUSH | category::WRITE) << 16 | 1, 0, 0),
+                record(big, 650, 16, 1, 512, 3),
+                record(big, 800, 16, category::PASSTHROUGH << 16 | 1, 512, 3),
+            ]
+            .concat();
+            let (format, requests) = read_bytes(trace, None).unwrap();
+            assert_eq!(format, TraceFormat::Blktrace);
+            let facts: Vec<_> =
+                requests.iter().map(|r| (r.operation, r.offset_bytes, r.time_ns, r.line)).collect();
+            let wanted = [
+                (Operation::Write, 4096, 0, 2),
+                (Operation::Read, 8192, 150, 5),
+                (Operation::Flush, 0, 200, 4),
+            ];
+            assert_eq!(facts, wanted);
+            assert_eq!((requests[0].flags, requests[0].device), (Flags::FUA, 8 << 20 | 16));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let shown = |bytes: Vec<u8>| read_bytes(bytes, None).unwrap_err().to_string();
+        let one = record(false, 1, 8, 1, 512, 0);
+        let torn = [&one[..], &one[..20]].concat();
+        assert_eq!(shown(torn), "t:2:21: record: expected 48 bytes, found 20");
+        let torn = [&one[..], &record(false, 1, 8, 1, 512, 9)[..50]].concat();
+        assert_eq!(shown(torn), "t:2:51: payload: expected 9 bytes, found 2");
+        let foreign = [&one[..], &[1; 48]].concat();
+        assert_eq!(shown(foreign), "t:2:1: magic: expected 0x65617407, found 0x1010101");
+        let mut newer = one.clone();
+        newer[0] = 8;
+        assert!(shown(newer).contains("magic: expected 0x65617407, found 0x65617408"));
+        assert!(shown(record(false, 1, u64::MAX, 1, 512, 0)).starts_with("t:1:17: sector: "));
+        assert!(shown(record(false, 1, 0, 1, u32::MAX, 0)).starts_with("t:1:25: size: "));
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a trace cannot be read: one line, with file, line and column where there are some.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use super::TraceFormat;
+
+/// Why a trace cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file itself.
+    #[error("{}: cannot read the trace: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The first line of measured service times is not what it should be.
+    #[error("{}:1:1: {problem}", path.display())]
+    Header {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It looks like no trace.
+    #[error("{}:1:1: the format of the trace is not known: {problem}", path.display())]
+    Format {
+        /// Which file.
+        path: PathBuf,
+        /// How it begins.
+        problem: String,
+    },
+    /// No rows.
+    #[error("{}: the trace has no requests", path.display())]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A row, or a record of a binary trace.
+    #[error("{}:{line}:{column}: {name}: {problem}", path.display())]
+    Field {
+        /// Which file.
+        path: PathBuf,
+        /// Line, from 1; of binary traces the record.
+        line: u64,
+        /// Character of the line at which the field begins, from 1; of binary traces the byte of the
+        /// record.
+        column: usize,
+        /// Name of the column.
+        name: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl TraceError {
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            TraceError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
+                Some("check the name of the trace, given with --trace or after the verb".into())
+            }
+            TraceError::Header { .. } => Some(
+                "the first line must name the columns t_us,op,off,len,svc_start_us,svc_stop_us or \
+                 op,blkno_512,bcount_512,measured_us,next_inter_us"
+                    .into(),
+            ),
+            TraceError::Empty { .. } => {
+                Some("docs/traces.md tells what columns or lines are requests".into())
+            }
+            TraceError::Format { .. } => {
+                let names: Vec<&str> =
+                    TraceFormat::ALL.iter().map(|format| format.name()).collect();
+                Some(format!("name the format with --format: {}", names.join(", ")))
+            }
+            TraceError::Field { name: "header", .. } => {
+                Some("docs/traces.md describes the formats".into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What a file says, fit to be shown on one line.
+pub(super) fn shortened(text: &str) -> String {
+    let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+    if text.chars().nth(40).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}

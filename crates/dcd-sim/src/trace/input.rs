@@ -1,0 +1,153 @@
+//! The bytes of a trace: opened, decompressed if they begin like zstd or gzip, and given out line by
+//! line or record by record. A file may be larger than memory: only one line of it is held.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::error::TraceError;
+use super::row::Line;
+
+/// Longest line: more is no row of a trace.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// How much can be looked at before reading begins.
+const BEGINNING_BYTES: u64 = 64 << 10;
+
+/// The bytes of a trace.
+pub struct TraceInput {
+    path: PathBuf,
+    bytes: Box<dyn BufRead>,
+    size_bytes: u64,
+    read_bytes: Rc<Cell<u64>>,
+    line: Vec<u8>,
+    /// Of the line with bytes that are no text: the text without them.
+    lossy: String,
+    line_number: u64,
+}
+
+impl TraceInput {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(path: &Path) -> Result<TraceInput, TraceError> {
+        let failed = |source| TraceError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let size_bytes = file.metadata().map_err(failed)?.len();
+        let read_bytes = Rc::new(Cell::new(0));
+        let counted = Counted { file, read_bytes: read_bytes.clone() };
+        let bytes = decompress(counted).map_err(failed)?;
+        Ok(TraceInput { size_bytes, read_bytes, ..TraceInput::new(path, bytes) })
+    }
+
+    /// The trace in `bytes`, which came from `path`.
+    pub fn new(path: &Path, bytes: Box<dyn BufRead>) -> TraceInput {
+        TraceInput {
+            path: path.to_owned(),
+            bytes,
+            size_bytes: 0,
+            read_bytes: Rc::default(),
+            line: Vec::new(),
+            lossy: String::new(),
+            line_number: 0,
+        }
+    }
+
+    /// Where it came from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How much of the file has been read, and its size, as it is on disk.
+    pub fn progress_bytes(&self) -> (u64, u64) {
+        (self.read_bytes.get(), self.size_bytes)
+    }
+
+    /// The first bytes, which stay to be read. To be called before anything else.
+    pub(super) fn beginning(&mut self) -> Result<Vec<u8>, TraceError> {
+        let mut beginning = Vec::new();
+        let read = self.bytes.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning);
+        read.map_err(|source| self.failed(source))?;
+        let rest = std::mem::replace(&mut self.bytes, Box::new(std::io::empty()));
+        self.bytes = Box::new(Cursor::new(beginning.clone()).chain(rest));
+        Ok(beginning)
+    }
+
+    /// Reads the next line; none at the end. Bytes that are no text become U+FFFD: names of programs
+    /// may have them.
+    pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>, TraceError> {
+        self.line.clear();
+        let limited = &mut self.bytes.by_ref().take(LINE_BYTES_MAX + 1);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let read = read.map_err(|source| self.failed(source))?;
+        self.line_number += 1;
+        if read as u64 > LINE_BYTES_MAX {
+            let message =
+                format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.line_number);
+            return Err(self.failed(std::io::Error::new(ErrorKind::InvalidData, message)));
+        }
+        if read == 0 {
+            return Ok(None);
+        }
+        while matches!(self.line.last(), Some(b'\r' | b'\n')) {
+            self.line.pop();
+        }
+        let text = match std::str::from_utf8(&self.line) {
+            Ok(text) => text,
+            Err(_) => {
+                self.lossy = String::from_utf8_lossy(&self.line).into_owned();
+                &self.lossy
+            }
+        };
+        Ok(Some(Line { path: &self.path, number: self.line_number, text }))
+    }
+
+    /// Fills `record`, and tells how much of it there was before the end.
+    pub(super) fn next_record(&mut self, record: &mut [u8]) -> Result<usize, TraceError> {
+        let mut filled = 0;
+        while filled < record.len() {
+            match self.bytes.read(&mut record[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.failed(source)),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn failed(&self, source: std::io::Error) -> TraceError {
+        TraceError::Read { path: self.path.clone(), source }
+    }
+}
+
+/// A file that counts what is read from it.
+struct Counted {
+    file: File,
+    read_bytes: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read_bytes.set(self.read_bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
+/// `file`, decompressed if its first bytes say that it is compressed.
+fn decompress(file: Counted) -> std::io::Result<Box<dyn BufRead>> {
+    let mut input = BufReader::with_capacity(256 << 10, file);
+    let magic = input.fill_buf()?;
+    Ok(if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(input)
+            .map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
+        Box::new(BufReader::with_capacity(256 << 10, decoder))
+    } else if magic.starts_with(&[0x1f, 0x8b]) {
+        Box::new(BufReader::with_capacity(256 << 10, flate2::bufread::MultiGzDecoder::new(input)))
+    } else {
+        Box::new(input)
+    })
+}

@@ -1,0 +1,298 @@
+//! Reads a trace of any format: tells the format by content, and puts requests into order of time.
+//!
+//! Traces are nearly sorted at best: several processors write them. A request may be recorded after
+//! [`WINDOW`] later ones; more is an error, because sorting takes memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::BufRead;
+use std::path::Path;
+use std::str::FromStr;
+
+use super::blktrace::Blktrace;
+use super::error::shortened;
+use super::row::Line;
+use super::{
+    Request, TraceError, TraceInput, alibaba, blkparse, blktrace, csv, fio, msr, spc, tencent,
+    tracefs,
+};
+
+/// So many requests may be recorded before an earlier one.
+pub const WINDOW: usize = 4096;
+/// Longest trace: a century. Times of a simulation then stay within 64 bits.
+const DURATION_NS_MAX: u64 = 100 * 366 * 86_400 * 1_000_000_000;
+
+/// A format of traces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceFormat {
+    /// The project's: a first line with the names of the columns.
+    Csv,
+    /// What `blkparse` prints.
+    Blkparse,
+    /// What `blktrace` writes, one processor's or merged by `blkparse -d`.
+    Blktrace,
+    /// Block tracepoints as tracefs or `trace-cmd report` shows them.
+    Tracefs,
+    /// fio's `write_iolog`, version 2 or 3.
+    Fio,
+    /// Storage Performance Council; UMass repository.
+    Spc,
+    /// Microsoft Research Cambridge.
+    Msr,
+    /// Alibaba block traces of 2020.
+    Alibaba,
+    /// Tencent block storage traces.
+    Tencent,
+}
+
+impl TraceFormat {
+    /// All of them.
+    pub const ALL: [TraceFormat; 9] = [
+        TraceFormat::Csv,
+        TraceFormat::Blkparse,
+        TraceFormat::Blktrace,
+        TraceFormat::Tracefs,
+        TraceFormat::Fio,
+        TraceFormat::Spc,
+        TraceFormat::Msr,
+        TraceFormat::Alibaba,
+        TraceFormat::Tencent,
+    ];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            TraceFormat::Csv => "csv",
+            TraceFormat::Blkparse => "blkparse",
+            TraceFormat::Blktrace => "blktrace",
+            TraceFormat::Tracefs => "tracefs",
+            TraceFormat::Fio => "fio",
+            TraceFormat::Spc => "spc",
+            TraceFormat::Msr => "msr",
+            TraceFormat::Alibaba => "alibaba",
+            TraceFormat::Tencent => "tencent",
+        }
+    }
+
+    /// The format of a trace that begins so.
+    fn of(beginning: &[u8]) -> Option<TraceFormat> {
+        if blktrace::is_magic(beginning) {
+            return Some(TraceFormat::Blktrace);
+        }
+        let text = String::from_utf8_lossy(beginning);
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        let first = lines.next()?;
+        if fio::version(first).is_some() {
+            return Some(TraceFormat::Fio);
+        }
+        if tracefs::is_beginning(&text) {
+            return Some(TraceFormat::Tracefs);
+        }
+        if blkparse::is_beginning(&text) {
+            return Some(TraceFormat::Blkparse);
+        }
+        let line = Line { path: Path::new(""), number: 1, text: first };
+        let row = line.split_commas();
+        [
+            (csv::is_header(&row), TraceFormat::Csv),
+            (msr::is_row(&row), TraceFormat::Msr),
+            (spc::is_row(&row), TraceFormat::Spc),
+            (alibaba::is_row(&row), TraceFormat::Alibaba),
+            (tencent::is_row(&row), TraceFormat::Tencent),
+        ]
+        .into_iter()
+        .find_map(|(is, format)| is.then_some(format))
+    }
+}
+
+impl fmt::Display for TraceFormat {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// No format is called so.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no trace format is called `{}`", shortened(.0))]
+pub struct UnknownFormat(String);
+
+impl FromStr for TraceFormat {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<TraceFormat, UnknownFormat> {
+        let found = TraceFormat::ALL.into_iter().find(|format| format.name() == text);
+        found.ok_or_else(|| UnknownFormat(text.to_owned()))
+    }
+}
+
+/// A request out of a line, and where in the line its time is.
+pub(super) struct Parsed {
+    pub request: Request,
+    pub time_byte: usize,
+}
+
+/// Makes requests of lines.
+pub(super) trait LineParser {
+    /// The request in a line; none if the line tells something else.
+    fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError>;
+}
+
+enum Parser {
+    Lines(Box<dyn LineParser>),
+    Blktrace(Blktrace),
+}
+
+/// Reads a trace request by request, in order of time.
+pub struct TraceReader {
+    input: TraceInput,
+    format: TraceFormat,
+    parser: Parser,
+    /// Read and not yet given out, in order of time; equals as in the file.
+    window: VecDeque<Request>,
+    /// Times of the first and the last request that was given out, as in the file.
+    given_ns: Option<(u64, u64)>,
+    ended: bool,
+}
+
+impl TraceReader {
+    /// Opens a trace, of that format or of the one that it looks like.
+    ///
+    /// # Errors
+    /// When it cannot be read, or looks like no trace.
+    pub fn open(path: &Path, format: Option<TraceFormat>) -> Result<TraceReader, TraceError> {
+        TraceReader::of(TraceInput::open(path)?, format)
+    }
+
+    /// The trace in `bytes`, which came from `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or looks like no trace.
+    pub fn new(
+        path: &Path,
+        bytes: Box<dyn BufRead>,
+        format: Option<TraceFormat>,
+    ) -> Result<TraceReader, TraceError> {
+        TraceReader::of(TraceInput::new(path, bytes), format)
+    }
+
+    fn of(mut input: TraceInput, format: Option<TraceFormat>) -> Result<TraceReader, TraceError> {
+        let beginning = input.beginning()?;
+        let format = format.or_else(|| TraceFormat::of(&beginning)).ok_or_else(|| {
+            let text = String::from_utf8_lossy(&beginning);
+            let problem = match text.lines().find(|line| !line.trim().is_empty()) {
+                Some(line) => format!("it begins with `{}`", shortened(line)),
+                None => "the trace is empty".to_owned(),
+            };
+            TraceError::Format { path: input.path().to_owned(), problem }
+        })?;
+        let text = || String::from_utf8_lossy(&beginning);
+        let lines: Box<dyn LineParser> = match format {
+            TraceFormat::Blktrace => {
+                let parser = Parser::Blktrace(Blktrace::new(&beginning));
+                return Ok(TraceReader::with(input, format, parser));
+            }
+            TraceFormat::Csv => Box::new(csv::Csv::default()),
+            TraceFormat::Blkparse => Box::new(blkparse::Blkparse::new(&text())),
+            TraceFormat::Tracefs => Box::new(tracefs::Tracefs::new(&text())),
+            TraceFormat::Fio => Box::new(fio::Fio::default()),
+            TraceFormat::Spc => Box::new(spc::Spc),
+            TraceFormat::Msr => Box::new(msr::Msr),
+            TraceFormat::Alibaba => Box::new(alibaba::Alibaba),
+            TraceFormat::Tencent => Box::new(tencent::Tencent),
+        };
+        Ok(TraceReader::with(input, format, Parser::Lines(lines)))
+    }
+
+    fn with(input: TraceInput, format: TraceFormat, parser: Parser) -> TraceReader {
+        let window = VecDeque::new();
+        TraceReader { input, format, parser, window, given_ns: None, ended: false }
+    }
+
+    /// Which format it is.
+    pub fn format(&self) -> TraceFormat {
+        self.format
+    }
+
+    /// How much of the file has been read, and its size, as it is on disk.
+    pub fn progress_bytes(&self) -> (u64, u64) {
+        self.input.progress_bytes()
+    }
+
+    /// What to say of a request that its reader cannot use.
+    pub fn refused(&self, request: &Request, name: &'static str, problem: String) -> TraceError {
+        TraceError::Field {
+            path: self.input.path().to_owned(),
+            line: request.line,
+            column: request.column as usize,
+            name,
+            problem,
+        }
+    }
+
+    /// Reads one more request into the window; false at the end.
+    fn read_one(&mut self) -> Result<bool, TraceError> {
+        let last_ns = self.given_ns.map_or(0, |(_, last_ns)| last_ns);
+        let too_early = "earlier than a request more than 4096 before it: sort the trace";
+        let request = match &mut self.parser {
+            Parser::Blktrace(parser) => {
+                let Some(request) = parser.next(&mut self.input)? else { return Ok(false) };
+                if request.time_ns < last_ns {
+                    return Err(self.refused(&request, "time", too_early.to_owned()));
+                }
+                request
+            }
+            Parser::Lines(parser) => loop {
+                let Some(line) = self.input.next_line()? else { return Ok(false) };
+                if line.text.trim().is_empty() {
+                    continue;
+                }
+                let Some(parsed) = parser.parse(&line)? else { continue };
+                if parsed.request.time_ns < last_ns {
+                    return Err(line.problem(parsed.time_byte, "time", too_early.to_owned()));
+                }
+                break parsed.request;
+            },
+        };
+        // Nearly always it is the last.
+        let mut at = self.window.len();
+        if self.window.back().is_some_and(|last| last.time_ns > request.time_ns) {
+            at = self.window.partition_point(|other| other.time_ns <= request.time_ns);
+        }
+        self.window.insert(at, request);
+        Ok(true)
+    }
+
+    fn give(&mut self) -> Option<Result<Request, TraceError>> {
+        let mut request = self.window.pop_front()?;
+        let (first_ns, _) = self.given_ns.unwrap_or((request.time_ns, 0));
+        self.given_ns = Some((first_ns, request.time_ns));
+        request.time_ns -= first_ns;
+        if request.time_ns > DURATION_NS_MAX {
+            self.ended = true;
+            self.window.clear();
+            let problem = "more than a century after the first request".to_owned();
+            return Some(Err(self.refused(&request, "time", problem)));
+        }
+        Some(Ok(request))
+    }
+}
+
+impl Iterator for TraceReader {
+    type Item = Result<Request, TraceError>;
+
+    /// The next request. Nothing comes after an error.
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended && self.window.len() <= WINDOW {
+            match self.read_one() {
+                Ok(true) => {}
+                Ok(false) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    self.window.clear();
+                    return Some(Err(error));
+                }
+            }
+        }
+        self.give()
+    }
+}
