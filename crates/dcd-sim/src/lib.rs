@@ -1,6 +1,8 @@
 //! Runs the dcd engine on virtual time, without real devices.
 
 pub mod disk;
+pub mod distribution;
 pub mod engine_bench;
 pub mod memory_devices;
+pub mod replay;
 pub mod trace;

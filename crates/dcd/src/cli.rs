@@ -12,6 +12,7 @@ use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::Uuid;
 use dcd_fuzz::faults::FaultKind;
+use dcd_sim::trace::TraceFormat;
 
 use crate::command::demo::DemoArguments;
 use crate::settings::Settings;
@@ -76,6 +77,8 @@ pub enum Verb {
     Demo(DemoArguments),
     Fuzz(FuzzArguments),
     Disk(DiskArguments),
+    Trace(TraceArguments),
+    Simulate(SimulateArguments),
     SlowDisk(SlowDiskArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -509,6 +512,125 @@ pub enum DiskWhat {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Look at recorded traces of disk requests, and convert them.
+///
+/// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog, SPC (UMass),
+/// MSR Cambridge, Alibaba, Tencent; plain or compressed (zstd, gzip). docs/traces.md describes them.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd trace summary load.csv.zst
+  dcd trace summary Financial1.spc.gz --device 0 --json
+  blktrace -d /dev/sdb -o - -w 60 | blkparse -i - > load.txt; dcd trace summary load.txt
+  dcd trace convert load.txt load.csv")]
+pub struct TraceArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: TraceWhat,
+}
+
+/// What can be done with traces.
+#[derive(Subcommand, Debug)]
+pub enum TraceWhat {
+    /// Mix, sizes, bursts, pace, overwrites, working set
+    Summary {
+        /// The trace.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is read.
+        #[command(flatten)]
+        input: TraceInputArguments,
+        /// A longer silence ends a burst.
+        #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+        burst_gap: std::time::Duration,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the trace in another format
+    Convert {
+        /// The trace.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is read.
+        #[command(flatten)]
+        input: TraceInputArguments,
+        /// The format to write.
+        #[arg(long, value_name = "FORMAT", default_value = "csv", value_parser = ["csv"])]
+        to: String,
+        /// The file to write; must not exist.
+        #[arg(value_name = "OUT")]
+        out: PathBuf,
+    },
+}
+
+/// How a trace is read.
+#[derive(Args, Debug)]
+pub struct TraceInputArguments {
+    /// The format of the trace, where its content does not tell it: csv, blkparse, blktrace, tracefs, fio, spc, msr,
+    /// alibaba, tencent.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<TraceFormat>,
+    /// Only requests for this disk: its number in the trace, or MAJOR,MINOR.
+    #[arg(long, value_name = "NUMBER", value_parser = parse_trace_device)]
+    pub device: Option<u32>,
+}
+
+/// A disk of a trace; Linux's are major << 20 | minor.
+fn parse_trace_device(text: &str) -> Result<u32, &'static str> {
+    let expected = "expected a number below 2^32, or MAJOR,MINOR like 8,16";
+    match text.split_once(',') {
+        None => text.parse().map_err(|_| expected),
+        Some((major, minor)) => match (major.parse::<u32>(), minor.parse::<u32>()) {
+            (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => Ok(major << 20 | minor),
+            _ => Err(expected),
+        },
+    }
+}
+
+/// Replay a trace on a disk model, in simulated time.
+///
+/// Tells how long each request would have waited and taken. Traces of fast disks overload slow ones: replay
+/// them with --closed-loop or --stretch.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd simulate --trace load.csv.zst --disk hp-2200a
+  dcd simulate --trace load.csv.zst --disk wd-4tb --closed-loop --json
+  dcd simulate --trace Financial1.spc.gz --device 0 --disk ultrastar-hc310 --stretch 2")]
+pub struct SimulateArguments {
+    /// The trace; `dcd trace --help` lists the formats.
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// How it is read.
+    #[command(flatten)]
+    pub input: TraceInputArguments,
+    /// Name of a profile (`dcd disk list`), or path of a TOML file.
+    #[arg(long, value_name = "PROFILE")]
+    pub disk: String,
+    /// Each request comes when the one before is done: after as long as it did in the trace, where latencies were
+    /// recorded, else no sooner than it did after the one before.
+    #[arg(long)]
+    pub closed_loop: bool,
+    /// Multiply the times of the trace.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_stretch)]
+    #[arg(conflicts_with = "closed_loop")]
+    pub stretch: f64,
+    /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_stretch(text: &str) -> Result<f64, &'static str> {
+    match text.parse() {
+        Ok(stretch) if stretch > 0.0 && stretch <= 1e9 => Ok(stretch),
+        _ => Err("expected a number above 0, at most 1e9"),
+    }
 }
 
 /// Serve a disk over NBD or FUSE without a cache, for comparison.

@@ -265,6 +265,14 @@ pub enum CommandError {
     /// A trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A request of a trace that the simulated disk cannot have.
+    #[error("{place}")]
+    Replay {
+        /// Which, and why not.
+        place: TraceError,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The demonstration did not come to its end.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -375,6 +383,7 @@ impl CommandError {
             CommandError::Demo(error) => error.hint(),
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),
+            CommandError::Replay { hint, .. } => Some((*hint).into()),
             CommandError::Control(error) => error.hint(),
             CommandError::GrowCancelled => {
                 Some("nothing is lost, and the old size or the new one counts; begin again".into())
@@ -457,6 +466,7 @@ fn file_hint(error: &std::io::Error) -> Option<String> {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             "the directory must exist; check the name"
         }
+        ErrorKind::AlreadyExists => "nothing is overwritten: choose another name, or remove it",
         ErrorKind::PermissionDenied => "run as root, or give your user the right",
         ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {

@@ -29,6 +29,9 @@ fn the_reference_page_names_every_flag_of_every_verb() {
             "inspect superblock",
             "inspect segment",
             "disk validate",
+            "trace summary",
+            "trace convert",
+            "simulate",
             "slow-disk",
             "demo",
             "completions",
@@ -48,7 +51,7 @@ fn every_verb_has_examples_in_its_help() {
     let folder = Folder::new();
     for verb in ["create", "serve", "status", "flush", "drain", "detach", "check", "inspect"]
         .into_iter()
-        .chain(["bench", "demo", "disk", "slow-disk", "completions", "man"])
+        .chain(["bench", "demo", "disk", "trace", "simulate", "slow-disk", "completions", "man"])
     {
         let help = folder.dcd(&format!("{verb} --help")).ok();
         assert!(help.contains("Examples:\n"), "{verb}: {help}");

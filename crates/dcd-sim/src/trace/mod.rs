@@ -1,5 +1,5 @@
 //! Recorded requests: [`TraceReader`] reads traces of many formats, one file each, as one stream of
-//! [`Request`]s; [`write_csv`] writes them as the project's own CSV.
+//! [`Request`]s; [`summary`] tells about them, [`write_csv`] writes them as the project's own CSV.
 //!
 //! ```text
 //! input.rs     the bytes: file, decompression, lines
@@ -26,8 +26,10 @@ mod reader_tests;
 mod row;
 mod rwbs;
 mod spc;
+pub mod summary;
 mod tencent;
 mod tracefs;
+mod working_set;
 pub mod write_csv;
 
 pub use error::TraceError;

@@ -19,9 +19,11 @@ mod inspect;
 mod man;
 mod seeded_bugs;
 mod serve;
+mod simulate;
 mod slow_disk;
 mod status;
 mod status_panel;
+mod trace;
 
 /// Does what the command line says.
 pub fn run(verb: Verb) -> Result<(), CommandError> {
@@ -39,6 +41,8 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Fuzz(arguments) => fuzz::run(&arguments),
         Verb::Disk(arguments) => disk::run(&arguments),
+        Verb::Trace(arguments) => trace::run(&arguments),
+        Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

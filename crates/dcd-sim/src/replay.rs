@@ -1,0 +1,430 @@
+//! Replays a trace on a disk model, on virtual time: request by request, in memory that does not grow
+//! with the trace.
+//!
+//! A write with FUA is a write and a flush after it, one with PREFLUSH has a flush before it; it is done with
+//! the last of them. Models have no discards: they are counted only. The *service time* of a request is what the disk
+//! spends on it, the *response time* is from its coming to its end, the *queue time* is the rest.
+
+use std::collections::HashMap;
+
+use dcd_engine::Time;
+use serde::Serialize;
+
+use crate::disk::model::{DiskDone, DiskModel, DiskOperation, DiskRequest, DiskRequestError};
+use crate::distribution::{Distribution, Percentiles};
+use crate::trace::{Flags, Operation, Request};
+
+/// Requests that may wait at once.
+pub const WAITING_MAX: usize = 1 << 20;
+/// Longest stretched trace: a century.
+const DURATION_NS_MAX: f64 = 100.0 * 366.0 * 86_400.0 * 1e9;
+/// Parts of a request: a flush, the request, a flush.
+const PARTS: u64 = 3;
+
+/// When requests come.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Pace {
+    /// At their recorded times, multiplied.
+    Open {
+        /// 1 for the recorded times; larger is slower.
+        stretch: f64,
+    },
+    /// Each when the one before is done. Where latencies were recorded, the time from the end of one to the next is
+    /// kept; otherwise the time from request to request, if the disk is so fast.
+    Closed,
+}
+
+/// Why a request cannot be replayed.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The disk refuses it.
+    #[error(transparent)]
+    Disk(#[from] DiskRequestError),
+    /// The trace is of several disks.
+    #[error("expected requests for device {first} only, found one for device {found}")]
+    Devices {
+        /// Of the first request.
+        first: u32,
+        /// Of this one.
+        found: u32,
+    },
+    /// The disk is too slow.
+    #[error("the disk cannot keep up: {WAITING_MAX} requests wait")]
+    Overload,
+    /// The stretch is too large.
+    #[error("stretched to more than a century")]
+    TooLong,
+}
+
+impl ReplayError {
+    /// What to call the field that is wrong.
+    pub fn field(&self) -> &'static str {
+        match self {
+            ReplayError::Disk(_) => "address",
+            ReplayError::Devices { .. } => "device",
+            ReplayError::Overload | ReplayError::TooLong => "time",
+        }
+    }
+
+    /// The next step.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            ReplayError::Disk(_) => "`dcd disk list` shows larger disks",
+            ReplayError::Devices { .. } => {
+                "choose one with --device; `dcd trace summary` counts them"
+            }
+            ReplayError::Overload => {
+                "the trace is from a faster disk: --closed-loop, or --stretch 10"
+            }
+            ReplayError::TooLong => "use a smaller --stretch",
+        }
+    }
+}
+
+/// A request that is being served.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    operation: Operation,
+    submitted_ns: u64,
+    parts_left: u32,
+    service_ns: u64,
+}
+
+/// Times of reads or of writes.
+#[derive(Clone, Default, Debug)]
+struct Times {
+    service: Distribution,
+    queue: Distribution,
+    response: Distribution,
+}
+
+/// Times of reads or of writes, in milliseconds; none if there were none.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct TimesFacts {
+    /// What the disk spent on a request.
+    pub service_ms: Option<Percentiles>,
+    /// How long it waited.
+    pub queue_ms: Option<Percentiles>,
+    /// Both.
+    pub response_ms: Option<Percentiles>,
+}
+
+/// What has come out.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ReplayFacts {
+    /// All requests.
+    pub requests: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes that are requests of their own.
+    pub flushes: u64,
+    /// Discards, which the disk does not get.
+    pub discards: u64,
+    /// Reads that the disk served.
+    pub disk_reads: u64,
+    /// Writes that the disk served.
+    pub disk_writes: u64,
+    /// Their bytes.
+    pub disk_write_bytes: u64,
+    /// Most requests at once at the disk.
+    pub outstanding_max: u64,
+    /// Until the last was done.
+    pub duration_s: f64,
+    /// Times of reads.
+    pub read: TimesFacts,
+    /// Times of writes.
+    pub write: TimesFacts,
+}
+
+/// A replay.
+pub struct Replay {
+    disk: DiskModel,
+    pace: Pace,
+    device: Option<u32>,
+    number: u64,
+    pending: HashMap<u64, Pending>,
+    done: Vec<DiskDone>,
+    end_ns: u64,
+    /// Recorded time, recorded latency and submission of the one before.
+    previous: Option<(u64, Option<u64>, u64)>,
+    outstanding_max: usize,
+    counts: [u64; 4],
+    disk_write_bytes: u64,
+    times: [Times; 2],
+}
+
+impl Replay {
+    /// Of a trace on that disk.
+    pub fn new(disk: DiskModel, pace: Pace) -> Replay {
+        Replay {
+            disk,
+            pace,
+            device: None,
+            number: 0,
+            pending: HashMap::new(),
+            done: Vec::new(),
+            end_ns: 0,
+            previous: None,
+            outstanding_max: 0,
+            counts: [0; 4],
+            disk_write_bytes: 0,
+            times: Default::default(),
+        }
+    }
+
+    /// Replays the next request.
+    ///
+    /// # Errors
+    /// When the disk cannot have it; the replay is over then.
+    pub fn add(&mut self, request: &Request) -> Result<(), ReplayError> {
+        let first = *self.device.get_or_insert(request.device);
+        if first != request.device {
+            return Err(ReplayError::Devices { first, found: request.device });
+        }
+        self.counts[request.operation as usize] += 1;
+        let submitted_ns = self.submission_ns(request)?;
+        self.previous = Some((request.time_ns, request.latency_ns, submitted_ns));
+        self.end_ns = self.end_ns.max(submitted_ns);
+        if request.operation == Operation::Discard {
+            return Ok(());
+        }
+        self.advance(submitted_ns);
+        if self.pending.len() >= WAITING_MAX {
+            return Err(ReplayError::Overload);
+        }
+        self.submit(submitted_ns, request)?;
+        if self.pace == Pace::Closed {
+            self.wait_for_all();
+        }
+        Ok(())
+    }
+
+    /// When a request comes.
+    fn submission_ns(&self, request: &Request) -> Result<u64, ReplayError> {
+        match (self.pace, self.previous) {
+            (Pace::Open { stretch }, _) => {
+                let time_ns = request.time_ns as f64 * stretch;
+                if time_ns > DURATION_NS_MAX {
+                    return Err(ReplayError::TooLong);
+                }
+                // Exact where nothing is stretched: 53 bits are 104 days.
+                Ok(if stretch == 1.0 { request.time_ns } else { time_ns as u64 })
+            }
+            (Pace::Closed, None) => Ok(0),
+            (Pace::Closed, Some((time_ns, latency_ns, submitted_ns))) => {
+                let gap_ns = request.time_ns - time_ns;
+                Ok(match latency_ns {
+                    Some(latency_ns) => self.end_ns + gap_ns.saturating_sub(latency_ns),
+                    None => self.end_ns.max(submitted_ns + gap_ns),
+                })
+            }
+        }
+    }
+
+    fn submit(&mut self, now_ns: u64, request: &Request) -> Result<(), ReplayError> {
+        let is_write = request.operation == Operation::Write;
+        let operation = match request.operation {
+            Operation::Read => DiskOperation::Read,
+            Operation::Write => DiskOperation::Write,
+            _ => DiskOperation::Flush,
+        };
+        let flush =
+            |flag| (is_write && request.flags.contains(flag)).then_some(DiskOperation::Flush);
+        let parts = [flush(Flags::PREFLUSH), Some(operation), flush(Flags::FUA)];
+        let number = self.number;
+        self.number += 1;
+        let pending = Pending {
+            operation: request.operation,
+            submitted_ns: now_ns,
+            parts_left: parts.iter().flatten().count() as u32,
+            service_ns: 0,
+        };
+        self.pending.insert(number, pending);
+        self.outstanding_max = self.outstanding_max.max(self.pending.len());
+        for (part, operation) in (0..).zip(parts) {
+            let Some(operation) = operation else { continue };
+            let disk_request = DiskRequest {
+                id: number * PARTS + part,
+                operation,
+                offset_bytes: request.offset_bytes,
+                size_bytes: request.size_bytes,
+            };
+            self.disk.submit(Time(now_ns), disk_request)?;
+            // A flush may be done at once, and the model wants that taken before it gets more.
+            self.advance(now_ns);
+        }
+        if is_write {
+            self.disk_write_bytes += request.size_bytes;
+        }
+        Ok(())
+    }
+
+    /// Takes what is done by then.
+    fn advance(&mut self, now_ns: u64) {
+        self.disk.advance(Time(now_ns), &mut self.done);
+        for done in self.done.drain(..) {
+            let number = done.id / PARTS;
+            let pending = self.pending.get_mut(&number).expect("it was submitted");
+            pending.parts_left -= 1;
+            pending.service_ns += done.completed.since(done.started).0;
+            self.end_ns = self.end_ns.max(done.completed.0);
+            if pending.parts_left > 0 {
+                continue;
+            }
+            let Pending { operation, submitted_ns, service_ns, .. } = *pending;
+            self.pending.remove(&number);
+            let times = match operation {
+                Operation::Read => &mut self.times[0],
+                Operation::Write => &mut self.times[1],
+                Operation::Discard | Operation::Flush => continue,
+            };
+            let response_ns = done.completed.0 - submitted_ns;
+            times.service.add(service_ns);
+            times.response.add(response_ns);
+            // Parts may overlap on disks that serve several at once.
+            times.queue.add(response_ns.saturating_sub(service_ns));
+        }
+    }
+
+    fn wait_for_all(&mut self) {
+        while let Some(event) = self.disk.next_event() {
+            self.advance(event.0);
+        }
+    }
+
+    /// Lets the disk finish.
+    pub fn finish(mut self) -> ReplayFacts {
+        self.wait_for_all();
+        let [reads, writes, discards, flushes] = self.counts;
+        let [read, write] = self.times.map(|times| TimesFacts {
+            service_ms: times.service.percentiles(1e6),
+            queue_ms: times.queue.percentiles(1e6),
+            response_ms: times.response.percentiles(1e6),
+        });
+        ReplayFacts {
+            requests: reads + writes + discards + flushes,
+            reads,
+            writes,
+            flushes,
+            discards,
+            disk_reads: reads,
+            disk_writes: writes,
+            disk_write_bytes: self.disk_write_bytes,
+            outstanding_max: self.outstanding_max as u64,
+            duration_s: self.end_ns as f64 / 1e9,
+            read,
+            write,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::profile::Profile;
+
+    fn replay(pace: Pace) -> Replay {
+        let profile = Profile::load("hp-2200a").unwrap();
+        Replay::new(DiskModel::new(&profile, 0).unwrap(), pace)
+    }
+
+    fn request(time_us: u64, operation: Operation, offset_bytes: u64) -> Request {
+        Request {
+            time_ns: time_us * 1000,
+            operation,
+            device: 0,
+            offset_bytes,
+            size_bytes: 4096,
+            flags: Flags::default(),
+            latency_ns: None,
+            line: 2,
+            column: 1,
+        }
+    }
+
+    const RECORDED: Pace = Pace::Open { stretch: 1.0 };
+
+    #[test]
+    fn who_waits_has_a_queue_time() {
+        let mut open = replay(RECORDED);
+        for n in 0..10 {
+            open.add(&request(n, Operation::Read, n * 10_000_384)).unwrap();
+        }
+        let facts = open.finish();
+        let read = facts.read;
+        let mean = |p: Option<Percentiles>| p.unwrap().mean;
+        assert_eq!((facts.requests, facts.reads, facts.outstanding_max), (10, 10, 10));
+        assert!(mean(read.queue_ms) > mean(read.service_ms), "{read:?}");
+        let sum = mean(read.queue_ms) + mean(read.service_ms);
+        assert!((mean(read.response_ms) - sum).abs() < 1e-6);
+        assert!(facts.write.response_ms.is_none());
+    }
+
+    #[test]
+    fn nobody_waits_in_a_closed_loop() {
+        let mut closed = replay(Pace::Closed);
+        for n in 0..10 {
+            closed.add(&request(n, Operation::Write, n * 10_000_384)).unwrap();
+        }
+        let facts = closed.finish();
+        assert_eq!((facts.disk_writes, facts.disk_write_bytes), (10, 40_960));
+        assert_eq!((facts.outstanding_max, facts.write.queue_ms.unwrap().max), (1, 0.0));
+        let service_s = facts.write.service_ms.unwrap().mean * 10.0 / 1000.0;
+        assert!((facts.duration_s - service_s).abs() < 1e-6, "{facts:?}");
+    }
+
+    /// The second came 70 ms after the end of the first, however long that takes now.
+    #[test]
+    fn a_closed_loop_keeps_the_time_between() {
+        let mut closed = replay(Pace::Closed);
+        let mut first = request(0, Operation::Read, 0);
+        first.latency_ns = Some(30_000_000);
+        closed.add(&first).unwrap();
+        closed.add(&request(100_000, Operation::Read, 0)).unwrap();
+        let facts = closed.finish();
+        let service_s = facts.read.service_ms.unwrap().mean * 2.0 / 1000.0;
+        assert!((facts.duration_s - service_s - 0.07).abs() < 1e-6, "{facts:?}");
+    }
+
+    #[test]
+    fn stretching_makes_room() {
+        let facts = [1.0, 1e6].map(|stretch| {
+            let mut open = replay(Pace::Open { stretch });
+            for n in 0..10 {
+                open.add(&request(n, Operation::Read, n * 10_000_384)).unwrap();
+            }
+            open.finish()
+        });
+        assert!(facts[0].outstanding_max > 1 && facts[1].outstanding_max == 1, "{facts:?}");
+        assert!(facts[1].duration_s > 9.0);
+    }
+
+    #[test]
+    fn flags_cost_flushes_and_discards_nothing() {
+        let response = |flags: Flags| {
+            let mut open = replay(RECORDED);
+            let write = Request { flags, ..request(0, Operation::Write, 81_920) };
+            open.add(&write).unwrap();
+            open.add(&request(900_000, Operation::Discard, 1 << 60)).unwrap();
+            open.add(&request(900_000, Operation::Flush, 0)).unwrap();
+            let facts = open.finish();
+            assert_eq!((facts.discards, facts.flushes, facts.disk_writes), (1, 1, 1));
+            facts.write.response_ms.unwrap().max
+        };
+        assert!(response(Flags::FUA.with(Flags::PREFLUSH)) >= response(Flags::default()));
+    }
+
+    #[test]
+    fn what_the_disk_cannot_have_is_refused() {
+        let mut open = replay(RECORDED);
+        open.add(&request(0, Operation::Read, 0)).unwrap();
+        let other = Request { device: 7, ..request(1, Operation::Read, 0) };
+        assert_eq!(open.add(&other), Err(ReplayError::Devices { first: 0, found: 7 }));
+        let beyond = open.add(&request(1, Operation::Read, 1 << 40)).unwrap_err();
+        assert!(matches!(beyond, ReplayError::Disk(DiskRequestError::BeyondEnd { .. })));
+        let mut stretched = replay(Pace::Open { stretch: 1e30 });
+        assert_eq!(stretched.add(&request(1, Operation::Read, 0)), Err(ReplayError::TooLong));
+    }
+}

@@ -1,0 +1,188 @@
+//! `dcd trace`: what a recorded trace is like, and the same trace in another format.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use dcd_daemon::units_text::format_size;
+use dcd_sim::distribution::Percentiles;
+use dcd_sim::trace::summary::{Rates, Summarizer, TraceSummary};
+use dcd_sim::trace::write_csv::CsvWriter;
+use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader};
+use serde_json::json;
+
+use crate::cli::{TraceArguments, TraceInputArguments, TraceWhat};
+use crate::error::CommandError;
+use crate::output::{Align, Paint, Table, print, print_json};
+use crate::progress::{Progress, Unit};
+
+pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
+    match &arguments.what {
+        TraceWhat::Summary { file, input, burst_gap, json } => {
+            summary(file, input, burst_gap.as_nanos() as u64, *json)
+        }
+        TraceWhat::Convert { file, input, to: _, out } => convert(file, input, out),
+    }
+}
+
+/// Gives each request of a trace to `take`, with progress on stderr.
+pub fn for_each_request(
+    path: &Path,
+    input: &TraceInputArguments,
+    what: &'static str,
+    mut take: impl FnMut(&TraceReader, &Request) -> Result<(), CommandError>,
+) -> Result<TraceFormat, CommandError> {
+    let mut reader = TraceReader::open(path, input.format)?;
+    let mut progress = Progress::new(what, Unit::Bytes);
+    let mut count = 0u64;
+    while let Some(request) = reader.next() {
+        let request = request?;
+        count += 1;
+        if count.is_multiple_of(100_000) {
+            let (done, total) = reader.progress_bytes();
+            progress.update(done, total);
+        }
+        if input.device.is_none_or(|device| device == request.device) {
+            take(&reader, &request)?;
+        }
+    }
+    progress.finish();
+    Ok(reader.format())
+}
+
+fn summary(
+    path: &Path,
+    input: &TraceInputArguments,
+    burst_gap_ns: u64,
+    as_json: bool,
+) -> Result<(), CommandError> {
+    let mut summarizer = Summarizer::new(burst_gap_ns);
+    let format = for_each_request(path, input, "reading", |_, request| {
+        summarizer.add(request);
+        Ok(())
+    })?;
+    let Some(summary) = summarizer.finish() else {
+        return Err(TraceError::Empty { path: path.to_owned() }.into());
+    };
+    if as_json {
+        let mut facts = json!(summary);
+        facts["trace"] = json!(path);
+        facts["format"] = json!(format.name());
+        return print_json(&facts);
+    }
+    print(&in_words(&summary, format))
+}
+
+fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
+    let TraceSummary { reads, writes, bursts, mean, peak, working_set, .. } = summary;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<24}{value}\n");
+    line("format", format.name().to_owned());
+    line("requests", summary.requests.to_string());
+    line("duration", format!("{:.3} s", summary.duration_s));
+    line("disks", summary.devices.to_string());
+    line("addresses end at", format_size(summary.end_bytes));
+    line("reads", format!("{}, {}", reads.count, format_size(reads.bytes)));
+    line("writes", format!("{}, {}", writes.count, format_size(writes.bytes)));
+    line("writes, synchronous", summary.sync_writes.to_string());
+    line("writes, FUA or preflush", summary.fua_writes.to_string());
+    let discards = summary.discards;
+    line("discards", format!("{}, {}", discards.count, format_size(discards.bytes)));
+    line("flushes", summary.flushes.to_string());
+    line("sequential", format!("{:.1} %", summary.sequential_percent));
+    let rates = |rates: &Rates| {
+        format!(
+            "{:.1} requests/s, reads {}/s, writes {}/s",
+            rates.requests_per_second,
+            format_size(rates.read_bytes_per_second as u64),
+            format_size(rates.written_bytes_per_second as u64)
+        )
+    };
+    line("mean rate", rates(mean));
+    line("highest in a second", rates(peak));
+    line("bursts", format!("{}, apart by more than {} ms", bursts.count, bursts.gap_ms));
+    line("working set", format_size(working_set.bytes));
+    line("  read", format_size(working_set.read_bytes));
+    line("  written", format_size(working_set.written_bytes));
+    line(
+        "overwritten sectors",
+        format!(
+            "{:.1} % within 30 s, {:.1} % within 1000 s, {:.1} % ever",
+            working_set.overwritten_30_s_percent,
+            working_set.overwritten_1000_s_percent,
+            working_set.overwritten_percent
+        ),
+    );
+    if working_set.sampled < 1.0 {
+        let share = 100.0 * working_set.sampled;
+        line("  estimated from", format!("{share:.3} % of the lines"));
+    }
+
+    let mut table = Table::new(&[
+        ("distribution", Align::Left),
+        ("mean", Align::Right),
+        ("p50", Align::Right),
+        ("p90", Align::Right),
+        ("p99", Align::Right),
+        ("p99.9", Align::Right),
+        ("max", Align::Right),
+    ]);
+    for (name, percentiles) in [
+        ("between requests, ms", summary.inter_arrival_ms),
+        ("latency of reads, ms", summary.read_latency_ms),
+        ("latency of writes, ms", summary.write_latency_ms),
+        ("requests in a burst", bursts.requests),
+        ("bytes written in a burst", bursts.written_bytes),
+        ("between bursts, ms", bursts.silence_ms),
+    ] {
+        if let Some(percentiles) = percentiles {
+            table.row(percentile_cells(name, &percentiles));
+        }
+    }
+    let mut sizes = Table::new(&[
+        ("size up to", Align::Right),
+        ("reads", Align::Right),
+        ("writes", Align::Right),
+    ]);
+    for class in &summary.sizes {
+        let (reads, writes) = (class.reads.to_string(), class.writes.to_string());
+        sizes.row(vec![format_size(class.up_to_bytes), reads, writes]);
+    }
+    let paint = Paint::for_stdout();
+    format!("{text}\n{}\n{}", table.render(paint), sizes.render(paint))
+}
+
+/// A row of a table of distributions.
+pub fn percentile_cells(name: &str, percentiles: &Percentiles) -> Vec<String> {
+    let Percentiles { mean, p50, p90, p99, p999, max } = *percentiles;
+    let number =
+        |value: f64| if value < 1e4 { format!("{value:.3}") } else { format!("{value:.0}") };
+    let numbers = [mean, p50, p90, p99, p999, max].map(number);
+    [name.to_owned()].into_iter().chain(numbers).collect()
+}
+
+fn convert(path: &Path, input: &TraceInputArguments, out: &Path) -> Result<(), CommandError> {
+    // What is there is not overwritten: it may be the only copy of a recording.
+    let file = File::create_new(out).map_err(CommandError::file("create", out))?;
+    let converted = write_csv(path, input, out, file);
+    if converted.is_err() {
+        // Half a trace would look like a whole one.
+        let _ = std::fs::remove_file(out);
+    }
+    converted
+}
+
+fn write_csv(
+    path: &Path,
+    input: &TraceInputArguments,
+    out: &Path,
+    file: File,
+) -> Result<(), CommandError> {
+    let failed = || CommandError::file("write", out);
+    let mut writer = CsvWriter::new(BufWriter::new(file)).map_err(failed())?;
+    for_each_request(path, input, "converting", |_, request| {
+        writer.write(request).map_err(failed())
+    })?;
+    writer.finish().map_err(failed())?;
+    Ok(())
+}

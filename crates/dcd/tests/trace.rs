@@ -1,0 +1,132 @@
+//! Proves that `dcd trace` and `dcd simulate` read traces in all ways, tell the same as text and as
+//! JSON, and that what is wrong with a trace is one line that says where.
+
+mod common;
+
+use common::Folder;
+use serde_json::Value;
+
+const CSV: &str = "t_us,op,dev,off,len,fl,lat_us
+0,W,0,0,4096,1,500
+10,W,0,4096,4096,1,500
+200000,R,0,0,8192,0,300
+5000000,W,0,0,4096,2,
+5000100,F,0,0,0,0,
+5000200,D,0,65536,4096,0,
+";
+const SPC: &str = "0,8,4096,W,0.5\n1,16,512,r,0.6\n";
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn folder_with(files: &[(&str, &str)]) -> Folder {
+    let folder = Folder::new();
+    for (name, text) in files {
+        std::fs::write(folder.path(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_summary_tells_what_is_in_the_trace() {
+    let folder = folder_with(&[("t.csv", CSV), ("t.spc", SPC)]);
+    let facts = json(&folder.dcd("trace summary t.csv --json").ok());
+    assert_eq!((&facts["format"], &facts["requests"]), (&Value::from("csv"), &Value::from(6)));
+    assert_eq!((&facts["writes"]["count"], &facts["reads"]["bytes"]), (&3.into(), &8192.into()));
+    assert_eq!((&facts["flushes"], &facts["discards"]["count"]), (&1.into(), &1.into()));
+    assert_eq!((&facts["sync_writes"], &facts["fua_writes"]), (&2.into(), &1.into()));
+    assert_eq!((&facts["bursts"]["count"], &facts["end_bytes"]), (&3.into(), &8192.into()));
+    assert_eq!(facts["working_set"]["bytes"], 8192);
+    let overwritten = facts["working_set"]["overwritten_30_s_percent"].as_f64().unwrap();
+    assert!((overwritten - 100.0 / 3.0).abs() < 1e-9, "{facts}");
+    assert_eq!(facts["write_latency_ms"]["max"], 0.5);
+    let longer = json(&folder.dcd("trace summary t.csv --burst-gap 1s --json").ok());
+    assert_eq!(longer["bursts"]["count"], 2);
+    let words = folder.dcd("trace summary t.csv").ok();
+    for wanted in
+        ["requests                6", "33.3 % within 30 s", "latency of reads", "size up to"]
+    {
+        assert!(words.contains(wanted), "{wanted}: {words}");
+    }
+    let facts = json(&folder.dcd("trace summary t.spc --device 1 --json").ok());
+    assert_eq!((&facts["format"], &facts["requests"]), (&"spc".into(), &1.into()));
+}
+
+#[test]
+fn a_converted_trace_is_the_same_and_overwrites_nothing() {
+    let folder =
+        folder_with(&[("t.csv", CSV), ("t.spc", SPC), ("bad.csv", "t_us,op,off,len\nx\n")]);
+    folder.dcd("trace convert t.csv again.csv --to csv").ok();
+    assert_eq!(std::fs::read_to_string(folder.path("again.csv")).unwrap(), CSV);
+    folder.dcd("trace convert t.spc spc.csv").ok();
+    let converted = std::fs::read_to_string(folder.path("spc.csv")).unwrap();
+    assert!(converted.ends_with("0,W,0,4096,4096,0,\n100000,R,1,8192,512,0,\n"), "{converted}");
+    folder.dcd("trace convert t.csv t.spc").fails(
+        1,
+        "cannot create t.spc",
+        "nothing is overwritten",
+    );
+    folder.dcd("trace convert bad.csv out.csv").fails(1, "bad.csv:2:1: t_us: expected a time", "");
+    assert!(!folder.path("out.csv").exists(), "half a trace is left");
+}
+
+#[test]
+fn a_trace_is_simulated_on_a_disk() {
+    let folder = folder_with(&[("t.csv", CSV)]);
+    let facts = json(&folder.dcd("simulate --trace t.csv --disk hp-2200a --json").ok());
+    assert_eq!(
+        (&facts["requests"], &facts["reads"], &facts["writes"]),
+        (&6.into(), &1.into(), &3.into())
+    );
+    assert_eq!((&facts["disk_writes"], &facts["disk_write_bytes"]), (&3.into(), &12_288.into()));
+    for direction in ["read", "write"] {
+        let mean = |time: &str| facts[direction][time]["mean"].as_f64().unwrap();
+        assert!(mean("service_ms") > 1.0, "{facts}");
+        let sum = mean("service_ms") + mean("queue_ms");
+        assert!((mean("response_ms") - sum).abs() < 1e-6, "{facts}");
+    }
+    // The second write waits for the first.
+    assert!(facts["write"]["queue_ms"]["max"].as_f64().unwrap() > 0.0, "{facts}");
+    let closed =
+        json(&folder.dcd("simulate --trace t.csv --disk hp2200a --closed-loop --json").ok());
+    assert_eq!(closed["write"]["queue_ms"]["max"], 0.0);
+    let stretched =
+        json(&folder.dcd("simulate --trace t.csv --disk hp-2200a --stretch 10 --json").ok());
+    assert!(stretched["duration_s"].as_f64().unwrap() > 50.0);
+    assert!(folder.dcd("simulate --trace t.csv --disk sata-ssd").ok().contains("reads, response"));
+}
+
+#[test]
+fn what_is_wrong_is_told_where() {
+    let folder = folder_with(&[("t.csv", CSV), ("t.spc", SPC), ("odd", "hello\n"), ("empty", "")]);
+    folder.dcd("trace summary odd").fails(
+        1,
+        "odd:1:1: the format of the trace is not known",
+        "--format",
+    );
+    folder.dcd("trace summary empty").fails(1, "the trace is empty", "--format");
+    folder.dcd("trace summary empty --format csv").fails(1, "empty: the trace has no requests", "");
+    folder.dcd("trace summary odd --format fio").fails(
+        1,
+        "odd:1:1: header: expected `fio",
+        "traces.md",
+    );
+    folder.dcd("trace summary none").fails(1, "none: cannot read the trace", "name");
+    folder.dcd("trace summary t.csv --format hp").fails(2, "no trace format is called `hp`", "");
+    folder.dcd("trace summary t.csv --device x").fails(2, "MAJOR,MINOR", "");
+    folder.dcd("simulate --trace t.spc --disk hp-2200a").fails(1, "t.spc:2:3: device:", "--device");
+    let beyond = "t_us,op,off,len\n0,R,0,512\n1,R,999999999999,512\n";
+    std::fs::write(folder.path("beyond.csv"), beyond).unwrap();
+    folder.dcd("simulate --trace beyond.csv --disk hp-2200a").fails(
+        1,
+        "beyond.csv:3:5: address: 512 bytes at 999999999999",
+        "larger disks",
+    );
+    folder.dcd("simulate --trace t.csv --disk hp-2200a --stretch 0").fails(2, "above 0", "");
+    folder.dcd("simulate --trace t.csv --disk hp-2200a --stretch 2 --closed-loop").fails(
+        2,
+        "--stretch",
+        "",
+    );
+}
