@@ -1,7 +1,7 @@
 //! The project's CSV: `t_us,op,dev,off,len,fl,lat_us`, in the order of its first line.
 //!
 //! `t_us`, `op` (R, W, D, F), `off` and `len` must be there. `dev` may be called `disk`; `fl` is the sum
-//! of [`Flags`]; `lat_us` may be empty. Traces of hplajw have `svc_stop_us`, which is the same, and columns that
+//! of [`Flags`]; `lat_us` may be empty, or -1, where it is not known. Traces of hplajw have `svc_stop_us`, which is the same, and columns that
 //! are passed over. A column of any other name is an error: it may be a misspelt one.
 
 use super::error::{TraceError, shortened};
@@ -107,7 +107,7 @@ impl LineParser for Csv {
             request.flags = Flags(flags as u8);
         }
         if let Some(latency) = columns.latency
-            && !row.text(latency).is_empty()
+            && !matches!(row.text(latency), "" | "-1")
         {
             request.latency_ns = Some(row.time(latency, "lat_us", 1000)?);
         }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn columns_are_found_by_name() {
-        let text = "t_us,op,dev,off,len,fl,lat_us\n100,R,3,4096,512,8,17.5\n101.5,F,3,0,0,0,\r\n\n";
+        let text = "t_us,op,dev,off,len,fl,lat_us\n100,R,3,4096,512,8,17.5\n101.5,F,3,0,0,0,\r\n\n102,R,3,0,1,0,-1\n";
         assert_eq!(detected(text), TraceFormat::Csv);
         let requests = read(text, None);
         assert_eq!(requests[0].latency_ns, Some(17_500));
@@ -133,6 +133,7 @@ mod tests {
         // Times count from the first.
         assert_eq!((requests[0].time_ns, requests[1].time_ns), (0, 1500));
         assert_eq!((requests[1].operation, requests[1].latency_ns), (Operation::Flush, None));
+        assert_eq!(requests[2].latency_ns, None);
         let other = read("len,off,op,t_us\n512,1024,W,7\n", None);
         assert_eq!((other[0].offset_bytes, other[0].size_bytes), (1024, 512));
         let hp = "t_us,op,disk,off,len,fl,svc_start_us,svc_stop_us,cyl,section,qlen,rawflags,info\n\
