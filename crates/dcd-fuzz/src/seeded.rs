@@ -42,6 +42,14 @@ pub const SLOW: &[(SeededBug, &str)] = &[
         SeededBug::MemoryWrittenAtOnce,
         "the cache-disk must go while clean, the process die, and a power cut stop the start",
     ),
+    (
+        SeededBug::ChangeOvertakesBypass,
+        "a read must show a bypass before its tombstone, and a change of its blocks must come then",
+    ),
+    (
+        SeededBug::OlderBypassFlushBelieved,
+        "a flush must fail while another is under way, and a bypass be written between",
+    ),
     (SeededBug::ProbeSkipped, "the very first record behind a clean checkpoint must fail"),
 ];
 
