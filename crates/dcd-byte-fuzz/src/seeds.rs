@@ -60,6 +60,15 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "bypass_treshold = 1\n",
             "accept-damage = true",
             "ack = \n",
+            // One for each pair of settings that do not fit together.
+            "segment-buffers = 2\n",
+            "dirty-high = 96\n",
+            "dirty-high = 50\ndirty-low = 60\n",
+            "idle-min = \"2s\"\nidle-max = \"1s\"\n",
+            "idle-min = \"0s\"\n",
+            "max-delay = \"0ms\"\n",
+            "bypass-threshold = 512\n",
+            "io-timeout = \"0s\"\n",
         ]),
         "device_spec" => texts(&[
             "/dev/sdb",
