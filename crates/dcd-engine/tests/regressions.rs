@@ -469,3 +469,27 @@ mod rule_4_a_read_is_answered_when_the_cache_disk_fails_at_shutdown {
         assert!(d.result(shutdown).is_err());
     }
 }
+
+mod c23_two_zeroes_at_once_on_a_disk_that_cannot_zero {
+    //! Without a cache-disk, of two write-zeroes under way on a data-disk that answers Unsupported only the
+    //! first was written as zeroes; the second failed. Found by the fuzzer (seed 1365).
+
+    use super::common::{Driver, Kind};
+    use dcd_engine::{Device, IoError};
+
+    #[test]
+    fn both_are_written() {
+        let mut d = Driver::new();
+        d.write_durably([100], 1);
+        d.drain();
+        d.run_until(|d| d.status().cache_disk_clean);
+        d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Gone);
+        let first = d.write_fua(101, 2);
+        d.expect_ok(first);
+        d.fail_always(Device::DataDisk, Kind::WriteZeroes, 0..u64::MAX, IoError::Unsupported);
+        let both = [d.discard(800, 8), d.discard(808, 8)];
+        d.finish_all();
+        assert_eq!(both.map(|id| d.result(id)), [Ok(()), Ok(())]);
+        assert_eq!((d.read(100), d.read(101)), (0, 0));
+    }
+}

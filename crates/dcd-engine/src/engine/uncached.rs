@@ -107,7 +107,11 @@ enum State {
     /// The same; what is left of it to be zeroed.
     WaitingToZero(Zero),
     Writing,
-    Zeroing(Zero),
+    /// The piece under way is written as zeroes, or asked of the disk.
+    Zeroing {
+        left: Zero,
+        by_writing: bool,
+    },
     /// Waits for a flush.
     Written,
 }
@@ -277,8 +281,8 @@ impl Engine {
         true
     }
 
-    /// Starts to zero the beginning of a range.
-    fn start_zero_piece(&mut self, zero: Zero, step: impl FnOnce(u64) -> Step) {
+    /// Starts to zero the beginning of a range, and tells whether by writing zeroes.
+    fn start_zero_piece(&mut self, zero: Zero, step: impl FnOnce(u64) -> Step) -> bool {
         let by_writing = self.passing().zeroes_by_writing;
         let most = if by_writing { WRITE_BLOCKS_MAX } else { ZERO_BLOCKS_MAX };
         let piece = LbaRange { blocks: zero.range.blocks.min(most), ..zero.range };
@@ -286,11 +290,13 @@ impl Engine {
         let purpose = Purpose::Uncached(step(piece.blocks));
         if by_writing {
             let zeroes = Buffer::zeroed(length as usize);
-            return self.start_write(Device::DataDisk, offset, zeroes, purpose);
+            self.start_write(Device::DataDisk, offset, zeroes, purpose);
+            return true;
         }
         let may_unmap = zero.may_unmap;
         let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
         self.start_io(Device::DataDisk, operation, purpose);
+        false
     }
 
     /// Steps 4 and 5.
@@ -366,8 +372,9 @@ impl Engine {
                     self.start_io(Device::DataDisk, operation, Purpose::Uncached(step));
                 }
                 State::WaitingToZero(zero) => {
-                    self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
-                    self.passing().changes[index].state = State::Zeroing(zero);
+                    let by_writing =
+                        self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
+                    self.passing().changes[index].state = State::Zeroing { left: zero, by_writing };
                 }
                 _ => unreachable!("looked at"),
             }
@@ -384,19 +391,18 @@ impl Engine {
         };
         let index = passing.changes.iter().position(|change| change.id == id).expect("under way");
         let state = std::mem::replace(&mut passing.changes[index].state, State::Writing);
-        if let State::Zeroing(Zero { range, may_unmap }) = state {
+        if let State::Zeroing { left: Zero { range, may_unmap }, by_writing } = state {
             let mut left = range;
             match result {
                 Ok(()) => left = LbaRange::new(range.start.0 + blocks, range.blocks - blocks),
-                Err(IoError::Unsupported) if !passing.zeroes_by_writing => {
-                    passing.zeroes_by_writing = true;
-                }
+                // Others may have found that out meanwhile.
+                Err(IoError::Unsupported) if !by_writing => passing.zeroes_by_writing = true,
                 Err(_) => left.blocks = 0,
             }
             if left.blocks > 0 {
                 let zero = Zero { range: left, may_unmap };
-                self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
-                self.passing().changes[index].state = State::Zeroing(zero);
+                let by_writing = self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
+                self.passing().changes[index].state = State::Zeroing { left: zero, by_writing };
                 return;
             }
         }
