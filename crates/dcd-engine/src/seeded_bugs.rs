@@ -218,6 +218,8 @@ bugs! {
     OlderBypassFlushBelieved = "older-bypass-flush-believed", "C11";
     /// A change of the same blocks does not wait for the tombstone of a bypass that was perhaps seen.
     ChangeOvertakesBypass = "change-overtakes-bypass", "C8";
+    /// A bypass does not wait for reads of the data-disk that the log has overtaken.
+    BypassOvertakesRead = "bypass-overtakes-read", "C8";
     /// A bypass does not wait for a destage of the same lines (trap 2).
     BypassDuringDestage = "bypass-during-destage", "C11";
     /// Destaging does not wait for a bypass of the same lines (trap 2).

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{ACK_MODES, Driver, Kind, LINE, never_idle, one_byte};
+use dcd_engine::units::LbaRange;
 use dcd_engine::{AckMode, Device, Duration, Operation};
 
 /// Options of most tests here.
@@ -400,6 +401,47 @@ fn a_change_does_not_overtake_a_bypass_that_was_seen() {
         d.power_cut();
         d.reopen();
         assert_eq!((d.read(100), d.read(101), d.read(500)), (expected, 3, 1));
+    }
+}
+
+/// A read that began before there was a copy in the log must not return bypassed data above it: the
+/// next reader would get the copy, which is older (C8).
+///
+/// ```text
+/// read     100        |-- the data-disk is slow ---------------------|  -> 0, never 3
+/// write    100 = 2       |--|
+/// bypass   100..102 = 3        |-- waits ----------------------------|--|
+/// ```
+#[test]
+fn a_bypass_waits_for_a_read_that_the_log_has_overtaken() {
+    for is_discard in [false, true] {
+        for (start, blocks) in [(800, 8), (796, 6), (816, 8)] {
+            let mut d = Driver::with(|options| {
+                never_idle(options);
+                options.engine.bypass_threshold_bytes = 8192;
+            });
+            d.hold(|io| io.is(Device::DataDisk, Kind::Read));
+            let range = LbaRange::new(start, blocks);
+            let read = d.submit(Operation::Read { range }, false);
+            let write = match is_discard {
+                true => d.discard(800, 8),
+                false => d.write(100, 2),
+            };
+            d.expect_ok(write);
+            let bypass = d.write_blocks(800, 16, 3);
+            d.finish_all();
+            let is_in_the_way = start != 816;
+            assert_eq!(d.is_answered(bypass), !is_in_the_way, "{start}");
+            let other = d.submit(Operation::Read { range: LbaRange::new(808, 8) }, false);
+            d.release();
+            for id in [read, bypass, other] {
+                d.expect_ok(id);
+            }
+            if is_in_the_way {
+                assert!(d.reply_bytes(read).iter().all(|byte| *byte == 0));
+            }
+            assert_eq!((d.read(100), d.read(101)), (3, 3));
+        }
     }
 }
 

@@ -110,8 +110,7 @@ impl Options {
             verify_reads: damaged || !random.one_in(4),
             cannot_zero: random.one_in(5),
             shears: random.one_in(2),
-            // Off: seed 837 fails with it and is not explained (docs/testing.md, "Known to fail").
-            overlaps: false,
+            overlaps: random.one_in(3),
             faults: faults.to_vec(),
         }
         .consistent()

@@ -354,3 +354,36 @@ fn found_by_seed_910065() {
         ],
     });
 }
+
+// A read that was older than the log's copy returned what a bypass above that copy had written; the
+// next read returned the copy (C8).
+#[test]
+fn found_by_seed_837() {
+    replay(Script {
+        options: Options { bypass_bytes: 8192, overlaps: true, ..Options::default() },
+        steps: vec![
+            Step(Write { start: 952, blocks: 1, fua: false }, 0),
+            Step(Grow { blocks: 8 }, 0),
+            Step(Write { start: 8, blocks: 2, fua: false }, 0),
+            Step(Write { start: 392, blocks: 96, fua: false }, 0),
+            Step(Write { start: 304, blocks: 22, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Write { start: 304, blocks: 88, fua: false }, 0),
+            Step(Write { start: 776, blocks: 152, fua: false }, 0),
+            Step(EndIo, 224083539),
+            Step(Read { start: 944, blocks: 16 }, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(Read { start: 872, blocks: 8 }, 0),
+            Step(EndIo, 3287544793),
+            Step(Write { start: 872, blocks: 16, fua: false }, 0),
+            Step(EndIo, 1585177450),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 2770634616),
+            Step(Read { start: 872, blocks: 8 }, 0),
+            Step(Idle, 0),
+        ],
+    });
+}

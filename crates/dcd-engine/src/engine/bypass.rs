@@ -14,8 +14,10 @@
 //! ```
 //! Its place in the order is that of its tombstone. From step 2 on readers may see it, so a change of
 //! the same blocks waits until it is in the log: else the tombstone would bring back what somebody has
-//! already seen overwritten (C8). No destage touches the same lines meanwhile, and a bypass waits for
-//! one that does (trap 2). Bypasses that wait together share steps 1 and 3.
+//! already seen overwritten (C8). For the same reason a bypass waits for reads of the data-disk that
+//! began before the log had a copy of what they read: one of them could return the new data, and the
+//! next reader would get the older copy. No destage touches the same lines meanwhile, and a bypass waits
+//! for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
 
 use super::zero::ZERO_RANGES_GATHERED_MAX;
 use super::{Engine, Purpose};
@@ -167,6 +169,7 @@ impl Engine {
                     || seeded(SeededBug::BypassBeforeEarlier))
                 && (!self.destage.touches(line, lines) || seeded(SeededBug::BypassDuringDestage))
                 && !self.zeroes_destaging.overlaps(line, lines)
+                && !self.is_read_below_the_log(bypass.range)
                 && !self.bypasses[..index].iter().any(|other| other.range.overlaps(bypass.range));
             if !ready {
                 continue;

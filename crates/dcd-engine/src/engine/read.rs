@@ -57,14 +57,22 @@ impl Part {
     pub(super) fn segment(&self) -> Option<SegmentIndex> {
         match self.source {
             Source::Slots { segment, .. } => Some(segment),
-            Source::Whole | Source::Span { .. } => None,
+            Source::Whole(_) | Source::Span { .. } => None,
+        }
+    }
+
+    fn taken_from_data_disk(&self) -> &[LbaRange] {
+        match &self.source {
+            Source::Whole(range) => std::slice::from_ref(range),
+            Source::Span { wanted, .. } => wanted,
+            Source::Slots { .. } => &[],
         }
     }
 }
 
 enum Source {
     /// All of the request from the data-disk: the buffer of the I/O is its own.
-    Whole,
+    Whole(LbaRange),
     /// Blocks `span` of the data-disk; these of them were asked for.
     Span { span: LbaRange, wanted: Vec<LbaRange> },
     /// Adjacent slots of the cache-disk.
@@ -133,7 +141,7 @@ impl Engine {
             let reading = Reading { range, buffer: None, parts_left: 1, failed: false };
             self.reads.under_way.insert(id, reading);
             let operation = IoOperation::Read { offset: range.start.byte(), buffer };
-            let part = Part { id, source: Source::Whole };
+            let part = Part { id, source: Source::Whole(range) };
             return self.start_io(Device::DataDisk, operation, Purpose::Read(part));
         }
         let mut parts_left = 0;
@@ -216,7 +224,7 @@ impl Engine {
 
     fn join_part(&mut self, source: &Source, reading: &mut Reading, bytes: Buffer) {
         match source {
-            Source::Whole => reading.buffer = Some(bytes),
+            Source::Whole(_) => reading.buffer = Some(bytes),
             Source::Span { span, wanted } => {
                 let start = span.start.0.max(reading.range.start.0);
                 let end = span.end().min(reading.range.end());
@@ -248,6 +256,23 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Whether a read under way takes from the data-disk some of these blocks that are in the log by now.
+    pub(super) fn is_read_below_the_log(&self, range: LbaRange) -> bool {
+        let in_log = |(line, mask): (Line, FragmentMask)| {
+            let wanted = mask.and(line.mask_within(range));
+            let copies = self.table.find(line);
+            copies.as_slice().iter().any(|(_, copy)| !copy.and(wanted).is_empty())
+                || !wanted.is_empty() && self.is_zero(line)
+        };
+        !seeded(SeededBug::BypassOvertakesRead)
+            && self.reads.data_disk_parts > 0
+            && self.ios.values().any(|io| {
+                let Some(Purpose::Read(part)) = &io.purpose else { return false };
+                let mut taken = part.taken_from_data_disk().iter();
+                taken.any(|taken| taken.overlaps(range) && taken.lines().any(in_log))
+            })
     }
 
     /// A slot does not have the bytes it should. What is live in it is lost: everything in the
