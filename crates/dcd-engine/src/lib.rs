@@ -22,6 +22,7 @@ pub mod error;
 pub mod format;
 pub mod io;
 pub mod log;
+pub mod nvram;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded_bugs;
 #[cfg(not(feature = "seeded-bugs"))]

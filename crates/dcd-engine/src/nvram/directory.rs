@@ -1,0 +1,452 @@
+//! What the memory holds: groups with their dirty blocks, in the order in which they were written last, and by
+//! size.
+//!
+//! The groups written last whose blocks together fit into the *hot zone* are hot, the others cold (Haining,
+//! equations 4.2 and 4.3). With a hot zone of 0 blocks all are cold; with one larger than the memory all are hot,
+//! and no order by size is kept.
+//!
+//! ```text
+//!   newest                                         oldest
+//!   [ hot: sum of blocks <= hot zone ] [ cold, also by size ]
+//! ```
+//!
+//! A group that is being cleaned is in neither; what is written to it meanwhile stays dirty when the cleaning
+//! ends.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::bits::Bits;
+use super::groups::GroupMap;
+use crate::units::{Lba, LbaRange, Time};
+
+/// Number of a group while it is in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct GroupIndex(u32);
+
+/// A group with dirty blocks.
+#[derive(Clone, Default, Debug)]
+struct Group {
+    range: LbaRange,
+    dirty: Bits,
+    /// What is being written to the disk and has not been written anew since.
+    cleaning: Bits,
+    dirty_blocks: u32,
+    /// Writes to the disk under way.
+    writes_left: u32,
+    /// Bypasses under way that touch it.
+    bypasses: u32,
+    /// In the list: neither being cleaned nor bypassed.
+    is_listed: bool,
+    is_hot: bool,
+    newer: Option<GroupIndex>,
+    older: Option<GroupIndex>,
+    /// Counts writes; tells which of two was written later.
+    touch: u64,
+    written_at: Time,
+}
+
+/// What a write found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stored {
+    /// Blocks that were dirty already.
+    pub overwritten_blocks: u64,
+}
+
+/// The groups in memory.
+#[derive(Debug)]
+pub struct Directory {
+    map: Box<dyn GroupMap>,
+    groups: Vec<Group>,
+    unused: Vec<GroupIndex>,
+    by_address: BTreeMap<u64, GroupIndex>,
+    /// Cold groups: blocks, then the one written longest ago.
+    cold_by_size: BTreeSet<(u32, Reverse<u64>, GroupIndex)>,
+    newest: Option<GroupIndex>,
+    oldest: Option<GroupIndex>,
+    oldest_hot: Option<GroupIndex>,
+    hot_blocks: u64,
+    hot_zone_blocks: u64,
+    dirty_blocks: u64,
+    cleaning_blocks: u64,
+    touches: u64,
+}
+
+impl Directory {
+    /// An empty one.
+    pub fn new(map: Box<dyn GroupMap>) -> Directory {
+        Directory {
+            map,
+            groups: Vec::new(),
+            unused: Vec::new(),
+            by_address: BTreeMap::new(),
+            cold_by_size: BTreeSet::new(),
+            newest: None,
+            oldest: None,
+            oldest_hot: None,
+            hot_blocks: 0,
+            hot_zone_blocks: 0,
+            dirty_blocks: 0,
+            cleaning_blocks: 0,
+            touches: 0,
+        }
+    }
+
+    // ---- looking ------------------------------------------------------------------------------
+
+    /// Dirty blocks, those on their way to the disk included.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.dirty_blocks
+    }
+
+    /// Blocks that will be dirty when everything on its way to the disk has arrived.
+    pub fn staying_blocks(&self) -> u64 {
+        self.dirty_blocks - self.cleaning_blocks
+    }
+
+    /// How many blocks of the range are dirty.
+    pub fn dirty_in(&self, range: LbaRange) -> u64 {
+        let count = |(index, part): (Option<GroupIndex>, LbaRange)| {
+            index.map_or(0, |index| {
+                let group = self.group(index);
+                u64::from(group.dirty.count_in(group.relative(part)))
+            })
+        };
+        self.parts(range).map(count).sum()
+    }
+
+    /// Whether some of the range is on its way to the disk.
+    pub fn is_being_cleaned(&self, range: LbaRange) -> bool {
+        self.parts(range)
+            .any(|(index, _)| index.is_some_and(|index| self.group(index).writes_left > 0))
+    }
+
+    /// The group that was written longest ago.
+    pub fn oldest(&self) -> Option<GroupIndex> {
+        self.oldest
+    }
+
+    /// The cold group with most blocks; of equals the one that was written longest ago.
+    pub fn largest_cold(&self) -> Option<GroupIndex> {
+        self.cold_by_size.last().map(|(_, _, index)| *index)
+    }
+
+    /// Whether there is a cold group.
+    pub fn has_cold(&self) -> bool {
+        self.oldest.is_some_and(|index| !self.group(index).is_hot)
+    }
+
+    /// Groups by address, first downwards from a block, at most `count`, then as many upwards: first block,
+    /// and group.
+    pub fn beside(&self, block: Lba, count: usize) -> impl Iterator<Item = (Lba, GroupIndex)> + '_ {
+        let is_listed = |(start, index): (&u64, &GroupIndex)| {
+            self.group(*index).is_listed.then_some((Lba(*start), *index))
+        };
+        let below = self.by_address.range(..block.0).rev().filter_map(is_listed);
+        let above = self.by_address.range(block.0..).filter_map(is_listed);
+        below.take(count).chain(above.take(count))
+    }
+
+    /// When a group was written last.
+    pub fn written_at(&self, index: GroupIndex) -> Time {
+        self.group(index).written_at
+    }
+
+    /// Size of the hot zone.
+    pub fn hot_zone_blocks(&self) -> u64 {
+        self.hot_zone_blocks
+    }
+
+    // ---- changing -----------------------------------------------------------------------------
+
+    /// Blocks are written.
+    pub fn store(&mut self, now: Time, range: LbaRange) -> Stored {
+        let mut stored = Stored::default();
+        self.for_each_part(range, |groups, part, index| {
+            groups.unlist(index);
+            groups.touches += 1;
+            let touch = groups.touches;
+            let group = groups.group_mut(index);
+            let blocks = group.relative(part);
+            let new = group.dirty.set(blocks.clone());
+            // What is on its way to the disk is not the newest any more.
+            let again = group.cleaning.clear(blocks);
+            group.dirty_blocks += new;
+            (group.touch, group.written_at) = (touch, now);
+            groups.cleaning_blocks -= u64::from(again);
+            groups.dirty_blocks += u64::from(new);
+            stored.overwritten_blocks += part.blocks - u64::from(new);
+            groups.list(index);
+        });
+        self.cool();
+        stored
+    }
+
+    /// The group is on its way to the disk: adds the runs of its dirty blocks to `writes`. Each is to be told
+    /// to [`Directory::cleaned`].
+    pub fn start_cleaning(&mut self, index: GroupIndex, writes: &mut Vec<LbaRange>) {
+        self.unlist(index);
+        let group = self.group_mut(index);
+        assert!(group.writes_left == 0, "it is being cleaned");
+        let before = writes.len();
+        let start = group.range.start.0;
+        writes.extend(group.dirty.runs().map(|run| {
+            LbaRange::new(start + u64::from(run.start), u64::from(run.end - run.start))
+        }));
+        group.writes_left = (writes.len() - before) as u32;
+        let Group { dirty, cleaning, .. } = group;
+        cleaning.copy_from(dirty);
+        let blocks = u64::from(group.dirty_blocks);
+        self.cleaning_blocks += blocks;
+    }
+
+    /// A write of [`Directory::start_cleaning`] has ended. What was not written anew meanwhile is clean, if
+    /// it arrived. True with the last of the group.
+    pub fn cleaned(&mut self, run: LbaRange, has_arrived: bool) -> bool {
+        let whole = self.map.group_of(run.start);
+        let index = self.by_address[&whole.start.0];
+        let group = self.group_mut(index);
+        let blocks = group.relative(run);
+        let Group { dirty, cleaning, .. } = group;
+        let arrived = if has_arrived { dirty.clear_common(cleaning, blocks.clone()) } else { 0 };
+        let ended = cleaning.clear(blocks);
+        group.dirty_blocks -= arrived;
+        group.writes_left -= 1;
+        let is_last = group.writes_left == 0;
+        self.dirty_blocks -= u64::from(arrived);
+        self.cleaning_blocks -= u64::from(ended);
+        self.settle(index);
+        is_last
+    }
+
+    /// A bypass of these blocks begins: no group that it touches is cleaned until [`Directory::bypassed`].
+    pub fn start_bypass(&mut self, range: LbaRange) {
+        self.for_each_part(range, |groups, _, index| {
+            groups.unlist(index);
+            groups.group_mut(index).bypasses += 1;
+        });
+    }
+
+    /// The bypass has ended. If it arrived, what is on the disk is newer.
+    pub fn bypassed(&mut self, range: LbaRange, has_arrived: bool) {
+        self.for_each_part(range, |groups, part, index| {
+            let group = groups.group_mut(index);
+            group.bypasses -= 1;
+            let blocks = group.relative(part);
+            let dropped = if has_arrived { group.dirty.clear(blocks) } else { 0 };
+            group.dirty_blocks -= dropped;
+            groups.dirty_blocks -= u64::from(dropped);
+            groups.settle(index);
+        });
+    }
+
+    /// Makes the hot zone larger or smaller.
+    pub fn set_hot_zone(&mut self, blocks: u64) {
+        self.hot_zone_blocks = blocks;
+        self.cool();
+        // What was written last among the cold becomes hot again.
+        while let Some(index) = self.newest_cold() {
+            let size = u64::from(self.group(index).dirty_blocks);
+            if self.hot_blocks + size > blocks {
+                break;
+            }
+            self.forget_size(index);
+            self.group_mut(index).is_hot = true;
+            self.hot_blocks += size;
+            self.oldest_hot = Some(index);
+        }
+    }
+
+    // ---- the list -----------------------------------------------------------------------------
+
+    fn group(&self, index: GroupIndex) -> &Group {
+        &self.groups[index.0 as usize]
+    }
+
+    fn group_mut(&mut self, index: GroupIndex) -> &mut Group {
+        &mut self.groups[index.0 as usize]
+    }
+
+    /// The range cut at the borders of groups, each part with its group, if it is in memory.
+    fn parts(&self, range: LbaRange) -> impl Iterator<Item = (Option<GroupIndex>, LbaRange)> + '_ {
+        let mut at = range.start.0;
+        std::iter::from_fn(move || {
+            if at >= range.end() {
+                return None;
+            }
+            let whole = self.map.group_of(Lba(at));
+            let end = whole.end().min(range.end());
+            let part = LbaRange::new(at, end - at);
+            at = end;
+            Some((self.by_address.get(&whole.start.0).copied(), part))
+        })
+    }
+
+    /// The same for a change: groups that are not in memory come into being.
+    fn for_each_part(
+        &mut self,
+        range: LbaRange,
+        mut change: impl FnMut(&mut Directory, LbaRange, GroupIndex),
+    ) {
+        let mut at = range.start.0;
+        while at < range.end() {
+            let whole = self.map.group_of(Lba(at));
+            let end = whole.end().min(range.end());
+            let index = match self.by_address.get(&whole.start.0) {
+                Some(index) => *index,
+                None => self.add_group(whole),
+            };
+            change(self, LbaRange::new(at, end - at), index);
+            at = end;
+        }
+    }
+
+    fn add_group(&mut self, range: LbaRange) -> GroupIndex {
+        let index = self.unused.pop().unwrap_or_else(|| {
+            self.groups.push(Group::default());
+            GroupIndex(self.groups.len() as u32 - 1)
+        });
+        let group = self.group_mut(index);
+        group.range = range;
+        group.dirty.reset(range.blocks as u32);
+        group.cleaning.reset(range.blocks as u32);
+        self.by_address.insert(range.start.0, index);
+        index
+    }
+
+    /// Puts a group where it belongs after something ended.
+    fn settle(&mut self, index: GroupIndex) {
+        let group = self.group(index);
+        if group.writes_left > 0 || group.bypasses > 0 {
+            return;
+        }
+        if group.dirty_blocks > 0 {
+            // With its old place gone, as if it had just been written: the hot zone decides.
+            self.list(index);
+            return self.cool();
+        }
+        let start = group.range.start.0;
+        self.by_address.remove(&start);
+        self.unused.push(index);
+    }
+
+    /// Puts it in front of the list, hot.
+    fn list(&mut self, index: GroupIndex) {
+        let newest = self.newest;
+        let group = self.group_mut(index);
+        if group.writes_left > 0 || group.bypasses > 0 {
+            return;
+        }
+        assert!(!group.is_listed);
+        (group.is_listed, group.is_hot) = (true, true);
+        (group.newer, group.older) = (None, newest);
+        let blocks = u64::from(group.dirty_blocks);
+        match newest {
+            Some(newest) => self.group_mut(newest).newer = Some(index),
+            None => self.oldest = Some(index),
+        }
+        self.newest = Some(index);
+        self.hot_blocks += blocks;
+        if self.oldest_hot.is_none() {
+            self.oldest_hot = Some(index);
+        }
+    }
+
+    fn unlist(&mut self, index: GroupIndex) {
+        let group = self.group(index);
+        if !group.is_listed {
+            return;
+        }
+        let (newer, older, blocks) = (group.newer, group.older, u64::from(group.dirty_blocks));
+        if group.is_hot {
+            self.hot_blocks -= blocks;
+            if self.oldest_hot == Some(index) {
+                self.oldest_hot = newer;
+            }
+        } else {
+            self.forget_size(index);
+        }
+        self.group_mut(index).is_listed = false;
+        match newer {
+            Some(newer) => self.group_mut(newer).older = older,
+            None => self.newest = older,
+        }
+        match older {
+            Some(older) => self.group_mut(older).newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn size_key(&self, index: GroupIndex) -> (u32, Reverse<u64>, GroupIndex) {
+        let group = self.group(index);
+        (group.dirty_blocks, Reverse(group.touch), index)
+    }
+
+    fn forget_size(&mut self, index: GroupIndex) {
+        let was_there = self.cold_by_size.remove(&self.size_key(index));
+        assert!(was_there, "cold groups are known by size");
+    }
+
+    fn newest_cold(&self) -> Option<GroupIndex> {
+        match self.oldest_hot {
+            Some(index) => self.group(index).older,
+            None => self.newest,
+        }
+    }
+
+    /// Makes the oldest of the hot groups cold until the rest fits.
+    fn cool(&mut self) {
+        while self.hot_blocks > self.hot_zone_blocks {
+            let index = self.oldest_hot.expect("hot blocks are in hot groups");
+            let group = self.group_mut(index);
+            group.is_hot = false;
+            let (newer, blocks) = (group.newer, u64::from(group.dirty_blocks));
+            self.oldest_hot = newer;
+            self.hot_blocks -= blocks;
+            let key = self.size_key(index);
+            self.cold_by_size.insert(key);
+        }
+    }
+
+    /// Walks through everything.
+    ///
+    /// # Panics
+    /// If a sum or an order is wrong.
+    pub fn check_invariants(&self) {
+        let in_memory = || self.by_address.values().map(|index| self.group(*index));
+        let sum = |count: &dyn Fn(&Group) -> u32| in_memory().map(|g| u64::from(count(g))).sum();
+        let all = |group: &Group| 0..group.range.blocks as u32;
+        let dirty: u64 = sum(&|group| group.dirty.count_in(all(group)));
+        let cleaning: u64 = sum(&|group| group.cleaning.count_in(all(group)));
+        assert_eq!((dirty, cleaning), (self.dirty_blocks, self.cleaning_blocks));
+        for group in in_memory() {
+            assert_eq!(group.dirty.count_in(all(group)), group.dirty_blocks);
+            assert_eq!(group.is_listed, group.writes_left == 0 && group.bypasses == 0);
+        }
+        let (mut at, mut newer, mut listed, mut hot) = (self.newest, None, 0, 0);
+        let mut is_cold = false;
+        while let Some(index) = at {
+            let group = self.group(index);
+            assert!(group.is_listed && group.newer == newer && group.dirty_blocks > 0);
+            assert!(!(is_cold && group.is_hot), "hot behind cold");
+            is_cold |= !group.is_hot;
+            assert_eq!(self.cold_by_size.contains(&self.size_key(index)), !group.is_hot);
+            hot += if group.is_hot { u64::from(group.dirty_blocks) } else { 0 };
+            listed += 1;
+            (newer, at) = (at, group.older);
+        }
+        assert_eq!(newer, self.oldest);
+        assert_eq!(hot, self.hot_blocks);
+        assert!(hot <= self.hot_zone_blocks);
+        assert_eq!(listed, in_memory().filter(|group| group.is_listed).count());
+        assert!(self.cold_by_size.len() <= listed);
+    }
+}
+
+impl Group {
+    fn relative(&self, part: LbaRange) -> Range<u32> {
+        let start = (part.start.0 - self.range.start.0) as u32;
+        start..start + part.blocks as u32
+    }
+}

@@ -1,0 +1,99 @@
+//! Which group is cleaned next (Haining, sections 3.1 and 4.2). The same code in simulator and daemon.
+
+use super::directory::{Directory, GroupIndex};
+use super::groups::HeadPosition;
+use crate::units::{Duration, Time};
+
+/// Groups that are looked at on each side of the head: seeks grow with the distance, so one far away is
+/// hardly ever the cheapest.
+const BESIDE_HEAD_MAX: usize = 64;
+
+/// Which group is cleaned next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NvramPolicyKind {
+    /// The one written longest ago: least recently used.
+    Lru,
+    /// The one that the head reaches first: shortest access time first.
+    Stf,
+    /// The same, sooner the older it is: at this age it costs nothing any more.
+    WeightedStf {
+        /// That age.
+        age_max: Duration,
+    },
+    /// The one with most dirty blocks: largest segment per track.
+    Lst,
+    /// The largest of those that are not hot: the stack model.
+    Stack,
+}
+
+/// Chooses a group to clean.
+pub trait NvramPolicy {
+    /// One that is not being cleaned, or none if it would have all the others stay.
+    fn choose(&self, groups: &Directory, head: &dyn HeadPosition, now: Time) -> Option<GroupIndex>;
+}
+
+struct Oldest;
+struct Largest;
+struct Nearest {
+    age_max: Option<Duration>,
+}
+
+impl NvramPolicy for Oldest {
+    fn choose(&self, groups: &Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
+        groups.oldest()
+    }
+}
+
+impl NvramPolicy for Largest {
+    fn choose(&self, groups: &Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
+        groups.largest_cold()
+    }
+}
+
+impl NvramPolicy for Nearest {
+    fn choose(&self, groups: &Directory, head: &dyn HeadPosition, now: Time) -> Option<GroupIndex> {
+        let weighted = |(block, index)| {
+            let cost = head.cost(now, block);
+            match self.age_max {
+                None => cost,
+                Some(age_max) => {
+                    let age = now.since(groups.written_at(index));
+                    let left = age_max.0.saturating_sub(age.0);
+                    (u128::from(cost) * u128::from(left) / u128::from(age_max.0.max(1))) as u64
+                }
+            }
+        };
+        // Whatever is beyond its age is the first, wherever it lies.
+        let oldest = groups.oldest().filter(|oldest| {
+            let is_due = |age_max: Duration| now.since(groups.written_at(*oldest)) >= age_max;
+            self.age_max.is_some_and(is_due)
+        });
+        let beside = groups.beside(head.block(), BESIDE_HEAD_MAX);
+        let nearest = || beside.min_by_key(|group| (weighted(*group), group.0));
+        oldest.or_else(|| nearest().map(|(_, index)| index))
+    }
+}
+
+impl NvramPolicyKind {
+    /// The policy of this name.
+    pub fn policy(self) -> Box<dyn NvramPolicy> {
+        match self {
+            NvramPolicyKind::Lru => Box::new(Oldest),
+            NvramPolicyKind::Stf => Box::new(Nearest { age_max: None }),
+            NvramPolicyKind::WeightedStf { age_max } => {
+                Box::new(Nearest { age_max: Some(age_max) })
+            }
+            NvramPolicyKind::Lst | NvramPolicyKind::Stack => Box::new(Largest),
+        }
+    }
+
+    /// Size of the hot zone: `found` for the one policy that has one. Who asks for no order by size has all
+    /// groups hot.
+    pub fn hot_zone_blocks(self, found: u64) -> u64 {
+        match self {
+            NvramPolicyKind::Stack => found,
+            NvramPolicyKind::Lst => 0,
+            _ => u64::MAX,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The paths of a write, a read and a cleaning.
+//!
+//! ```text
+//! write   1. behind an older one that waits? then it waits, too: writes keep their order.
+//!         2. large: past the memory. No group that it touches is cleaned meanwhile, and its
+//!            blocks leave the memory only when they have arrived below.
+//!         3. room for the blocks that are not dirty yet? else it stalls, and groups are cleaned
+//!            until there will be.
+//!         4. into the memory; done.
+//! read    all in memory: done. Else all of it from below; what the memory has of it is newer.
+//! clean   above the high threshold, down to the low one, when the disk is idle.
+//! ```
+//!
+//! What is written again while it is on its way to the disk stays dirty.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::directory::{Directory, GroupIndex};
+use super::groups::{GroupMap, HeadPosition};
+use super::hot_zone::HotZone;
+use super::policy::NvramPolicy;
+use super::{
+    BelowId, BelowIo, BelowPurpose, HotZoneSize, NvramConfig, NvramCounters, NvramInput,
+    NvramOperation, NvramOutput, NvramReply, NvramRequest,
+};
+use crate::units::{LbaRange, Time};
+
+/// Writes after which the size of the hot zone is looked at anew.
+const HOT_ZONE_WRITES: u64 = 256;
+
+/// The tier.
+pub struct Nvram {
+    config: NvramConfig,
+    policy: Box<dyn NvramPolicy>,
+    groups: Directory,
+    hot_zone: Option<HotZone>,
+    /// Writes that are not in memory yet, oldest first.
+    waiting: VecDeque<Waiting>,
+    below: BTreeMap<BelowId, BelowIo>,
+    below_count: u64,
+    /// Requests that the disk is working on.
+    requests_below: u32,
+    /// Since when the disk has had no request but for cleaning.
+    quiet_since: Time,
+    groups_being_cleaned: u32,
+    /// The high threshold was passed, and the low one not reached yet.
+    is_cleaning: bool,
+    now: Time,
+    outputs: VecDeque<NvramOutput>,
+    counters: NvramCounters,
+    runs: Vec<LbaRange>,
+}
+
+struct Waiting {
+    request: NvramRequest,
+    stalled_since: Option<Time>,
+}
+
+impl Nvram {
+    /// An empty memory.
+    ///
+    /// # Panics
+    /// If it has no blocks, or the thresholds are not `low <= high <= 100`.
+    pub fn new(config: NvramConfig, map: Box<dyn GroupMap>) -> Nvram {
+        assert!(config.capacity_blocks > 0 && config.groups_at_once > 0);
+        assert!(config.low_percent <= config.high_percent && config.high_percent <= 100);
+        let mut groups = Directory::new(map);
+        let percent = match config.hot_zone {
+            HotZoneSize::Percent(percent) => u64::from(percent.min(100)),
+            HotZoneSize::Found => 0,
+        };
+        groups.set_hot_zone(config.policy.hot_zone_blocks(config.capacity_blocks * percent / 100));
+        let is_found =
+            config.policy.hot_zone_blocks(1) == 1 && config.hot_zone == HotZoneSize::Found;
+        Nvram {
+            config,
+            policy: config.policy.policy(),
+            groups,
+            hot_zone: is_found.then(|| HotZone::new(config.capacity_blocks)),
+            waiting: VecDeque::new(),
+            below: BTreeMap::new(),
+            below_count: 0,
+            requests_below: 0,
+            quiet_since: Time::ZERO,
+            groups_being_cleaned: 0,
+            is_cleaning: false,
+            now: Time::ZERO,
+            outputs: VecDeque::new(),
+            counters: NvramCounters::default(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// What happened at `now`, which never goes back.
+    ///
+    /// # Panics
+    /// If an I/O is told to be done that is not under way.
+    pub fn handle_input(&mut self, now: Time, input: NvramInput, head: &dyn HeadPosition) {
+        self.now = now;
+        match input {
+            NvramInput::Request(request) => match request.operation {
+                NvramOperation::Read => self.read(request),
+                NvramOperation::Write => {
+                    self.waiting.push_back(Waiting { request, stalled_since: None });
+                }
+            },
+            NvramInput::BelowDone(id, ok) => self.below_done(id, ok),
+            NvramInput::Timeout => {}
+        }
+        self.admit_writes(head);
+        self.clean(head);
+    }
+
+    /// What is to be done because of the inputs so far.
+    pub fn poll_output(&mut self) -> Option<NvramOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`NvramInput::Timeout`] is wanted, if nothing else happens.
+    pub fn wake_up(&self) -> Option<Time> {
+        let waits_for_idle = self.is_cleaning
+            && self.config.idle.0 > 0
+            && self.requests_below == 0
+            && !self.is_idle()
+            && self.groups.staying_blocks() > self.low_blocks();
+        waits_for_idle.then(|| self.quiet_since.after(self.config.idle))
+    }
+
+    /// What has happened.
+    pub fn counters(&self) -> NvramCounters {
+        self.counters
+    }
+
+    /// Blocks that the disk does not have yet.
+    pub fn dirty_blocks(&self) -> u64 {
+        self.groups.dirty_blocks()
+    }
+
+    /// Size of the hot zone, for the policy that has one.
+    pub fn hot_zone_blocks(&self) -> u64 {
+        self.groups.hot_zone_blocks()
+    }
+
+    /// The hit ratio by size, where the hot zone is looked for.
+    pub fn hot_zone(&self) -> Option<&HotZone> {
+        self.hot_zone.as_ref()
+    }
+
+    /// Walks through everything.
+    ///
+    /// # Panics
+    /// If something is wrong.
+    pub fn check_invariants(&self) {
+        self.groups.check_invariants();
+        assert!(self.groups.dirty_blocks() <= self.config.capacity_blocks);
+        let of_requests = |io: &&BelowIo| io.purpose != BelowPurpose::Cleaning;
+        assert_eq!(self.below.values().filter(of_requests).count(), self.requests_below as usize);
+        assert!(self.waiting.is_empty() || !self.below.is_empty(), "nothing will end the wait");
+    }
+
+    // ---- a write ------------------------------------------------------------------------------
+
+    fn admit_writes(&mut self, head: &dyn HeadPosition) {
+        while let Some(first) = self.waiting.front() {
+            let range = first.request.range;
+            let overlaps = |io: &BelowIo| {
+                io.purpose != BelowPurpose::Cleaning
+                    && io.operation == NvramOperation::Write
+                    && io.range.overlaps(range)
+            };
+            if self.requests_below > 0 && self.below.values().any(overlaps) {
+                return;
+            }
+            let is_large =
+                range.blocks > self.config.bypass_blocks.min(self.config.capacity_blocks);
+            let is_admitted = if is_large { self.bypass() } else { self.store(head) };
+            if !is_admitted {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Step 2, for the first that waits.
+    fn bypass(&mut self) -> bool {
+        let request = self.waiting[0].request;
+        if self.groups.is_being_cleaned(request.range) {
+            // Else the older data could arrive after it.
+            return false;
+        }
+        self.counters.bypasses += 1;
+        self.groups.start_bypass(request.range);
+        self.start_below(NvramOperation::Write, request.range, BelowPurpose::Request(request.id));
+        true
+    }
+
+    /// Steps 3 and 4, for the first that waits.
+    fn store(&mut self, head: &dyn HeadPosition) -> bool {
+        let request = self.waiting[0].request;
+        let range = request.range;
+        let new = range.blocks - self.groups.dirty_in(range);
+        let most_dirty = self.config.capacity_blocks - new;
+        if self.groups.dirty_blocks() > most_dirty {
+            if self.waiting[0].stalled_since.is_none() {
+                self.waiting[0].stalled_since = Some(self.now);
+                self.counters.stalled_writes += 1;
+            }
+            self.make_room(most_dirty, head);
+            return false;
+        }
+        let stored = self.groups.store(self.now, range);
+        let counters = &mut self.counters;
+        counters.writes += 1;
+        counters.write_blocks += range.blocks;
+        counters.overwritten_blocks += stored.overwritten_blocks;
+        counters.overwrites += u64::from(stored.overwritten_blocks == range.blocks);
+        self.look_for_hot_zone(range);
+        let stalled_since = self.waiting[0].stalled_since;
+        self.reply(NvramReply { id: request.id, ok: true, stalled_since, from_memory: true });
+        true
+    }
+
+    /// Cleans without regard to anything else until no more than so many blocks will be dirty.
+    fn make_room(&mut self, most_dirty: u64, head: &dyn HeadPosition) {
+        while self.groups.staying_blocks() > most_dirty {
+            // Rather a hot group than none.
+            let chosen = self.policy.choose(&self.groups, head, self.now);
+            let Some(group) = chosen.or_else(|| self.groups.oldest()) else { return };
+            self.start_cleaning(group);
+        }
+    }
+
+    fn look_for_hot_zone(&mut self, range: LbaRange) {
+        let Some(hot_zone) = &mut self.hot_zone else { return };
+        hot_zone.written(range);
+        if self.counters.writes.is_multiple_of(HOT_ZONE_WRITES) {
+            // What is hot is not cleaned, so some of what may be dirty must be left to the cold.
+            let most = self.config.capacity_blocks * u64::from(self.config.high_percent) / 100;
+            self.groups.set_hot_zone(hot_zone.knee_blocks().min(most * 3 / 4));
+        }
+    }
+
+    // ---- a read -------------------------------------------------------------------------------
+
+    fn read(&mut self, request: NvramRequest) {
+        let NvramRequest { id, range, .. } = request;
+        if self.groups.dirty_in(range) == range.blocks {
+            self.counters.read_hits += 1;
+            return self.reply(NvramReply { id, ok: true, stalled_since: None, from_memory: true });
+        }
+        self.counters.read_misses += 1;
+        self.start_below(NvramOperation::Read, range, BelowPurpose::Request(id));
+    }
+
+    // ---- cleaning -----------------------------------------------------------------------------
+
+    fn clean(&mut self, head: &dyn HeadPosition) {
+        let high = self.config.capacity_blocks * u64::from(self.config.high_percent) / 100;
+        if !self.is_cleaning && self.groups.staying_blocks() > high {
+            self.is_cleaning = true;
+            self.counters.cleanings += 1;
+        }
+        while self.is_cleaning {
+            if self.groups.staying_blocks() <= self.low_blocks() {
+                self.is_cleaning = false;
+                return;
+            }
+            if !self.is_idle() || self.groups_being_cleaned >= self.config.groups_at_once {
+                return;
+            }
+            let Some(group) = self.policy.choose(&self.groups, head, self.now) else {
+                // Only what is hot is left.
+                self.is_cleaning = false;
+                return;
+            };
+            self.start_cleaning(group);
+        }
+    }
+
+    fn low_blocks(&self) -> u64 {
+        self.config.capacity_blocks * u64::from(self.config.low_percent) / 100
+    }
+
+    fn is_idle(&self) -> bool {
+        self.config.idle.0 == 0
+            || self.requests_below == 0 && self.now.since(self.quiet_since) >= self.config.idle
+    }
+
+    fn start_cleaning(&mut self, group: GroupIndex) {
+        let mut runs = std::mem::take(&mut self.runs);
+        self.groups.start_cleaning(group, &mut runs);
+        self.groups_being_cleaned += 1;
+        self.counters.cleaned_groups += 1;
+        self.counters.cleaning_writes += runs.len() as u64;
+        for run in runs.drain(..) {
+            self.counters.cleaning_blocks += run.blocks;
+            self.start_below(NvramOperation::Write, run, BelowPurpose::Cleaning);
+        }
+        self.runs = runs;
+    }
+
+    // ---- below --------------------------------------------------------------------------------
+
+    fn start_below(&mut self, operation: NvramOperation, range: LbaRange, purpose: BelowPurpose) {
+        self.below_count += 1;
+        let io = BelowIo { id: BelowId(self.below_count), operation, range, purpose };
+        self.requests_below += u32::from(purpose != BelowPurpose::Cleaning);
+        self.below.insert(io.id, io);
+        self.outputs.push_back(NvramOutput::Below(io));
+    }
+
+    fn below_done(&mut self, id: BelowId, ok: bool) {
+        let io = self.below.remove(&id).expect("an I/O that was started");
+        match io.purpose {
+            BelowPurpose::Cleaning => {
+                let was_last = self.groups.cleaned(io.range, ok);
+                self.groups_being_cleaned -= u32::from(was_last);
+            }
+            BelowPurpose::Request(id) => {
+                self.requests_below -= 1;
+                self.quiet_since = self.now;
+                if io.operation == NvramOperation::Write {
+                    self.groups.bypassed(io.range, ok);
+                }
+                self.reply(NvramReply { id, ok, stalled_since: None, from_memory: false });
+            }
+        }
+    }
+
+    fn reply(&mut self, reply: NvramReply) {
+        self.outputs.push_back(NvramOutput::Reply(reply));
+    }
+}
