@@ -5,4 +5,5 @@ pub mod distribution;
 pub mod engine_bench;
 pub mod memory_devices;
 pub mod replay;
+pub mod target;
 pub mod trace;

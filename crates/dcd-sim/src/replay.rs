@@ -1,25 +1,26 @@
-//! Replays a trace on a disk model, on virtual time: request by request, in memory that does not grow
-//! with the trace.
+//! Replays a trace on a disk model or a cache above one, on virtual time: request by request, in memory that
+//! does not grow with the trace.
 //!
-//! A write with FUA is a write and a flush after it, one with PREFLUSH has a flush before it; it is done with
-//! the last of them. Models have no discards: they are counted only. The *service time* of a request is what the disk
-//! spends on it, the *response time* is from its coming to its end, the *queue time* is the rest.
+//! A write with PREFLUSH has a flush before it and is done with the later of the two. Discards are counted only. The
+//! *service time* of a request is what the disk spends on it, or how long it waits for room in a cache; the
+//! *response time* is from its coming to its end, the *queue time* is the rest (Haining, chapter 7).
 
 use std::collections::HashMap;
 
 use dcd_engine::Time;
 use serde::Serialize;
 
-use crate::disk::model::{DiskDone, DiskModel, DiskOperation, DiskRequest, DiskRequestError};
+use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
+use crate::target::{Target, TargetDone, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
 
 /// Requests that may wait at once.
 pub const WAITING_MAX: usize = 1 << 20;
 /// Longest stretched trace: a century.
 const DURATION_NS_MAX: f64 = 100.0 * 366.0 * 86_400.0 * 1e9;
-/// Parts of a request: a flush, the request, a flush.
-const PARTS: u64 = 3;
+/// Parts of a request: a flush, and the request.
+const PARTS: u64 = 2;
 
 /// When requests come.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -122,13 +123,10 @@ pub struct ReplayFacts {
     pub flushes: u64,
     /// Discards, which the disk does not get.
     pub discards: u64,
-    /// Reads that the disk served.
-    pub disk_reads: u64,
-    /// Writes that the disk served.
-    pub disk_writes: u64,
-    /// Their bytes.
-    pub disk_write_bytes: u64,
-    /// Most requests at once at the disk.
+    /// What disks and caches did.
+    #[serde(flatten)]
+    pub target: TargetFacts,
+    /// Most requests at once.
     pub outstanding_max: u64,
     /// Until the last was done.
     pub duration_s: f64,
@@ -140,26 +138,25 @@ pub struct ReplayFacts {
 
 /// A replay.
 pub struct Replay {
-    disk: DiskModel,
+    target: Box<dyn Target>,
     pace: Pace,
     device: Option<u32>,
     number: u64,
     pending: HashMap<u64, Pending>,
-    done: Vec<DiskDone>,
+    done: Vec<TargetDone>,
     end_ns: u64,
     /// Recorded time, recorded latency and submission of the one before.
     previous: Option<(u64, Option<u64>, u64)>,
     outstanding_max: usize,
     counts: [u64; 4],
-    disk_write_bytes: u64,
     times: [Times; 2],
 }
 
 impl Replay {
-    /// Of a trace on that disk.
-    pub fn new(disk: DiskModel, pace: Pace) -> Replay {
+    /// Of a trace on that disk or cache.
+    pub fn new(target: Box<dyn Target>, pace: Pace) -> Replay {
         Replay {
-            disk,
+            target,
             pace,
             device: None,
             number: 0,
@@ -169,7 +166,6 @@ impl Replay {
             previous: None,
             outstanding_max: 0,
             counts: [0; 4],
-            disk_write_bytes: 0,
             times: Default::default(),
         }
     }
@@ -230,9 +226,8 @@ impl Replay {
             Operation::Write => DiskOperation::Write,
             _ => DiskOperation::Flush,
         };
-        let flush =
-            |flag| (is_write && request.flags.contains(flag)).then_some(DiskOperation::Flush);
-        let parts = [flush(Flags::PREFLUSH), Some(operation), flush(Flags::FUA)];
+        let has = |flag| is_write && request.flags.contains(flag);
+        let parts = [has(Flags::PREFLUSH).then_some(DiskOperation::Flush), Some(operation)];
         let number = self.number;
         self.number += 1;
         let pending = Pending {
@@ -251,24 +246,21 @@ impl Replay {
                 offset_bytes: request.offset_bytes,
                 size_bytes: request.size_bytes,
             };
-            self.disk.submit(Time(now_ns), disk_request)?;
-            // A flush may be done at once, and the model wants that taken before it gets more.
+            self.target.submit(Time(now_ns), disk_request, has(Flags::FUA))?;
+            // It may be done at once, and the target wants that taken before it gets more.
             self.advance(now_ns);
-        }
-        if is_write {
-            self.disk_write_bytes += request.size_bytes;
         }
         Ok(())
     }
 
     /// Takes what is done by then.
     fn advance(&mut self, now_ns: u64) {
-        self.disk.advance(Time(now_ns), &mut self.done);
+        self.target.advance(Time(now_ns), &mut self.done);
         for done in self.done.drain(..) {
             let number = done.id / PARTS;
             let pending = self.pending.get_mut(&number).expect("it was submitted");
             pending.parts_left -= 1;
-            pending.service_ns += done.completed.since(done.started).0;
+            pending.service_ns += done.service.0;
             self.end_ns = self.end_ns.max(done.completed.0);
             if pending.parts_left > 0 {
                 continue;
@@ -289,12 +281,13 @@ impl Replay {
     }
 
     fn wait_for_all(&mut self) {
-        while let Some(event) = self.disk.next_event() {
+        while !self.pending.is_empty() {
+            let event = self.target.next_event().expect("what is not done will be");
             self.advance(event.0);
         }
     }
 
-    /// Lets the disk finish.
+    /// Waits for what is not done yet. What a cache holds then stays there.
     pub fn finish(mut self) -> ReplayFacts {
         self.wait_for_all();
         let [reads, writes, discards, flushes] = self.counts;
@@ -309,9 +302,7 @@ impl Replay {
             writes,
             flushes,
             discards,
-            disk_reads: reads,
-            disk_writes: writes,
-            disk_write_bytes: self.disk_write_bytes,
+            target: self.target.facts(),
             outstanding_max: self.outstanding_max as u64,
             duration_s: self.end_ns as f64 / 1e9,
             read,
@@ -323,11 +314,13 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::model::DiskModel;
     use crate::disk::profile::Profile;
+    use crate::target::disk::DiskTarget;
 
     fn replay(pace: Pace) -> Replay {
         let profile = Profile::load("hp-2200a").unwrap();
-        Replay::new(DiskModel::new(&profile, 0).unwrap(), pace)
+        Replay::new(Box::new(DiskTarget::new(DiskModel::new(&profile, 0).unwrap())), pace)
     }
 
     fn request(time_us: u64, operation: Operation, offset_bytes: u64) -> Request {
@@ -369,7 +362,7 @@ mod tests {
             closed.add(&request(n, Operation::Write, n * 10_000_384)).unwrap();
         }
         let facts = closed.finish();
-        assert_eq!((facts.disk_writes, facts.disk_write_bytes), (10, 40_960));
+        assert_eq!((facts.target.disk_writes, facts.target.disk_write_bytes), (10, 40_960));
         assert_eq!((facts.outstanding_max, facts.write.queue_ms.unwrap().max), (1, 0.0));
         let service_s = facts.write.service_ms.unwrap().mean * 10.0 / 1000.0;
         assert!((facts.duration_s - service_s).abs() < 1e-6, "{facts:?}");
@@ -410,7 +403,7 @@ mod tests {
             open.add(&request(900_000, Operation::Discard, 1 << 60)).unwrap();
             open.add(&request(900_000, Operation::Flush, 0)).unwrap();
             let facts = open.finish();
-            assert_eq!((facts.discards, facts.flushes, facts.disk_writes), (1, 1, 1));
+            assert_eq!((facts.discards, facts.flushes, facts.target.disk_writes), (1, 1, 1));
             facts.write.response_ms.unwrap().max
         };
         assert!(response(Flags::FUA.with(Flags::PREFLUSH)) >= response(Flags::default()));

@@ -15,6 +15,7 @@ use dcd_fuzz::faults::FaultKind;
 use dcd_sim::trace::TraceFormat;
 
 use crate::command::demo::DemoArguments;
+use crate::command::simulate::SimulateArguments;
 use crate::settings::Settings;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
@@ -587,49 +588,6 @@ fn parse_trace_device(text: &str) -> Result<u32, &'static str> {
             (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => Ok(major << 20 | minor),
             _ => Err(expected),
         },
-    }
-}
-
-/// Replay a trace on a disk model, in simulated time.
-///
-/// Tells how long each request would have waited and taken. Traces of fast disks overload slow ones: replay
-/// them with --closed-loop or --stretch.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  dcd simulate --trace load.csv.zst --disk hp-2200a
-  dcd simulate --trace load.csv.zst --disk wd-4tb --closed-loop --json
-  dcd simulate --trace Financial1.spc.gz --device 0 --disk ultrastar-hc310 --stretch 2")]
-pub struct SimulateArguments {
-    /// The trace; `dcd trace --help` lists the formats.
-    #[arg(long, value_name = "FILE")]
-    pub trace: PathBuf,
-    /// How it is read.
-    #[command(flatten)]
-    pub input: TraceInputArguments,
-    /// Name of a profile (`dcd disk list`), or path of a TOML file.
-    #[arg(long, value_name = "PROFILE")]
-    pub disk: String,
-    /// Each request comes when the one before is done: after as long as it did in the trace, where latencies were
-    /// recorded, else no sooner than it did after the one before.
-    #[arg(long)]
-    pub closed_loop: bool,
-    /// Multiply the times of the trace.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_stretch)]
-    #[arg(conflicts_with = "closed_loop")]
-    pub stretch: f64,
-    /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub seed: u64,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-fn parse_stretch(text: &str) -> Result<f64, &'static str> {
-    match text.parse() {
-        Ok(stretch) if stretch > 0.0 && stretch <= 1e9 => Ok(stretch),
-        _ => Err("expected a number above 0, at most 1e9"),
     }
 }
 

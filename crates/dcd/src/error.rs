@@ -15,6 +15,7 @@ use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
 use dcd_sim::disk::profile::ProfileError;
+use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::TraceError;
 
 use crate::command::demo::DemoError;
@@ -273,6 +274,9 @@ pub enum CommandError {
         /// What to do.
         hint: &'static str,
     },
+    /// What is to be simulated cannot be.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// The demonstration did not come to its end.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -384,6 +388,7 @@ impl CommandError {
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),
             CommandError::Replay { hint, .. } => Some((*hint).into()),
+            CommandError::Setup(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::GrowCancelled => {
                 Some("nothing is lost, and the old size or the new one counts; begin again".into())

@@ -192,7 +192,8 @@ pub enum AckArgument {
 }
 
 impl AckArgument {
-    fn mode(self) -> AckMode {
+    /// The engine's.
+    pub fn mode(self) -> AckMode {
         match self {
             AckArgument::Memory => AckMode::Memory,
             AckArgument::Log => AckMode::Log,

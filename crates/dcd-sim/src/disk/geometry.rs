@@ -228,6 +228,18 @@ impl Geometry {
         (logical < zone.sectors && sector < self.sectors).then_some(sector)
     }
 
+    /// The first sector in that cylinder or, where nothing is shown there, about there.
+    pub fn first_sector_from(&self, cylinder: u32) -> u64 {
+        let index = self.zones.partition_point(|zone| zone.first_cylinder <= cylinder);
+        let index = index.saturating_sub(1);
+        let zone = &self.zones[index];
+        let in_zone = u64::from(cylinder.saturating_sub(zone.first_cylinder));
+        let group = in_zone / u64::from(zone.group_cylinders);
+        let tracks = in_zone % u64::from(zone.group_cylinders) * u64::from(self.surfaces);
+        let logical = group * zone.usable_per_group + tracks * u64::from(zone.usable_per_track);
+        (zone.first_sector + logical.min(zone.sectors - 1)).min(self.sectors - 1)
+    }
+
     /// When in a turn, that begins at 0, the start of the sector comes below the head.
     pub fn angle_ns(&self, place: Place) -> u64 {
         let zone = &self.zones[place.zone as usize];

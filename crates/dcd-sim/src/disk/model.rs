@@ -11,9 +11,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use dcd_engine::Time;
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::{Lba, Time};
 
 use super::drive::Drive;
+use super::geometry::Geometry;
 use super::profile::{FieldProblem, Profile};
 use super::queue::{Candidate, QueuePolicy};
 use super::simple::SimpleDevice;
@@ -175,21 +177,8 @@ impl DiskModel {
     /// If `now` is earlier than it was, or something should have been taken by [`DiskModel::advance`]
     /// before.
     pub fn submit(&mut self, now: Time, request: DiskRequest) -> Result<(), DiskRequestError> {
-        let DiskRequest { offset_bytes, size_bytes, operation, .. } = request;
-        if operation != DiskOperation::Flush {
-            if size_bytes == 0 {
-                return Err(DiskRequestError::Empty { offset_bytes });
-            }
-            let capacity_bytes = self.capacity_bytes;
-            let end = offset_bytes.checked_add(size_bytes);
-            if end.is_none_or(|end| end > capacity_bytes) {
-                return Err(DiskRequestError::BeyondEnd {
-                    offset_bytes,
-                    size_bytes,
-                    capacity_bytes,
-                });
-            }
-        }
+        self.check(&request)?;
+        let DiskRequest { size_bytes, operation, .. } = request;
         assert!(now.0 >= self.now_ns, "time goes back");
         assert!(self.next_event().is_none_or(|event| event >= now), "something was done before");
         self.now_ns = now.0;
@@ -207,6 +196,29 @@ impl DiskModel {
                 if self.running.is_empty() {
                     self.start_next(now.0);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the disk can have a request.
+    ///
+    /// # Errors
+    /// When it reaches beyond the disk, or is about nothing.
+    pub fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {
+        let DiskRequest { offset_bytes, size_bytes, operation, .. } = *request;
+        if operation != DiskOperation::Flush {
+            if size_bytes == 0 {
+                return Err(DiskRequestError::Empty { offset_bytes });
+            }
+            let capacity_bytes = self.capacity_bytes;
+            let end = offset_bytes.checked_add(size_bytes);
+            if end.is_none_or(|end| end > capacity_bytes) {
+                return Err(DiskRequestError::BeyondEnd {
+                    offset_bytes,
+                    size_bytes,
+                    capacity_bytes,
+                });
             }
         }
         Ok(())
@@ -250,6 +262,33 @@ impl DiskModel {
         self.now_ns = completed;
         let [submitted, started, completed] = [submitted, started, completed].map(Time);
         Ok(DiskDone { id, submitted, started, completed })
+    }
+
+    /// A block below the head, or near to it. Disks without an arm say 0.
+    pub fn head_block(&self) -> Lba {
+        let Device::Drive(queued) = &self.device else { return Lba(0) };
+        let mechanism = queued.drive.mechanism();
+        let sector = mechanism.geometry.first_sector_from(mechanism.cylinder());
+        Lba(sector * u64::from(mechanism.geometry.sector_bytes()) / BLOCK_SIZE)
+    }
+
+    /// How long from `now` on it would take to begin a write at that block, if it came next. Disks without an
+    /// arm say 0.
+    ///
+    /// # Panics
+    /// If the disk does not have the block.
+    pub fn access_ns(&self, now: Time, block: Lba) -> u64 {
+        let Device::Drive(queued) = &self.device else { return 0 };
+        let sector = block.byte() / u64::from(queued.drive.mechanism().geometry.sector_bytes());
+        queued.drive.access_ns(now.0, sector, true)
+    }
+
+    /// The geometry of a drive.
+    pub fn geometry(&self) -> Option<&Geometry> {
+        match &self.device {
+            Device::Drive(queued) => Some(&queued.drive.mechanism().geometry),
+            Device::Simple(_) => None,
+        }
     }
 
     /// Lets a drive begin with one of those who wait.

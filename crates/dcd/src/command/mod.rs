@@ -19,7 +19,7 @@ mod inspect;
 mod man;
 mod seeded_bugs;
 mod serve;
-mod simulate;
+pub mod simulate;
 mod slow_disk;
 mod status;
 mod status_panel;

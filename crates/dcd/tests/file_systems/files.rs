@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,27 +11,40 @@ use std::sync::{Arc, Mutex};
 use crate::harness::random::{Random, sum, sum_of_file};
 use crate::harness::{Site, search_path};
 
-/// Fsynced files and their sums; a file that is being changed is not in it.
+/// Fsynced files and their sums; a file that is being changed is not in it. And how many names were lost.
 #[derive(Clone, Default)]
-pub struct Files(Arc<Mutex<BTreeMap<String, u64>>>);
+pub struct Files(Arc<Mutex<BTreeMap<String, u64>>>, Arc<AtomicU64>);
 
 impl Files {
     pub fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
 
-    /// Every fsynced file is there, byte for byte. Returns how many.
-    pub fn verify(&self, work: &Path, what: &str) -> u64 {
-        let synced = self.0.lock().unwrap();
-        for (name, expected) in synced.iter() {
+    /// Files whose name was lost, where that is allowed.
+    pub fn names_lost(&self) -> u64 {
+        self.1.load(Ordering::SeqCst)
+    }
+
+    /// Every fsynced file is there, byte for byte; or at least every one that is there, if names may be
+    /// lost. Returns how many.
+    pub fn verify(&self, work: &Path, keeps_names: bool, what: &str) -> u64 {
+        let mut synced = self.0.lock().unwrap();
+        synced.retain(|name, expected| {
             let path = work.join(name);
             match fs::metadata(&path) {
                 Ok(_) => {
                     assert_eq!(sum_of_file(&path), *expected, "{what}: {name} was fsynced");
+                    true
                 }
-                Err(error) => panic!("{what}: {name} was fsynced: {error}"),
+                Err(error) if keeps_names || error.kind() != ErrorKind::NotFound => {
+                    panic!("{what}: {name} was fsynced: {error}")
+                }
+                Err(_) => {
+                    self.1.fetch_add(1, Ordering::SeqCst);
+                    false
+                }
             }
-        }
+        });
         synced.len() as u64
     }
 

@@ -32,6 +32,8 @@ struct FileSystem {
     check: &'static str,
     /// What a crash may rightly leave that the mount refuses, and the tool that mends it.
     mend: Option<(&'static str, &'static str)>,
+    /// Directories are whole after a crash, also those that were being changed.
+    has_journal: bool,
 }
 
 /// What is done with the file system.
@@ -103,7 +105,7 @@ impl Run {
 
     fn verify(&mut self) {
         self.compared += match &self.load {
-            Load::Files(files) => files.verify(&self.work(), &self.what),
+            Load::Files(files) => files.verify(&self.work(), self.kind.has_journal, &self.what),
             Load::Sqlite(sqlite) => sqlite.verify(&self.machine.site, &self.what),
         };
     }
@@ -214,7 +216,9 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
     run.unmount();
     let checked = match &run.load {
         Load::Files(files) => {
-            format!("{} fsynced files, {} comparisons", files.count(), run.compared)
+            let (left, lost) = (files.count(), files.names_lost());
+            let lost = if lost > 0 { format!(", {lost} names lost") } else { String::new() };
+            format!("{left} fsynced files, {} comparisons{lost}", run.compared)
         }
         Load::Sqlite(sqlite) => format!("{} transactions committed", sqlite.committed()),
     };
@@ -229,6 +233,7 @@ const EXT4: FileSystem = FileSystem {
     mount: "mount -t ext4",
     check: "e2fsck -fn",
     mend: None,
+    has_journal: true,
 };
 
 const XFS: FileSystem = FileSystem {
@@ -238,6 +243,7 @@ const XFS: FileSystem = FileSystem {
     mount: "mount -t xfs",
     check: "xfs_repair -n",
     mend: None,
+    has_journal: true,
 };
 
 const BTRFS: FileSystem = FileSystem {
@@ -247,10 +253,12 @@ const BTRFS: FileSystem = FileSystem {
     mount: "mount -t btrfs",
     check: "btrfs check --readonly",
     mend: None,
+    has_journal: true,
 };
 
-/// ntfs-3g keeps no journal of its own. What it promises, and what is shown: fsynced files are there
-/// and the structures that ntfsfix knows are right. The first records of its file table it writes twice,
+/// ntfs-3g keeps no journal of its own, and the kernel writes its blocks in any order. So a crash may leave half
+/// of a change to a directory, and names with it. What is shown: fsynced files that have their name have their
+/// content, and the structures that ntfsfix knows are right. The first records of its file table it writes twice,
 /// one after the other, and does not mount when a crash came between.
 const NTFS: FileSystem = FileSystem {
     name: "ntfs",
@@ -259,6 +267,7 @@ const NTFS: FileSystem = FileSystem {
     mount: "ntfs-3g",
     check: "ntfsfix -n",
     mend: Some(("$MFTMirr does not match $MFT", "ntfsfix")),
+    has_journal: false,
 };
 
 fn files() -> Load {

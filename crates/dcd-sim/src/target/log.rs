@@ -1,0 +1,328 @@
+//! The engine on two disk models: the log on one, the data on the other. The same code as in the daemon.
+//!
+//! Data is zero, and the data-disk keeps none; what the engine itself writes to the cache-disk is kept.
+
+use std::collections::HashMap;
+
+use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::nvram::HeadPosition;
+use dcd_engine::{
+    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData, IoDone, IoId,
+    IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
+    Superblock, Time, Uuid,
+};
+
+use super::disk::DiskTarget;
+use super::pages::Pages;
+use super::{LogFacts, Target, TargetDone, TargetFacts};
+use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
+
+/// A log in front of a disk.
+pub struct LogTarget {
+    engine: Engine,
+    cache_disk: DiskTarget,
+    data_disk: DiskTarget,
+    content: Pages,
+    /// I/Os at the disks.
+    ios: HashMap<u64, Io>,
+    /// When the engine wants to be woken.
+    until: Option<Time>,
+    now: Time,
+    submitted: HashMap<u64, Time>,
+    done: Vec<TargetDone>,
+    disk_done: Vec<TargetDone>,
+    /// Buffers of requests that are done.
+    spare: Vec<Buffer>,
+}
+
+/// Why there is no such log.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum LogError {
+    /// The model of the cache-disk is smaller than the cache.
+    #[error("a cache of {wanted_bytes} bytes does not fit on a disk of {capacity_bytes}")]
+    CacheDiskTooSmall {
+        /// What the geometry needs.
+        wanted_bytes: u64,
+        /// What the disk has.
+        capacity_bytes: u64,
+    },
+    /// The engine does not start.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl LogTarget {
+    /// A new, empty log of that geometry on `cache_disk`, open.
+    ///
+    /// # Errors
+    /// If it does not fit, or its settings do not go together.
+    pub fn new(
+        geometry: Geometry,
+        config: EngineConfig,
+        cache_disk: DiskModel,
+        data_disk: DiskModel,
+    ) -> Result<LogTarget, LogError> {
+        let (wanted_bytes, capacity_bytes) = (geometry.end(), cache_disk.capacity_bytes());
+        if wanted_bytes > capacity_bytes {
+            return Err(LogError::CacheDiskTooSmall { wanted_bytes, capacity_bytes });
+        }
+        let sector = data_disk.sector_bytes().max(512);
+        let info = DataDiskInfo {
+            // Whole lines: the rest of a drive of odd size is not part of the volume.
+            blocks: data_disk.capacity_bytes() / 4096 * 8,
+            logical_block_size: 512,
+            physical_sector_size: if sector > 512 { 4096 } else { 512 },
+        };
+        let mut content = Pages::default();
+        let mut superblock = None;
+        for (offset, bytes) in create(CreateOptions {
+            uuid: Uuid([1; 16]),
+            geometry,
+            data_disk: info,
+            data_disk_serial: String::new(),
+            created_unix_seconds: 0,
+        }) {
+            content.write(offset, bytes.bytes());
+            superblock = Superblock::decode(bytes.bytes()).ok().or(superblock);
+        }
+        let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
+        let superblock = superblock.expect("a new cache has superblocks");
+        let end = geometry.end();
+        let engine = Engine::open(Time::ZERO, superblock, end, info, config, Box::new(memory))?;
+        let mut target = LogTarget {
+            engine,
+            cache_disk: DiskTarget::new(cache_disk),
+            data_disk: DiskTarget::new(data_disk),
+            content,
+            ios: HashMap::new(),
+            until: None,
+            now: Time::ZERO,
+            submitted: HashMap::new(),
+            done: Vec::new(),
+            disk_done: Vec::new(),
+            spare: Vec::new(),
+        };
+        target.open();
+        match target.engine.phase() {
+            Phase::Failed(error) => Err(error.clone().into()),
+            _ => Ok(target),
+        }
+    }
+
+    /// Starting takes no time: it is over before the first request.
+    fn open(&mut self) {
+        loop {
+            match self.engine.poll_output() {
+                Output::Io(io) => {
+                    let done = self.finish(io);
+                    self.engine.handle_input(Time::ZERO, Input::IoDone(done));
+                }
+                Output::Reply(_) => {}
+                Output::Wait { until } => {
+                    self.until = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        loop {
+            match self.engine.poll_output() {
+                Output::Io(io) => self.start(io),
+                Output::Reply(reply) => self.reply(reply),
+                Output::Wait { until } => {
+                    self.until = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, io: Io) {
+        let (operation, offset_bytes, size_bytes, is_fua) = match &io.operation {
+            IoOperation::Read { offset, buffer } => {
+                (DiskOperation::Read, *offset, buffer.len() as u64, false)
+            }
+            IoOperation::Write { offset, data, fua } => {
+                let length = match data {
+                    IoData::Owned(buffer) => buffer.len(),
+                    IoData::SegmentMemory(range) => range.len(),
+                };
+                (DiskOperation::Write, *offset, length as u64, *fua)
+            }
+            IoOperation::WriteZeroes { offset, length, .. } => {
+                (DiskOperation::Write, *offset, *length, false)
+            }
+            IoOperation::Flush => (DiskOperation::Flush, 0, 0, false),
+        };
+        let id = io.id.0;
+        let disk = match io.device {
+            Device::CacheDisk => &mut self.cache_disk,
+            Device::DataDisk => &mut self.data_disk,
+        };
+        self.ios.insert(id, io);
+        let request = DiskRequest { id, operation, offset_bytes, size_bytes };
+        disk.submit(self.now, request, is_fua).expect("the engine knows how large its disks are");
+        disk.advance(self.now, &mut self.disk_done);
+    }
+
+    /// What an I/O does to the bytes.
+    fn finish(&mut self, io: Io) -> IoDone {
+        let is_cache_disk = io.device == Device::CacheDisk;
+        let buffer = match io.operation {
+            IoOperation::Read { offset, mut buffer } => {
+                match is_cache_disk {
+                    true => self.content.read(offset, buffer.bytes_mut()),
+                    false => buffer.bytes_mut().fill(0),
+                }
+                Some(buffer)
+            }
+            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+                if is_cache_disk {
+                    self.content.write(offset, buffer.bytes());
+                }
+                Some(buffer)
+            }
+            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
+                self.content.write(offset, &self.engine.segment_memory()[range]);
+                None
+            }
+            IoOperation::WriteZeroes { .. } | IoOperation::Flush => None,
+        };
+        IoDone { id: io.id, result: Ok(()), buffer }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        let Reply { id: RequestId(id), buffer, .. } = reply;
+        self.spare.extend(buffer);
+        let submitted = self.submitted.remove(&id).expect("it was submitted");
+        let service = self.now.since(submitted);
+        self.done.push(TargetDone { id, completed: self.now, service });
+    }
+
+    fn take_disk_done(&mut self) {
+        while !self.disk_done.is_empty() {
+            for done in std::mem::take(&mut self.disk_done) {
+                self.now = done.completed;
+                let io = self.ios.remove(&IoId(done.id).0).expect("it was started");
+                let done = self.finish(io);
+                self.engine.handle_input(self.now, Input::IoDone(done));
+                self.poll();
+            }
+        }
+    }
+
+    /// A buffer of zeroes.
+    fn buffer(&mut self, bytes: u64) -> Buffer {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(bytes as usize);
+        buffer
+    }
+
+    fn next(&self) -> Option<Time> {
+        let disks = [self.cache_disk.next_event(), self.data_disk.next_event(), self.until];
+        disks.into_iter().flatten().min()
+    }
+}
+
+impl HeadPosition for LogTarget {
+    fn block(&self) -> Lba {
+        self.data_disk.block()
+    }
+
+    /// To the log everything is equally near.
+    fn cost(&self, _now: Time, _block: Lba) -> u64 {
+        0
+    }
+}
+
+impl Target for LogTarget {
+    fn submit(
+        &mut self,
+        now: Time,
+        request: DiskRequest,
+        is_fua: bool,
+    ) -> Result<(), DiskRequestError> {
+        self.check(&request)?;
+        let DiskRequest { id, operation, offset_bytes, size_bytes } = request;
+        let start = offset_bytes / 512;
+        let end = (offset_bytes + size_bytes).div_ceil(512);
+        let range = LbaRange::new(start, end - start);
+        let operation = match operation {
+            DiskOperation::Read => Operation::Read { range },
+            DiskOperation::Write => {
+                Operation::Write { start: range.start, data: self.buffer(range.bytes()) }
+            }
+            DiskOperation::Flush => Operation::Flush,
+        };
+        self.now = now;
+        self.submitted.insert(id, now);
+        let fua = is_fua && matches!(operation, Operation::Write { .. });
+        let request = Request { id: RequestId(id), operation, fua };
+        self.engine.handle_input(now, Input::Request(request));
+        self.poll();
+        self.take_disk_done();
+        Ok(())
+    }
+
+    fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {
+        self.data_disk.check(request)?;
+        let DiskRequest { operation, offset_bytes, size_bytes, .. } = *request;
+        let capacity_bytes = self.data_disk.disk().capacity_bytes() / 4096 * 4096;
+        if operation != DiskOperation::Flush && offset_bytes + size_bytes > capacity_bytes {
+            return Err(DiskRequestError::BeyondEnd { offset_bytes, size_bytes, capacity_bytes });
+        }
+        Ok(())
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        match self.done.first() {
+            Some(done) => Some(done.completed),
+            None => self.next(),
+        }
+    }
+
+    fn advance(&mut self, now: Time, done: &mut Vec<TargetDone>) {
+        done.append(&mut self.done);
+        while let Some(next) = self.next().filter(|next| *next <= now) {
+            // The engine may want to be woken for something that was due before.
+            self.now = self.now.max(next);
+            self.cache_disk.advance(self.now, &mut self.disk_done);
+            self.data_disk.advance(self.now, &mut self.disk_done);
+            if self.disk_done.is_empty() {
+                self.engine.handle_input(self.now, Input::Timeout);
+                self.poll();
+            }
+            self.take_disk_done();
+        }
+        self.now = now;
+        // The models must know what time it is before they get more.
+        self.cache_disk.advance(now, &mut self.disk_done);
+        self.data_disk.advance(now, &mut self.disk_done);
+        done.append(&mut self.done);
+    }
+
+    fn facts(&self) -> TargetFacts {
+        let status = self.engine.status();
+        let counters = status.counters;
+        let counts = self.cache_disk.counts();
+        TargetFacts {
+            stalled_writes: counters.stalled_writes,
+            log: Some(LogFacts {
+                cache_disk_writes: counts.write_sizes.count(),
+                cache_disk_write_bytes: counts.write_bytes,
+                cache_disk_reads: counts.reads,
+                cache_disk_busy_percent: counts.busy_percent(self.now),
+                read_hit_lines: counters.read_hit_lines,
+                read_miss_lines: counters.read_miss_lines,
+                overwritten_lines: counters.overwritten_lines,
+                bypasses: counters.bypasses,
+                destaged_lines: counters.destaged_lines,
+                destage_writes: counters.destage_writes,
+                dirty_lines: status.dirty_lines,
+            }),
+            ..self.data_disk.facts()
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a trace is replayed on: a disk model, or a cache of the engine above one, all on virtual time.
+//!
+//! ```text
+//!   DiskTarget                the bare disk
+//!   LogTarget                 log on a cache-disk, and data-disk          dcd-engine, Engine
+//!   NvramTarget               non-volatile memory above one of the two    dcd-engine, nvram
+//! ```
+
+pub mod disk;
+pub mod log;
+pub mod nvram;
+pub mod pages;
+pub mod setup;
+pub mod tracks;
+
+use dcd_engine::nvram::HeadPosition;
+use dcd_engine::{Duration, Time};
+use serde::Serialize;
+
+use crate::disk::model::{DiskRequest, DiskRequestError};
+use crate::distribution::{Distribution, Percentiles};
+
+/// The end of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TargetDone {
+    /// The caller's number.
+    pub id: u64,
+    /// When.
+    pub completed: Time,
+    /// How long it was worked on: by the disk, or waiting for room in a cache.
+    pub service: Duration,
+}
+
+/// Something that serves requests on virtual time. `now` never goes back, and what is done by `now` is taken
+/// with [`Target::advance`] before something is submitted.
+pub trait Target: HeadPosition {
+    /// Takes a request. With `is_fua`, a write is done when it is durable.
+    ///
+    /// # Errors
+    /// When the disk cannot have it; nothing has happened then.
+    fn submit(
+        &mut self,
+        now: Time,
+        request: DiskRequest,
+        is_fua: bool,
+    ) -> Result<(), DiskRequestError>;
+
+    /// Whether it could have the request.
+    ///
+    /// # Errors
+    /// As [`Target::submit`].
+    fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError>;
+
+    /// When something will happen next, if nothing else is submitted.
+    fn next_event(&self) -> Option<Time>;
+
+    /// Adds to `done` what has been done up to `now`, in the order in which it was.
+    fn advance(&mut self, now: Time, done: &mut Vec<TargetDone>);
+
+    /// What the disks and caches did.
+    fn facts(&self) -> TargetFacts;
+}
+
+/// What the disks and caches did.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct TargetFacts {
+    /// Reads of the (data-)disk.
+    pub disk_reads: u64,
+    /// Writes to it.
+    pub disk_writes: u64,
+    /// Their bytes.
+    pub disk_write_bytes: u64,
+    /// Their sizes; none if there were none.
+    pub disk_write_kib: Option<Percentiles>,
+    /// Share of the time that it was busy.
+    pub disk_busy_percent: f64,
+    /// Writes that waited for room in a cache.
+    pub stalled_writes: u64,
+    /// Writes that found all their blocks in a cache, not on the disk yet.
+    pub overwrites: u64,
+    /// The non-volatile memory, if there is one.
+    pub nvram: Option<NvramFacts>,
+    /// The log, if there is one.
+    pub log: Option<LogFacts>,
+}
+
+/// What the non-volatile memory did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NvramFacts {
+    /// Writes into it.
+    pub writes: u64,
+    /// Bytes of them.
+    pub write_bytes: u64,
+    /// Bytes of them that had not been written to the disk yet.
+    pub overwritten_bytes: u64,
+    /// Writes past it.
+    pub bypasses: u64,
+    /// Reads that it answered.
+    pub read_hits: u64,
+    /// Reads that it did not.
+    pub read_misses: u64,
+    /// Times that cleaning began because of the high threshold.
+    pub cleanings: u64,
+    /// Groups that were cleaned.
+    pub cleaned_groups: u64,
+    /// Writes that this took.
+    pub cleaning_writes: u64,
+    /// Their bytes.
+    pub cleaning_bytes: u64,
+    /// What was left in it at the end.
+    pub dirty_bytes: u64,
+    /// Size of the hot zone at the end, for the policy that has one.
+    pub hot_zone_bytes: Option<u64>,
+    /// The share of writes that a memory of so many bytes would find, where the hot zone is looked for.
+    pub hit_ratio_by_bytes: Vec<(u64, f64)>,
+}
+
+/// What the log did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LogFacts {
+    /// Writes to the cache-disk.
+    pub cache_disk_writes: u64,
+    /// Their bytes: records, checkpoints, superblocks.
+    pub cache_disk_write_bytes: u64,
+    /// Reads of it.
+    pub cache_disk_reads: u64,
+    /// Share of the time that it was busy.
+    pub cache_disk_busy_percent: f64,
+    /// Lines of reads that were in the log.
+    pub read_hit_lines: u64,
+    /// Lines of reads that were not.
+    pub read_miss_lines: u64,
+    /// Lines written whose older copy was still in the log.
+    pub overwritten_lines: u64,
+    /// Writes past it.
+    pub bypasses: u64,
+    /// Lines moved to the data-disk.
+    pub destaged_lines: u64,
+    /// Writes that moved them.
+    pub destage_writes: u64,
+    /// Lines left at the end.
+    pub dirty_lines: u64,
+}
+
+/// Counts of a disk.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct DiskCounts {
+    pub(crate) reads: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) write_sizes: Distribution,
+    pub(crate) busy: Duration,
+}
+
+impl DiskCounts {
+    pub(crate) fn busy_percent(&self, now: Time) -> f64 {
+        if now.0 == 0 { 0.0 } else { 100.0 * self.busy.0 as f64 / now.0 as f64 }
+    }
+}

@@ -1,0 +1,120 @@
+//! A target from a description of it.
+
+use dcd_engine::format::geometry::GeometryError;
+use dcd_engine::nvram::{GroupMap, NvramConfig, Regions};
+use dcd_engine::{EngineConfig, Geometry};
+
+use super::Target;
+use super::disk::DiskTarget;
+use super::log::{LogError, LogTarget};
+use super::nvram::NvramTarget;
+use super::tracks::Tracks;
+use crate::disk::model::DiskModel;
+use crate::disk::profile::Profile;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The disk that has the data.
+    pub disk: Profile,
+    /// Angle of the platters at the beginning, and whatever else is left to chance.
+    pub seed: u64,
+    /// Non-volatile memory in front of it all.
+    pub nvram: Option<NvramSetup>,
+    /// A log in front of the disk.
+    pub log: Option<LogSetup>,
+}
+
+/// Non-volatile memory.
+#[derive(Clone, Copy, Debug)]
+pub struct NvramSetup {
+    /// Its size and how it behaves.
+    pub config: NvramConfig,
+    /// What is cleaned together.
+    pub groups: Groups,
+}
+
+/// What is cleaned together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Groups {
+    /// Tracks of the drive; where there are none, or a log lies between, regions of 64 KiB.
+    Tracks,
+    /// Regions of so many blocks.
+    Regions(u64),
+}
+
+/// A log.
+#[derive(Clone, Debug)]
+pub struct LogSetup {
+    /// The disk that it is on.
+    pub cache_disk: Profile,
+    /// Room for it there, superblocks and checkpoints included.
+    pub cache_bytes: u64,
+    /// Size of a segment.
+    pub segment_bytes: u64,
+    /// How it behaves.
+    pub config: EngineConfig,
+}
+
+/// A setup that cannot be.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum SetupError {
+    /// No log has such a geometry.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The log does not start.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl SetupError {
+    /// The next step.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SetupError::Geometry(_) => Some("choose another --cache-disk or --segment size".into()),
+            SetupError::Log(LogError::CacheDiskTooSmall { .. }) => {
+                Some("choose a smaller --cache-disk, or a larger --cache-disk-profile".into())
+            }
+            SetupError::Log(LogError::Open(_)) => None,
+        }
+    }
+}
+
+/// Blocks of a region where there are no tracks.
+const REGION_BLOCKS: u64 = 128;
+
+impl Setup {
+    /// All of it, new and empty.
+    ///
+    /// # Errors
+    /// If the log does not fit, or its settings do not go together.
+    ///
+    /// # Panics
+    /// If a profile was not checked, or as [`dcd_engine::nvram::Nvram::new`].
+    pub fn build(&self) -> Result<Box<dyn Target>, SetupError> {
+        let model = |profile| DiskModel::new(profile, self.seed).expect("the profile was checked");
+        let disk = model(&self.disk);
+        let map: Option<Box<dyn GroupMap>> =
+            self.nvram.map(|nvram| match (nvram.groups, disk.geometry(), &self.log) {
+                (Groups::Tracks, Some(geometry), None) => {
+                    Box::new(Tracks::new(geometry.clone())) as Box<dyn GroupMap>
+                }
+                (Groups::Tracks, ..) => Box::new(Regions::new(REGION_BLOCKS)),
+                (Groups::Regions(blocks), ..) => Box::new(Regions::new(blocks)),
+            });
+        let nvram = self.nvram.map(|nvram| nvram.config).zip(map);
+        let Some(log) = &self.log else {
+            let disk = DiskTarget::new(disk);
+            return Ok(match nvram {
+                Some((config, map)) => Box::new(NvramTarget::new(config, map, disk)),
+                None => Box::new(disk),
+            });
+        };
+        let geometry = Geometry::fit(log.cache_bytes, log.segment_bytes)?;
+        let log = LogTarget::new(geometry, log.config.clone(), model(&log.cache_disk), disk)?;
+        Ok(match nvram {
+            Some((config, map)) => Box::new(NvramTarget::new(config, map, log)),
+            None => Box::new(log),
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! Flags of `dcd simulate`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dcd_daemon::units_text::{parse_duration, parse_size};
+use dcd_engine::nvram::groups::GROUP_BLOCKS_MAX;
+use dcd_engine::nvram::policy::NvramPolicyKind;
+use dcd_engine::nvram::{HotZoneSize, NvramConfig};
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::{DestagePolicyKind, EngineConfig};
+use dcd_sim::disk::profile::{Profile, ProfileError};
+use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
+
+use crate::cli::TraceInputArguments;
+use crate::settings::{AckArgument, parse_percent};
+
+/// Most blocks of the memory: 1 TiB.
+const NVRAM_BYTES_MAX: u64 = 1 << 40;
+
+/// Replay a trace on a disk model, in simulated time.
+///
+/// Tells how long each request would have waited and taken: on the bare disk, with non-volatile memory in front of
+/// it (--nvram), or with a log on a second disk (--cache-disk), which is the code that `dcd serve` runs. Traces of
+/// fast disks overload slow ones: replay them with --closed-loop or --stretch.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd simulate --trace load.csv.zst --disk hp-2200a
+  dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy stack
+  dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy lst --low 100 --high 100
+  dcd simulate --trace load.csv.zst --disk hp-97560 --cache-disk 64M --segment 128k --destage lifo
+  dcd simulate --trace Financial1.spc.gz --device 0 --disk ultrastar-hc310 --stretch 2 --json")]
+pub struct SimulateArguments {
+    /// The trace; `dcd trace --help` lists the formats.
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// How it is read.
+    #[command(flatten)]
+    pub input: TraceInputArguments,
+    /// Name of a profile (`dcd disk list`), or path of a TOML file.
+    #[arg(long, value_name = "PROFILE")]
+    pub disk: String,
+    /// Each request comes when the one before is done: after as long as it did in the trace, where latencies were
+    /// recorded, else no sooner than it did after the one before.
+    #[arg(long)]
+    pub closed_loop: bool,
+    /// Multiply the times of the trace.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_stretch)]
+    #[arg(conflicts_with = "closed_loop")]
+    pub stretch: f64,
+    /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub seed: u64,
+    /// Caches in front of the disk.
+    #[command(flatten)]
+    pub caches: CacheArguments,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Caches in front of a disk.
+#[derive(Args, Debug)]
+pub struct CacheArguments {
+    /// Size of a non-volatile memory in front of the disk.
+    #[arg(long, value_name = "SIZE", value_parser = parse_nvram_size, help_heading = "Non-volatile memory")]
+    pub nvram: Option<u64>,
+    /// What is written to the disk first.
+    #[arg(long, value_name = "POLICY", default_value = "lru", requires = "nvram")]
+    #[arg(help_heading = "Non-volatile memory")]
+    pub policy: NvramPolicyArgument,
+    /// Cleaning begins when more than this share is dirty; 100: when a write needs the room.
+    #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = parse_percent)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub high: u8,
+    /// Cleaning ends at this share; as --high: a single threshold.
+    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = parse_percent)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub low: u8,
+    /// Cleaning that no write waits for waits until the disk has had no other request for so long.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub idle: Duration,
+    /// How many groups are cleaned at once: `all`, or a number.
+    #[arg(long, value_name = "COUNT", default_value = "all", value_parser = parse_groups_at_once)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub groups_at_once: u32,
+    /// What is cleaned together: `track`, or regions of a size, at most 2M.
+    #[arg(long, value_name = "track|SIZE", default_value = "track", value_parser = parse_group)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub group: Groups,
+    /// The part for what is written again and again, with --policy stack: `auto`, or a share.
+    #[arg(long, value_name = "auto|PERCENT", default_value = "auto", value_parser = parse_hot_zone)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub hot_zone: HotZoneSize,
+    /// At this age a group is written whatever the way there costs, with --policy wstf.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub age_max: Duration,
+    /// Writes of more than this go past the memory.
+    #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = parse_size)]
+    #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
+    pub nvram_bypass: u64,
+
+    /// Size of a cache-disk for a log in front of the disk.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Log")]
+    pub cache_disk: Option<u64>,
+    /// The model of the cache-disk [default: that of the disk].
+    #[arg(long, value_name = "PROFILE", requires = "cache_disk", help_heading = "Log")]
+    pub cache_disk_profile: Option<String>,
+    /// Size of a segment: a power of two from 64k to 4M.
+    #[arg(long, value_name = "SIZE", default_value = "128k", value_parser = parse_size)]
+    #[arg(requires = "cache_disk", help_heading = "Log")]
+    pub segment: u64,
+    /// Number of segment buffers in memory.
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    #[arg(requires = "cache_disk", help_heading = "Log")]
+    pub segment_buffers: u32,
+    /// Which segment is destaged first.
+    #[arg(long, value_name = "POLICY", default_value = "fifo")]
+    #[arg(requires = "cache_disk", help_heading = "Log")]
+    pub destage: DestageArgument,
+    /// When a write is acknowledged.
+    #[arg(long, value_name = "MODE", default_value = "memory")]
+    #[arg(requires = "cache_disk", help_heading = "Log")]
+    pub ack: AckArgument,
+    /// Writes of at least this size go past the log.
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
+    #[arg(requires = "cache_disk", help_heading = "Log")]
+    pub log_bypass: u64,
+}
+
+/// `--policy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum NvramPolicyArgument {
+    /// What was written longest ago
+    Lru,
+    /// What the head reaches first
+    Stf,
+    /// The same, sooner the older it is
+    Wstf,
+    /// The group with most dirty blocks
+    Lst,
+    /// The largest of those that are not written again and again
+    Stack,
+}
+
+/// `--destage`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DestageArgument {
+    /// The oldest segment
+    Fifo,
+    /// The newest segment
+    Lifo,
+    /// The segment with the least that is still needed
+    LeastValid,
+}
+
+impl CacheArguments {
+    /// What they describe, in front of that disk.
+    pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, ProfileError> {
+        let nvram = self.nvram.map(|bytes| NvramSetup {
+            config: NvramConfig {
+                capacity_blocks: bytes / BLOCK_SIZE,
+                policy: match self.policy {
+                    NvramPolicyArgument::Lru => NvramPolicyKind::Lru,
+                    NvramPolicyArgument::Stf => NvramPolicyKind::Stf,
+                    NvramPolicyArgument::Wstf => {
+                        NvramPolicyKind::WeightedStf { age_max: engine_time(self.age_max) }
+                    }
+                    NvramPolicyArgument::Lst => NvramPolicyKind::Lst,
+                    NvramPolicyArgument::Stack => NvramPolicyKind::Stack,
+                },
+                high_percent: self.high,
+                low_percent: self.low.min(self.high),
+                bypass_blocks: self.nvram_bypass / BLOCK_SIZE,
+                idle: engine_time(self.idle),
+                groups_at_once: self.groups_at_once,
+                hot_zone: self.hot_zone,
+            },
+            groups: self.group,
+        });
+        let log = match self.cache_disk {
+            None => None,
+            Some(cache_bytes) => Some(LogSetup {
+                cache_disk: match &self.cache_disk_profile {
+                    Some(name) => Profile::load(name)?,
+                    None => disk.clone(),
+                },
+                cache_bytes,
+                segment_bytes: self.segment,
+                config: EngineConfig {
+                    ack: self.ack.mode(),
+                    bypass_threshold_bytes: self.log_bypass,
+                    destage_policy: match self.destage {
+                        DestageArgument::Fifo => DestagePolicyKind::FirstWriteFirst,
+                        DestageArgument::Lifo => DestagePolicyKind::LastWriteFirst,
+                        DestageArgument::LeastValid => DestagePolicyKind::LeastValidFirst,
+                    },
+                    segment_buffers: self.segment_buffers,
+                    ..EngineConfig::default()
+                },
+            }),
+        };
+        Ok(Setup { disk, seed, nvram, log })
+    }
+}
+
+fn engine_time(duration: Duration) -> dcd_engine::Duration {
+    dcd_engine::Duration(duration.as_nanos() as u64)
+}
+
+fn parse_stretch(text: &str) -> Result<f64, &'static str> {
+    match text.parse() {
+        Ok(stretch) if stretch > 0.0 && stretch <= 1e9 => Ok(stretch),
+        _ => Err("expected a number above 0, at most 1e9"),
+    }
+}
+
+fn parse_nvram_size(text: &str) -> Result<u64, String> {
+    match parse_size(text).map_err(|error| error.to_string())? {
+        bytes @ BLOCK_SIZE..=NVRAM_BYTES_MAX => Ok(bytes),
+        _ => Err("expected 512 bytes to 1T".into()),
+    }
+}
+
+fn parse_groups_at_once(text: &str) -> Result<u32, &'static str> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ if text == "all" => Ok(u32::MAX),
+        _ => Err("expected `all`, or a number above 0"),
+    }
+}
+
+fn parse_group(text: &str) -> Result<Groups, String> {
+    if text == "track" {
+        return Ok(Groups::Tracks);
+    }
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    match bytes / BLOCK_SIZE {
+        blocks @ 1..=GROUP_BLOCKS_MAX if bytes % BLOCK_SIZE == 0 => Ok(Groups::Regions(blocks)),
+        _ => Err("expected `track`, or a multiple of 512 bytes up to 2M".into()),
+    }
+}
+
+fn parse_hot_zone(text: &str) -> Result<HotZoneSize, String> {
+    match text {
+        "auto" => Ok(HotZoneSize::Found),
+        _ => {
+            let percent = parse_percent(text).map_err(|error| format!("{error}, nor `auto`"))?;
+            Ok(HotZoneSize::Percent(percent))
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `dcd simulate`: a trace on a disk model, with and without caches.
+
+mod arguments;
+
+pub use arguments::SimulateArguments;
+use dcd_daemon::units_text::format_size;
+use dcd_sim::disk::profile::Profile;
+use dcd_sim::replay::{Pace, Replay, ReplayFacts, TimesFacts};
+use dcd_sim::target::{LogFacts, NvramFacts, TargetFacts};
+use dcd_sim::trace::TraceError;
+use serde_json::json;
+
+use super::trace::{for_each_request, percentile_cells};
+use crate::error::CommandError;
+use crate::output::{Align, Paint, Table, print, print_json};
+
+pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
+    let profile = Profile::load(&arguments.disk)?;
+    let target = arguments.caches.setup(profile, arguments.seed)?.build()?;
+    let pace = if arguments.closed_loop {
+        Pace::Closed
+    } else {
+        Pace::Open { stretch: arguments.stretch }
+    };
+    let mut replay = Replay::new(target, pace);
+    for_each_request(&arguments.trace, &arguments.input, "simulating", |reader, request| {
+        replay.add(request).map_err(|problem| CommandError::Replay {
+            place: reader.refused(request, problem.field(), problem.to_string()),
+            hint: problem.hint(),
+        })
+    })?;
+    let facts = replay.finish();
+    if facts.requests == 0 {
+        return Err(TraceError::Empty { path: arguments.trace.clone() }.into());
+    }
+    if arguments.json {
+        let mut json = json!(facts);
+        json["disk"] = json!(arguments.disk);
+        json["trace"] = json!(arguments.trace);
+        return print_json(&json);
+    }
+    print(&in_words(&facts))
+}
+
+fn in_words(facts: &ReplayFacts) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<24}{value}\n");
+    line("requests", facts.requests.to_string());
+    line("reads", facts.reads.to_string());
+    line("writes", facts.writes.to_string());
+    line("flushes", facts.flushes.to_string());
+    line("discards, not simulated", facts.discards.to_string());
+    line("most at once", facts.outstanding_max.to_string());
+    line("simulated time", format!("{:.3} s", facts.duration_s));
+    target_in_words(&facts.target, line);
+
+    let mut table = Table::new(&[
+        ("time, ms", Align::Left),
+        ("mean", Align::Right),
+        ("p50", Align::Right),
+        ("p90", Align::Right),
+        ("p99", Align::Right),
+        ("p99.9", Align::Right),
+        ("max", Align::Right),
+    ]);
+    for (what, times) in [("reads", &facts.read), ("writes", &facts.write)] {
+        let TimesFacts { service_ms, queue_ms, response_ms } = times;
+        for (name, percentiles) in
+            [("service", service_ms), ("queue", queue_ms), ("response", response_ms)]
+        {
+            if let Some(percentiles) = percentiles {
+                table.row(percentile_cells(&format!("{what}, {name}"), percentiles));
+            }
+        }
+    }
+    format!("{text}\n{}", table.render(Paint::for_stdout()))
+}
+
+fn target_in_words(facts: &TargetFacts, mut line: impl FnMut(&str, String)) {
+    let percent = |part: u64, all: u64| match all {
+        0 => String::new(),
+        _ => format!(", {:.1} %", 100.0 * part as f64 / all as f64),
+    };
+    line("disk reads", facts.disk_reads.to_string());
+    let size = facts.disk_write_kib.map(|kib| format!(", {:.1} KiB on average", kib.mean));
+    line("disk writes", format!("{}{}", facts.disk_writes, size.unwrap_or_default()));
+    line("disk busy", format!("{:.1} %", facts.disk_busy_percent));
+    if let Some(nvram) = &facts.nvram {
+        let NvramFacts { writes, write_bytes, overwritten_bytes, .. } = *nvram;
+        let stalled = facts.stalled_writes;
+        line("writes into memory", format!("{writes}, {} past it", nvram.bypasses));
+        line("overwritten there", {
+            let share = percent(overwritten_bytes, write_bytes);
+            format!(
+                "{} writes whole; of the bytes{}",
+                facts.overwrites,
+                &share[1.min(share.len())..]
+            )
+        });
+        line("waited for room", format!("{stalled}{}", percent(stalled, writes)));
+        line("cleanings", {
+            let NvramFacts { cleanings, cleaned_groups, cleaning_writes, .. } = nvram;
+            format!("{cleanings}; {cleaned_groups} groups, {cleaning_writes} writes")
+        });
+        let reads = nvram.read_hits + nvram.read_misses;
+        line(
+            "reads from memory",
+            format!("{}{}", nvram.read_hits, percent(nvram.read_hits, reads)),
+        );
+        line("left in memory", format_size(nvram.dirty_bytes));
+        if let Some(bytes) = nvram.hot_zone_bytes {
+            line("hot zone", format_size(bytes));
+        }
+    }
+    if let Some(log) = &facts.log {
+        let LogFacts { read_hit_lines: hits, read_miss_lines: misses, .. } = *log;
+        let written = format_size(log.cache_disk_write_bytes);
+        line("cache-disk writes", format!("{}, {written}", log.cache_disk_writes));
+        line("cache-disk busy", format!("{:.1} %", log.cache_disk_busy_percent));
+        line("writes past the log", log.bypasses.to_string());
+        line("lines overwritten", log.overwritten_lines.to_string());
+        line("lines destaged", format!("{} in {} writes", log.destaged_lines, log.destage_writes));
+        line("lines left in the log", log.dirty_lines.to_string());
+        line("lines read from the log", format!("{hits}{}", percent(hits, hits + misses)));
+        line("waited for room", facts.stalled_writes.to_string());
+    }
+}
