@@ -13,9 +13,11 @@
 //! A group that is being cleaned is in neither; what is written to it meanwhile stays dirty when the cleaning
 //! ends.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::bits::Bits;
 use super::groups::GroupMap;
@@ -57,7 +59,9 @@ pub struct Stored {
 /// The groups in memory.
 #[derive(Debug)]
 pub struct Directory {
-    map: Box<dyn GroupMap>,
+    map: Arc<dyn GroupMap>,
+    /// The group that was asked for last: mostly it is asked for again.
+    last_asked: Cell<LbaRange>,
     groups: Vec<Group>,
     unused: Vec<GroupIndex>,
     by_address: BTreeMap<u64, GroupIndex>,
@@ -75,9 +79,10 @@ pub struct Directory {
 
 impl Directory {
     /// An empty one.
-    pub fn new(map: Box<dyn GroupMap>) -> Directory {
+    pub fn new(map: Arc<dyn GroupMap>) -> Directory {
         Directory {
             map,
+            last_asked: Cell::default(),
             groups: Vec::new(),
             unused: Vec::new(),
             by_address: BTreeMap::new(),
@@ -204,7 +209,7 @@ impl Directory {
     /// A write of [`Directory::start_cleaning`] has ended. What was not written anew meanwhile is clean, if
     /// it arrived. True with the last of the group.
     pub fn cleaned(&mut self, run: LbaRange, has_arrived: bool) -> bool {
-        let whole = self.map.group_of(run.start);
+        let whole = self.range_of(run.start);
         let index = self.by_address[&whole.start.0];
         let group = self.group_mut(index);
         let blocks = group.relative(run);
@@ -268,6 +273,16 @@ impl Directory {
         &mut self.groups[index.0 as usize]
     }
 
+    fn range_of(&self, block: Lba) -> LbaRange {
+        let last = self.last_asked.get();
+        if (last.start.0..last.end()).contains(&block.0) {
+            return last;
+        }
+        let range = self.map.group_of(block);
+        self.last_asked.set(range);
+        range
+    }
+
     /// The range cut at the borders of groups, each part with its group, if it is in memory.
     fn parts(&self, range: LbaRange) -> impl Iterator<Item = (Option<GroupIndex>, LbaRange)> + '_ {
         let mut at = range.start.0;
@@ -275,7 +290,7 @@ impl Directory {
             if at >= range.end() {
                 return None;
             }
-            let whole = self.map.group_of(Lba(at));
+            let whole = self.range_of(Lba(at));
             let end = whole.end().min(range.end());
             let part = LbaRange::new(at, end - at);
             at = end;
@@ -291,7 +306,7 @@ impl Directory {
     ) {
         let mut at = range.start.0;
         while at < range.end() {
-            let whole = self.map.group_of(Lba(at));
+            let whole = self.range_of(Lba(at));
             let end = whole.end().min(range.end());
             let index = match self.by_address.get(&whole.start.0) {
                 Some(index) => *index,

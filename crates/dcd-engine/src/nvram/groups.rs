@@ -9,7 +9,7 @@ use crate::units::{Lba, LbaRange, Time};
 pub const GROUP_BLOCKS_MAX: u64 = 4096;
 
 /// Cuts the volume into groups.
-pub trait GroupMap: std::fmt::Debug + Send {
+pub trait GroupMap: std::fmt::Debug + Send + Sync {
     /// The group that a block lies in: at most [`GROUP_BLOCKS_MAX`] blocks, the same range for each of them.
     fn group_of(&self, block: Lba) -> LbaRange;
 }

@@ -17,7 +17,8 @@
 //! - [`groups`]: which blocks are cleaned together, and where the head of the disk is;
 //! - [`directory`]: the groups in memory, by age and by size;
 //! - [`policy`]: which one is cleaned next;
-//! - [`hot_zone`]: how much of the memory is for what is written again and again;
+//! - [`hot_zone`]: how much of the memory is for what is written again and again, found by trying sizes beside the
+//!   real one ([`trial`]); [`stack_distance`]: the hit ratio by size, and its knee;
 //! - [`tier`]: the paths of a write, a read and a cleaning.
 
 mod bits;
@@ -25,9 +26,11 @@ pub mod directory;
 pub mod groups;
 pub mod hot_zone;
 pub mod policy;
+pub mod stack_distance;
 pub mod tier;
 #[cfg(test)]
 mod tier_tests;
+pub mod trial;
 
 pub use groups::{GroupMap, HeadPosition, LastAddress, Regions};
 pub use policy::NvramPolicyKind;
@@ -61,7 +64,7 @@ pub struct NvramConfig {
 /// How large the hot zone is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotZoneSize {
-    /// As large as seems best: up to the knee of the hit ratio.
+    /// As large as is best, by trying.
     Found,
     /// This part of the memory.
     Percent(u8),

@@ -14,6 +14,7 @@
 //! What is written again while it is on its way to the disk stays dirty.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::directory::{Directory, GroupIndex};
 use super::groups::{GroupMap, HeadPosition};
@@ -23,10 +24,12 @@ use super::{
     BelowId, BelowIo, BelowPurpose, HotZoneSize, NvramConfig, NvramCounters, NvramInput,
     NvramOperation, NvramOutput, NvramReply, NvramRequest,
 };
-use crate::units::{LbaRange, Time};
+use crate::units::{Duration, LbaRange, Time};
 
 /// Writes after which the size of the hot zone is looked at anew.
-const HOT_ZONE_WRITES: u64 = 256;
+const HOT_ZONE_WRITES: u64 = 64;
+/// Cleaning writes of which the disk's speed is the mean; twice as many at most.
+const CLEANING_WRITES_REMEMBERED: u64 = 512;
 
 /// The tier.
 pub struct Nvram {
@@ -34,6 +37,11 @@ pub struct Nvram {
     policy: Box<dyn NvramPolicy>,
     groups: Directory,
     hot_zone: Option<HotZone>,
+    /// When the disk began to clean; none while it does not.
+    cleaning_since: Option<Time>,
+    /// How long it cleaned, and the writes that it did, of late.
+    cleaning_time: Duration,
+    cleaning_writes_done: u64,
     /// Writes that are not in memory yet, oldest first.
     waiting: VecDeque<Waiting>,
     below: BTreeMap<BelowId, BelowIo>,
@@ -61,22 +69,31 @@ impl Nvram {
     ///
     /// # Panics
     /// If it has no blocks, or the thresholds are not `low <= high <= 100`.
-    pub fn new(config: NvramConfig, map: Box<dyn GroupMap>) -> Nvram {
+    pub fn new(config: NvramConfig, map: Arc<dyn GroupMap>) -> Nvram {
         assert!(config.capacity_blocks > 0 && config.groups_at_once > 0);
         assert!(config.low_percent <= config.high_percent && config.high_percent <= 100);
-        let mut groups = Directory::new(map);
-        let percent = match config.hot_zone {
-            HotZoneSize::Percent(percent) => u64::from(percent.min(100)),
-            HotZoneSize::Found => 0,
+        let has_hot_zone = config.policy.hot_zone_blocks(0) != config.policy.hot_zone_blocks(1);
+        let (hot_zone, hot_blocks) = match config.hot_zone {
+            HotZoneSize::Percent(percent) => {
+                (None, config.capacity_blocks * u64::from(percent.min(100)) / 100)
+            }
+            HotZoneSize::Found if has_hot_zone => {
+                let mut hot_zone = HotZone::new(&config, map.clone());
+                let best = hot_zone.best_blocks();
+                (Some(hot_zone), best)
+            }
+            HotZoneSize::Found => (None, 0),
         };
-        groups.set_hot_zone(config.policy.hot_zone_blocks(config.capacity_blocks * percent / 100));
-        let is_found =
-            config.policy.hot_zone_blocks(1) == 1 && config.hot_zone == HotZoneSize::Found;
+        let mut groups = Directory::new(map);
+        groups.set_hot_zone(config.policy.hot_zone_blocks(hot_blocks));
         Nvram {
             config,
             policy: config.policy.policy(),
             groups,
-            hot_zone: is_found.then(|| HotZone::new(config.capacity_blocks)),
+            hot_zone,
+            cleaning_since: None,
+            cleaning_time: Duration(0),
+            cleaning_writes_done: 0,
             waiting: VecDeque::new(),
             below: BTreeMap::new(),
             below_count: 0,
@@ -232,11 +249,10 @@ impl Nvram {
 
     fn look_for_hot_zone(&mut self, range: LbaRange) {
         let Some(hot_zone) = &mut self.hot_zone else { return };
-        hot_zone.written(range);
+        let write_time = Duration(self.cleaning_time.0 / self.cleaning_writes_done.max(1));
+        hot_zone.written(self.now, range, write_time);
         if self.counters.writes.is_multiple_of(HOT_ZONE_WRITES) {
-            // What is hot is not cleaned, so some of what may be dirty must be left to the cold.
-            let most = self.config.capacity_blocks * u64::from(self.config.high_percent) / 100;
-            self.groups.set_hot_zone(hot_zone.knee_blocks().min(most * 3 / 4));
+            self.groups.set_hot_zone(hot_zone.best_blocks());
         }
     }
 
@@ -290,6 +306,7 @@ impl Nvram {
         let mut runs = std::mem::take(&mut self.runs);
         self.groups.start_cleaning(group, &mut runs);
         self.groups_being_cleaned += 1;
+        self.cleaning_since.get_or_insert(self.now);
         self.counters.cleaned_groups += 1;
         self.counters.cleaning_writes += runs.len() as u64;
         for run in runs.drain(..) {
@@ -315,6 +332,7 @@ impl Nvram {
             BelowPurpose::Cleaning => {
                 let was_last = self.groups.cleaned(io.range, ok);
                 self.groups_being_cleaned -= u32::from(was_last);
+                self.note_cleaning_time();
             }
             BelowPurpose::Request(id) => {
                 self.requests_below -= 1;
@@ -324,6 +342,18 @@ impl Nvram {
                 }
                 self.reply(NvramReply { id, ok, stalled_since: None, from_memory: false });
             }
+        }
+    }
+
+    /// How long the disk takes for a write, while it cleans.
+    fn note_cleaning_time(&mut self) {
+        let Some(since) = self.cleaning_since else { return };
+        self.cleaning_writes_done += 1;
+        self.cleaning_time.0 += self.now.since(since).0;
+        self.cleaning_since = (self.groups_being_cleaned > 0).then_some(self.now);
+        if self.cleaning_writes_done >= CLEANING_WRITES_REMEMBERED {
+            self.cleaning_writes_done /= 2;
+            self.cleaning_time.0 /= 2;
         }
     }
 

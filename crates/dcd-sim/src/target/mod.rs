@@ -111,6 +111,8 @@ pub struct NvramFacts {
     pub dirty_bytes: u64,
     /// Size of the hot zone at the end, for the policy that has one.
     pub hot_zone_bytes: Option<u64>,
+    /// Where the hit ratio has its knee, if the hot zone is looked for.
+    pub knee_bytes: Option<u64>,
     /// The share of writes that a memory of so many bytes would find, where the hot zone is looked for.
     pub hit_ratio_by_bytes: Vec<(u64, f64)>,
 }

@@ -1,5 +1,7 @@
 //! Non-volatile memory above another target.
 
+use std::sync::Arc;
+
 use dcd_engine::nvram::{
     BelowId, BelowIo, GroupMap, HeadPosition, Nvram, NvramConfig, NvramInput, NvramOperation,
     NvramOutput, NvramPolicyKind, NvramRequest,
@@ -26,7 +28,7 @@ pub struct NvramTarget<T> {
 impl<T: Target> NvramTarget<T> {
     /// # Panics
     /// As [`Nvram::new`].
-    pub fn new(config: NvramConfig, map: Box<dyn GroupMap>, below: T) -> NvramTarget<T> {
+    pub fn new(config: NvramConfig, map: Arc<dyn GroupMap>, below: T) -> NvramTarget<T> {
         NvramTarget {
             nvram: Nvram::new(config, map),
             policy: config.policy,
@@ -148,7 +150,8 @@ impl<T: Target> Target for NvramTarget<T> {
         let counters = self.nvram.counters();
         let bytes = |blocks: u64| blocks * BLOCK_SIZE;
         let has_hot_zone = self.policy == NvramPolicyKind::Stack;
-        let curve = self.nvram.hot_zone().map(|zone| zone.curve()).unwrap_or_default();
+        let ratio = self.nvram.hot_zone().map(|zone| zone.hit_ratio());
+        let curve = ratio.map(|ratio| ratio.curve()).unwrap_or_default();
         TargetFacts {
             stalled_writes: counters.stalled_writes,
             overwrites: counters.overwrites,
@@ -165,6 +168,7 @@ impl<T: Target> Target for NvramTarget<T> {
                 cleaning_bytes: bytes(counters.cleaning_blocks),
                 dirty_bytes: bytes(self.nvram.dirty_blocks()),
                 hot_zone_bytes: has_hot_zone.then(|| bytes(self.nvram.hot_zone_blocks())),
+                knee_bytes: ratio.map(|ratio| bytes(ratio.knee_blocks())),
                 hit_ratio_by_bytes: curve
                     .into_iter()
                     .map(|(blocks, ratio)| (bytes(blocks), ratio))

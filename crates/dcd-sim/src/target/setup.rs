@@ -1,5 +1,7 @@
 //! A target from a description of it.
 
+use std::sync::Arc;
+
 use dcd_engine::format::geometry::GeometryError;
 use dcd_engine::nvram::{GroupMap, NvramConfig, Regions};
 use dcd_engine::{EngineConfig, Geometry};
@@ -94,13 +96,13 @@ impl Setup {
     pub fn build(&self) -> Result<Box<dyn Target>, SetupError> {
         let model = |profile| DiskModel::new(profile, self.seed).expect("the profile was checked");
         let disk = model(&self.disk);
-        let map: Option<Box<dyn GroupMap>> =
+        let map: Option<Arc<dyn GroupMap>> =
             self.nvram.map(|nvram| match (nvram.groups, disk.geometry(), &self.log) {
                 (Groups::Tracks, Some(geometry), None) => {
-                    Box::new(Tracks::new(geometry.clone())) as Box<dyn GroupMap>
+                    Arc::new(Tracks::new(geometry.clone())) as Arc<dyn GroupMap>
                 }
-                (Groups::Tracks, ..) => Box::new(Regions::new(REGION_BLOCKS)),
-                (Groups::Regions(blocks), ..) => Box::new(Regions::new(blocks)),
+                (Groups::Tracks, ..) => Arc::new(Regions::new(REGION_BLOCKS)),
+                (Groups::Regions(blocks), ..) => Arc::new(Regions::new(blocks)),
             });
         let nvram = self.nvram.map(|nvram| nvram.config).zip(map);
         let Some(log) = &self.log else {

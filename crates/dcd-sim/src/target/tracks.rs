@@ -1,7 +1,5 @@
 //! The tracks of a drive as groups of blocks.
 
-use std::cell::Cell;
-
 use dcd_engine::nvram::GroupMap;
 use dcd_engine::nvram::groups::GROUP_BLOCKS_MAX;
 use dcd_engine::units::BLOCK_SIZE;
@@ -13,14 +11,12 @@ use crate::disk::geometry::{Geometry, Place};
 #[derive(Debug)]
 pub struct Tracks {
     geometry: Geometry,
-    /// The group asked for last: mostly it is asked for again.
-    last: Cell<LbaRange>,
 }
 
 impl Tracks {
     /// Of a drive.
     pub fn new(geometry: Geometry) -> Tracks {
-        Tracks { geometry, last: Cell::default() }
+        Tracks { geometry }
     }
 
     fn sector(&self, block: u64) -> u64 {
@@ -54,19 +50,13 @@ impl Tracks {
 
 impl GroupMap for Tracks {
     fn group_of(&self, block: Lba) -> LbaRange {
-        let last = self.last.get();
-        if (last.start.0..last.end()).contains(&block.0) {
-            return last;
-        }
         let (first, end) = self.track_of(self.sector(block.0));
         // Sectors may be smaller than blocks: one that begins in this track belongs to it. With larger ones,
         // the blocks of a sector are together.
         let (start, end) = (self.first_block(first), self.first_block(end));
         let part = (block.0 - start) / GROUP_BLOCKS_MAX;
         let start = start + part * GROUP_BLOCKS_MAX;
-        let group = LbaRange::new(start, (end - start).min(GROUP_BLOCKS_MAX));
-        self.last.set(group);
-        group
+        LbaRange::new(start, (end - start).min(GROUP_BLOCKS_MAX))
     }
 }
 
@@ -91,7 +81,6 @@ mod tests {
                     assert_eq!(group.start.0, at, "{name}");
                     assert!(group.blocks > 0 && group.blocks <= u64::from(shortest) * 8, "{name}");
                     for block in [at, at + group.blocks / 2, group.end() - 1] {
-                        tracks.last.take();
                         assert_eq!(tracks.group_of(Lba(block)), group, "{name}");
                     }
                     at = group.end();

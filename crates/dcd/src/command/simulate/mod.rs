@@ -109,7 +109,8 @@ fn target_in_words(facts: &TargetFacts, mut line: impl FnMut(&str, String)) {
         );
         line("left in memory", format_size(nvram.dirty_bytes));
         if let Some(bytes) = nvram.hot_zone_bytes {
-            line("hot zone", format_size(bytes));
+            let knee = nvram.knee_bytes.map(|knee| format!("; knee at {}", format_size(knee)));
+            line("hot zone", format!("{}{}", format_size(bytes), knee.unwrap_or_default()));
         }
     }
     if let Some(log) = &facts.log {
