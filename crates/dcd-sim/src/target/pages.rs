@@ -17,7 +17,9 @@ impl Pages {
     /// # Panics
     /// If they are not.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
-        assert!(offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES));
+        assert!(
+            offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES)
+        );
         for (page, bytes) in (offset / PAGE_BYTES..).zip(bytes.chunks(PAGE_BYTES as usize)) {
             if bytes.iter().all(|byte| *byte == 0) {
                 self.pages.remove(&page);
@@ -32,7 +34,9 @@ impl Pages {
     /// # Panics
     /// If they are not multiples of 4 KiB.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        assert!(offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES));
+        assert!(
+            offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES)
+        );
         for (page, bytes) in (offset / PAGE_BYTES..).zip(bytes.chunks_mut(PAGE_BYTES as usize)) {
             match self.pages.get(&page) {
                 Some(kept) => bytes.copy_from_slice(kept),

@@ -25,6 +25,11 @@ impl Files {
         self.1.load(Ordering::SeqCst)
     }
 
+    /// The file system is made anew.
+    pub fn forget(&self) {
+        self.0.lock().unwrap().clear();
+    }
+
     /// Every fsynced file is there, byte for byte; or at least every one that is there, if names may be
     /// lost. Returns how many.
     pub fn verify(&self, work: &Path, keeps_names: bool, what: &str) -> u64 {
