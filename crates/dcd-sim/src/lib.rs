@@ -5,5 +5,6 @@ pub mod distribution;
 pub mod engine_bench;
 pub mod memory_devices;
 pub mod replay;
+pub mod sweep;
 pub mod target;
 pub mod trace;

@@ -16,6 +16,7 @@ use dcd_sim::trace::TraceFormat;
 
 use crate::command::demo::DemoArguments;
 use crate::command::simulate::SimulateArguments;
+use crate::command::sweep::SweepArguments;
 use crate::settings::Settings;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
@@ -80,6 +81,7 @@ pub enum Verb {
     Disk(DiskArguments),
     Trace(TraceArguments),
     Simulate(SimulateArguments),
+    Sweep(SweepArguments),
     SlowDisk(SlowDiskArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),

@@ -274,6 +274,14 @@ pub enum CommandError {
         /// What to do.
         hint: &'static str,
     },
+    /// A file of results that are not those of this sweep.
+    #[error("{}:{line}: this is no row of this sweep", path.display())]
+    OtherSweep {
+        /// The file.
+        path: PathBuf,
+        /// The first line that does not fit.
+        line: usize,
+    },
     /// What is to be simulated cannot be.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -388,6 +396,9 @@ impl CommandError {
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),
             CommandError::Replay { hint, .. } => Some((*hint).into()),
+            CommandError::OtherSweep { .. } => {
+                Some("nothing was changed; choose another --out, or the settings of the file".into())
+            }
             CommandError::Setup(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::GrowCancelled => {

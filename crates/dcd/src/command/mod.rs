@@ -23,6 +23,7 @@ pub mod simulate;
 mod slow_disk;
 mod status;
 mod status_panel;
+pub mod sweep;
 mod trace;
 
 /// Does what the command line says.
@@ -43,6 +44,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Disk(arguments) => disk::run(&arguments),
         Verb::Trace(arguments) => trace::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
+        Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

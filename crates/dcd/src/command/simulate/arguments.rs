@@ -158,6 +158,36 @@ pub enum DestageArgument {
     LeastValid,
 }
 
+impl Default for CacheArguments {
+    /// No cache, and the defaults of the command line for each setting.
+    fn default() -> CacheArguments {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            caches: CacheArguments,
+        }
+        <Line as clap::Parser>::parse_from(["dcd"]).caches
+    }
+}
+
+impl NvramPolicyArgument {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        name(self)
+    }
+}
+
+impl DestageArgument {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        name(self)
+    }
+}
+
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
 impl CacheArguments {
     /// What they describe, in front of that disk.
     pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, ProfileError> {

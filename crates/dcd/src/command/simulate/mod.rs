@@ -2,7 +2,7 @@
 
 mod arguments;
 
-pub use arguments::SimulateArguments;
+pub use arguments::{CacheArguments, DestageArgument, NvramPolicyArgument, SimulateArguments};
 use dcd_daemon::units_text::format_size;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Pace, Replay, ReplayFacts, TimesFacts};

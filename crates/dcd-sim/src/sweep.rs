@@ -1,0 +1,114 @@
+//! Many simulations of the same trace: the points of a grid, on several threads, told in the order of the grid.
+//!
+//! Each point reads the trace anew, so memory does not grow with it, and depends on nothing but itself: the same
+//! grid gives the same rows, however many threads there are and wherever it was interrupted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::replay::{Pace, Replay, ReplayFacts};
+use crate::target::setup::Setup;
+use crate::trace::{TraceError, TraceFormat, TraceReader};
+
+/// Where the requests come from.
+#[derive(Clone, Debug)]
+pub struct TraceSource {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format, where its content does not tell it.
+    pub format: Option<TraceFormat>,
+    /// Only the requests for this disk.
+    pub device: Option<u32>,
+}
+
+/// One simulation.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Name and value of each parameter, for people.
+    pub labels: Vec<(&'static str, String)>,
+    /// What is simulated.
+    pub setup: Setup,
+    /// When requests come.
+    pub pace: Pace,
+}
+
+/// What came of a point: facts, or why there are none.
+pub type Outcome = Result<ReplayFacts, String>;
+
+impl TraceSource {
+    /// Whether it can be read at all, and is a trace: its first requests.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self) -> Result<(), TraceError> {
+        let empty = || TraceError::Empty { path: self.path.clone() };
+        self.open()?.next().ok_or_else(empty)?.map(|_| ())
+    }
+
+    fn open(&self) -> Result<TraceReader, TraceError> {
+        TraceReader::open(&self.path, self.format)
+    }
+}
+
+impl Point {
+    /// Simulates it.
+    pub fn run(&self, trace: &TraceSource) -> Outcome {
+        let target = self.setup.build().map_err(|error| error.to_string())?;
+        let mut replay = Replay::new(target, self.pace);
+        let mut reader = trace.open().map_err(|error| error.to_string())?;
+        let mut any = false;
+        while let Some(request) = reader.next() {
+            let request = request.map_err(|error| error.to_string())?;
+            if trace.device.is_some_and(|device| device != request.device) {
+                continue;
+            }
+            any = true;
+            replay.add(&request).map_err(|problem| {
+                reader.refused(&request, problem.field(), problem.to_string()).to_string()
+            })?;
+        }
+        match any {
+            true => Ok(replay.finish()),
+            false => Err("the trace has no requests for this disk".into()),
+        }
+    }
+}
+
+/// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order, with its
+/// index. Ends early when `done` says so.
+pub fn run(
+    trace: &TraceSource,
+    points: &[Point],
+    first: usize,
+    jobs: usize,
+    done: impl FnMut(usize, Outcome) -> bool + Send,
+) {
+    let next = AtomicUsize::new(first);
+    let is_over = AtomicBool::new(false);
+    // Outcomes that wait for those before them.
+    let shared = Mutex::new((first, BTreeMap::new(), done));
+    let worker = || {
+        while !is_over.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(point) = points.get(index) else { return };
+            let outcome = point.run(trace);
+            let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (expected, waiting, done) = &mut *shared;
+            waiting.insert(index, outcome);
+            while let Some(outcome) = waiting.remove(expected) {
+                if !done(*expected, outcome) {
+                    is_over.store(true, Ordering::Relaxed);
+                    return;
+                }
+                *expected += 1;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, points.len().max(1)) {
+            scope.spawn(worker);
+        }
+    });
+}
