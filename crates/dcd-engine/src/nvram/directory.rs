@@ -52,7 +52,7 @@ struct Group {
 /// What a write found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stored {
-    /// Blocks that were dirty already.
+    /// Blocks that were dirty, and not on their way to the disk: they need not be written there.
     pub overwritten_blocks: u64,
 }
 
@@ -181,7 +181,7 @@ impl Directory {
             (group.touch, group.written_at) = (touch, now);
             groups.cleaning_blocks -= u64::from(again);
             groups.dirty_blocks += u64::from(new);
-            stored.overwritten_blocks += part.blocks - u64::from(new);
+            stored.overwritten_blocks += part.blocks - u64::from(new) - u64::from(again);
             groups.list(index);
         });
         self.cool();

@@ -173,9 +173,9 @@ pub struct NvramCounters {
     pub writes: u64,
     /// Their blocks.
     pub write_blocks: u64,
-    /// Blocks of them that were dirty already: that much need not be written to the disk.
+    /// Blocks that were overwritten before they were on their way to the disk: it is spared so many.
     pub overwritten_blocks: u64,
-    /// Writes of which every block was dirty already.
+    /// Writes all of whose blocks were such.
     pub overwrites: u64,
     /// Writes that had to wait for room.
     pub stalled_writes: u64,

@@ -1,0 +1,160 @@
+//! Proves that `dcd simulate` puts the caches in front of the disk that its flags describe, and that `dcd sweep`
+//! tells the same as `dcd simulate`, goes on after an interruption, and overwrites nothing.
+
+mod common;
+
+use common::Folder;
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Eight places written again and again, and others written once; a read now and then.
+fn folder_with_trace() -> Folder {
+    let folder = Folder::new();
+    let mut trace = "t_us,op,off,len\n".to_owned();
+    for number in 0..3000u64 {
+        let place = if number % 2 == 0 { number / 2 % 8 } else { 100 + number * 7 };
+        let op = if number % 10 == 9 { 'R' } else { 'W' };
+        trace += &format!("{},{op},{},4096\n", number * 30_000, place * 8192);
+    }
+    std::fs::write(folder.path("t.csv"), trace).unwrap();
+    folder
+}
+
+fn simulate(folder: &Folder, flags: &str) -> Value {
+    json(&folder.dcd(&format!("simulate --trace t.csv --disk hp-97560 --json {flags}")).ok())
+}
+
+#[test]
+fn memory_in_front_of_a_disk_absorbs_writes() {
+    let folder = folder_with_trace();
+    let bare = simulate(&folder, "");
+    let mean = |facts: &Value, what: &str| facts[what]["response_ms"]["mean"].as_f64().unwrap();
+    assert!(bare["nvram"].is_null() && bare["disk_writes"] == bare["writes"]);
+    for policy in ["lru", "stf", "wstf", "lst", "stack"] {
+        let facts = simulate(&folder, &format!("--nvram 256k --policy {policy} --low 40"));
+        let writes = |facts: &Value| facts["disk_writes"].as_u64().unwrap();
+        assert!(writes(&facts) < writes(&bare) * 6 / 10, "{policy}: {facts}");
+        assert!(mean(&facts, "write") < mean(&bare, "write") / 10.0, "{policy}: {facts}");
+        assert_eq!(facts["nvram"]["hot_zone_bytes"].is_null(), policy != "stack");
+        let nvram = &facts["nvram"];
+        let cleaned = nvram["cleaning_bytes"].as_u64().unwrap();
+        let overwritten = nvram["overwritten_bytes"].as_u64().unwrap();
+        let left = nvram["dirty_bytes"].as_u64().unwrap();
+        let written = nvram["write_bytes"].as_u64().unwrap();
+        // What is on its way to the disk counts as cleaned and as left.
+        assert!(cleaned + overwritten + left >= written, "{facts}");
+        assert!(cleaned + overwritten <= written, "{facts}");
+    }
+    let words = folder.dcd("simulate --trace t.csv --disk hp-97560 --nvram 256k --policy stack").ok();
+    for wanted in ["writes into memory", "waited for room", "hot zone", "knee at"] {
+        assert!(words.contains(wanted), "{wanted}: {words}");
+    }
+}
+
+#[test]
+fn each_setting_of_the_memory_makes_a_difference() {
+    let folder = folder_with_trace();
+    let base = "--nvram 64k --policy lst";
+    let first = simulate(&folder, base);
+    for flags in [
+        "--low 80",
+        "--high 50",
+        "--low 100 --high 100",
+        "--idle 200ms",
+        "--groups-at-once 1",
+        "--group 8k",
+        "--nvram-bypass 2k",
+    ] {
+        let other = simulate(&folder, &format!("{base} {flags}"));
+        assert_ne!(first, other, "{flags}");
+    }
+    let stack = |zone: &str| simulate(&folder, &format!("--nvram 64k --policy stack {zone}"));
+    assert_ne!(stack("--hot-zone 10"), stack("--hot-zone 80"));
+    let wstf = |age: &str| simulate(&folder, &format!("--nvram 64k --policy wstf {age}"));
+    assert_ne!(wstf("--age-max 10ms"), wstf("--age-max 1h"));
+}
+
+#[test]
+fn a_log_in_front_of_a_disk_is_the_engine() {
+    let folder = folder_with_trace();
+    let log = |flags: &str| simulate(&folder, &format!("--cache-disk 8M {flags}"));
+    let facts = log("");
+    let destaged = facts["log"]["destaged_lines"].as_u64().unwrap();
+    let overwritten = facts["log"]["overwritten_lines"].as_u64().unwrap();
+    let left = facts["log"]["dirty_lines"].as_u64().unwrap();
+    assert_eq!(destaged + overwritten + left, 2700, "every line written: {facts}");
+    assert!(facts["write"]["response_ms"]["mean"].as_f64().unwrap() < 1.0, "{facts}");
+    let durable = log("--ack durable");
+    assert!(durable["write"]["response_ms"]["mean"].as_f64().unwrap() > 5.0, "{durable}");
+    assert_ne!(facts, log("--segment 256k"));
+    assert_ne!(facts, log("--log-bypass 4k"));
+    assert_ne!(durable, log("--ack durable --cache-disk-profile nvme-ssd"));
+    assert_eq!(facts, log(""), "the same again");
+    let both = log("--nvram 64k");
+    assert!(both["nvram"]["writes"] == 2700 && both["log"]["destaged_lines"].is_u64(), "{both}");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_told() {
+    let folder = folder_with_trace();
+    for (flags, code, problem, hint) in [
+        ("--policy lru", 2, "--nvram", ""),
+        ("--destage fifo", 2, "--cache-disk", ""),
+        ("--nvram 100", 2, "512 bytes", ""),
+        ("--nvram 1M --hot-zone much", 2, "auto", ""),
+        ("--nvram 1M --group 1000", 2, "multiple of 512", ""),
+        ("--nvram 1M --groups-at-once 0", 2, "above 0", ""),
+        ("--cache-disk 64k", 1, "needs at least", "--segment"),
+        ("--cache-disk 4G", 1, "does not fit", "--cache-disk-profile"),
+        ("--cache-disk 8M --segment 100k", 1, "power of two", "--segment"),
+        ("--cache-disk 8M --segment-buffers 1", 1, "at least 3", ""),
+        ("--cache-disk 8M --cache-disk-profile none", 1, "none", "dcd disk list"),
+    ] {
+        let line = format!("simulate --trace t.csv --disk hp-97560 {flags}");
+        folder.dcd(&line).fails(code, problem, hint);
+    }
+}
+
+#[test]
+fn a_sweep_is_many_simulations() {
+    let folder = folder_with_trace();
+    let line = "sweep --trace t.csv --disk hp-97560,wd-4tb --nvram none,64k --policy lru,stack \
+                --low 20,95 --cache-disk none,8M --segment 64k,128k";
+    folder.dcd(&format!("{line} --out one.csv --jobs 1")).ok();
+    let all = std::fs::read_to_string(folder.path("one.csv")).unwrap();
+    // For each disk: without memory and with four settings of it; without log and with two.
+    assert_eq!(all.lines().count(), 1 + 2 * (1 + 4) * (1 + 2), "{all}");
+    folder.dcd(&format!("{line} --out two.csv --jobs 3")).ok();
+    assert_eq!(all, std::fs::read_to_string(folder.path("two.csv")).unwrap());
+    // Interrupted in the middle of a row.
+    std::fs::write(folder.path("two.csv"), &all[..all.len() / 2]).unwrap();
+    let rows = json(&folder.dcd(&format!("{line} --out two.csv --json")).ok());
+    assert_eq!(all, std::fs::read_to_string(folder.path("two.csv")).unwrap());
+    let row = &rows["rows"][5];
+    let alone = simulate(&folder, "--nvram 64k --policy lru --low 20 --cache-disk 8M --segment 128k");
+    assert_eq!((&row["nvram_bytes"], &row["segment_bytes"]), (&65536.0.into(), &131_072.0.into()));
+    assert_eq!(row["disk_writes"].as_f64(), alone["disk_writes"].as_f64(), "{row}");
+}
+
+#[test]
+fn a_sweep_overwrites_nothing_and_tells_what_failed() {
+    let folder = folder_with_trace();
+    let line = "sweep --trace t.csv --disk hp-97560 --nvram 64k";
+    std::fs::write(folder.path("mine.txt"), "my notes").unwrap();
+    folder.dcd(&format!("{line} --out mine.txt")).fails(1, "mine.txt:1: this is no row", "--out");
+    assert_eq!(std::fs::read_to_string(folder.path("mine.txt")).unwrap(), "my notes");
+    folder.dcd(&format!("{line} --out s.csv")).ok();
+    folder.dcd(&format!("{line} --high 50 --out s.csv")).fails(1, "s.csv:2: this is no row", "");
+    folder.dcd(&format!("{line} --nvram 1 --out t.csv")).fails(2, "at least 512", "");
+    folder.dcd(&format!("{line} --trace none --out u.csv")).fails(2, "", "");
+    folder.dcd("sweep --trace none --disk hp-97560 --out u.csv").fails(1, "cannot read", "");
+    // A point that fails is a row that says so.
+    folder.dcd("sweep --trace t.csv --disk hp-97560 --cache-disk 64k,8M --out v.csv").ok();
+    let rows = std::fs::read_to_string(folder.path("v.csv")).unwrap();
+    let failed = rows.lines().nth(1).unwrap();
+    assert!(failed.ends_with("needs at least 2785280\""), "{failed}");
+    assert!(rows.lines().nth(2).unwrap().ends_with(','), "{rows}");
+}
