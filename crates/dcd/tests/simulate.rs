@@ -48,7 +48,8 @@ fn memory_in_front_of_a_disk_absorbs_writes() {
         assert!(cleaned + overwritten + left >= written, "{facts}");
         assert!(cleaned + overwritten <= written, "{facts}");
     }
-    let words = folder.dcd("simulate --trace t.csv --disk hp-97560 --nvram 256k --policy stack").ok();
+    let words =
+        folder.dcd("simulate --trace t.csv --disk hp-97560 --nvram 256k --policy stack").ok();
     for wanted in ["writes into memory", "waited for room", "hot zone", "knee at"] {
         assert!(words.contains(wanted), "{wanted}: {words}");
     }
@@ -134,7 +135,8 @@ fn a_sweep_is_many_simulations() {
     let rows = json(&folder.dcd(&format!("{line} --out two.csv --json")).ok());
     assert_eq!(all, std::fs::read_to_string(folder.path("two.csv")).unwrap());
     let row = &rows["rows"][5];
-    let alone = simulate(&folder, "--nvram 64k --policy lru --low 20 --cache-disk 8M --segment 128k");
+    let alone =
+        simulate(&folder, "--nvram 64k --policy lru --low 20 --cache-disk 8M --segment 128k");
     assert_eq!((&row["nvram_bytes"], &row["segment_bytes"]), (&65536.0.into(), &131_072.0.into()));
     assert_eq!(row["disk_writes"].as_f64(), alone["disk_writes"].as_f64(), "{row}");
 }

@@ -75,6 +75,8 @@ pub struct Directory {
     dirty_blocks: u64,
     cleaning_blocks: u64,
     touches: u64,
+    /// What is written again keeps its place in the list.
+    keeps_places: bool,
 }
 
 impl Directory {
@@ -95,6 +97,7 @@ impl Directory {
             dirty_blocks: 0,
             cleaning_blocks: 0,
             touches: 0,
+            keeps_places: false,
         }
     }
 
@@ -169,7 +172,10 @@ impl Directory {
     pub fn store(&mut self, now: Time, range: LbaRange) -> Stored {
         let mut stored = Stored::default();
         self.for_each_part(range, |groups, part, index| {
-            groups.unlist(index);
+            let stays = groups.keeps_places && groups.group(index).is_listed;
+            if !stays {
+                groups.unlist(index);
+            }
             groups.touches += 1;
             let touch = groups.touches;
             let group = groups.group_mut(index);
@@ -182,7 +188,11 @@ impl Directory {
             groups.cleaning_blocks -= u64::from(again);
             groups.dirty_blocks += u64::from(new);
             stored.overwritten_blocks += part.blocks - u64::from(new) - u64::from(again);
-            groups.list(index);
+            if stays {
+                groups.hot_blocks += u64::from(new);
+            } else {
+                groups.list(index);
+            }
         });
         self.cool();
         stored
@@ -244,6 +254,12 @@ impl Directory {
             groups.dirty_blocks -= u64::from(dropped);
             groups.settle(index);
         });
+    }
+
+    /// From now on a group keeps its place when it is written again: first in, first out. Only with a hot zone
+    /// larger than the memory.
+    pub fn keep_places(&mut self) {
+        self.keeps_places = true;
     }
 
     /// Makes the hot zone larger or smaller.

@@ -13,6 +13,8 @@ const BESIDE_HEAD_MAX: usize = 64;
 pub enum NvramPolicyKind {
     /// The one written longest ago: least recently used.
     Lru,
+    /// The one that has been in memory longest: first in, first out.
+    Fifo,
     /// The one that the head reaches first: shortest access time first.
     Stf,
     /// The same, sooner the older it is: at this age it costs nothing any more.
@@ -78,7 +80,8 @@ impl NvramPolicyKind {
     /// The policy of this name.
     pub fn policy(self) -> Box<dyn NvramPolicy> {
         match self {
-            NvramPolicyKind::Lru => Box::new(Oldest),
+            // They differ in what makes a group the newest.
+            NvramPolicyKind::Lru | NvramPolicyKind::Fifo => Box::new(Oldest),
             NvramPolicyKind::Stf => Box::new(Nearest { age_max: None }),
             NvramPolicyKind::WeightedStf { age_max } => {
                 Box::new(Nearest { age_max: Some(age_max) })

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::directory::{Directory, GroupIndex};
 use super::groups::{GroupMap, HeadPosition};
 use super::hot_zone::HotZone;
-use super::policy::NvramPolicy;
+use super::policy::{NvramPolicy, NvramPolicyKind};
 use super::{
     BelowId, BelowIo, BelowPurpose, HotZoneSize, NvramConfig, NvramCounters, NvramInput,
     NvramOperation, NvramOutput, NvramReply, NvramRequest,
@@ -86,6 +86,9 @@ impl Nvram {
         };
         let mut groups = Directory::new(map);
         groups.set_hot_zone(config.policy.hot_zone_blocks(hot_blocks));
+        if config.policy == NvramPolicyKind::Fifo {
+            groups.keep_places();
+        }
         Nvram {
             config,
             policy: config.policy.policy(),

@@ -83,7 +83,7 @@ impl Plain {
         };
         let oldest = list.last().map(|(group, _)| *group);
         match self.config.policy {
-            NvramPolicyKind::Lru => oldest,
+            NvramPolicyKind::Lru | NvramPolicyKind::Fifo => oldest,
             NvramPolicyKind::Stf => nearest(&|group| group.abs_diff(head.0)),
             NvramPolicyKind::WeightedStf { age_max } => {
                 let age = |group: u64| now.since(self.written_at[&group]);
@@ -112,7 +112,9 @@ impl Plain {
             self.touches += 1;
             self.touch.insert(group, self.touches);
             self.written_at.insert(group, now);
-            if self.is_listed(group) || self.blocks_of(group).count() == 0 {
+            let is_new = self.blocks_of(group).count() == 0;
+            let comes_again = self.config.policy != NvramPolicyKind::Fifo && self.is_listed(group);
+            if is_new || comes_again {
                 self.comes_to_front(group);
             }
         }
@@ -315,6 +317,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn configs() -> impl Strategy<Value = NvramConfig> {
     let policy = prop_oneof![
         Just(NvramPolicyKind::Lru),
+        Just(NvramPolicyKind::Fifo),
         Just(NvramPolicyKind::Stf),
         Just(NvramPolicyKind::WeightedStf { age_max: Duration::from_millis(60) }),
         Just(NvramPolicyKind::Lst),

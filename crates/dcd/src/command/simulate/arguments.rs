@@ -137,6 +137,8 @@ pub struct CacheArguments {
 pub enum NvramPolicyArgument {
     /// What was written longest ago
     Lru,
+    /// What came longest ago
+    Fifo,
     /// What the head reaches first
     Stf,
     /// The same, sooner the older it is
@@ -196,6 +198,7 @@ impl CacheArguments {
                 capacity_blocks: bytes / BLOCK_SIZE,
                 policy: match self.policy {
                     NvramPolicyArgument::Lru => NvramPolicyKind::Lru,
+                    NvramPolicyArgument::Fifo => NvramPolicyKind::Fifo,
                     NvramPolicyArgument::Stf => NvramPolicyKind::Stf,
                     NvramPolicyArgument::Wstf => {
                         NvramPolicyKind::WeightedStf { age_max: engine_time(self.age_max) }
