@@ -4,6 +4,7 @@ pub mod disk;
 pub mod distribution;
 pub mod engine_bench;
 pub mod memory_devices;
+pub mod pace;
 pub mod replay;
 pub mod sweep;
 pub mod target;

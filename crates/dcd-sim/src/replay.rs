@@ -12,28 +12,15 @@ use serde::Serialize;
 
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
+pub use crate::pace::Pace;
+use crate::pace::Pacer;
 use crate::target::{Target, TargetDone, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
 
 /// Requests that may wait at once.
 pub const WAITING_MAX: usize = 1 << 20;
-/// Longest stretched trace: a century.
-const DURATION_NS_MAX: f64 = 100.0 * 366.0 * 86_400.0 * 1e9;
 /// Parts of a request: a flush, and the request.
 const PARTS: u64 = 2;
-
-/// When requests come.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Pace {
-    /// At their recorded times, multiplied.
-    Open {
-        /// 1 for the recorded times; larger is slower.
-        stretch: f64,
-    },
-    /// Each when the one before is done. Where latencies were recorded, the time from the end of one to the next is
-    /// kept; otherwise the time from request to request, if the disk is so fast.
-    Closed,
-}
 
 /// Why a request cannot be replayed.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -139,14 +126,12 @@ pub struct ReplayFacts {
 /// A replay.
 pub struct Replay {
     target: Box<dyn Target>,
-    pace: Pace,
+    pacer: Pacer,
     device: Option<u32>,
     number: u64,
     pending: HashMap<u64, Pending>,
     done: Vec<TargetDone>,
     end_ns: u64,
-    /// Recorded time, recorded latency and submission of the one before.
-    previous: Option<(u64, Option<u64>, u64)>,
     outstanding_max: usize,
     counts: [u64; 4],
     times: [Times; 2],
@@ -157,13 +142,12 @@ impl Replay {
     pub fn new(target: Box<dyn Target>, pace: Pace) -> Replay {
         Replay {
             target,
-            pace,
+            pacer: Pacer::new(pace),
             device: None,
             number: 0,
             pending: HashMap::new(),
             done: Vec::new(),
             end_ns: 0,
-            previous: None,
             outstanding_max: 0,
             counts: [0; 4],
             times: Default::default(),
@@ -180,8 +164,8 @@ impl Replay {
             return Err(ReplayError::Devices { first, found: request.device });
         }
         self.counts[request.operation as usize] += 1;
-        let submitted_ns = self.submission_ns(request)?;
-        self.previous = Some((request.time_ns, request.latency_ns, submitted_ns));
+        let submitted_ns =
+            self.pacer.submission_ns(request, self.end_ns).ok_or(ReplayError::TooLong)?;
         self.end_ns = self.end_ns.max(submitted_ns);
         if request.operation == Operation::Discard {
             return Ok(());
@@ -191,32 +175,10 @@ impl Replay {
             return Err(ReplayError::Overload);
         }
         self.submit(submitted_ns, request)?;
-        if self.pace == Pace::Closed {
+        if self.pacer.is_closed() {
             self.wait_for_all();
         }
         Ok(())
-    }
-
-    /// When a request comes.
-    fn submission_ns(&self, request: &Request) -> Result<u64, ReplayError> {
-        match (self.pace, self.previous) {
-            (Pace::Open { stretch }, _) => {
-                let time_ns = request.time_ns as f64 * stretch;
-                if time_ns > DURATION_NS_MAX {
-                    return Err(ReplayError::TooLong);
-                }
-                // Exact where nothing is stretched: 53 bits are 104 days.
-                Ok(if stretch == 1.0 { request.time_ns } else { time_ns as u64 })
-            }
-            (Pace::Closed, None) => Ok(0),
-            (Pace::Closed, Some((time_ns, latency_ns, submitted_ns))) => {
-                let gap_ns = request.time_ns - time_ns;
-                Ok(match latency_ns {
-                    Some(latency_ns) => self.end_ns + gap_ns.saturating_sub(latency_ns),
-                    None => self.end_ns.max(submitted_ns + gap_ns),
-                })
-            }
-        }
     }
 
     fn submit(&mut self, now_ns: u64, request: &Request) -> Result<(), ReplayError> {

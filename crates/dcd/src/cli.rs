@@ -15,7 +15,7 @@ use dcd_fuzz::faults::FaultKind;
 use dcd_sim::trace::TraceFormat;
 
 use crate::command::demo::DemoArguments;
-use crate::command::simulate::SimulateArguments;
+use crate::command::simulate::{SimulateArguments, parse_stretch};
 use crate::command::sweep::SweepArguments;
 use crate::settings::Settings;
 
@@ -548,6 +548,37 @@ pub enum TraceWhat {
         /// A longer silence ends a burst.
         #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
         burst_gap: std::time::Duration,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Send the requests of the trace to a disk that is served over NBD, and measure
+    ///
+    /// Writes zeroes to it: what is on the disk is lost. The pace is as with `dcd simulate`, so the two can be
+    /// compared.
+    Replay {
+        /// The trace.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is read.
+        #[command(flatten)]
+        input: TraceInputArguments,
+        /// The unix socket of the NBD server.
+        #[arg(long, value_name = "SOCKET")]
+        nbd: PathBuf,
+        /// Only so many requests.
+        #[arg(long, value_name = "COUNT")]
+        requests: Option<u64>,
+        /// Each request comes when the one before is done.
+        #[arg(long)]
+        closed_loop: bool,
+        /// Multiply the times of the trace.
+        #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_stretch)]
+        #[arg(conflicts_with = "closed_loop")]
+        stretch: f64,
+        /// The content of the disk may be overwritten.
+        #[arg(long, required = true)]
+        overwrite: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,

@@ -14,6 +14,7 @@ mod command;
 mod error;
 mod foreign_content;
 mod image;
+mod nbd_client;
 mod output;
 mod progress;
 

@@ -21,9 +21,9 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{Buffer, EngineConfig, Lba, Operation};
 use serde_json::json;
 
-use super::nbd_client::NbdClient;
 use super::{Random, median};
 use crate::error::CommandError;
+use crate::nbd_client::NbdClient;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;

@@ -9,7 +9,6 @@ use crate::output::{Colour, Paint};
 mod disk;
 mod engine;
 mod flush;
-mod nbd_client;
 
 pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
     if cfg!(debug_assertions) {

@@ -56,6 +56,9 @@ pub struct SimulateArguments {
     /// Caches in front of the disk.
     #[command(flatten)]
     pub caches: CacheArguments,
+    /// Only so many requests.
+    #[arg(long, value_name = "COUNT")]
+    pub requests: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -245,7 +248,8 @@ fn engine_time(duration: Duration) -> dcd_engine::Duration {
     dcd_engine::Duration(duration.as_nanos() as u64)
 }
 
-fn parse_stretch(text: &str) -> Result<f64, &'static str> {
+/// `--stretch`.
+pub fn parse_stretch(text: &str) -> Result<f64, &'static str> {
     match text.parse() {
         Ok(stretch) if stretch > 0.0 && stretch <= 1e9 => Ok(stretch),
         _ => Err("expected a number above 0, at most 1e9"),

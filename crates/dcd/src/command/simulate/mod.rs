@@ -2,7 +2,9 @@
 
 mod arguments;
 
-pub use arguments::{CacheArguments, DestageArgument, NvramPolicyArgument, SimulateArguments};
+pub use arguments::{
+    CacheArguments, DestageArgument, NvramPolicyArgument, SimulateArguments, parse_stretch,
+};
 use dcd_daemon::units_text::format_size;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Pace, Replay, ReplayFacts, TimesFacts};
@@ -23,7 +25,10 @@ pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
         Pace::Open { stretch: arguments.stretch }
     };
     let mut replay = Replay::new(target, pace);
+    let mut left = arguments.requests.unwrap_or(u64::MAX);
     for_each_request(&arguments.trace, &arguments.input, "simulating", |reader, request| {
+        let Some(fewer) = left.checked_sub(1) else { return Ok(()) };
+        left = fewer;
         replay.add(request).map_err(|problem| CommandError::Replay {
             place: reader.refused(request, problem.field(), problem.to_string()),
             hint: problem.hint(),

@@ -1,4 +1,6 @@
-//! `dcd trace`: what a recorded trace is like, and the same trace in another format.
+//! `dcd trace`: what a recorded trace is like, the same trace in another format, and on a real disk.
+
+mod replay;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -6,9 +8,11 @@ use std::path::Path;
 
 use dcd_daemon::units_text::format_size;
 use dcd_sim::distribution::Percentiles;
+use dcd_sim::pace::Pace;
 use dcd_sim::trace::summary::{Rates, Summarizer, TraceSummary};
 use dcd_sim::trace::write_csv::CsvWriter;
 use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader};
+use replay::ReplayOptions;
 use serde_json::json;
 
 use crate::cli::{TraceArguments, TraceInputArguments, TraceWhat};
@@ -20,6 +24,23 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
     match &arguments.what {
         TraceWhat::Summary { file, input, burst_gap, json } => {
             summary(file, input, burst_gap.as_nanos() as u64, *json)
+        }
+        TraceWhat::Replay {
+            file,
+            input,
+            nbd,
+            requests,
+            closed_loop,
+            stretch,
+            json,
+            overwrite: _,
+        } => {
+            let pace = match closed_loop {
+                true => Pace::Closed,
+                false => Pace::Open { stretch: *stretch },
+            };
+            let requests_max = requests.unwrap_or(u64::MAX);
+            replay::run(file, input, nbd, &ReplayOptions { pace, requests_max, as_json: *json })
         }
         TraceWhat::Convert { file, input, to: _, out } => convert(file, input, out),
     }
