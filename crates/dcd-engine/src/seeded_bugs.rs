@@ -120,6 +120,8 @@ bugs! {
     ShownRecordsBelieved = "shown-records-believed", "C22";
     /// Recovery does not flush the data-disk: what it has shown of a bypassed write may vanish.
     RecoveryWithoutDataFlush = "recovery-without-data-flush", "C9";
+    /// Recovery goes on with the older checkpoint without looking whether the damaged one was durable.
+    LostCheckpointNotMissed = "lost-checkpoint-not-missed", "C19";
     /// Recovery takes the older of two good checkpoints.
     OlderCheckpointBelieved = "older-checkpoint-believed", "C13";
     /// Replaying a zeroed range does not forget the lines it covers.

@@ -535,7 +535,8 @@ impl Run {
             Device::DataDisk => &mut self.host.data_disk,
         };
         let (from, length) = match disk.newest_write() {
-            Some(place) if random.one_in(2) => place,
+            // Of a short write, perhaps nothing has landed.
+            Some(place) if place.1 > 0 && random.one_in(2) => place,
             _ => (0, disk.len()),
         };
         let sector = from + random.below((length / 512) as u64) as usize * 512;

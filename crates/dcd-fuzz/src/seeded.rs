@@ -50,6 +50,10 @@ pub const SLOW: &[(SeededBug, &str)] = &[
         SeededBug::OlderBypassFlushBelieved,
         "a flush must fail while another is under way, and a bypass be written between",
     ),
+    (
+        SeededBug::LostCheckpointNotMissed,
+        "the newest checkpoint must rot, and records lie where only it says",
+    ),
     (SeededBug::ProbeSkipped, "the very first record behind a clean checkpoint must fail"),
 ];
 

@@ -8,7 +8,8 @@
 //!    Behind an end, the chain may go on in a later segment: what an error kept from becoming
 //!    durable was logged again there (C22).
 //! 3. Is that the end, or damage? If a later record says that the missing one was durable, it is
-//!    damage, and nothing is cut off silently (C19).
+//!    damage, and nothing is cut off silently (C19). So is a checkpoint that a record calls durable and
+//!    that cannot be read: if one is damaged, the first record of every segment is asked.
 //! 4. Replay the records into the table.
 //! 5. Compare the witnesses: was the data-disk changed behind a dirty cache? (C28)
 //!      Up to here nothing has been written: a crash changes nothing (C17).
@@ -48,6 +49,9 @@ use crate::units::{
     SlotIndex,
 };
 
+/// Segments that are looked at together for what they say of checkpoints.
+const SCANS_AT_ONCE: usize = 64;
+
 /// An I/O of recovery.
 pub(super) enum Step {
     CheckpointHeader(usize),
@@ -56,6 +60,8 @@ pub(super) enum Step {
     /// A slot of a segment that could not be read whole.
     SegmentSlot(u32),
     Scan(SegmentIndex),
+    /// The same, of a segment in which the chain cannot go on.
+    ScanForCheckpoint(SegmentIndex),
     Witness(Line),
     Rewrite,
     Flush(Device),
@@ -89,6 +95,10 @@ pub(super) struct Recovery {
     images: Vec<(SegmentIndex, SegmentSerial, u32, Buffer)>,
     /// Records that were found beyond the end.
     later: Vec<Record>,
+    /// Segments whose first record is still to be looked at for what it says of checkpoints.
+    unseen: VecDeque<SegmentIndex>,
+    /// The newest checkpoint that any record of the session calls durable.
+    newest_generation: u64,
     /// What is to be written again.
     rewrites: Vec<Rewrite>,
     witnesses_read: BTreeMap<Line, u32>,
@@ -172,6 +182,8 @@ impl Engine {
             unreadable: BTreeSet::new(),
             images: Vec::new(),
             later: Vec::new(),
+            unseen: VecDeque::new(),
+            newest_generation: 0,
             rewrites: Vec::new(),
             witnesses_read: BTreeMap::new(),
             report: RecoveryReport {
@@ -237,9 +249,12 @@ impl Engine {
             }
             (Step::Segment, Ok(bytes)) => self.segment_read(bytes),
             (Step::Scan(_), Ok(bytes)) => self.note_later_record(bytes.bytes()),
-            (Step::Scan(_), Err(_)) if accept_damage => {}
-            // Records that were logged again may begin there (C22).
-            (Step::Scan(segment), Err(error)) => {
+            (Step::ScanForCheckpoint(_), Ok(bytes)) => {
+                self.record_of_session(bytes.bytes());
+            }
+            (Step::Scan(_) | Step::ScanForCheckpoint(_), Err(_)) if accept_damage => {}
+            // Records that were logged again may begin there (C22), or one that speaks of a checkpoint.
+            (Step::Scan(segment) | Step::ScanForCheckpoint(segment), Err(error)) => {
                 let offset = geometry.segment_offset(segment);
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
@@ -291,7 +306,8 @@ impl Engine {
                 Stage::Checkpoint if recovery.checkpoint.is_some() => self.start_chain(),
                 Stage::Checkpoint => self.read_newest_checkpoint(),
                 Stage::Chain => self.read_next_segment(),
-                Stage::Scan => self.judge_the_end(),
+                Stage::Scan if recovery.unseen.is_empty() => self.judge_the_end(),
+                Stage::Scan => self.scan_for_checkpoint(),
                 Stage::Witnesses => self.compare_witnesses(),
                 Stage::Rewrites if recovery.rewrites.is_empty() => {
                     recovery.stage = Stage::OldestRewrite;
@@ -629,26 +645,53 @@ impl Engine {
         recovery.stage = Stage::Scan;
         let next: Vec<SegmentIndex> =
             recovery.chain.segments.iter().copied().skip(1).take(scanned).collect();
+        // The other checkpoint is damaged: was it being written when the machine crashed, or was it
+        // durable and newer? Then records may lie in segments that only it calls free.
+        if recovery.areas.iter().any(Result::is_err) && !seeded(SeededBug::LostCheckpointNotMissed)
+        {
+            let all = (0..geometry.segments).map(SegmentIndex);
+            recovery.unseen = all.filter(|segment| !next.contains(segment)).collect();
+        }
         recovery.ios_left = next.len() as u32;
         for segment in next {
-            let offset = geometry.segment_offset(segment);
-            self.start_read(
-                Device::CacheDisk,
-                offset,
-                LINE_SIZE,
-                Purpose::Recover(Step::Scan(segment)),
-            );
+            self.start_scan_of(segment, Step::Scan(segment));
+        }
+    }
+
+    fn start_scan_of(&mut self, segment: SegmentIndex, step: Step) {
+        let offset = self.superblock.geometry.segment_offset(segment);
+        self.start_read(Device::CacheDisk, offset, LINE_SIZE, Purpose::Recover(step));
+    }
+
+    fn scan_for_checkpoint(&mut self) {
+        let recovery = self.recovery();
+        let count = recovery.unseen.len().min(SCANS_AT_ONCE);
+        let segments: Vec<SegmentIndex> = recovery.unseen.drain(..count).collect();
+        recovery.ios_left = count as u32;
+        for segment in segments {
+            self.start_scan_of(segment, Step::ScanForCheckpoint(segment));
         }
     }
 
     fn note_later_record(&mut self, bytes: &[u8]) {
-        let Ok(record) = Record::decode(bytes) else { return };
+        if let Some(record) = self.record_of_session(bytes) {
+            self.recovery().later.push(record);
+        }
+    }
+
+    /// The record that begins there, if it is one of this session; notes what it says of checkpoints.
+    fn record_of_session(&mut self, bytes: &[u8]) -> Option<Record> {
+        let record = Record::decode(bytes).ok()?;
         let uuid = self.superblock.uuid;
         let recovery = self.recovery();
         let epoch = recovery.checkpoint.as_ref().expect("read").epoch;
-        if record.header.uuid == uuid && record.header.epoch == epoch {
-            recovery.later.push(record);
+        let is_ours = record.header.uuid == uuid && record.header.epoch == epoch;
+        if !is_ours {
+            return None;
         }
+        let generation = record.header.checkpoint_generation;
+        recovery.newest_generation = recovery.newest_generation.max(generation);
+        Some(record)
     }
 
     /// Where the chain goes on behind segments that hold nothing of it: the records there were
@@ -726,9 +769,10 @@ impl Engine {
         }
         self.plan_rewrites(durable);
         let recovery = self.recovery();
-        let newest = recovery.found.iter().map(|f| f.record.header.checkpoint_generation).max();
+        let spoken_of = recovery.found.iter().map(|f| f.record.header.checkpoint_generation);
+        let lost = spoken_of.max().unwrap_or(0).max(recovery.newest_generation);
         let generation = recovery.checkpoint.as_ref().expect("read").generation;
-        if let Some(lost) = newest.filter(|newest| *newest > generation) {
+        if lost > generation {
             return self.fail_open(OpenError::CheckpointLost { lost, found: generation });
         }
         let old_blocks = self.superblock.data_disk.blocks;
