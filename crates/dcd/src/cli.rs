@@ -517,7 +517,7 @@ pub enum DiskWhat {
     },
 }
 
-/// Look at recorded traces of disk requests, and convert them.
+/// Record traces of disk requests, look at them, convert and replay them.
 ///
 /// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog, SPC (UMass),
 /// MSR Cambridge, Alibaba, Tencent; plain or compressed (zstd, gzip). docs/traces.md describes them.
@@ -527,7 +527,9 @@ Examples:
   dcd trace summary load.csv.zst
   dcd trace summary Financial1.spc.gz --device 0 --json
   blktrace -d /dev/sdb -o - -w 60 | blkparse -i - > load.txt; dcd trace summary load.txt
-  dcd trace convert load.txt load.csv")]
+  dcd trace convert load.txt load.csv
+  dcd trace record /dev/sdb load.csv --for 1h
+  dcd trace replay load.csv --nbd /run/disk.sock --overwrite --closed-loop")]
 pub struct TraceArguments {
     /// What to do.
     #[command(subcommand)]
@@ -548,6 +550,24 @@ pub enum TraceWhat {
         /// A longer silence ends a burst.
         #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
         burst_gap: std::time::Duration,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Record what a block device is asked for
+    ///
+    /// Any block device: a disk, a partition, device-mapper, a loop device. Needs root, and tracefs (mount -t tracefs
+    /// nodev /sys/kernel/tracing). Ends with the time or Ctrl-C. Put OUT on another device, or it records itself.
+    Record {
+        /// The device.
+        #[arg(value_name = "DEVICE")]
+        device: PathBuf,
+        /// The CSV file to write; must not exist.
+        #[arg(value_name = "OUT")]
+        out: PathBuf,
+        /// How long.
+        #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+        time: std::time::Duration,
         /// Print JSON.
         #[arg(long)]
         json: bool,

@@ -274,6 +274,28 @@ pub enum CommandError {
         /// What to do.
         hint: &'static str,
     },
+    /// An NBD server that a trace is replayed to does not answer as it should.
+    #[error("NBD server {}: {source}", socket.display())]
+    NbdServer {
+        /// Its socket.
+        socket: PathBuf,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// Only block devices have requests to record.
+    #[error("{}: this is no block device", path.display())]
+    NotABlockDevice {
+        /// What it is instead.
+        path: PathBuf,
+    },
+    /// The kernel does not record.
+    #[error("cannot record block requests: {}: {source}", path.display())]
+    Tracing {
+        /// What was tried.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
     /// A file of results that are not those of this sweep.
     #[error("{}:{line}: this is no row of this sweep", path.display())]
     OtherSweep {
@@ -396,6 +418,15 @@ impl CommandError {
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),
             CommandError::Replay { hint, .. } => Some((*hint).into()),
+            CommandError::NbdServer { .. } => Some(
+                "is it served there (`dcd serve --nbd unix:SOCKET`), and as large as the trace needs?".into(),
+            ),
+            CommandError::NotABlockDevice { .. } => {
+                Some("`lsblk` lists block devices; of a file in use by dcd, record its loop device".into())
+            }
+            CommandError::Tracing { .. } => {
+                Some("it needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing".into())
+            }
             CommandError::OtherSweep { .. } => {
                 Some("nothing was changed; choose another --out, or the settings of the file".into())
             }

@@ -5,8 +5,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::error::CommandError;
-
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -31,11 +29,7 @@ pub struct NbdClient {
 
 impl NbdClient {
     /// Connects to the export with the empty name.
-    pub fn connect(socket: &Path) -> Result<NbdClient, CommandError> {
-        NbdClient::handshake(socket).map_err(|source| CommandError::BenchDaemon { source })
-    }
-
-    fn handshake(socket: &Path) -> io::Result<NbdClient> {
+    pub fn connect(socket: &Path) -> io::Result<NbdClient> {
         let mut stream = UnixStream::connect(socket)?;
         // NBDMAGIC, IHAVEOPT, flags.
         let mut greeting = [0; 18];
@@ -64,12 +58,12 @@ impl NbdClient {
     }
 
     /// Writes and waits for the reply.
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), CommandError> {
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.ask(NbdRequest::Write { offset, data, fua: false })
     }
 
     /// Flushes and waits for the reply.
-    pub fn flush(&mut self) -> Result<(), CommandError> {
+    pub fn flush(&mut self) -> io::Result<()> {
         self.ask(NbdRequest::Flush)
     }
 
@@ -79,16 +73,13 @@ impl NbdClient {
     }
 
     /// The half that receives, for another thread.
-    pub fn receiver(&self) -> Result<NbdReceiver, CommandError> {
-        let stream = self.stream.try_clone();
-        stream
-            .map(|stream| NbdReceiver { stream })
-            .map_err(|source| CommandError::BenchDaemon { source })
+    pub fn receiver(&self) -> io::Result<NbdReceiver> {
+        Ok(NbdReceiver { stream: self.stream.try_clone()? })
     }
 
     /// Sends a request and does not wait; returns its cookie, which is one more with each.
-    pub fn send(&mut self, request: NbdRequest<'_>) -> Result<u64, CommandError> {
-        let sent = match request {
+    pub fn send(&mut self, request: NbdRequest<'_>) -> io::Result<u64> {
+        match request {
             NbdRequest::Read { offset, length } => {
                 self.send_command(COMMAND_READ, 0, offset, length, &[])
             }
@@ -97,11 +88,10 @@ impl NbdClient {
                 self.send_command(COMMAND_WRITE, flags, offset, data.len() as u32, data)
             }
             NbdRequest::Flush => self.send_command(COMMAND_FLUSH, 0, 0, 0, &[]),
-        };
-        sent.map_err(|source| CommandError::BenchDaemon { source })
+        }
     }
 
-    fn ask(&mut self, request: NbdRequest<'_>) -> Result<(), CommandError> {
+    fn ask(&mut self, request: NbdRequest<'_>) -> io::Result<()> {
         self.send(request)?;
         self.receiver()?.receive(|_| 0).map(|_| ())
     }
@@ -159,19 +149,16 @@ pub struct NbdReceiver {
 
 impl NbdReceiver {
     /// Waits for the next reply and returns its cookie. `length` tells how much data comes with it.
-    pub fn receive(&mut self, length: impl FnOnce(u64) -> u32) -> Result<u64, CommandError> {
-        let received = || {
-            let mut reply = [0; 16];
-            self.stream.read_exact(&mut reply)?;
-            if word(&reply, 0) != REPLY_MAGIC || word(&reply, 4) != 0 {
-                return Err(io::Error::other("the server reports an error"));
-            }
-            let cookie = u64::from(word(&reply, 8)) << 32 | u64::from(word(&reply, 12));
-            let length = u64::from(length(cookie));
-            let copied = io::copy(&mut (&mut self.stream).take(length), &mut io::sink())?;
-            if copied < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(cookie) }
-        };
-        received().map_err(|source| CommandError::BenchDaemon { source })
+    pub fn receive(&mut self, length: impl FnOnce(u64) -> u32) -> io::Result<u64> {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply)?;
+        if word(&reply, 0) != REPLY_MAGIC || word(&reply, 4) != 0 {
+            return Err(io::Error::other("the server reports an error"));
+        }
+        let cookie = u64::from(word(&reply, 8)) << 32 | u64::from(word(&reply, 12));
+        let length = u64::from(length(cookie));
+        let copied = io::copy(&mut (&mut self.stream).take(length), &mut io::sink())?;
+        if copied < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(cookie) }
     }
 }
 

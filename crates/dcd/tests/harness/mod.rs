@@ -91,7 +91,10 @@ pub fn missing_rights(need: &str) -> Option<String> {
         "fuse" if !usable("/dev/fuse") => Some("/dev/fuse cannot be opened".into()),
         "loop" if !usable("/dev/loop-control") => Some("/dev/loop-control cannot be opened".into()),
         "root" if !rustix::process::geteuid().is_root() => Some("not root, cannot mount".into()),
-        "root" | "fuse" | "loop" => None,
+        "tracefs" if !Path::new("/sys/kernel/tracing/instances").exists() => {
+            Some("tracefs is not mounted".into())
+        }
+        "root" | "fuse" | "loop" | "tracefs" => None,
         fs if fs.starts_with("kernel-") => {
             let name = &fs["kernel-".len()..];
             let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();

@@ -35,7 +35,8 @@ const PLAIN_BYTES: usize = 8192;
 
 pub fn run(file: &Path, writes: u64, rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let bench = FlushBench::start(file)?;
-    let mut client = NbdClient::connect(&bench.socket)?;
+    let asked = |source| CommandError::BenchDaemon { source };
+    let mut client = NbdClient::connect(&bench.socket).map_err(asked)?;
     let mut inside = InProcess::open(&bench.inside.options())?;
     let mut progress = Progress::new("measuring", Unit::Rounds);
     let mut measured = Measured::default();
@@ -47,8 +48,7 @@ pub fn run(file: &Path, writes: u64, rounds: u32, as_json: bool) -> Result<(), C
             Ok(inside.ask(Operation::Flush)?)
         })?);
         measured.over_nbd.push(median_micros(writes, round, |offset, data| {
-            client.write(offset, data)?;
-            client.flush()
+            client.write(offset, data).and_then(|()| client.flush()).map_err(asked)
         })?);
         measured.plain.push(bench.plain_micros(writes)?);
     }

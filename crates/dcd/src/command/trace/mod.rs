@@ -1,5 +1,6 @@
 //! `dcd trace`: what a recorded trace is like, the same trace in another format, and on a real disk.
 
+pub mod record;
 mod replay;
 
 use std::fs::File;
@@ -25,6 +26,7 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
         TraceWhat::Summary { file, input, burst_gap, json } => {
             summary(file, input, burst_gap.as_nanos() as u64, *json)
         }
+        TraceWhat::Record { device, out, time, json } => record::run(device, out, *time, *json),
         TraceWhat::Replay {
             file,
             input,

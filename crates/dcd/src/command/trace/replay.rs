@@ -3,6 +3,7 @@
 //! One thread sends each request when it is due, the other receives. Times are from sending to receiving.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -52,8 +53,9 @@ pub fn run(
     socket: &Path,
     options: &ReplayOptions,
 ) -> Result<(), CommandError> {
-    let mut client = NbdClient::connect(socket)?;
-    let receiver = client.receiver()?;
+    let failed = |source| CommandError::NbdServer { socket: socket.to_owned(), source };
+    let mut client = NbdClient::connect(socket).map_err(failed)?;
+    let receiver = client.receiver().map_err(failed)?;
     let (tell_sent, sent) = channel();
     let (tell_done, done) = channel();
     let receiving = std::thread::spawn(move || receive(receiver, &sent, &tell_done));
@@ -62,7 +64,7 @@ pub fn run(
     drop(tell_sent);
     let measured = receiving.join().expect("it does not panic");
     let (skipped, started) = sending?;
-    let measured = measured?;
+    let measured = measured.map_err(failed)?;
     let seconds = started.elapsed().as_secs_f64();
     client.disconnect();
     show(&measured, skipped, seconds, options.as_json)
@@ -82,9 +84,10 @@ fn send(
     let (mut count, mut skipped, mut under_way) = (0, 0, 0u64);
     let started = Instant::now();
     let mut end = started;
+    let mut is_gone = false;
     for_each_request(path, input, "replaying", |reader, request| {
         count += 1;
-        if count > options.requests_max {
+        if count > options.requests_max || is_gone {
             return Ok(());
         }
         let refuse = |field, why: &str| CommandError::Replay {
@@ -110,7 +113,11 @@ fn send(
             return Err(refuse("length", "more than 32 MiB in one request"));
         }
         wait_until(started + Duration::from_nanos(due_ns));
-        under_way += send_one(client, request, &zeroes, sent)?;
+        match send_one(client, request, &zeroes, sent) {
+            Ok(count) => under_way += count,
+            // The server went away; the receiver knows why.
+            Err(_) => is_gone = true,
+        }
         Ok(())
     })?;
     if count == 0 {
@@ -125,7 +132,7 @@ fn send_one(
     request: &Request,
     zeroes: &[u8],
     sent: &Sender<Sent>,
-) -> Result<u64, CommandError> {
+) -> io::Result<u64> {
     let length = request.size_bytes as u32;
     let offset = request.offset_bytes;
     let is_write = request.operation == Operation::Write;
@@ -164,7 +171,7 @@ fn receive(
     mut receiver: NbdReceiver,
     sent: &Receiver<Sent>,
     done: &Sender<Instant>,
-) -> Result<Measured, CommandError> {
+) -> io::Result<Measured> {
     let mut measured = Measured::default();
     let mut waiting: HashMap<u64, Sent> = HashMap::new();
     loop {
