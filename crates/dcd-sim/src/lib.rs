@@ -1,10 +1,12 @@
 //! Runs the dcd engine on virtual time, without real devices.
 
+pub mod analysis;
 pub mod disk;
 pub mod distribution;
 pub mod engine_bench;
 pub mod memory_devices;
 pub mod pace;
+pub mod plot;
 pub mod replay;
 pub mod sweep;
 pub mod target;

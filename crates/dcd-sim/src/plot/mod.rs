@@ -1,0 +1,80 @@
+//! Curves: named series of points, and what the axes mean. `svg` draws them.
+
+pub mod svg;
+
+/// One curve.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Series {
+    /// In the legend.
+    pub name: String,
+    /// (x, y), joined by lines in this order.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Curves over the same axes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plot {
+    /// Above it.
+    pub title: String,
+    /// What x is, with its unit.
+    pub x_axis: String,
+    /// What y is, with its unit.
+    pub y_axis: String,
+    /// Powers of ten of y are equally far apart; then all y are above 0.
+    pub log_y: bool,
+    /// The curves.
+    pub series: Vec<Series>,
+}
+
+/// Why curves cannot be drawn.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum PlotError {
+    /// There is nothing to draw.
+    #[error("the plot has no points")]
+    Empty,
+    /// A point that is at no place.
+    #[error("series {series:?}, point {index}: expected {expected}, found ({x}, {y})")]
+    Point {
+        /// Its name.
+        series: String,
+        /// From 0.
+        index: usize,
+        /// What may be drawn.
+        expected: &'static str,
+        /// As found.
+        x: f64,
+        /// As found.
+        y: f64,
+    },
+}
+
+/// Largest number that is drawn: axes are twice as long, and still finite.
+const NUMBER_MAX: f64 = 1e300;
+
+impl Plot {
+    /// Whether all of it can be drawn.
+    fn check(&self) -> Result<(), PlotError> {
+        if self.series.iter().all(|series| series.points.is_empty()) {
+            return Err(PlotError::Empty);
+        }
+        for series in &self.series {
+            for (index, &(x, y)) in series.points.iter().enumerate() {
+                // What is no number is not below either.
+                let finite = x.abs() <= NUMBER_MAX && y.abs() <= NUMBER_MAX;
+                let expected = match self.log_y {
+                    _ if !finite => "numbers up to 1e300",
+                    true if y < f64::MIN_POSITIVE => "y above 0 on a logarithmic axis",
+                    _ => continue,
+                };
+                return Err(PlotError::Point {
+                    series: series.name.clone(),
+                    index,
+                    expected,
+                    x,
+                    y,
+                });
+            }
+        }
+        Ok(())
+    }
+}
