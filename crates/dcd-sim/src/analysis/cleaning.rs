@@ -17,6 +17,9 @@ pub const STATES_MAX: u64 = 1 << 20;
 /// States times steps at most, where a chain is followed step by step.
 pub const WORK_MAX: u64 = 1 << 33;
 
+/// Points of a curve at most.
+pub const POINTS_MAX: u64 = 1 << 22;
+
 /// The chain of the numbers of dirty blocks from n_low to n_high.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CleaningChain {
@@ -112,13 +115,14 @@ impl CleaningChain {
         check("writes between points", "at least 1", every as f64, |every| every >= 1.0)?;
         let work = writes.saturating_mul(self.hits.len() as u64);
         check_size("states times writes", WORK_MAX, work)?;
+        check_size("points", POINTS_MAX, writes / every)?;
         let last = self.hits.len() - 1;
         let mut distribution = vec![0.0; self.hits.len()];
         distribution[0] = 1.0;
         let mut points = Vec::new();
         for write in 0..=writes {
             let cleaned = distribution[last] * (1.0 - self.hits[last]);
-            if write % every == 0 {
+            if write.is_multiple_of(every) {
                 points.push((write, cleaned));
             }
             for state in (1..=last).rev() {
@@ -244,5 +248,6 @@ mod tests {
         assert!(CleaningChain::with_increment(100, 0.0, 0.02).is_err());
         assert!(figure().p_clean_after(10, 0).is_err());
         assert!(figure().p_clean_after(u64::MAX, 1).is_err());
+        assert!(figure().p_clean_after(POINTS_MAX + 1, 1).is_err());
     }
 }

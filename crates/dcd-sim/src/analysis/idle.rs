@@ -96,12 +96,13 @@ impl ServiceTime {
     /// moment of a mean of 30 ms with a squared coefficient of variation of 1/3; that of 15 ms and 8 ms is 0.000289
     /// s^2, and the third of a symmetric distribution 0.0000063 s^3, which the table has.
     pub fn new(mean: f64, second: f64, third: f64) -> Result<ServiceTime, AnalysisError> {
-        check("mean service time", "above 0, up to 1e6 s", mean, |mean| mean > 0.0 && mean <= 1e6)?;
+        check("mean service time", "1e-12 to 1e6 s", mean, |mean| (1e-12..=1e6).contains(&mean))?;
         // Constant service times are allowed, and squares are rounded.
         let at_least = |bound: f64| move |found: f64| found >= bound * (1.0 - 1e-12);
         check("second moment", "at least the mean squared", second, at_least(mean * mean))?;
         let bound = second * second / mean;
         check("third moment", "at least E[s^2]^2 / E[s]", third, at_least(bound))?;
+        check("third moment", "at most 1e30 s^3", third, |third| third <= 1e30)?;
         Ok(ServiceTime { mean, second, third })
     }
 
@@ -144,7 +145,9 @@ impl IdleParameters {
             return Err(AnalysisError::Overload { utilization });
         }
         let cycle_seconds = 1.0 / (self.p_clean * self.writes_per_second);
-        check("time from cleaning to cleaning", "a number", cycle_seconds, |_| true)?;
+        check("time from cleaning to cleaning", "at most 1e15 s", cycle_seconds, |seconds| {
+            seconds <= 1e15
+        })?;
         let queue = queue_wait(self.service, rate);
         let detect = detection(self.detection, rate, self.idle_seconds);
         // The queue at the end of the detection has been emptied since the last read came. "At most": what is left
@@ -162,8 +165,7 @@ impl IdleParameters {
         let away = drain.then(clean);
         let active_seconds = away.mean / (1.0 - utilization);
         let busy_seconds = detect.mean + active_seconds;
-        // Not "below or equal": what is no number must not pass either.
-        if !(busy_seconds <= cycle_seconds) {
+        if busy_seconds > cycle_seconds {
             return Err(AnalysisError::CycleTooShort { busy_seconds, cycle_seconds });
         }
         let active = active_seconds / cycle_seconds;
@@ -193,7 +195,7 @@ impl IdleParameters {
         check("writes in a cleaning", "1 to 1e9", self.cleaning_writes, |writes| {
             (1.0..=CLEANING_WRITES_MAX).contains(&writes)
         })?;
-        check("idle time", "0 or more seconds", self.idle_seconds, |seconds| seconds >= 0.0)?;
+        check("idle time", "0 to 1e9 s", self.idle_seconds, |idle| (0.0..=1e9).contains(&idle))?;
         Ok(())
     }
 }

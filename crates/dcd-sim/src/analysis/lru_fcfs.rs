@@ -10,8 +10,8 @@
 
 use super::{AnalysisError, check, check_size};
 
-/// States that are enumerated at most.
-pub const STATES_MAX: u64 = 20_000_000;
+/// States times blocks at most, where states are enumerated.
+pub const WORK_MAX: u64 = 1 << 30;
 /// How far from 1 the sum of the probabilities may be, for it was rounded.
 const SUM_ERROR_MAX: f64 = 1e-9;
 /// Smallest probability of a block, and largest cache: products of so many such numbers are still above 0.
@@ -78,7 +78,8 @@ impl References {
         for taken in 0..cache_blocks {
             states = states.saturating_mul((self.probabilities.len() - taken) as u64);
         }
-        check_size("states of the cache", STATES_MAX, states)?;
+        let work = states.saturating_mul(self.probabilities.len() as u64);
+        check_size("states of the cache times blocks", WORK_MAX, work)?;
         let mut sums = Sums::default();
         let mut held = vec![false; self.probabilities.len()];
         self.enumerate(cache_blocks, Prefix { lru: 1.0, fcfs: 1.0 }, &mut held, &mut sums);

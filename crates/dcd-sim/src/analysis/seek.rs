@@ -17,7 +17,9 @@ pub const TRACKS_MAX: u64 = 1 << 20;
 /// Requests at most.
 pub const REQUESTS_MAX: u64 = 1 << 20;
 /// Terms of the exact sum at most.
-pub const TERMS_MAX: u64 = 1 << 32;
+pub const TERMS_MAX: u64 = 1 << 30;
+/// Seek times at most.
+const TIME_MAX: f64 = 1e15;
 /// Intervals of Simpson's rule, for each of the two pieces of the integral and for the position of the arm.
 const INTERVALS: u32 = 512;
 
@@ -41,8 +43,10 @@ impl LinearSeek {
     /// is in S_min already.
     pub fn expected_time(&self, requests: u64) -> Result<f64, AnalysisError> {
         let distance = expected_distance(self.tracks, requests)?;
-        check("S_min", "0 or more", self.time_min, |time| time >= 0.0)?;
-        check("S_max", "at least S_min", self.time_max, |time| time >= self.time_min)?;
+        check("S_min", "0 to 1e15", self.time_min, |time| (0.0..=TIME_MAX).contains(&time))?;
+        check("S_max", "S_min to 1e15", self.time_max, |time| {
+            (self.time_min..=TIME_MAX).contains(&time)
+        })?;
         let moves = probability_of_a_move(self.tracks, requests);
         let per_track = (self.time_max - self.time_min) / (self.tracks - 1) as f64;
         Ok(moves * self.time_min + (distance - moves * 0.5) * per_track)
@@ -106,7 +110,7 @@ pub fn expected_time_exact(
     check_size("tracks, squared", TERMS_MAX, tracks * tracks)?;
     let times: Vec<f64> = (0..tracks).map(|d| if d == 0 { 0.0 } else { time(d) }).collect();
     for &time in &times {
-        check("seek time", "0 or more", time, |time| time >= 0.0)?;
+        check("seek time", "0 to 1e15", time, |time| (0.0..=TIME_MAX).contains(&time))?;
     }
     let (w, n) = (tracks as f64, requests as f64);
     let mut sum = 0.0;
