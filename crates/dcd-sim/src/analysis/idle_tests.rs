@@ -66,6 +66,7 @@ fn response_times_are_those_of_simulated_disks() {
     let service = ServiceTime::new(0.015, 0.0003, 6.75e-6).unwrap();
     let near = |found: f64, wanted: f64, error: f64| (found / wanted - 1.0).abs() < error;
     for (reads_per_second, idle_seconds, detection, cleaning_writes) in [
+        (12.0, 0.0, Detection::Gap, 52.0),
         (2.0, 0.05, Detection::Windows, 20.0),
         (2.0, 0.05, Detection::Gap, 20.0),
         (5.0, 0.1, Detection::Gap, 5.0),
