@@ -13,10 +13,12 @@ use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::Uuid;
 use dcd_fuzz::faults::FaultKind;
 use dcd_sim::trace::TraceFormat;
+use dcd_sim::workload::WorkloadSpec;
 
 use crate::command::demo::DemoArguments;
 use crate::command::simulate::{SimulateArguments, parse_stretch};
 use crate::command::sweep::SweepArguments;
+use crate::command::workload::parse_workload;
 use crate::settings::Settings;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
@@ -517,7 +519,7 @@ pub enum DiskWhat {
     },
 }
 
-/// Record traces of disk requests, look at them, convert and replay them.
+/// Record traces of disk requests, look at them, convert and replay them, and make some up.
 ///
 /// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog, SPC (UMass),
 /// MSR Cambridge, Alibaba, Tencent; plain or compressed (zstd, gzip). docs/traces.md describes them.
@@ -529,7 +531,8 @@ Examples:
   blktrace -d /dev/sdb -o - -w 60 | blkparse -i - > load.txt; dcd trace summary load.txt
   dcd trace convert load.txt load.csv
   dcd trace record /dev/sdb load.csv --for 1h
-  dcd trace replay load.csv --nbd /run/disk.sock --overwrite --closed-loop")]
+  dcd trace replay load.csv --nbd /run/disk.sock --overwrite --closed-loop
+  dcd trace generate zipf,theta=1.1,reads=30,rate=200,duration=10m,seed=7 load.csv")]
 pub struct TraceArguments {
     /// What to do.
     #[command(subcommand)]
@@ -615,6 +618,16 @@ pub enum TraceWhat {
         #[arg(long, value_name = "FORMAT", default_value = "csv", value_parser = ["csv"])]
         to: String,
         /// The file to write; must not exist.
+        #[arg(value_name = "OUT")]
+        out: PathBuf,
+    },
+    /// Write made-up requests as a trace
+    Generate {
+        /// NAME[,KEY=VALUE...]: bursts, uniform, zipf, hot-cold, sequential, users, snake;
+        /// docs/workloads.md tells what they are and which keys they have.
+        #[arg(value_name = "WORKLOAD", value_parser = parse_workload)]
+        workload: WorkloadSpec,
+        /// The file to write, as CSV; must not exist.
         #[arg(value_name = "OUT")]
         out: PathBuf,
     },

@@ -15,8 +15,10 @@ use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
 use dcd_sim::disk::profile::ProfileError;
+use dcd_sim::replay::ReplayError;
 use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::TraceError;
+use dcd_sim::workload::WorkloadError;
 
 use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;
@@ -304,6 +306,21 @@ pub enum CommandError {
         /// The first line that does not fit.
         line: usize,
     },
+    /// A workload that cannot be.
+    #[error("workload: {0}")]
+    Workload(#[from] WorkloadError),
+    /// A request of a workload that the simulated disk cannot have.
+    #[error("request {number} of the workload: {field}: {problem}")]
+    WorkloadReplay {
+        /// Which request, from 1.
+        number: u64,
+        /// What is wrong.
+        field: &'static str,
+        /// Why.
+        problem: String,
+        /// What to do.
+        hint: &'static str,
+    },
     /// What is to be simulated cannot be.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -317,6 +334,20 @@ impl CommandError {
     pub fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CommandError {
         let path = path.to_owned();
         move |source| CommandError::File { action, path, source }
+    }
+
+    /// A request of a workload, by its number, that the simulated disk cannot have.
+    pub fn workload(number: u64, problem: &ReplayError) -> CommandError {
+        let hint = match problem {
+            ReplayError::Disk(_) => "choose a larger disk, or a smaller span= of the workload",
+            other => other.hint(),
+        };
+        CommandError::WorkloadReplay {
+            number,
+            field: problem.field(),
+            problem: problem.to_string(),
+            hint,
+        }
     }
 
     /// What the process ends with.
@@ -430,6 +461,8 @@ impl CommandError {
             CommandError::OtherSweep { .. } => {
                 Some("nothing was changed; choose another --out, or the settings of the file".into())
             }
+            CommandError::WorkloadReplay { hint, .. } => Some((*hint).into()),
+            CommandError::Workload(_) => Some("docs/workloads.md describes them".into()),
             CommandError::Setup(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::GrowCancelled => {

@@ -6,6 +6,7 @@
 //! collection, pages, network) is there.
 
 use super::profile::{FieldProblem, LatencyProfile, SimpleProfile};
+use crate::random::Random;
 
 /// A device.
 #[derive(Clone, Debug)]
@@ -15,7 +16,7 @@ pub struct SimpleDevice {
     read: Side,
     write: Side,
     limit: Option<Limit>,
-    random: u64,
+    random: Random,
 }
 
 /// Reads or writes.
@@ -75,7 +76,7 @@ impl SimpleDevice {
             read: Side::new("read", &profile.read_us, profile.read_bytes_per_second)?,
             write: Side::new("write", &profile.write_us, profile.write_bytes_per_second)?,
             limit,
-            random: seed,
+            random: Random::new(seed),
         })
     }
 
@@ -87,7 +88,7 @@ impl SimpleDevice {
     /// Begin and end of a request that comes at `at_ns`.
     pub fn serve(&mut self, at_ns: u64, size_bytes: u64, write: bool) -> (u64, u64) {
         let let_through = self.limit.as_mut().map_or(at_ns, |limit| limit.let_through(at_ns));
-        let deviation = self.normal();
+        let deviation = self.random.normal();
         let side = if write { &mut self.write } else { &mut self.read };
         let free = self.channels_free_ns.iter_mut().min().expect("there is a channel");
         let start = let_through.max(*free);
@@ -103,22 +104,6 @@ impl SimpleDevice {
     /// The end of the last request, which a flush waits for.
     pub fn last_end_ns(&self) -> u64 {
         self.channels_free_ns.iter().copied().max().unwrap_or(0)
-    }
-
-    /// A number of a normal distribution (Box and Muller).
-    fn normal(&mut self) -> f64 {
-        let (u, v) = (self.uniform(), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-
-    /// A number above 0, at most 1 (splitmix64).
-    fn uniform(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        ((z >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -25,6 +25,7 @@ mod status;
 mod status_panel;
 pub mod sweep;
 mod trace;
+pub mod workload;
 
 /// Does what the command line says.
 pub fn run(verb: Verb) -> Result<(), CommandError> {

@@ -12,8 +12,10 @@ use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{DestagePolicyKind, EngineConfig};
 use dcd_sim::disk::profile::{Profile, ProfileError};
 use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
+use dcd_sim::workload::WorkloadSpec;
 
 use crate::cli::TraceInputArguments;
+use crate::command::workload::parse_workload;
 use crate::settings::{AckArgument, parse_percent};
 
 /// Most blocks of the memory: 1 TiB.
@@ -31,11 +33,16 @@ Examples:
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy stack
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy lst --low 100 --high 100
   dcd simulate --trace load.csv.zst --disk hp-97560 --cache-disk 64M --segment 128k --destage lifo
+  dcd simulate --workload users,users=4 --closed-loop --disk barracuda-4lp-4gb
   dcd simulate --trace Financial1.spc.gz --device 0 --disk ultrastar-hc310 --stretch 2 --json")]
 pub struct SimulateArguments {
     /// The trace; `dcd trace --help` lists the formats.
-    #[arg(long, value_name = "FILE")]
-    pub trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "workload")]
+    pub trace: Option<PathBuf>,
+    /// Made-up requests instead: NAME[,KEY=VALUE...]; docs/workloads.md tells which there are.
+    #[arg(long, value_name = "WORKLOAD", value_parser = parse_workload)]
+    #[arg(conflicts_with_all = ["trace", "format", "device"])]
+    pub workload: Option<WorkloadSpec>,
     /// How it is read.
     #[command(flatten)]
     pub input: TraceInputArguments,

@@ -13,6 +13,7 @@ use dcd_sim::trace::TraceError;
 use serde_json::json;
 
 use super::trace::{for_each_request, percentile_cells};
+use super::workload::for_each_request_of;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 
@@ -26,22 +27,41 @@ pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
     };
     let mut replay = Replay::new(target, pace);
     let mut left = arguments.requests.unwrap_or(u64::MAX);
-    for_each_request(&arguments.trace, &arguments.input, "simulating", |reader, request| {
-        let Some(fewer) = left.checked_sub(1) else { return Ok(()) };
-        left = fewer;
-        replay.add(request).map_err(|problem| CommandError::Replay {
-            place: reader.refused(request, problem.field(), problem.to_string()),
-            hint: problem.hint(),
-        })
-    })?;
+    let mut is_wanted = || {
+        let wanted = left > 0;
+        left = left.saturating_sub(1);
+        wanted
+    };
+    if let Some(trace) = &arguments.trace {
+        for_each_request(trace, &arguments.input, "simulating", |reader, request| {
+            if !is_wanted() {
+                return Ok(());
+            }
+            replay.add(request).map_err(|problem| CommandError::Replay {
+                place: reader.refused(request, problem.field(), problem.to_string()),
+                hint: problem.hint(),
+            })
+        })?;
+    }
+    if let Some(workload) = &arguments.workload {
+        for_each_request_of(workload, "simulating", |request| {
+            if !is_wanted() {
+                return Ok(());
+            }
+            replay.add(request).map_err(|problem| CommandError::workload(request.line, &problem))
+        })?;
+    }
     let facts = replay.finish();
-    if facts.requests == 0 {
-        return Err(TraceError::Empty { path: arguments.trace.clone() }.into());
+    if let Some(trace) = arguments.trace.as_ref().filter(|_| facts.requests == 0) {
+        return Err(TraceError::Empty { path: trace.clone() }.into());
     }
     if arguments.json {
         let mut json = json!(facts);
         json["disk"] = json!(arguments.disk);
-        json["trace"] = json!(arguments.trace);
+        match &arguments.workload {
+            Some(workload) => json["workload"] = json!(workload.to_string()),
+            None => json["trace"] = json!(arguments.trace),
+        }
         return print_json(&json);
     }
     print(&in_words(&facts))

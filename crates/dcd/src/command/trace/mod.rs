@@ -1,4 +1,5 @@
-//! `dcd trace`: what a recorded trace is like, the same trace in another format, and on a real disk.
+//! `dcd trace`: what a recorded trace is like, the same trace in another format, on a real disk, and
+//! made-up ones.
 
 pub mod record;
 mod replay;
@@ -16,6 +17,7 @@ use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader};
 use replay::ReplayOptions;
 use serde_json::json;
 
+use super::workload::generate;
 use crate::cli::{TraceArguments, TraceInputArguments, TraceWhat};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
@@ -45,6 +47,7 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
             replay::run(file, input, nbd, &ReplayOptions { pace, requests_max, as_json: *json })
         }
         TraceWhat::Convert { file, input, to: _, out } => convert(file, input, out),
+        TraceWhat::Generate { workload, out } => generate(workload, out),
     }
 }
 
