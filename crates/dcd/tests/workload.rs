@@ -73,11 +73,9 @@ fn what_is_wrong_is_one_line() {
         "request 1 of the workload: address:",
         "smaller span=",
     );
-    folder.dcd("simulate --workload uniform,rate=1000000,requests=9000000 --disk hp-2200a").fails(
-        1,
-        "of the workload: ",
-        "--closed-loop",
-    );
+    folder
+        .dcd("simulate --workload uniform,span=64M,rate=1000000,requests=9000000 --disk hp-2200a")
+        .fails(1, "of the workload: ", "--closed-loop");
     folder.dcd("simulate --workload zipf --trace t.csv --disk hp-2200a").fails(2, "--trace", "");
     folder.dcd("simulate --workload zipf --device 1 --disk hp-2200a").fails(2, "--device", "");
     folder.dcd("simulate --disk hp-2200a").fails(2, "--trace", "");
