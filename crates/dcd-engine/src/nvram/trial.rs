@@ -11,6 +11,8 @@ use crate::units::{Duration, LbaRange, Time};
 
 /// Accesses after which older ones count half.
 const HALF_LIFE: u64 = 4096;
+/// A write that waits costs as much as so many writes to the disk.
+const STALL_COST: u64 = 8;
 
 /// A memory without data.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Trial {
 
     /// Accesses of the disk that cost somebody time: writes to it, and writes that waited for one.
     pub(super) fn cost(&self) -> u64 {
-        self.disk_writes + self.stalled_writes
+        self.disk_writes + STALL_COST * self.stalled_writes
     }
 
     /// Later accesses count more.
