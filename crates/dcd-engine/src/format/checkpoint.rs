@@ -510,18 +510,94 @@ mod tests {
         }
     }
 
+    /// The field that is refused of a checkpoint with a valid checksum; none if it is taken.
+    fn problem(change: &dyn Fn(&mut Checkpoint)) -> &'static str {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let mut forged = checkpoint();
+        change(&mut forged);
+        match Checkpoint::decode(forged.encode().bytes(), forged.uuid, &geometry) {
+            Ok(back) if back == forged => "none",
+            Err(FormatError::Field { field, .. }) => field,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_area_is_the_older_one() {
+        let areas = [6, 7, 8].map(|generation| Checkpoint { generation, ..checkpoint() }.area());
+        assert_eq!(areas, [0, 1, 0]);
+    }
+
+    #[test]
+    fn another_cache_has_other_checkpoints() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let (expected, found) = (Uuid([2; 16]), checkpoint().uuid);
+        let error = Checkpoint::decode(checkpoint().encode().bytes(), expected, &geometry);
+        assert_eq!(error, Err(FormatError::Uuid { what: WHAT, expected, found }));
+    }
+
+    /// Recovery reads as much as the header says, and no more.
+    #[test]
+    fn the_header_tells_how_long_the_payload_is() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        // With seven items in the other lists, and 256 items in 4 KiB.
+        for (poisoned, payload_bytes) in [(1, 4096), (250, 4096), (251, 8192)] {
+            let mut longer = checkpoint();
+            longer.poisoned = vec![longer.poisoned[0]; poisoned];
+            let bytes = longer.encode();
+            let header = Checkpoint::decode_header(bytes.bytes(), longer.uuid, &geometry).unwrap();
+            assert_eq!(header, CheckpointHeader { generation: 7, payload_bytes });
+            assert_eq!(bytes.len() as u64, HEADER_SIZE as u64 + payload_bytes);
+        }
+    }
+
+    /// What decoding lets through, the engine trusts: each bound is the last value that can be.
+    #[test]
+    fn every_bound_is_kept() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let none = "none";
+        assert_eq!(problem(&|_| {}), none);
+        assert_eq!(problem(&|c| c.zeroes[0].1 = 1 << 40), none);
+        assert_eq!(problem(&|c| c.zeroes[0].1 = (1 << 40) + 1), "zero range");
+        assert_eq!(problem(&|c| c.zeroes[0].1 = 0), "zero range");
+        assert_eq!(problem(&|c| c.live[0].line = Line((1 << 40) - 1)), none);
+        assert_eq!(problem(&|c| c.live[0].line = Line(1 << 40)), "live slot");
+        assert_eq!(problem(&|c| c.live[0].mask = FragmentMask::NONE), "live slot");
+        assert_eq!(problem(&|c| c.live[0].slot = SlotIndex(geometry.slots() - 1)), none);
+        assert_eq!(problem(&|c| c.live[0].slot = SlotIndex(geometry.slots())), "live slot");
+        let (last, beyond) = (SegmentIndex(geometry.segments - 1), SegmentIndex(geometry.segments));
+        assert_eq!(problem(&|c| c.free[1] = last), none);
+        assert_eq!(problem(&|c| c.free[1] = beyond), "free segment");
+        assert_eq!(problem(&|c| c.filled[0].0 = last), none);
+        assert_eq!(problem(&|c| c.filled[0].0 = beyond), "filled segment");
+        assert_eq!(problem(&|c| c.position.segment = last), none);
+        assert_eq!(problem(&|c| c.position.segment = beyond), "segment");
+        let slots = geometry.slots_per_segment();
+        assert_eq!(problem(&|c| c.position.slot_in_segment = slots), none);
+        assert_eq!(problem(&|c| c.position.slot_in_segment = slots + 1), "slot_in_segment");
+        let counter = COUNTER_END - 1;
+        assert_eq!(problem(&|c| c.generation = counter), none);
+        assert_eq!(problem(&|c| c.generation = COUNTER_END), "generation");
+        assert_eq!(problem(&|c| c.position.next_record = RecordNumber(counter)), none);
+        assert_eq!(problem(&|c| c.position.next_record = RecordNumber(COUNTER_END)), "next_record");
+        // Counts: the header alone tells that it cannot be.
+        let beyond = |most: u64| most as usize + 1;
+        let segments = beyond(geometry.segments.into());
+        assert_eq!(problem(&|c| c.free = vec![c.free[0]; segments]), "free");
+        assert_eq!(problem(&|c| c.filled = vec![c.filled[0]; segments - 2]), "filled");
+        let live = beyond(geometry.data_slots_max().into());
+        assert_eq!(problem(&|c| c.live = vec![c.live[0]; live]), "live");
+        assert_eq!(problem(&|c| c.zeroes = vec![c.zeroes[0]; beyond(ZERO_RANGES_MAX)]), "zeroes");
+        let poisoned = beyond(POISONED_LINES_MAX);
+        assert_eq!(problem(&|c| c.poisoned = vec![c.poisoned[0]; poisoned]), "poisoned");
+        let witnesses = beyond(WITNESSES_MAX);
+        assert_eq!(problem(&|c| c.witnesses = vec![c.witnesses[0]; witnesses]), "witnesses");
+    }
+
     /// Found by the byte fuzzer: a slot of two lines was destaged for ever.
     #[test]
     fn a_place_with_two_uses_is_refused() {
         let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
-        let problem = |change: &dyn Fn(&mut Checkpoint)| {
-            let mut forged = checkpoint();
-            change(&mut forged);
-            match Checkpoint::decode(forged.encode().bytes(), forged.uuid, &geometry) {
-                Err(FormatError::Field { field, .. }) => field,
-                other => panic!("{other:?}"),
-            }
-        };
         assert_eq!(problem(&|c| c.free.push(SegmentIndex(5))), "free segment");
         assert_eq!(problem(&|c| c.free.push(c.position.segment)), "free segment");
         assert_eq!(problem(&|c| c.filled.push(c.filled[0])), "filled segment");

@@ -178,6 +178,73 @@ mod tests {
         assert!(matches!(Geometry::fit(1 << 44, 1 << 20), Err(GeometryError::TooLarge { .. })));
     }
 
+    /// A cache is opened again only with the very places it was made with, so they are pinned.
+    #[test]
+    fn every_place_is_as_it_always_was() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        // A checkpoint area: a header, and 16 bytes for each of 8192 + 8192 + 256 + 121 + 121 * 31.
+        let expected = Geometry {
+            segment_size_bytes: 131_072,
+            segments: 121,
+            checkpoint_offsets: [131_072, 131_072 + 335_872],
+            checkpoint_area_bytes: 335_872,
+            segments_offset: 131_072 + 2 * 335_872,
+        };
+        assert_eq!(geometry, expected);
+        assert_eq!(SUPERBLOCK_OFFSETS, [0, 65_536]);
+        assert_eq!(geometry.end(), 16_662_528);
+        assert_eq!(geometry.slots_per_segment(), 32);
+        assert_eq!((geometry.slots(), geometry.data_slots_max()), (121 * 32, 121 * 31));
+        assert_eq!(geometry.segment_offset(SegmentIndex(3)), 802_816 + 3 * 131_072);
+        assert_eq!(geometry.slot(SegmentIndex(3), 5), SlotIndex(101));
+        assert_eq!(geometry.slot_offset(SlotIndex(101)), 802_816 + 101 * 4096);
+        // Not a byte more is needed, and with one less there is a segment less.
+        assert_eq!(Geometry::fit(geometry.end(), 128 << 10), Ok(expected));
+        let less = Geometry::fit(geometry.end() - 1, 128 << 10).unwrap();
+        assert_eq!(less.segments, 120);
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest() {
+        // 16 segments: areas of a header and 16 * (8192 + 8192 + 256 + 16 * 32) bytes.
+        let needed = 131_072 + 2 * (4096 + 274_432) + 16 * 131_072;
+        assert_eq!(
+            Geometry::fit(needed, 128 << 10).map(|g| (g.segments, g.end())),
+            Ok((16, needed))
+        );
+        for found in [needed - 1, 128 << 10, 0] {
+            let error = GeometryError::TooSmall { found, needed, segment_size: 128 << 10 };
+            assert_eq!(Geometry::fit(found, 128 << 10), Err(error));
+        }
+        // Slot numbers have 31 bits.
+        let most = 1 << 43;
+        let largest = Geometry::fit(most, 4 << 20).unwrap();
+        assert!(largest.end() <= most && most - largest.end() < 32 << 20, "{largest:?}");
+        let error = GeometryError::TooLarge { found: most + 1, most };
+        assert_eq!(Geometry::fit(most + 1, 4 << 20), Err(error));
+        for size in [64 << 10, 4 << 20] {
+            assert!(Geometry::fit(1 << 30, size).is_ok());
+        }
+        for found in [0, 32 << 10, 96 << 10, 8 << 20] {
+            assert_eq!(Geometry::fit(1 << 30, found), Err(GeometryError::SegmentSize { found }));
+        }
+    }
+
+    #[test]
+    fn small_caches_get_small_segments() {
+        for (cache_disk_bytes, expected) in [
+            (0, 64 << 10),
+            (3 << 20, 64 << 10),
+            (8 << 20, 128 << 10),
+            ((64 << 20) - 1, 512 << 10),
+            (64 << 20, 1 << 20),
+            (1 << 40, 1 << 20),
+        ] {
+            let size = Geometry::default_segment_size(cache_disk_bytes);
+            assert_eq!(size, expected, "{cache_disk_bytes}");
+        }
+    }
+
     #[test]
     fn slots_and_segments_agree() {
         let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();

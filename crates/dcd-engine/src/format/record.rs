@@ -371,6 +371,29 @@ mod tests {
         }
     }
 
+    /// The end of a range that goes on is in the next record, which may be all of this one.
+    #[test]
+    fn no_more_is_unfinished_than_there_is() {
+        for (unfinished, is_taken) in [(0, true), (3, true), (4, false)] {
+            let header = RecordHeader { unfinished, ..header() };
+            let bytes = Record { header, entries: entries().to_vec(), checksum: 0 }.encode();
+            assert_eq!(Record::decode(&bytes).is_ok(), is_taken, "{unfinished}");
+        }
+        let bytes = sealed(&entries());
+        assert_eq!(Record::decode_open(&bytes, 2).unwrap().entries, entries()[..2]);
+        assert!(Record::decode_open(&bytes, ENTRIES_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn the_largest_values_come_back() {
+        let most = [
+            Entry::Data { line: Line(ADDRESS_MASK), mask: FragmentMask(0x80), checksum: u32::MAX },
+            Entry::Zero { line: Line(5), lines: ADDRESS_MASK - 5 },
+            Entry::Bypass { range: LbaRange::new(ADDRESS_MASK - 1, 1) },
+        ];
+        assert_eq!(Record::decode(&sealed(&most)).unwrap().entries, most);
+    }
+
     #[test]
     fn lengths_that_would_overflow_are_refused() {
         for (kind, address, value) in [
@@ -379,6 +402,7 @@ mod tests {
             (KIND_ZERO, 5, 0),
             (9, 0, 1),
             (KIND_DATA, 0, 1),
+            (KIND_DATA, 0xff << 48, u64::from(u32::MAX) + 1),
         ] {
             let disk = EntryOnDisk { address: (kind << 56 | address).into(), value: value.into() };
             assert!(Entry::decode(disk).is_err(), "{kind} {address} {value}");

@@ -271,6 +271,63 @@ mod tests {
     }
 
     #[test]
+    fn every_state_and_the_longest_serial_come_back() {
+        for state in [CacheState::Closed, CacheState::Open, CacheState::Detached] {
+            let superblock = Superblock {
+                state,
+                data_disk_serial: "0123456789abcdef".repeat(4),
+                ..superblock(4)
+            };
+            assert_eq!(Superblock::decode(superblock.encode().bytes()), Ok(superblock));
+        }
+    }
+
+    #[test]
+    fn the_copies_take_turns() {
+        assert_eq!([6, 7, 8].map(|generation| superblock(generation).offset()), [0, 65_536, 0]);
+    }
+
+    #[test]
+    fn a_data_disk_that_cannot_be_is_refused() {
+        let problem = |change: &dyn Fn(&mut DataDiskInfo)| {
+            let mut forged = superblock(4);
+            change(&mut forged.data_disk);
+            match Superblock::decode(forged.encode().bytes()) {
+                Ok(back) if back == forged => "none",
+                Err(FormatError::Field { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(problem(&|d| d.blocks = 1), "none");
+        assert_eq!(problem(&|d| d.blocks = 0), "data_disk_blocks");
+        assert_eq!(problem(&|d| d.blocks = 1 << 43), "none");
+        assert_eq!(problem(&|d| d.blocks = (1 << 43) + 1), "data_disk_blocks");
+        assert_eq!(problem(&|d| d.logical_block_size = 4096), "none");
+        assert_eq!(problem(&|d| d.logical_block_size = 1024), "data_disk_logical_block_size");
+        assert_eq!(problem(&|d| d.physical_sector_size = 512), "none");
+        assert_eq!(problem(&|d| d.physical_sector_size = 8192), "data_disk_physical_sector_size");
+    }
+
+    /// What a person is told when neither copy is valid: of a disk that was never a cache, that;
+    /// else what is wrong with the copy that once was one.
+    #[test]
+    fn without_a_valid_copy_the_error_says_the_most() {
+        let newer = {
+            let bytes = superblock(4).encode();
+            let mut disk = SuperblockOnDisk::read_from_bytes(bytes.bytes()).unwrap();
+            disk.version = 2.into();
+            disk
+        };
+        let (nothing, newer) = ([0; SUPERBLOCK_SIZE], newer.as_bytes());
+        let error = |first: &[u8], second: &[u8]| Superblock::newest(first, second).unwrap_err();
+        assert!(matches!(error(&nothing, &nothing), FormatError::Magic { found: 0, .. }));
+        assert!(matches!(error(&nothing, newer), FormatError::Version { found: 2, .. }));
+        assert!(matches!(error(newer, &nothing), FormatError::Version { found: 2, .. }));
+        let valid = superblock(5);
+        assert_eq!(Superblock::newest(newer, valid.encode().bytes()), Ok(valid));
+    }
+
+    #[test]
     fn every_flipped_bit_is_noticed() {
         let good = superblock(4).encode();
         for byte in 0..SUPERBLOCK_SIZE {
@@ -315,6 +372,13 @@ mod tests {
     fn newer_versions_and_features_are_refused() {
         let mut disk = SuperblockOnDisk::read_from_bytes(superblock(4).encode().bytes()).unwrap();
         disk.features_incompatible = 8.into();
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
+        // A feature of both kinds is as unknown as one of either.
+        disk.features_read_only_compatible = 8.into();
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
+        disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
         disk.version = 2.into();

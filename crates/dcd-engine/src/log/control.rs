@@ -106,9 +106,9 @@ pub fn read_marks(page: &[u8], epoch: u64) -> Vec<OpenMark> {
         .iter()
         .filter_map(|at| {
             let (memory, _) = OpenMarkInMemory::read_from_prefix(page.get(*at..)?).ok()?;
+            // Zeroes are no mark: their checksum is not zero.
             let valid = memory.checksum.get() == crc32c(&memory.as_bytes()[..CHECKED])
-                && memory.epoch.get() == epoch
-                && memory.count.get() > 0;
+                && memory.epoch.get() == epoch;
             valid.then_some((
                 memory.count.get(),
                 OpenMark {
@@ -154,7 +154,7 @@ mod tests {
             entries,
             entries_checksum: 0,
         };
-        assert!(read_marks(&page, 5).is_empty());
+        assert!(read_marks(&page, 5).is_empty() && read_marks(&page, 0).is_empty());
         for count in 1..6 {
             write_mark(&mut page, count, &mark(count as u32));
         }

@@ -363,6 +363,98 @@ mod tests {
         assert_eq!((table.lines(), table.contains(line)), (0, false));
     }
 
+    /// Lines from 0 on whose best place is one of the first or last four of the table.
+    fn lines_at_the_ends(table: &LookupTable) -> impl Iterator<Item = u64> {
+        let length = table.entries.len();
+        (0..).filter(move |line| (table.home(Line(*line)) + 4) % length < 8)
+    }
+
+    #[test]
+    fn lines_have_forty_bits() {
+        let mut table = LookupTable::new(8, 4);
+        let lines = [7, 7 + (1 << 32), (1 << 40) - 1];
+        for (slot, line) in lines.into_iter().enumerate() {
+            table.insert(Line(line), FragmentMask::FULL, SlotIndex(slot as u32), 50 + slot as u32);
+        }
+        for (slot, line) in lines.into_iter().enumerate() {
+            let slot = SlotIndex(slot as u32);
+            assert_eq!(table.find(Line(line)).as_slice(), [(slot, FragmentMask::FULL)]);
+            assert_eq!(table.checksum(slot), 50 + slot.0);
+        }
+        let mut listed: Vec<u64> = table.iter().map(|(line, _)| line.0).collect();
+        listed.sort_unstable();
+        assert_eq!(listed, lines);
+    }
+
+    #[test]
+    fn is_full_with_a_line_for_each_slot() {
+        let mut table = LookupTable::new(4, 2);
+        table.insert(Line(1), FragmentMask::FULL, SlotIndex(0), 0);
+        assert!(!table.is_full());
+        table.insert(Line(2), FragmentMask::FULL, SlotIndex(1), 0);
+        assert!(table.is_full());
+        table.insert(Line(2), FragmentMask(1), SlotIndex(2), 0);
+        table.remove(Line(1), FragmentMask::FULL);
+        assert!(!table.is_full());
+    }
+
+    #[test]
+    #[should_panic(expected = "more lines than slots")]
+    fn a_line_too_many_is_a_mistake() {
+        let mut table = LookupTable::new(4, 2);
+        (0..3).for_each(|line| {
+            table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "mask.is_empty()")]
+    fn a_line_without_fragments_is_a_mistake() {
+        LookupTable::new(4, 2).insert(Line(1), FragmentMask::NONE, SlotIndex(0), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "line.0 < 1 << 40")]
+    fn a_line_that_does_not_fit_an_entry_is_a_mistake() {
+        LookupTable::new(4, 2).insert(Line(1 << 40), FragmentMask::FULL, SlotIndex(0), 0);
+    }
+
+    /// Ten bytes for each entry, 90 % of them in use at most, and four for each slot. What scattered
+    /// lines take more is given back when they are whole again.
+    #[test]
+    fn memory_is_as_promised() {
+        let mut table = LookupTable::new(1024, 900);
+        let plain = table.memory_bytes();
+        assert_eq!(plain, (900 * 100 / 90 + 16) * 10 + 1024 * 4);
+        table.insert(Line(1), FragmentMask::FULL, SlotIndex(0), 0);
+        assert_eq!(table.memory_bytes(), plain);
+        table.insert(Line(1), FragmentMask(1), SlotIndex(1), 0);
+        let scattered = table.memory_bytes();
+        assert!(scattered >= plain + 32, "{scattered}");
+        table.insert(Line(1), FragmentMask::FULL, SlotIndex(2), 0);
+        let most = table.memory_bytes();
+        assert!(most >= scattered + 4, "{most}");
+        for slot in 3..1000 {
+            let mask = if slot % 2 == 0 { FragmentMask::FULL } else { FragmentMask(0x0f) };
+            table.insert(Line(1), mask, SlotIndex(slot), 0);
+        }
+        assert_eq!(table.memory_bytes(), most);
+    }
+
+    /// A look-up is a few entries, also for neighbours in a full table.
+    #[test]
+    fn neighbours_are_spread() {
+        let count = 10_000;
+        let mut table = LookupTable::new(count, count);
+        for line in 0..count {
+            table.insert(Line(line.into()), FragmentMask::FULL, SlotIndex(line), 0);
+        }
+        let length = table.entries.len();
+        let steps = |line| (table.position(line).0 + length - table.home(line)) % length;
+        let all: usize = (0..count).map(|line| steps(Line(line.into()))).sum();
+        assert!(all < 10 * count as usize, "{all} steps for {count} lines");
+    }
+
     #[test]
     fn takes_at_most_four_mib_per_gib() {
         let slots = 1 << 18;
@@ -374,9 +466,10 @@ mod tests {
         #[test]
         fn agrees_with_a_map(operations in prop::collection::vec((0u64..40, 1u8.., 0u8..4), 1..200)) {
             let mut table = LookupTable::new(256, 40);
+            let lines: Vec<u64> = lines_at_the_ends(&table).take(40).collect();
             let mut model: BTreeMap<(u64, usize), u32> = BTreeMap::new();
             for (slot, (line, mask, kind)) in operations.into_iter().enumerate() {
-                let mask = FragmentMask(mask);
+                let (line, mask) = (lines[line as usize], FragmentMask(mask));
                 let before: Vec<u32> = model.values().copied().collect();
                 let dead = if kind == 0 {
                     for fragment in mask.indices() {
@@ -396,7 +489,7 @@ mod tests {
                 let mut dead: Vec<u32> = dead.as_slice().iter().map(|slot| slot.0).collect();
                 dead.sort_unstable();
                 prop_assert_eq!(dead, gone);
-                for line in 0..40 {
+                for &line in &lines {
                     let mut found = BTreeMap::new();
                     for (slot, mask) in table.find(Line(line)).as_slice() {
                         for fragment in mask.indices() {

@@ -221,3 +221,93 @@ impl SegmentTable {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: SegmentIndex = SegmentIndex(0);
+
+    fn counts(free: u32, empty: u32, buffered: u32, dirty: u32) -> SegmentCounts {
+        SegmentCounts { free, empty, buffered, dirty }
+    }
+
+    /// What `dcd status` shows on the way of one segment of three.
+    #[test]
+    fn a_segment_goes_round() {
+        let mut table = SegmentTable::new(3);
+        let states = |table: &SegmentTable| {
+            table.check_invariants();
+            (table.map(), table.counts())
+        };
+        assert_eq!((table.total(), states(&table)), (3, ("eee".into(), counts(0, 3, 0, 0))));
+        assert!(!table.next_is_ready());
+        table.make_free(&[SegmentIndex(2), SEGMENT]);
+        assert_eq!(states(&table), ("fef".into(), counts(2, 1, 0, 0)));
+        assert_eq!(table.reusable(), [SegmentIndex(1)], "a free one need not become free");
+
+        // In the order of the list, not of the places.
+        assert_eq!(table.fill_next(BufferIndex(1), SegmentSerial(7)), SegmentIndex(2));
+        assert_eq!(table.fill_next(BufferIndex(0), SegmentSerial(8)), SEGMENT);
+        let segment = table.get(SEGMENT);
+        assert_eq!(segment.state, SegmentState::Buffered(BufferIndex(0)));
+        assert_eq!(segment.serial, SegmentSerial(8));
+        assert_eq!(states(&table), ("beb".into(), counts(0, 1, 2, 0)));
+
+        table.add_live(SEGMENT);
+        table.add_live(SEGMENT);
+        table.drop_live(SEGMENT);
+        assert_eq!(table.get(SEGMENT).live_slots, 1);
+        table.leave_buffer(SEGMENT);
+        table.leave_buffer(SegmentIndex(2));
+        assert_eq!(states(&table), ("dee".into(), counts(0, 2, 0, 1)), "nothing live was in 2");
+        table.drop_live(SEGMENT);
+        assert_eq!(states(&table), ("eee".into(), counts(0, 3, 0, 0)));
+    }
+
+    /// One whose last slot dies while it is in a buffer has still to be written.
+    #[test]
+    fn a_buffered_segment_without_live_slots_stays_buffered() {
+        let mut table = SegmentTable::new(1);
+        table.make_free(&[SEGMENT]);
+        table.fill_next(BufferIndex(0), SegmentSerial(1));
+        table.add_live(SEGMENT);
+        table.drop_live(SEGMENT);
+        assert_eq!((table.map(), table.reusable()), ("b".into(), vec![]));
+        table.check_invariants();
+    }
+
+    /// Trap 10 of the design.
+    #[test]
+    fn what_is_being_read_is_not_filled() {
+        let mut table = SegmentTable::new(2);
+        table.add_reader(SEGMENT);
+        table.add_reader(SEGMENT);
+        assert_eq!(table.reusable(), [SegmentIndex(1)]);
+        table.drop_reader(SEGMENT);
+        assert_eq!(table.reusable(), [SegmentIndex(1)], "one of two still reads");
+        table.drop_reader(SEGMENT);
+        assert_eq!(table.reusable(), [SEGMENT, SegmentIndex(1)]);
+        table.make_free(&[SEGMENT]);
+        assert!(table.next_is_ready());
+        table.add_reader(SEGMENT);
+        assert!(!table.next_is_ready());
+    }
+
+    #[test]
+    fn recovery_restores_what_holds_something() {
+        let mut table = SegmentTable::new(2);
+        table.restore(SEGMENT, 4, SegmentSerial(9));
+        table.restore(SegmentIndex(1), 0, SegmentSerial(8));
+        assert_eq!((table.map(), table.counts()), ("de".into(), counts(0, 1, 0, 1)));
+        let segment = table.get(SEGMENT);
+        assert_eq!((segment.live_slots, segment.serial), (4, SegmentSerial(9)));
+        table.check_invariants();
+    }
+
+    #[test]
+    #[should_panic(expected = "a dead slot cannot die")]
+    fn more_slots_than_there_were_cannot_die() {
+        SegmentTable::new(1).drop_live(SEGMENT);
+    }
+}

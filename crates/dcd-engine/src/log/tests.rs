@@ -1,0 +1,429 @@
+//! The log alone: where what is appended goes, and from when on it is durable.
+
+use super::*;
+use crate::buffer::Buffer;
+
+/// A log of 64 KiB segments, each with 16 slots: a record header and 15 lines.
+fn log() -> Log {
+    log_with(4 << 20, 64 << 10, 4, 100)
+}
+
+/// A log with so many segment buffers and, at most, so many free segments.
+fn log_with(size: u64, segment_size: u64, buffers: usize, free: usize) -> Log {
+    let geometry = Geometry::fit(size, segment_size).unwrap();
+    let memory = Buffer::zeroed(CONTROL_SIZE + buffers * segment_size as usize);
+    let mut log = Log::new(Uuid([1; 16]), geometry, Box::new(memory));
+    let reusable = log.segments.reusable();
+    log.segments.make_free(&reusable[..free.min(reusable.len())]);
+    log.start(1, SegmentSerial(1), RecordNumber(1), 0);
+    log
+}
+
+/// Appends lines full of the line's number, as one request. Tells their slots.
+fn append(log: &mut Log, lines: Range<u64>) -> Vec<SlotIndex> {
+    let slots = append_unfinished(log, lines);
+    log.end_request();
+    slots
+}
+
+fn append_unfinished(log: &mut Log, lines: Range<u64>) -> Vec<SlotIndex> {
+    let one = |line| log.append_data(Line(line), FragmentMask::FULL, &[line as u8; 4096]).0;
+    lines.map(one).collect()
+}
+
+/// Seals, and writes all there is to write.
+fn write(log: &mut Log) {
+    log.seal();
+    while let Some(write) = log.next_write() {
+        log.record_written(write.number);
+    }
+}
+
+#[test]
+fn a_request_that_spans_records_is_marked_unfinished() {
+    let mut log = log();
+    for line in 0..20 {
+        log.append_data(Line(line), FragmentMask::FULL, &[line as u8; 4096]);
+    }
+    log.end_request();
+    log.seal();
+    // 64 KiB segments: a header and 15 slots, then a header and 5.
+    let first = log.next_write().unwrap();
+    let record = record::Record::decode(&log.memory()[first.memory]).unwrap();
+    assert_eq!((record.data_slots(), record.header.unfinished), (15, 15));
+    let second = log.next_write().unwrap();
+    let record = record::Record::decode(&log.memory()[second.memory]).unwrap();
+    assert_eq!((record.data_slots(), record.header.unfinished), (5, 0));
+    log.check_invariants();
+}
+
+#[test]
+fn buffers_are_kept_until_durable() {
+    let mut log = log();
+    for line in 0..15 {
+        log.append_data(Line(line), FragmentMask::FULL, &[1; 4096]);
+    }
+    log.end_request();
+    log.seal();
+    let write = log.next_write().unwrap();
+    assert_eq!(log.buffers_in_use(), 1);
+    log.record_written(write.number);
+    assert_eq!(log.written_record(), write.number);
+    assert_eq!(log.buffers_in_use(), 1, "written is not durable");
+    log.make_durable(write.number);
+    assert_eq!(log.buffers_in_use(), 0);
+    assert_eq!(log.segments.counts().dirty, 1);
+}
+
+#[test]
+fn room_is_never_promised_that_is_not_there() {
+    let mut log = log();
+    // Four buffers of 15 data slots, two of them for requests; free segments are no limit here.
+    assert!(log.has_room(30, false));
+    assert!(!log.has_room(31, false));
+    assert!(log.has_room(60, true));
+    assert!(!log.has_room(61, true));
+    for line in 0..60 {
+        log.append_data(Line(line), FragmentMask::FULL, &[1; 4096]);
+    }
+    assert!(!log.has_room(1, false));
+}
+
+// ---- places -----------------------------------------------------------------------------------
+
+#[test]
+fn segment_memory_is_a_control_page_and_buffers() {
+    let log = log();
+    assert_eq!(log.memory().len(), 4096 + 4 * 65_536);
+    assert_eq!(log.memory_offset(BufferIndex(0), 0), 4096);
+    assert_eq!(log.memory_offset(BufferIndex(2), 3), 4096 + 2 * 65_536 + 3 * 4096);
+    let for_requests = |buffers| {
+        let log = log_with(4 << 20, 64 << 10, buffers, 100);
+        (log.buffer_count(), log.buffers_for_requests())
+    };
+    assert_eq!([3, 4, 9].map(for_requests), [(3, 2), (4, 2), (9, 4)]);
+}
+
+/// Every 249 slots spend one on a header.
+#[test]
+fn headers_take_their_part_of_a_segment() {
+    let within = [0, 1, 2, 16, 249, 250, 251, 498, 499, 1024].map(data_slots_within);
+    assert_eq!(within, [0, 0, 1, 15, 248, 248, 249, 496, 496, 4 * 248 + 27]);
+}
+
+/// ```text
+/// slot        0  1 ... 13  14 15     0
+/// segment 0   H  A ... A   H  B      .     B fits beside its header, C does not
+/// segment 1   .                      H C
+/// ```
+#[test]
+fn a_segment_is_filled_to_its_last_slot() {
+    let mut log = log();
+    let first = append(&mut log, 0..13);
+    assert_eq!((first[0], first[12]), (SlotIndex(1), SlotIndex(13)));
+    log.seal();
+    assert_eq!(append(&mut log, 13..14), [SlotIndex(15)]);
+    assert_eq!(log.used_slots(BufferIndex(0)), 16);
+    assert_eq!(append(&mut log, 14..15), [SlotIndex(17)]);
+    // One slot is left of segment 1: no record begins there.
+    append(&mut log, 15..28);
+    log.seal();
+    assert_eq!(log.used_slots(BufferIndex(1)), 15);
+    assert_eq!(append(&mut log, 28..29), [SlotIndex(33)]);
+    assert_eq!(log.slot_in_memory(SlotIndex(33)), Some(&[28; 4096][..]));
+    assert_eq!(log.slot_in_memory(SlotIndex(49)), None, "segment 3 is in no buffer");
+    log.check_invariants();
+}
+
+#[test]
+fn a_record_has_at_most_so_many_entries() {
+    let mut log = log();
+    for line in 0..ENTRIES_MAX as u64 {
+        log.append_entry(&Entry::Zero { line: Line(line), lines: 1 });
+    }
+    assert_eq!((log.newest_record(), log.sealed_record()), (RecordNumber(1), RecordNumber(0)));
+    log.append_entry(&Entry::Zero { line: Line(999), lines: 1 });
+    assert_eq!((log.newest_record(), log.sealed_record()), (RecordNumber(2), RecordNumber(1)));
+    let write = log.next_write().unwrap();
+    let record = record::Record::decode(&log.memory()[write.memory]).unwrap();
+    let last = Entry::Zero { line: Line(ENTRIES_MAX as u64 - 1), lines: 1 };
+    assert_eq!((record.entries.len(), record.entries[ENTRIES_MAX - 1]), (ENTRIES_MAX, last));
+}
+
+#[test]
+fn the_log_goes_on_where_it_was() {
+    let mut log = log();
+    append(&mut log, 0..1);
+    log.seal();
+    log.start(7, SegmentSerial(5), RecordNumber(10), 77);
+    assert!(control::read_marks(log.memory(), 1).is_empty(), "marks of the session before");
+    assert_eq!(log.newest_serial(), SegmentSerial(4));
+    assert_eq!((log.newest_record(), log.durable_record()), (RecordNumber(9), RecordNumber(9)));
+}
+
+#[test]
+fn the_position_is_behind_the_last_record() {
+    let mut log = log_with(4 << 20, 64 << 10, 4, 3);
+    let mut free = log.segments.free().clone();
+    let position = log.position(&mut free);
+    // Nothing is being filled: the first free segment will be.
+    assert_eq!((position.segment, position.serial), (SegmentIndex(0), SegmentSerial(1)));
+    assert_eq!((position.slot_in_segment, position.next_record), (0, RecordNumber(1)));
+    assert_eq!(free, [SegmentIndex(1), SegmentIndex(2)]);
+
+    append(&mut log, 0..3);
+    log.seal();
+    assert_eq!(log.newest_serial(), SegmentSerial(1));
+    let mut free = log.segments.free().clone();
+    let position = log.position(&mut free);
+    assert_eq!((position.segment, position.serial), (SegmentIndex(0), SegmentSerial(1)));
+    assert_eq!((position.slot_in_segment, position.next_record), (4, RecordNumber(2)));
+    assert_eq!(free, [SegmentIndex(1), SegmentIndex(2)]);
+
+    append(&mut log, 3..40);
+    log.close_segment();
+    let position = log.position(&mut VecDeque::new());
+    assert_eq!(position.slot_in_segment, 16, "nothing can be appended");
+    assert_eq!(position.serial, SegmentSerial(4));
+}
+
+// ---- room -------------------------------------------------------------------------------------
+
+/// A checkpoint counts on the reserve, and destaging may have to complete sectors.
+#[test]
+fn requests_leave_the_reserve_alone() {
+    let mut log = log_with(4 << 20, 64 << 10, 8, 3);
+    append(&mut log, 0..1);
+    assert_eq!(log.segments.free().len(), SEGMENTS_RESERVED as usize);
+    assert!(log.has_room(14, false) && !log.has_room(15, false));
+    assert!(log.has_room(14 + 30, true) && !log.has_room(14 + 31, true));
+    append(&mut log, 1..16);
+    assert_eq!(log.segments.free().len(), 1);
+    assert!(!log.has_room(1, false), "what is left belongs to the reserve");
+    assert!(log.has_room(14 + 15, true) && !log.has_room(14 + 16, true));
+}
+
+/// ```text
+/// slot  0 1   2 ... 248   249   250 ... 497   498   499 ... 511
+///       H A   247 lines    H     248 lines     H     13 lines
+/// ```
+#[test]
+fn room_is_what_is_left_without_headers_to_come() {
+    let mut log = log_with(64 << 20, 2 << 20, 8, 3);
+    append(&mut log, 0..1);
+    assert!(log.has_room(508, false) && !log.has_room(509, false));
+    append(&mut log, 1..509);
+    assert_eq!(log.segments.free().len(), 2, "nothing was taken that was not promised");
+    assert_eq!(log.used_slots(BufferIndex(0)), 512);
+    // Sealed, the next line needs a header of its own.
+    let mut log = log_with(64 << 20, 2 << 20, 8, 3);
+    append(&mut log, 0..1);
+    log.seal();
+    assert!(log.has_room(507, false) && !log.has_room(508, false));
+}
+
+/// Trap 10 of the design.
+#[test]
+fn a_segment_that_is_being_read_is_no_room() {
+    let mut log = log_with(4 << 20, 64 << 10, 8, 6);
+    assert!(log.has_room(60, false) && !log.has_room(61, false));
+    let free: Vec<SegmentIndex> = log.segments.free().iter().copied().collect();
+    log.segments.add_reader(free[2]);
+    assert!(log.has_room(30, false) && !log.has_room(31, false));
+    log.segments.add_reader(free[0]);
+    assert!(!log.has_room(1, false));
+}
+
+// ---- what survives the process ----------------------------------------------------------------
+
+#[test]
+fn a_mark_tells_what_counts_of_an_open_record() {
+    let mut log = log();
+    append(&mut log, 0..2);
+    log.seal();
+    append(&mut log, 2..5);
+    append(&mut log, 5..6);
+    append_unfinished(&mut log, 6..7);
+    let marks = control::read_marks(log.memory(), 1);
+    let counted: Vec<_> = marks.iter().map(|m| (m.buffer, m.header_slot, m.entries)).collect();
+    assert_eq!(counted, [(0, 3, 4), (0, 3, 3)], "the newest, and the one before");
+    let at = log.memory_offset(BufferIndex(0), 3);
+    let table = &log.memory()[at + ENTRIES_OFFSET..];
+    assert_eq!(marks[0].entries_checksum, crc32c(&table[..4 * 16]));
+    let record = record::Record::decode_open(&log.memory()[at..], 4).unwrap();
+    let line_of = |entry: &Entry| match entry {
+        Entry::Data { line, .. } => line.0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(record.entries.iter().map(line_of).collect::<Vec<_>>(), [2, 3, 4, 5]);
+}
+
+#[test]
+fn memory_counts_until_it_is_voided() {
+    let mut log = log();
+    log.note_session();
+    assert_eq!(control::is_void(log.memory(), 1), Some(false));
+    log.void_memory();
+    assert_eq!(control::is_void(log.memory(), 1), Some(true));
+}
+
+// ---- durability -------------------------------------------------------------------------------
+
+#[test]
+fn records_become_durable_in_order() {
+    let mut log = log();
+    let slots: Vec<SlotIndex> = (0..3)
+        .map(|line| {
+            let slots = append(&mut log, line..line + 1);
+            log.seal();
+            slots[0]
+        })
+        .collect();
+    assert_eq!(slots, [1, 3, 5].map(SlotIndex));
+    let first = log.next_write_offset();
+    let writes: Vec<LogWrite> = std::iter::from_fn(|| log.next_write()).collect();
+    assert_eq!((first, log.next_write_offset()), (Some(writes[0].offset), None));
+    let geometry = Geometry::fit(4 << 20, 64 << 10).unwrap();
+    let offsets: Vec<u64> = writes.iter().map(|write| write.offset).collect();
+    assert_eq!(offsets, [0, 2, 4].map(|slot| geometry.slot_offset(SlotIndex(slot))));
+
+    log.record_written(RecordNumber(2));
+    assert_eq!(log.written_record(), RecordNumber(0), "the first is not written yet");
+    log.record_written(RecordNumber(1));
+    assert_eq!(log.written_record(), RecordNumber(2));
+    assert!(log.is_oldest_pending(RecordNumber(1)) && !log.is_oldest_pending(RecordNumber(2)));
+    log.make_durable(RecordNumber(1));
+    assert_eq!(log.durable_record(), RecordNumber(1));
+    let durable: Vec<bool> = (1..6).map(|slot| log.is_durable(SlotIndex(slot))).collect();
+    assert_eq!(durable, [true, false, false, false, false]);
+    assert_eq!(log.durable_slots(SegmentIndex(0)), 2);
+    log.record_written(RecordNumber(3));
+    log.make_durable(RecordNumber(3));
+    log.close_segment();
+    assert_eq!((log.buffers_in_use(), log.durable_slots(SegmentIndex(0))), (0, 16));
+    assert!(log.is_durable(slots[2]));
+}
+
+/// A request that goes through three records is durable with the last of them (C14).
+///
+/// ```text
+/// record 1   A A B B ... B     A is a request of its own
+/// record 2   B B B B ... B
+/// record 3   B B C
+/// ```
+#[test]
+fn the_beginning_of_a_request_is_durable_with_its_end() {
+    let mut log = log();
+    append(&mut log, 100..101);
+    log.seal();
+    let a = append(&mut log, 0..2);
+    let b = append_unfinished(&mut log, 2..30);
+    assert_eq!(log.newest_record(), RecordNumber(4));
+    write_up_to(&mut log, 3);
+    let of_a = |log: &Log| a.iter().map(|slot| log.is_durable(*slot)).collect::<Vec<_>>();
+    assert_eq!((of_a(&log), log.durable_record()), (vec![true, true], RecordNumber(3)));
+    assert!(b.iter().all(|slot| !log.is_durable(*slot)));
+    log.end_request();
+    write_up_to(&mut log, 3);
+    assert!(b.iter().all(|slot| !log.is_durable(*slot)), "its end is only sealed");
+    write_up_to(&mut log, 4);
+    assert!(b.iter().all(|slot| log.is_durable(*slot)));
+}
+
+/// What is sealed is written, and durable up to this record.
+fn write_up_to(log: &mut Log, number: u64) {
+    if log.newest_record().0 == number {
+        log.seal();
+    }
+    while let Some(write) = log.next_write() {
+        log.record_written(write.number);
+    }
+    log.make_durable(RecordNumber(number));
+}
+
+// ---- logged again -----------------------------------------------------------------------------
+
+/// Two records that fill a segment fill another one again: no more room is asked for than they took.
+#[test]
+fn what_is_logged_again_takes_as_much_room() {
+    let mut log = log_with(4 << 20, 64 << 10, 3, 3);
+    // A segment that is durable, but being filled.
+    let mut old = append(&mut log, 0..7);
+    log.seal();
+    old.extend(append(&mut log, 7..14));
+    write(&mut log);
+    // The third free segment must be left for that: there are as many as are needed.
+    append(&mut log, 14..15);
+    write(&mut log);
+    assert_eq!((log.segments.free().len(), log.buffers_in_use()), (1, 2));
+    assert!(log.log_again().is_none(), "two buffers, and room for one");
+    assert_eq!(log.sealed_record(), RecordNumber(3), "nothing has changed");
+    log.make_durable(RecordNumber(2));
+    assert_eq!(log.buffers_in_use(), 1);
+
+    let moved = log.log_again().expect("one buffer for one");
+    assert_eq!(moved.len(), 1);
+    let (from, to) = (moved[0].from, moved[0].to);
+    assert_eq!((moved[0].line, from, to), (Line(14), SlotIndex(17), SlotIndex(33)));
+    assert_eq!(log.slot_in_memory(to), Some(&[14; 4096][..]));
+    log.segments.drop_live(SegmentIndex(1));
+    log.end_log_again();
+    assert_eq!(log.buffers_in_use(), 1, "the old one was given back");
+    assert_eq!(log.segments.map().get(..3), Some("deb"));
+    log.check_invariants();
+}
+
+#[test]
+fn records_are_logged_again_side_by_side() {
+    let mut log = log_with(4 << 20, 64 << 10, 3, 2);
+    append(&mut log, 0..7);
+    log.seal();
+    append(&mut log, 7..14);
+    write(&mut log);
+    let reader = *log.segments.free().front().unwrap();
+    log.segments.add_reader(reader);
+    assert!(log.log_again().is_none(), "the only free segment is being read");
+    log.segments.drop_reader(reader);
+    let moved = log.log_again().expect("one segment for one");
+    let places: Vec<_> = moved.iter().map(|slot| (slot.line.0, slot.from.0, slot.to.0)).collect();
+    let expected = |line: u64| {
+        let slot = line as u32 + 1 + line as u32 / 7;
+        (line, slot, 16 + slot)
+    };
+    assert_eq!(places, (0..14).map(expected).collect::<Vec<_>>());
+    for slot in &moved {
+        let bytes = log.slot_in_memory(slot.to).unwrap();
+        assert_eq!((bytes[0], bytes[4095]), (slot.line.0 as u8, slot.line.0 as u8));
+        assert_eq!(slot.checksum, crc32c(bytes));
+    }
+    let numbers: Vec<u64> = std::iter::from_fn(|| log.next_write()).map(|w| w.number.0).collect();
+    assert_eq!(numbers, [1, 2], "under their old numbers");
+}
+
+/// ```text
+/// record 1   A A B B ... B   durable
+/// record 2   B B C C D D ... D   logged again
+/// record 3   D D                logged again
+/// ```
+#[test]
+fn what_is_logged_again_is_as_unfinished_as_it_was() {
+    let mut log = log();
+    let a = append(&mut log, 0..2);
+    let b = append(&mut log, 2..17);
+    append(&mut log, 17..19);
+    append(&mut log, 19..32);
+    write_up_to(&mut log, 1);
+    write(&mut log);
+    assert!(log.is_durable(a[1]) && !log.is_durable(b[0]));
+    let moved = log.log_again().expect("two buffers for two");
+    assert!(log.is_durable(a[1]) && !log.is_durable(b[0]), "its end has moved");
+    let to = |line: u64| moved.iter().find(|slot| slot.line.0 == line).unwrap().to;
+    while let Some(write) = log.next_write() {
+        log.record_written(write.number);
+    }
+    log.make_durable(RecordNumber(2));
+    assert!(log.is_durable(b[0]) && log.is_durable(to(15)) && log.is_durable(to(18)));
+    assert!(!log.is_durable(to(19)), "D goes on in record 3");
+    log.make_durable(RecordNumber(3));
+    assert!(log.is_durable(to(19)) && log.is_durable(to(31)));
+}
