@@ -45,9 +45,10 @@ pub struct EngineConfig {
     pub idle_threshold_max: Duration,
     /// The same while it is nearly full.
     pub idle_threshold_min: Duration,
-    /// Destage without waiting for quiet when more than this share of the segments is in use.
+    /// Destage without waiting for quiet when this share of the segments holds something dirty, or
+    /// more ...
     pub dirty_high_percent: u8,
-    /// ... until less than this share is.
+    /// ... until less than this share does.
     pub dirty_low_percent: u8,
     /// Most bytes per second that destaging writes; 0: no cap.
     pub destage_bytes_per_second_max: u64,

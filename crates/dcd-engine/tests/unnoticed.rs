@@ -65,6 +65,34 @@ fn counters_count() {
 
 // ---- when ------------------------------------------------------------------------------------
 
+/// Noticed: above the high mark destaging stops elsewhere than at the low mark.
+#[test]
+fn destaging_goes_on_from_the_high_mark_to_the_low_one() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 100;
+        options.data_disk.blocks = 1 << 15;
+        options.engine.dirty_high_percent = 50;
+        options.engine.dirty_low_percent = 30;
+    });
+    let used = |d: &Driver| d.status().segments.dirty + d.status().segments.buffered;
+    // No neighbours, or all would go with the first.
+    let fill = |d: &mut Driver, segment: u64| {
+        let first = 2 * segment * LINES_PER_SEGMENT;
+        d.write_durably((0..LINES_PER_SEGMENT).map(|i| first + 2 * i), 1);
+        d.finish_all();
+    };
+    let mut segment = 0;
+    while used(&d) < 49 {
+        fill(&mut d, segment);
+        segment += 1;
+    }
+    assert_eq!((used(&d), d.count_since(0, Device::DataDisk, Kind::Write)), (49, 0));
+    fill(&mut d, segment);
+    assert_eq!(used(&d), 29);
+    assert!(d.status().dirty_lines > 25 * LINES_PER_SEGMENT, "{}", d.status().dirty_lines);
+}
+
 /// Noticed: no wake-up is asked for. Nobody else wakes an engine that has nothing to do.
 #[test]
 fn an_empty_cache_asks_to_be_woken_for_its_last_checkpoint() {

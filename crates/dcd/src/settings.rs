@@ -56,7 +56,7 @@ pub struct Settings {
     /// Quiet time before destaging while the cache is nearly full [default: 1ms].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub idle_min: Option<Duration>,
-    /// Destage without waiting for quiet above this share of segments in use [default: 80%].
+    /// Destage without waiting for quiet when this share of segments is dirty [default: 80%].
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub dirty_high: Option<u8>,
     /// ... until the share is below this [default: 60%].

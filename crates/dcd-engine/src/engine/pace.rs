@@ -100,9 +100,12 @@ impl Engine {
             || self.close.is_some()
     }
 
-    /// Keeps track of the marks.
+    /// Keeps track of the marks. They count what destaging can bring down: an empty segment waits for a
+    /// checkpoint, which may not be due before the next writes.
     pub(super) fn watch_marks(&mut self) {
-        let used = self.utilisation_percent();
+        let counts = self.log.segments.counts();
+        let dirty = u64::from(counts.dirty + counts.buffered);
+        let used = dirty * 100 / u64::from(self.log.segments.total());
         if used >= u64::from(self.config.dirty_high_percent) {
             self.pace.above_marks = true;
         } else if used < u64::from(self.config.dirty_low_percent) {
