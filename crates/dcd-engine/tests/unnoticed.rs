@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options, never_idle};
-use dcd_engine::{Device, Duration, IoError, LbaRange, OpenError};
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options, Seen, never_idle};
+use dcd_engine::{Device, Duration, IoError, LbaRange, OpenError, Operation, Time};
 
 // ---- seen from outside ------------------------------------------------------------------------
 
@@ -63,7 +63,195 @@ fn counters_count() {
     assert_eq!(after.logged_lines - before.logged_lines, 3);
 }
 
+/// Noticed: a counter of what goes to the data-disk that counts otherwise.
+///
+/// ```text
+/// lines  100 ... 115     300 301 302   310        zeroed 500 501
+///        past the log    one write     one more
+/// ```
+#[test]
+fn counters_of_the_data_disk_count() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 64 << 10;
+    });
+    let before = d.status().counters;
+    d.write_durably([300, 301, 302, 310], 1);
+    d.write_durably([301], 2);
+    let large = d.write_blocks(100 * 8, 16 * 8, 3);
+    d.expect_ok(large);
+    let discard = d.discard(500 * 8, 16);
+    d.expect_ok(discard);
+    let after = d.status().counters;
+    assert_eq!(after.overwritten_lines - before.overwritten_lines, 1);
+    assert_eq!(
+        (after.bypasses - before.bypasses, after.bypass_bytes - before.bypass_bytes),
+        (1, 64 << 10)
+    );
+    let mark = d.started.len();
+    d.drain();
+    let after = d.status().counters;
+    assert_eq!(after.destaged_lines - before.destaged_lines, 4);
+    assert_eq!(after.destage_writes - before.destage_writes, 2);
+    assert_eq!(after.destage_write_bytes - before.destage_write_bytes, 4 * LINE as u64);
+    assert_eq!(after.destaged_zero_ranges - before.destaged_zero_ranges, 1);
+    assert_eq!(after.destage_batches - before.destage_batches, 1);
+    let reads = d.started[mark..].iter().filter(|io| io.is(Device::CacheDisk, Kind::Read));
+    let read: u64 = reads.map(|io| io.length).sum();
+    assert_eq!(after.destage_read_bytes - before.destage_read_bytes, read);
+    // Of the bypass, of the zeroes, of the batch.
+    assert_eq!(after.data_disk_flushes - before.data_disk_flushes, 3);
+    assert_eq!((after.data_disk_errors, after.cache_disk_errors), (0, 0));
+
+    d.fail_next(Device::DataDisk, Kind::Read, IoError::Failed);
+    assert!(d.try_read(700 * 8, 8).is_err());
+    d.fail_next(Device::CacheDisk, Kind::Write, IoError::Failed);
+    d.write_durably([100], 1);
+    let after = d.status().counters;
+    assert_eq!((after.data_disk_errors, after.cache_disk_errors), (1, 1));
+    assert_eq!(after.checksum_errors, 0);
+}
+
+/// Noticed: bytes of checkpoints counted otherwise, or another number of them.
+#[test]
+fn counters_of_checkpoints_count() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably([100], 1);
+    let before = d.status().counters;
+    let mark = d.started.len();
+    d.drain();
+    d.advance_time(Duration::from_secs(100_000));
+    let area = d.superblock().geometry.segments_offset;
+    let in_area = |io: &&Seen| io.is(Device::CacheDisk, Kind::Write) && io.offset < area;
+    let written: u64 = d.started[mark..].iter().filter(in_area).map(|io| io.length).sum();
+    let after = d.status().counters;
+    assert!(d.status().cache_disk_clean);
+    assert!(after.checkpoints > before.checkpoints);
+    assert_eq!(after.checkpoint_bytes - before.checkpoint_bytes, written);
+}
+
+// ---- which way --------------------------------------------------------------------------------
+
+/// Noticed: a large write that is not of whole lines goes past the log, or one that is does not.
+#[test]
+fn only_large_writes_of_whole_lines_go_past_the_log() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 64 << 10;
+    });
+    for (start, blocks, expected) in
+        [(800, 128, 1), (800, 127, 0), (800, 120, 0), (801, 135, 0), (800, 129, 0), (801, 129, 0)]
+    {
+        let before = d.status().counters.bypasses;
+        let write = d.write_blocks(start, blocks, 1);
+        d.expect_ok(write);
+        let bypasses = d.status().counters.bypasses - before;
+        assert_eq!(bypasses, expected, "{blocks} blocks from {start} on");
+        assert_eq!(d.try_read(start, blocks), Ok(vec![1; blocks as usize * 512]));
+    }
+}
+
+/// Noticed: misses that are near one another are read one by one, or distant ones together (a gap of
+/// 64 KiB passes by in less time than a second access takes).
+#[test]
+fn misses_up_to_64_kib_apart_are_read_together() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(101..119, 1);
+    for (from, lines, reads) in [(102, 18, vec![(119, 1)]), (102, 17, vec![])] {
+        let mark = d.started.len();
+        assert!(d.try_read(from * 8, lines * 8).is_ok());
+        assert_eq!(data_disk_reads(&d, mark), reads);
+    }
+    d.discard(117 * 8, 16);
+    d.drain();
+    d.write_durably(101..117, 1);
+    // Lines 100 and 117 are misses, 16 lines apart: 128 blocks.
+    let mark = d.started.len();
+    assert!(d.try_read(100 * 8, 18 * 8).is_ok());
+    assert_eq!(data_disk_reads(&d, mark), [(100, 18)]);
+    d.write_durably([117], 1);
+    let mark = d.started.len();
+    assert!(d.try_read(100 * 8, 19 * 8).is_ok());
+    assert_eq!(data_disk_reads(&d, mark), [(100, 1), (118, 1)]);
+}
+
+/// Lines of the data-disk that were read since: first and count.
+fn data_disk_reads(d: &Driver, mark: usize) -> Vec<(u64, u64)> {
+    let reads = d.started[mark..].iter().filter(|io| io.is(Device::DataDisk, Kind::Read));
+    reads.map(|io| (io.offset / LINE as u64, io.length / LINE as u64)).collect()
+}
+
+/// Noticed: a write that the buffers cannot take at once is not cut small enough, and finds no room
+/// however long it waits.
+///
+/// ```text
+/// 4 buffers of 15 lines for requests; the one being filled has room for 2 more
+/// 50 lines in one part: never. 3 buffers less a header each, 42, and then 8: at once, and soon.
+/// ```
+#[test]
+fn every_part_of_a_write_finds_room_in_the_end() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably(100..112, 1);
+    let asked_at = d.now;
+    let write = d.write_blocks(200 * 8, 50 * 8, 2);
+    d.expect_ok(write);
+    assert!(d.now.since(asked_at) < Duration::from_secs(1));
+    assert!((200..250).all(|line| d.read(line) == 2));
+}
+
+/// Noticed: a write that gets room bit by bit fails after `full-timeout` all the same (C25).
+#[test]
+fn a_write_that_gets_on_does_not_run_out_of_time() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+        options.engine.full_timeout = Duration::from_secs(5);
+    });
+    // A part waits for two flushes at most, of 2 s each.
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
+    let write = d.write_blocks(100 * 8, 200 * 8, 1);
+    let asked_at = d.now;
+    while !d.is_answered(write) {
+        d.advance_time(Duration::from_secs(2));
+        if let Some(flush) = d.find_io(Device::CacheDisk, Kind::Flush) {
+            d.finish(flush);
+            d.finish_all();
+        }
+    }
+    assert_eq!(d.result(write), Ok(()));
+    assert!(d.now.since(asked_at) > Duration::from_secs(6), "{:?}", d.now.since(asked_at));
+}
+
 // ---- when ------------------------------------------------------------------------------------
+
+/// Noticed: another curve of the idle threshold (it halves ten times from 1 s to 1 ms, evenly over the
+/// utilisation), or destaging that starts at another moment.
+#[test]
+fn destaging_waits_less_as_the_cache_fills() {
+    let mut d = Driver::with(|options| {
+        options.segments = 100;
+        options.data_disk.blocks = 1 << 15;
+    });
+    let expected = [(5, 750_000), (10, 500_000), (15, 375_000), (30, 125_000), (55, 23_437)];
+    let mut seen = Vec::new();
+    let mut line = 0;
+    while line < 75 * LINES_PER_SEGMENT {
+        let used = 100 - d.status().segments.free;
+        let micros = d.status().idle_threshold.0 / 1000;
+        if expected.iter().any(|(percent, _)| *percent == used) && !seen.contains(&(used, micros)) {
+            seen.push((used, micros));
+        }
+        d.write_durably(line..line + LINES_PER_SEGMENT, 1);
+        line += LINES_PER_SEGMENT;
+    }
+    assert_eq!(seen, expected);
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 0);
+    let threshold = d.status().idle_threshold;
+    d.advance_time(Duration(threshold.0 - 1));
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 0, "not quiet long enough");
+    d.advance_time(Duration(1));
+    assert!(d.count_since(0, Device::DataDisk, Kind::Write) > 0);
+}
 
 /// Noticed: above the high mark destaging stops elsewhere than at the low mark.
 #[test]
@@ -91,6 +279,112 @@ fn destaging_goes_on_from_the_high_mark_to_the_low_one() {
     fill(&mut d, segment);
     assert_eq!(used(&d), 29);
     assert!(d.status().dirty_lines > 25 * LINES_PER_SEGMENT, "{}", d.status().dirty_lines);
+}
+
+/// Noticed: more or less destage writes at once than take 20 ms together, or more than 16.
+#[test]
+fn destage_writes_in_flight_take_20_ms() {
+    for (service, expected) in [(0, 16), (1, 16), (5, 4), (9, 2), (30, 1)] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.segment_size = 256 << 10;
+            options.engine.io_timeout = Duration::from_secs(1000);
+        });
+        // Two lines apart, so that each is a write of its own.
+        d.write_durably((0..60).map(|i| 100 + 2 * i), 1);
+        d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+        d.submit(Operation::Drain, false);
+        d.finish_all();
+        // One after the other takes so long; those that were started before are waited for.
+        let mut most = 0;
+        for round in 0..44 {
+            let under_way = d.ios_of(Device::DataDisk, Kind::Write);
+            if round >= 40 {
+                most = most.max(under_way.len());
+            }
+            let started =
+                |d: &Driver| d.started.iter().find(|io| io.id == under_way[0]).unwrap().at;
+            let ends = started(&d).after(Duration::from_millis(service));
+            d.now = d.now.max(ends);
+            d.finish(under_way[0]);
+            d.finish_all();
+        }
+        assert_eq!(most, expected, "{service} ms");
+    }
+}
+
+/// Noticed: a commit for fewer buffers than half of those that requests may fill, or for more.
+#[test]
+fn records_are_made_durable_before_the_buffers_run_out() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+        options.engine.segment_buffers = 16;
+    });
+    let flushes = |d: &Driver| d.count_since(0, Device::CacheDisk, Kind::Flush);
+    let before = flushes(&d);
+    for line in 0..4 * LINES_PER_SEGMENT {
+        d.write(100 + line, 1);
+        d.finish_all();
+    }
+    assert_eq!(flushes(&d), before, "four of the eight for requests");
+    d.write(99, 1);
+    d.finish_all();
+    assert_eq!(flushes(&d), before + 1, "five of them");
+}
+
+/// Noticed: a commit at another moment than when half of `max-delay` has passed.
+#[test]
+fn a_commit_starts_after_half_of_the_longest_delay() {
+    let mut d = Driver::with(never_idle);
+    d.write_durably([90], 1);
+    let mark = d.started.len();
+    d.write(100, 1);
+    let due = d.now.after(Duration::from_millis(50));
+    assert_eq!((d.started.len(), d.wake_up()), (mark, Some(due)));
+    d.write(101, 1);
+    d.advance_time(Duration::from_millis(50));
+    assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Write), 1, "both in one");
+    assert!(d.started[mark].fua && d.started[mark].at == due);
+}
+
+/// Noticed: a line that fails holds others back, because nobody asks to be woken for them (C24).
+#[test]
+fn a_line_that_waits_does_not_delay_others() {
+    let mut d = Driver::new();
+    let bad = 100 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
+    d.write_durably([100], 1);
+    d.advance_time(Duration::from_secs(40));
+    // It waits for 16 or 30 seconds by now.
+    for line in [200, 300, 400] {
+        d.write_durably([line], 2);
+        d.advance_time(Duration::from_millis(1100));
+        assert_eq!(d.data_disk.line(line), 2);
+    }
+    assert_eq!(d.status().dirty_lines, 1);
+}
+
+/// Noticed: a line that fails again is not tried less often.
+#[test]
+fn a_line_waits_longer_after_each_failure() {
+    let mut d = Driver::new();
+    let bad = 100 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
+    d.write_durably([100], 1);
+    d.advance_time(Duration::from_secs(150));
+    let tried: Vec<Time> = d
+        .started
+        .iter()
+        .filter(|io| io.is(Device::DataDisk, Kind::Write) && io.touches_line(100))
+        .map(|io| io.at)
+        .collect();
+    let waits: Vec<u64> = tried.windows(2).map(|w| w[1].since(w[0]).0 / 1_000_000).collect();
+    let expected = [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+    assert_eq!(waits, expected);
+    d.heal();
+    d.advance_time(Duration::from_secs(31));
+    assert_eq!(d.data_disk.line(100), 1);
 }
 
 /// Noticed: no wake-up is asked for. Nobody else wakes an engine that has nothing to do.
