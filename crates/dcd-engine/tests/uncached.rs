@@ -439,6 +439,27 @@ fn zeroes_go_before_what_lies_above_them() {
     }
 }
 
+/// The care: a range that cannot be zeroed at once is zeroed piece by piece, to its end.
+#[test]
+fn what_the_data_disk_cannot_zero_is_written_piece_by_piece() {
+    let mut d = uncached(AckMode::Memory);
+    let end = d.options.data_disk.blocks;
+    for line in [200, 455, 456, 1023] {
+        let write = d.write(line, 7);
+        d.expect_ok(write);
+    }
+    d.fail_always(Device::DataDisk, Kind::WriteZeroes, 0..u64::MAX, IoError::Unsupported);
+    let mark = d.started.len();
+    let zeroed = zero(&mut d, 200 * 8, end - 200 * 8, true);
+    assert!(!d.is_answered(zeroed));
+    d.expect_ok(zeroed);
+    assert!([200, 455, 456, 1023].iter().all(|line| d.data_disk.line(*line) == 0));
+    assert_eq!(d.count_since(mark, Device::DataDisk, Kind::WriteZeroes), 1, "asked once");
+    let writes = d.started[mark..].iter().filter(|io| io.is(Device::DataDisk, Kind::Write));
+    let lengths: Vec<u64> = writes.map(|io| io.length).collect();
+    assert_eq!(lengths, [1 << 20, 1 << 20, 1 << 20, (824 - 768) * LINE as u64]);
+}
+
 /// The care: a bypassed write that is under way ends before what is in memory goes to the data-disk,
 /// and kills the copies there, as its tombstone would have; one that waits becomes a write as others.
 ///

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options, Seen, never_idle};
-use dcd_engine::{Device, Duration, IoError, LbaRange, OpenError, Operation, Time};
+use dcd_engine::{Device, Duration, Engine, IoError, LbaRange, OpenError, Operation, Time};
 
 // ---- seen from outside ------------------------------------------------------------------------
 
@@ -32,6 +32,56 @@ fn block_status_tells_zeroes_in_pieces() {
     assert_eq!(status(&d, 0, 2), all[..2]);
     assert_eq!(status(&d, 0, 1), all[..1]);
     assert_eq!(status(&d, 843, 2), [(5, false), (32, true)], "it begins within a line");
+}
+
+/// Noticed: a range beyond the volume, or of parts of logical blocks, is called right.
+#[test]
+fn ranges_are_within_the_volume_and_of_whole_blocks() {
+    let mut d = Driver::with(|options| options.data_disk.logical_block_size = 4096);
+    let end = d.options.data_disk.blocks;
+    for (start, blocks, expected) in [
+        (0, end, true),
+        (end, 0, true),
+        (8, 8, true),
+        (0, end + 8, false),
+        (end, 8, false),
+        (u64::MAX - 7, 8, false),
+        (4, 8, false),
+        (8, 4, false),
+    ] {
+        assert_eq!(
+            d.engine().check_range(LbaRange::new(start, blocks)),
+            expected,
+            "{start} {blocks}"
+        );
+    }
+    d.options.data_disk.logical_block_size = 512;
+    d.kill();
+    d.reopen();
+    assert!(d.engine().check_range(LbaRange::new(4, 3)));
+}
+
+/// Noticed: segment memory that was never made by an engine like this one is taken.
+#[test]
+fn segment_memory_tells_its_number_of_buffers() {
+    let options = Options::default();
+    let geometry = options.geometry();
+    let buffers = |size: u64| Engine::segment_buffers_of(&geometry, size);
+    let segment = geometry.segment_size_bytes;
+    let size = Engine::segment_memory_size(&geometry, &options.engine) as u64;
+    assert_eq!((size, buffers(size)), (4096 + 8 * segment, Some(8)));
+    assert_eq!([3, 2, 0].map(|n| buffers(4096 + n * segment)), [Some(3), None, None]);
+    assert_eq!([size - 1, size + 1, 4095, 0].map(buffers), [None; 4]);
+}
+
+/// Noticed: the index is said to take another amount of memory.
+#[test]
+fn the_size_of_the_index_is_told() {
+    let d = Driver::new();
+    // 240 data slots at 90 %, 10 bytes each; 256 checksums; about 32 bytes for each of 16 segments.
+    let table = (240 * 100 / 90 + 16) * 10 + 256 * 4;
+    let index = d.status().index_bytes;
+    assert!((table + 16 * 16..=table + 16 * 32).contains(&index), "{index}");
 }
 
 /// Noticed: a counter that counts otherwise.
@@ -181,6 +231,50 @@ fn data_disk_reads(d: &Driver, mark: usize) -> Vec<(u64, u64)> {
     reads.map(|io| (io.offset / LINE as u64, io.length / LINE as u64)).collect()
 }
 
+/// Noticed: lines to complete that are near one another are read one by one, or all in one read.
+///
+/// ```text
+/// lines  100  116   133        300 316 332 ... 556
+///        one read   another    256 lines: one read, and the last line another
+/// ```
+#[test]
+fn completions_up_to_64_kib_apart_are_read_together() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segment_size = 256 << 10;
+        options.data_disk.physical_sector_size = 4096;
+    });
+    let lines = [100, 116, 133].into_iter().chain((300..=556).step_by(16));
+    for line in lines {
+        d.write_blocks(line * 8 + 1, 1, 1);
+    }
+    d.write_durably([], 1);
+    let mark = d.started.len();
+    d.drain();
+    let mut reads = data_disk_reads(&d, mark);
+    reads.sort_unstable();
+    assert_eq!(reads, [(100, 17), (133, 1), (300, 241), (556, 1)]);
+}
+
+/// Noticed: more or fewer ranges are zeroed on the data-disk before a flush than 64.
+#[test]
+fn zeroes_are_flushed_every_64_ranges() {
+    let mut d = Driver::with(never_idle);
+    for i in 0..70 {
+        d.discard((100 + 2 * i) * 8, 8);
+    }
+    d.write_durably([], 1);
+    assert_eq!(d.status().zero_ranges, 70);
+    let mark = d.started.len();
+    d.drain();
+    let of_data_disk = d.started[mark..].iter().filter(|io| io.device == Device::DataDisk);
+    let kinds: Vec<Kind> = of_data_disk.map(|io| io.kind).collect();
+    let flushes: Vec<usize> =
+        (0..kinds.len()).filter(|index| kinds[*index] == Kind::Flush).collect();
+    assert_eq!((flushes, kinds.len()), (vec![64, 71], 72));
+    assert_eq!(d.status().zero_ranges, 0);
+}
+
 /// Noticed: a write that the buffers cannot take at once is not cut small enough, and finds no room
 /// however long it waits.
 ///
@@ -311,6 +405,39 @@ fn destage_writes_in_flight_take_20_ms() {
         }
         assert_eq!(most, expected, "{service} ms");
     }
+}
+
+/// Noticed: destaging does not leave the data-disk to a reader for as long as it held it before, or for
+/// longer than 100 ms after the last read.
+///
+/// ```text
+/// read  |
+/// write  ==========          ==========          ...  ==========
+/// ms    0         10        20                       100: two at once
+/// ```
+#[test]
+fn destaging_shares_the_data_disk_with_a_reader() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segment_size = 256 << 10;
+    });
+    d.write_durably((0..40).map(|i| 100 + 2 * i), 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    d.read(900);
+    let read_at = d.now;
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    for _ in 0..5 {
+        let under_way = d.ios_of(Device::DataDisk, Kind::Write);
+        assert_eq!(under_way.len(), 1);
+        d.advance_time(Duration::from_millis(10));
+        d.finish(under_way[0]);
+        assert_eq!(d.ios_of(Device::DataDisk, Kind::Write).len(), 0);
+        assert_eq!(d.wake_up(), Some(d.now.after(Duration::from_millis(10))));
+        d.advance_time(Duration::from_millis(10));
+    }
+    assert_eq!(d.now.since(read_at), Duration::from_millis(100));
+    assert_eq!(d.ios_of(Device::DataDisk, Kind::Write).len(), 2, "20 ms for both together");
 }
 
 /// Noticed: a commit for fewer buffers than half of those that requests may fill, or for more.

@@ -170,4 +170,74 @@ mod tests {
         assert!(witnesses.list().iter().all(|witness| witness.line.0 < 1000));
         assert!(witnesses.list_for_checkpoint().len() < WITNESSES_MAX as usize);
     }
+
+    const DATA_DISK: DataDiskInfo =
+        DataDiskInfo { blocks: 80_003, logical_block_size: 512, physical_sector_size: 512 };
+
+    fn listed(witnesses: &Witnesses) -> Vec<u64> {
+        witnesses.list().iter().map(|witness| witness.line.0).collect()
+    }
+
+    /// Whoever mounts, checks or partitions the disk changes one of these; and one in each eighth.
+    #[test]
+    fn witnesses_are_at_both_ends_and_between() {
+        let witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK);
+        let chosen: Vec<u64> = witnesses.chosen().iter().map(|line| line.0).collect();
+        assert!([0, 1, 2, 3, 4, 8, 16, 9998, 9999].iter().all(|line| chosen.contains(line)));
+        for eighth in 0..8 {
+            let range = eighth * 1250..(eighth + 1) * 1250;
+            assert!(chosen.iter().any(|line| range.contains(line)), "{chosen:?}");
+        }
+        assert!(chosen.is_sorted() && chosen.len() > 9 && chosen.len() <= 17);
+        let other = Witnesses::new(Uuid([8; 16]), DATA_DISK);
+        assert_ne!(witnesses.chosen(), other.chosen(), "elsewhere for each cache");
+        let tiny = Witnesses::new(Uuid([7; 16]), DataDiskInfo { blocks: 7, ..DATA_DISK });
+        assert!(tiny.chosen().is_empty(), "no whole line");
+    }
+
+    #[test]
+    fn the_lines_destaged_last_are_witnesses() {
+        let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK);
+        // Not one of those that are chosen anyway.
+        let lines: Vec<u64> =
+            (5000..).filter(|line| !witnesses.chosen().contains(&Line(*line))).take(17).collect();
+        for line in &lines {
+            witnesses.destaged(Line(*line), 1);
+        }
+        assert_eq!(listed(&witnesses), lines[1..], "the first one is no longer among the last");
+        // Once more: it is the newest now, and is there once.
+        witnesses.destaged(Line(lines[1]), 2);
+        witnesses.destaged(Line(lines[0]), 3);
+        let mut expected = vec![lines[0], lines[1]];
+        expected.extend(&lines[3..]);
+        assert_eq!(listed(&witnesses), expected);
+        assert_eq!((witnesses.get(Line(lines[1])), witnesses.get(Line(lines[2]))), (Some(2), None));
+        // A chosen one takes no place of these.
+        witnesses.destaged(Line(0), 4);
+        assert_eq!(listed(&witnesses).len(), 17);
+        let (first, count) = (Line(lines[3]), lines[5] - lines[3]);
+        assert_eq!(witnesses.within(first, count), [Line(lines[3]), Line(lines[4])]);
+    }
+
+    /// A crash finds the newest durable checkpoint, or one that was written since and perhaps landed.
+    #[test]
+    fn a_witness_is_one_until_no_checkpoint_speaks_of_it() {
+        let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK);
+        let (of_line, before, behind) = (
+            LbaRange::new(8 * 5000 + 7, 1),
+            LbaRange::new(8 * 5000 - 1, 1),
+            LbaRange::new(8 * 5001, 1),
+        );
+        witnesses.set(Line(5000), 1);
+        let overlaps = |w: &Witnesses| [of_line, before, behind].map(|range| w.overlaps(range));
+        assert_eq!(overlaps(&witnesses), [true, false, false]);
+        witnesses.list_for_checkpoint();
+        witnesses.forget(Line(5000));
+        assert_eq!(overlaps(&witnesses), [true, false, false], "listed");
+        witnesses.checkpoint_durable();
+        witnesses.list_for_checkpoint();
+        assert_eq!(overlaps(&witnesses), [true, false, false], "listed in the durable one");
+        witnesses.checkpoint_durable();
+        assert_eq!(overlaps(&witnesses), [false; 3]);
+    }
 }

@@ -373,6 +373,19 @@ fn what_is_logged_again_takes_as_much_room() {
     log.check_invariants();
 }
 
+/// Nothing is changed before it is sure that all can be logged again.
+#[test]
+fn logging_again_needs_buffers_and_segments() {
+    // One record in one segment: (buffers, segments free besides it, works)
+    for (buffers, segments, works) in [(3, 0, false), (3, 1, true), (2, 1, true), (1, 1, false)] {
+        let mut log = log_with(4 << 20, 64 << 10, buffers, segments + 1);
+        append(&mut log, 0..3);
+        write(&mut log);
+        assert_eq!(log.log_again().is_some(), works, "{buffers} buffers, {segments} segments");
+        assert_eq!(log.next_write().is_some(), works);
+    }
+}
+
 #[test]
 fn records_are_logged_again_side_by_side() {
     let mut log = log_with(4 << 20, 64 << 10, 3, 2);
