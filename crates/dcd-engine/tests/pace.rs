@@ -1,0 +1,192 @@
+//! When destaging starts and ends, how much of the data-disk it takes, and how long it waits after errors:
+//! the figures. Mutants (`make mutants`) changed them unnoticed; each test names the change.
+
+mod common;
+
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
+use dcd_engine::{Device, Duration, IoError, Operation, Time};
+
+/// Noticed: another curve of the idle threshold (it halves ten times from 1 s to 1 ms, evenly over the
+/// utilisation), or destaging that starts at another moment.
+#[test]
+fn destaging_waits_less_as_the_cache_fills() {
+    let mut d = Driver::with(|options| {
+        options.segments = 100;
+        options.data_disk.blocks = 1 << 15;
+    });
+    let expected = [(5, 750_000), (10, 500_000), (15, 375_000), (30, 125_000), (55, 23_437)];
+    let mut seen = Vec::new();
+    let mut line = 0;
+    while line < 75 * LINES_PER_SEGMENT {
+        let used = 100 - d.status().segments.free;
+        let micros = d.status().idle_threshold.0 / 1000;
+        if expected.iter().any(|(percent, _)| *percent == used) && !seen.contains(&(used, micros)) {
+            seen.push((used, micros));
+        }
+        d.write_durably(line..line + LINES_PER_SEGMENT, 1);
+        line += LINES_PER_SEGMENT;
+    }
+    assert_eq!(seen, expected);
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 0);
+    let threshold = d.status().idle_threshold;
+    d.advance_time(Duration(threshold.0 - 1));
+    assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write), 0, "not quiet long enough");
+    d.advance_time(Duration(1));
+    assert!(d.count_since(0, Device::DataDisk, Kind::Write) > 0);
+}
+
+/// Noticed: above the high mark destaging stops elsewhere than at the low mark.
+#[test]
+fn destaging_goes_on_from_the_high_mark_to_the_low_one() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 100;
+        options.data_disk.blocks = 1 << 15;
+        options.engine.dirty_high_percent = 50;
+        options.engine.dirty_low_percent = 30;
+    });
+    let used = |d: &Driver| d.status().segments.dirty + d.status().segments.buffered;
+    // No neighbours, or all would go with the first.
+    let fill = |d: &mut Driver, segment: u64| {
+        let first = 2 * segment * LINES_PER_SEGMENT;
+        d.write_durably((0..LINES_PER_SEGMENT).map(|i| first + 2 * i), 1);
+        d.finish_all();
+    };
+    let mut segment = 0;
+    while used(&d) < 49 {
+        fill(&mut d, segment);
+        segment += 1;
+    }
+    assert_eq!((used(&d), d.count_since(0, Device::DataDisk, Kind::Write)), (49, 0));
+    fill(&mut d, segment);
+    assert_eq!(used(&d), 29);
+    assert!(d.status().dirty_lines > 25 * LINES_PER_SEGMENT, "{}", d.status().dirty_lines);
+}
+
+/// Noticed: more or less destage writes at once than take 20 ms together, or more than 16.
+#[test]
+fn destage_writes_in_flight_take_20_ms() {
+    for (service, expected) in [(0, 16), (1, 16), (5, 4), (9, 2), (30, 1)] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.segment_size = 256 << 10;
+            options.engine.io_timeout = Duration::from_secs(1000);
+        });
+        // Two lines apart, so that each is a write of its own.
+        d.write_durably((0..60).map(|i| 100 + 2 * i), 1);
+        d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+        d.submit(Operation::Drain, false);
+        d.finish_all();
+        // One after the other takes so long; those that were started before are waited for.
+        let mut most = 0;
+        for round in 0..44 {
+            let under_way = d.ios_of(Device::DataDisk, Kind::Write);
+            if round >= 40 {
+                most = most.max(under_way.len());
+            }
+            let started =
+                |d: &Driver| d.started.iter().find(|io| io.id == under_way[0]).unwrap().at;
+            let ends = started(&d).after(Duration::from_millis(service));
+            d.now = d.now.max(ends);
+            d.finish(under_way[0]);
+            d.finish_all();
+        }
+        assert_eq!(most, expected, "{service} ms");
+    }
+}
+
+/// Noticed: destaging does not leave the data-disk to a reader for as long as it held it before, or for
+/// longer than 100 ms after the last read.
+///
+/// ```text
+/// read  |
+/// write  ==========          ==========          ...  ==========
+/// ms    0         10        20                       100: two at once
+/// ```
+#[test]
+fn destaging_shares_the_data_disk_with_a_reader() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segment_size = 256 << 10;
+    });
+    d.write_durably((0..40).map(|i| 100 + 2 * i), 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    d.read(900);
+    let read_at = d.now;
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    for _ in 0..5 {
+        let under_way = d.ios_of(Device::DataDisk, Kind::Write);
+        assert_eq!(under_way.len(), 1);
+        d.advance_time(Duration::from_millis(10));
+        d.finish(under_way[0]);
+        assert_eq!(d.ios_of(Device::DataDisk, Kind::Write).len(), 0);
+        assert_eq!(d.wake_up(), Some(d.now.after(Duration::from_millis(10))));
+        d.advance_time(Duration::from_millis(10));
+    }
+    assert_eq!(d.now.since(read_at), Duration::from_millis(100));
+    assert_eq!(d.ios_of(Device::DataDisk, Kind::Write).len(), 2, "20 ms for both together");
+}
+
+/// Noticed: the wait stays what it was at first (C24).
+#[test]
+fn destaging_waits_longer_after_each_failure() {
+    let mut d = Driver::new();
+    d.write_durably([100], 1);
+    d.fail_always(Device::DataDisk, Kind::Flush, 0..u64::MAX, IoError::Failed);
+    let mut waits = Vec::new();
+    let mut seen = None;
+    d.run_until(|d| d.status().destage_retry_at.is_some());
+    while waits.len() < 10 {
+        let status = d.status();
+        if let Some(at) = status.destage_retry_at.filter(|at| Some(*at) != seen) {
+            waits.push(at.since(status.now).0 / 1_000_000);
+            seen = Some(at);
+        }
+        d.step();
+    }
+    let expected = [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+    assert_eq!(waits, expected);
+    d.heal();
+    d.drain();
+    assert_eq!(d.data_disk.line(100), 1);
+}
+
+/// Noticed: a line that fails holds others back, because nobody asks to be woken for them (C24).
+#[test]
+fn a_line_that_waits_does_not_delay_others() {
+    let mut d = Driver::new();
+    let bad = 100 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
+    d.write_durably([100], 1);
+    d.advance_time(Duration::from_secs(40));
+    // It waits for 16 or 30 seconds by now.
+    for line in [200, 300, 400] {
+        d.write_durably([line], 2);
+        d.advance_time(Duration::from_millis(1100));
+        assert_eq!(d.data_disk.line(line), 2);
+    }
+    assert_eq!(d.status().dirty_lines, 1);
+}
+
+/// Noticed: a line that fails again is not tried less often.
+#[test]
+fn a_line_waits_longer_after_each_failure() {
+    let mut d = Driver::new();
+    let bad = 100 * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
+    d.write_durably([100], 1);
+    d.advance_time(Duration::from_secs(150));
+    let tried: Vec<Time> = d
+        .started
+        .iter()
+        .filter(|io| io.is(Device::DataDisk, Kind::Write) && io.touches_line(100))
+        .map(|io| io.at)
+        .collect();
+    let waits: Vec<u64> = tried.windows(2).map(|w| w[1].since(w[0]).0 / 1_000_000).collect();
+    let expected = [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+    assert_eq!(waits, expected);
+    d.heal();
+    d.advance_time(Duration::from_secs(31));
+    assert_eq!(d.data_disk.line(100), 1);
+}
