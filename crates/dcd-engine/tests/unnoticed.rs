@@ -1,188 +1,18 @@
-//! What no other test noticed when the engine was changed in one place (`make mutants`): what it shows to
-//! the outside, and when it does what it does. Each test names the change.
+//! What no other test noticed when the engine was changed in one place (`make mutants`): which way things go,
+//! and when. Each test names the change. What the engine tells is in `status.rs`, the pace of destaging in
+//! `pace.rs`.
 
 mod common;
 
-use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options, Seen, never_idle};
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options, never_idle};
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
 use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::geometry::ZERO_RANGES_MAX;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::units::{FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex};
-use dcd_engine::{Device, Duration, Engine, FormatError, IoError, LbaRange, OpenError};
-
-// ---- seen from outside ------------------------------------------------------------------------
-
-/// Noticed: a block status of anything else.
-///
-/// ```text
-/// blocks    0 ... 799   800 ... 839   840 ... 847   848 ... 879   880 ...
-///           unknown     zero          written       zero          unknown
-/// ```
-#[test]
-fn block_status_tells_zeroes_in_pieces() {
-    let mut d = Driver::with(never_idle);
-    let end = d.options.data_disk.blocks;
-    let status = |d: &Driver, start: u64, pieces_max: usize| {
-        d.engine().block_status(LbaRange::new(start, end - start), pieces_max)
-    };
-    assert_eq!(status(&d, 0, 8), [(end, false)]);
-    let zeroed = d.discard(800, 80);
-    d.expect_ok(zeroed);
-    assert_eq!(status(&d, 0, 8), [(800, false), (80, true), (end - 880, false)]);
-    d.write(105, 1);
-    let all = [(800, false), (40, true), (8, false), (32, true), (end - 880, false)];
-    assert_eq!(status(&d, 0, 8), all);
-    assert_eq!(status(&d, 0, 5), all);
-    assert_eq!(status(&d, 0, 2), all[..2]);
-    assert_eq!(status(&d, 0, 1), all[..1]);
-    assert_eq!(status(&d, 843, 2), [(5, false), (32, true)], "it begins within a line");
-}
-
-/// Noticed: a range beyond the volume, or of parts of logical blocks, is called right.
-#[test]
-fn ranges_are_within_the_volume_and_of_whole_blocks() {
-    let mut d = Driver::with(|options| options.data_disk.logical_block_size = 4096);
-    let end = d.options.data_disk.blocks;
-    for (start, blocks, expected) in [
-        (0, end, true),
-        (end, 0, true),
-        (8, 8, true),
-        (0, end + 8, false),
-        (end, 8, false),
-        (u64::MAX - 7, 8, false),
-        (4, 8, false),
-        (8, 4, false),
-    ] {
-        assert_eq!(
-            d.engine().check_range(LbaRange::new(start, blocks)),
-            expected,
-            "{start} {blocks}"
-        );
-    }
-    d.options.data_disk.logical_block_size = 512;
-    d.kill();
-    d.reopen();
-    assert!(d.engine().check_range(LbaRange::new(4, 3)));
-}
-
-/// Noticed: segment memory that was never made by an engine like this one is taken.
-#[test]
-fn segment_memory_tells_its_number_of_buffers() {
-    let options = Options::default();
-    let geometry = options.geometry();
-    let buffers = |size: u64| Engine::segment_buffers_of(&geometry, size);
-    let segment = geometry.segment_size_bytes;
-    let size = Engine::segment_memory_size(&geometry, &options.engine) as u64;
-    assert_eq!((size, buffers(size)), (4096 + 8 * segment, Some(8)));
-    assert_eq!([3, 2, 0].map(|n| buffers(4096 + n * segment)), [Some(3), None, None]);
-    assert_eq!([size - 1, size + 1, 4095, 0].map(buffers), [None; 4]);
-}
-
-/// Noticed: the index is said to take another amount of memory.
-#[test]
-fn the_size_of_the_index_is_told() {
-    let d = Driver::new();
-    // 240 data slots at 90 %, 10 bytes each; 256 checksums; about 32 bytes for each of 16 segments.
-    let table = (240 * 100 / 90 + 16) * 10 + 256 * 4;
-    let index = d.status().index_bytes;
-    assert!((table + 16 * 16..=table + 16 * 32).contains(&index), "{index}");
-}
-
-/// Noticed: a counter that counts otherwise.
-#[test]
-fn counters_count() {
-    let mut d = Driver::with(never_idle);
-    let before = d.status().counters;
-    d.write_durably([100, 101], 1);
-    let write = d.write_fua(102, 2);
-    d.expect_ok(write);
-    let discard = d.discard(808, 8);
-    d.expect_ok(discard);
-    d.read(100);
-    d.read(300);
-    let after = d.status().counters;
-    assert_eq!(after.writes - before.writes, 3);
-    assert_eq!(after.write_bytes - before.write_bytes, 3 * LINE as u64);
-    assert_eq!((after.flushes - before.flushes, after.fuas - before.fuas), (1, 1));
-    assert_eq!(after.zeroes - before.zeroes, 1);
-    assert_eq!(after.reads - before.reads, 2);
-    assert_eq!(after.read_bytes - before.read_bytes, 2 * LINE as u64);
-    assert_eq!(after.read_hit_lines - before.read_hit_lines, 1);
-    assert_eq!(after.read_miss_lines - before.read_miss_lines, 1);
-    assert_eq!(after.log_writes - before.log_writes, 2);
-    assert_eq!(after.records - before.records, 2);
-    assert_eq!(after.cache_disk_fua_writes - before.cache_disk_fua_writes, 2);
-    // A header and two lines, a header and one.
-    assert_eq!(after.log_write_bytes - before.log_write_bytes, 5 * LINE as u64);
-    assert_eq!(after.logged_lines - before.logged_lines, 3);
-}
-
-/// Noticed: a counter of what goes to the data-disk that counts otherwise.
-///
-/// ```text
-/// lines  100 ... 115     300 301 302   310        zeroed 500 501
-///        past the log    one write     one more
-/// ```
-#[test]
-fn counters_of_the_data_disk_count() {
-    let mut d = Driver::with(|options| {
-        never_idle(options);
-        options.engine.bypass_threshold_bytes = 64 << 10;
-    });
-    let before = d.status().counters;
-    d.write_durably([300, 301, 302, 310], 1);
-    d.write_durably([301], 2);
-    let large = d.write_blocks(100 * 8, 16 * 8, 3);
-    d.expect_ok(large);
-    let discard = d.discard(500 * 8, 16);
-    d.expect_ok(discard);
-    let after = d.status().counters;
-    assert_eq!(after.overwritten_lines - before.overwritten_lines, 1);
-    assert_eq!(
-        (after.bypasses - before.bypasses, after.bypass_bytes - before.bypass_bytes),
-        (1, 64 << 10)
-    );
-    let mark = d.started.len();
-    d.drain();
-    let after = d.status().counters;
-    assert_eq!(after.destaged_lines - before.destaged_lines, 4);
-    assert_eq!(after.destage_writes - before.destage_writes, 2);
-    assert_eq!(after.destage_write_bytes - before.destage_write_bytes, 4 * LINE as u64);
-    assert_eq!(after.destaged_zero_ranges - before.destaged_zero_ranges, 1);
-    assert_eq!(after.destage_batches - before.destage_batches, 1);
-    let reads = d.started[mark..].iter().filter(|io| io.is(Device::CacheDisk, Kind::Read));
-    let read: u64 = reads.map(|io| io.length).sum();
-    assert_eq!(after.destage_read_bytes - before.destage_read_bytes, read);
-    // Of the bypass, of the zeroes, of the batch.
-    assert_eq!(after.data_disk_flushes - before.data_disk_flushes, 3);
-    assert_eq!((after.data_disk_errors, after.cache_disk_errors), (0, 0));
-
-    d.fail_next(Device::DataDisk, Kind::Read, IoError::Failed);
-    assert!(d.try_read(700 * 8, 8).is_err());
-    d.fail_next(Device::CacheDisk, Kind::Write, IoError::Failed);
-    d.write_durably([100], 1);
-    let after = d.status().counters;
-    assert_eq!((after.data_disk_errors, after.cache_disk_errors), (1, 1));
-    assert_eq!(after.checksum_errors, 0);
-}
-
-/// Noticed: bytes of checkpoints counted otherwise, or another number of them.
-#[test]
-fn counters_of_checkpoints_count() {
-    let mut d = Driver::with(never_idle);
-    d.write_durably([100], 1);
-    let before = d.status().counters;
-    let mark = d.started.len();
-    d.drain();
-    d.advance_time(Duration::from_secs(100_000));
-    let area = d.superblock().geometry.segments_offset;
-    let in_area = |io: &&Seen| io.is(Device::CacheDisk, Kind::Write) && io.offset < area;
-    let written: u64 = d.started[mark..].iter().filter(in_area).map(|io| io.length).sum();
-    let after = d.status().counters;
-    assert!(d.status().cache_disk_clean);
-    assert!(after.checkpoints > before.checkpoints);
-    assert_eq!(after.checkpoint_bytes - before.checkpoint_bytes, written);
-}
+use dcd_engine::{
+    Device, Duration, FormatError, IoError, LbaRange, OpenError, Operation, RequestError,
+};
 
 // ---- which way --------------------------------------------------------------------------------
 
@@ -321,6 +151,72 @@ fn a_write_that_gets_on_does_not_run_out_of_time() {
 }
 
 // ---- when ------------------------------------------------------------------------------------
+
+/// Noticed: a checkpoint after fewer segments than an eighth of all, or after more: a start reads what
+/// was filled since.
+#[test]
+fn a_checkpoint_is_due_after_an_eighth_of_the_segments() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+    });
+    let mut made_at = Vec::new();
+    let mut before = d.status().counters.checkpoints;
+    for segment in 1..=40 {
+        // A checkpoint within would take a slot for a header.
+        let first = segment * LINES_PER_SEGMENT;
+        d.write_durably(first..first + LINES_PER_SEGMENT - 1, 1);
+        d.write_durably([first + LINES_PER_SEGMENT - 1], 1);
+        d.finish_all();
+        let made = d.status().counters.checkpoints;
+        if made > before {
+            made_at.push(d.status().segments.dirty + d.status().segments.buffered);
+        }
+        before = made;
+    }
+    assert!(made_at.len() >= 4, "{made_at:?}");
+    assert!(made_at.windows(2).all(|w| w[1] - w[0] == 8), "{made_at:?}");
+}
+
+/// Noticed: more zero ranges gather than half of those that a checkpoint has room for, or fewer. Those
+/// being destaged, and those that bypasses split, need the other half.
+#[test]
+fn zero_ranges_gather_to_half_of_what_a_checkpoint_holds() {
+    // 64 of them are taken to the data-disk as soon as there are so many, and stay there here.
+    let most = ZERO_RANGES_MAX / 2 + 64;
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+        options.data_disk.blocks = (2 * most + 8) * 8;
+    });
+    d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
+    let discards: Vec<_> = (0..most).map(|i| d.discard(2 * i * 8, 8)).collect();
+    d.finish_all();
+    assert!(discards.iter().all(|discard| d.is_answered(*discard)));
+    assert_eq!(d.status().zero_ranges, most);
+    let one_more = d.discard(2 * most * 8, 8);
+    d.finish_all();
+    assert!(!d.is_answered(one_more));
+    d.release();
+    d.expect_ok(one_more);
+}
+
+/// Noticed: a disk that does not answer is given up at another moment than after `io-timeout` (C26), or
+/// nobody asks to be woken for that.
+#[test]
+fn an_io_is_given_up_after_the_timeout() {
+    let mut d = Driver::with(never_idle);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Read));
+    let range = LbaRange::new(800, 8);
+    let read = d.submit(Operation::Read { range }, false);
+    let due = d.now.after(d.options.engine.io_timeout);
+    assert_eq!(d.wake_up(), Some(due));
+    d.advance_time(Duration(d.options.engine.io_timeout.0 - 1));
+    assert!(!d.is_answered(read));
+    d.advance_time(Duration(1));
+    assert_eq!(d.result(read), Err(RequestError::Io));
+    assert_eq!(d.status().counters.data_disk_errors, 1);
+}
 
 /// Noticed: a commit for fewer buffers than half of those that requests may fill, or for more.
 #[test]

@@ -225,7 +225,9 @@ impl Engine {
             Ok(()) => Ok(buffer.unwrap_or_default()),
             Err(error) => Err(error),
         };
-        if let (Ok(bytes), false) = (&bytes, matches!(step, Step::Witness(_))) {
+        // The buffers of writes come back, too.
+        let is_read = !matches!(step, Step::Witness(_) | Step::Rewrite | Step::Superblock);
+        if let (Ok(bytes), true) = (&bytes, is_read) {
             recovery.report.bytes_read += bytes.len() as u64;
         }
         match (step, bytes) {
