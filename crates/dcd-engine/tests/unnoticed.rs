@@ -127,6 +127,29 @@ fn every_part_of_a_write_finds_room_in_the_end() {
     assert!((200..250).all(|line| d.read(line) == 2));
 }
 
+/// Noticed: with few segments and many buffers, parts that are all or nothing (C14) are smaller than they can be:
+/// six of sixteen segments, less two slots each.
+#[test]
+fn parts_are_as_large_as_a_small_cache_allows() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.segment_buffers = 32;
+    });
+    d.write_durably([90], 9);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    d.write_blocks(100 * 8, 84 * 8, 5);
+    d.flush();
+    d.finish_all();
+    let records = d.ios_of(Device::CacheDisk, Kind::Write);
+    let (_, all_but_the_last) = records.split_last().expect("some records");
+    assert_eq!(records.len(), 6);
+    all_but_the_last.iter().for_each(|record| d.finish(*record));
+    d.power_cut_keeping(|_, _| true);
+    d.reopen();
+    assert_eq!(d.read(90), 9);
+    assert!((100..184).all(|line| d.read(line) == 0));
+}
+
 /// Noticed: a write that gets room bit by bit fails after `full-timeout` all the same (C25).
 #[test]
 fn a_write_that_gets_on_does_not_run_out_of_time() {
