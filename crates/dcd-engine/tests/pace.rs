@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
-use dcd_engine::{Device, Duration, IoError, Operation, Time};
+use dcd_engine::{Device, Duration, IoError, LbaRange, Operation, Time};
 
 /// Noticed: another curve of the idle threshold (it halves ten times from 1 s to 1 ms, evenly over the
 /// utilisation), or destaging that starts at another moment.
@@ -192,4 +192,26 @@ fn a_line_waits_longer_after_each_failure() {
     d.heal();
     d.advance_time(Duration::from_secs(31));
     assert_eq!(d.data_disk.line(100), 1);
+}
+
+/// Noticed: destaging does not give way to a read of the cache-disk, where that is the same disk.
+#[test]
+fn with_one_disk_destaging_gives_way_to_every_read() {
+    for one_disk in [true, false] {
+        let mut d = Driver::with(|options| {
+            never_idle(options);
+            options.engine.one_disk = one_disk;
+        });
+        d.write_durably(100..100 + LINES_PER_SEGMENT, 1);
+        d.hold(|io| io.is(Device::CacheDisk, Kind::Read) && io.length == LINE as u64);
+        let range = LbaRange::new(105 * 8, 8);
+        let read = d.submit(Operation::Read { range }, false);
+        let drain = d.submit(Operation::Drain, false);
+        d.finish_all();
+        assert!(!d.is_answered(read));
+        assert_eq!(d.count_since(0, Device::DataDisk, Kind::Write) == 0, one_disk);
+        d.release();
+        d.expect_ok(drain);
+        assert_eq!(d.data_disk.line(105), 1);
+    }
 }
