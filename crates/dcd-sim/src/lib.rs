@@ -4,6 +4,7 @@ pub mod analysis;
 pub mod disk;
 pub mod distribution;
 pub mod engine_bench;
+pub mod figures;
 pub mod memory_devices;
 pub mod pace;
 pub mod plot;

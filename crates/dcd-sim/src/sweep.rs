@@ -1,6 +1,6 @@
-//! Many simulations of the same trace: the points of a grid, on several threads, told in the order of the grid.
+//! Many simulations of the same load: the points of a grid, on several threads, told in the order of the grid.
 //!
-//! Each point reads the trace anew, so memory does not grow with it, and depends on nothing but itself: the same
+//! Each point reads its load anew, so memory does not grow with it, and depends on nothing but itself: the same
 //! grid gives the same rows, however many threads there are and wherever it was interrupted.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::replay::{Pace, Replay, ReplayFacts};
 use crate::target::setup::Setup;
 use crate::trace::{TraceError, TraceFormat, TraceReader};
+use crate::workload::WorkloadSpec;
 
 /// Where the requests come from.
 #[derive(Clone, Debug)]
@@ -21,6 +22,15 @@ pub struct TraceSource {
     pub format: Option<TraceFormat>,
     /// Only the requests for this disk.
     pub device: Option<u32>,
+}
+
+/// A trace, or one that is made up.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// A recorded one.
+    Trace(TraceSource),
+    /// A made-up one.
+    Workload(WorkloadSpec),
 }
 
 /// One simulation.
@@ -54,21 +64,20 @@ impl TraceSource {
 
 impl Point {
     /// Simulates it.
-    pub fn run(&self, trace: &TraceSource) -> Outcome {
+    pub fn run(&self, load: &Load) -> Outcome {
         let target = self.setup.build().map_err(|error| error.to_string())?;
         let mut replay = Replay::new(target, self.pace);
-        let mut reader = trace.open().map_err(|error| error.to_string())?;
-        let mut any = false;
-        while let Some(request) = reader.next() {
-            let request = request.map_err(|error| error.to_string())?;
-            if trace.device.is_some_and(|device| device != request.device) {
-                continue;
+        let any = match load {
+            Load::Trace(trace) => replay_trace(&mut replay, trace)?,
+            Load::Workload(workload) => {
+                for request in workload.workload().map_err(|error| error.to_string())? {
+                    replay.add(&request).map_err(|problem| {
+                        format!("request {}: {}: {problem}", request.line, problem.field())
+                    })?;
+                }
+                true
             }
-            any = true;
-            replay.add(&request).map_err(|problem| {
-                reader.refused(&request, problem.field(), problem.to_string()).to_string()
-            })?;
-        }
+        };
         match any {
             true => Ok(replay.finish()),
             false => Err("the trace has no requests for this disk".into()),
@@ -76,10 +85,27 @@ impl Point {
     }
 }
 
+/// Whether there was any request for the disk.
+fn replay_trace(replay: &mut Replay, trace: &TraceSource) -> Result<bool, String> {
+    let mut reader = trace.open().map_err(|error| error.to_string())?;
+    let mut any = false;
+    while let Some(request) = reader.next() {
+        let request = request.map_err(|error| error.to_string())?;
+        if trace.device.is_some_and(|device| device != request.device) {
+            continue;
+        }
+        any = true;
+        replay.add(&request).map_err(|problem| {
+            reader.refused(&request, problem.field(), problem.to_string()).to_string()
+        })?;
+    }
+    Ok(any)
+}
+
 /// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order, with its
 /// index. Ends early when `done` says so.
 pub fn run(
-    trace: &TraceSource,
+    load: &Load,
     points: &[Point],
     first: usize,
     jobs: usize,
@@ -93,7 +119,7 @@ pub fn run(
         while !is_over.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(point) = points.get(index) else { return };
-            let outcome = point.run(trace);
+            let outcome = point.run(load);
             let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (expected, waiting, done) = &mut *shared;
             waiting.insert(index, outcome);

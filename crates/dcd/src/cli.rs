@@ -16,6 +16,7 @@ use dcd_sim::trace::TraceFormat;
 use dcd_sim::workload::WorkloadSpec;
 
 use crate::command::demo::DemoArguments;
+use crate::command::figures::FiguresArguments;
 use crate::command::simulate::{SimulateArguments, parse_stretch};
 use crate::command::sweep::SweepArguments;
 use crate::command::workload::parse_workload;
@@ -84,6 +85,7 @@ pub enum Verb {
     Trace(TraceArguments),
     Simulate(SimulateArguments),
     Sweep(SweepArguments),
+    Figures(FiguresArguments),
     SlowDisk(SlowDiskArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),

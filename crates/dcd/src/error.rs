@@ -15,6 +15,7 @@ use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
 use dcd_sim::disk::profile::ProfileError;
+use dcd_sim::figures::ExperimentError;
 use dcd_sim::replay::ReplayError;
 use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::TraceError;
@@ -321,6 +322,9 @@ pub enum CommandError {
         /// What to do.
         hint: &'static str,
     },
+    /// An experiment of the figures did not come to its end.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
     /// What is to be simulated cannot be.
     #[error(transparent)]
     Setup(#[from] SetupError),

@@ -11,6 +11,7 @@ pub mod demo;
 mod detach;
 mod disk;
 mod drain;
+pub mod figures;
 mod flush;
 mod fuzz;
 mod grow;
@@ -45,6 +46,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Disk(arguments) => disk::run(&arguments),
         Verb::Trace(arguments) => trace::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
+        Verb::Figures(arguments) => figures::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),

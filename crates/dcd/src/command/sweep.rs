@@ -10,7 +10,7 @@ use dcd_daemon::units_text::parse_size;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::distribution::Percentiles;
 use dcd_sim::replay::{Pace, ReplayFacts};
-use dcd_sim::sweep::{self, Outcome, Point, TraceSource};
+use dcd_sim::sweep::{self, Load, Outcome, Point, TraceSource};
 use serde_json::{Map, Value, json};
 
 use super::simulate::{CacheArguments, DestageArgument, NvramPolicyArgument};
@@ -138,7 +138,7 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     );
     let mut progress = Progress::new("sweeping", Unit::Rounds);
     let mut problem = None;
-    sweep::run(&trace, &points, first, jobs, |index, outcome| {
+    sweep::run(&Load::Trace(trace), &points, first, jobs, |index, outcome| {
         let row = format!("{}\n", row(&points[index], &outcome));
         if let Err(source) = out.write_all(row.as_bytes()) {
             problem = Some(source);
