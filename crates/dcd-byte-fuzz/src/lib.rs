@@ -7,6 +7,7 @@
 //! | `nbd_transmission.rs` | `nbd_transmission` | each request is answered once, with the error or the data the protocol asks for |
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
+//! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
 //! | `text.rs` | `control_request`, `units`, `config_file`, `device_spec`, `fault_rules` | what is accepted can be shown and read again; errors are one line |
 //!
 //! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
@@ -24,6 +25,7 @@ mod nbd_handshake;
 mod nbd_transmission;
 mod recovery;
 pub mod seeds;
+mod simulation;
 mod text;
 
 /// Something to fuzz.
@@ -36,7 +38,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "superblock", run: decoders::superblock },
@@ -49,6 +51,9 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "config_file", run: text::config_file },
     Target { name: "device_spec", run: text::device_spec },
     Target { name: "fault_rules", run: text::fault_rules },
+    Target { name: "trace", run: simulation::trace },
+    Target { name: "disk_profile", run: simulation::disk_profile },
+    Target { name: "workload", run: simulation::workload },
 ];
 
 /// The target of this name.

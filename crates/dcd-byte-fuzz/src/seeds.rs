@@ -8,6 +8,7 @@ use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::{FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex};
 use dcd_engine::{LbaRange, Superblock};
+use dcd_sim::disk::profiles;
 
 use crate::decoders::{UUID, geometry};
 use crate::image::{BASES, data_disk_info};
@@ -83,8 +84,72 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "gone\n",
             "any eio 0-512 once # x\n\nwrite enospc",
         ]),
+        "trace" => numbered(traces()),
+        "disk_profile" => {
+            // Without their comments, which only cost time.
+            let plain = |text: &str| {
+                let is_text = |line: &&str| !line.is_empty() && !line.starts_with('#');
+                text.lines().filter(is_text).collect::<Vec<_>>().join("\n").into_bytes()
+            };
+            let mut all: Vec<Vec<u8>> = profiles::all().map(|(_, text)| plain(text)).collect();
+            all.extend([b"title = \"x\"\n".to_vec(), b"[mechanical]\n[simple]\n".to_vec()]);
+            numbered(all)
+        }
+        "workload" => texts(&[
+            "snake,disk=6,requests=100",
+            "zipf,theta=1.1,reads=30,rate=200,duration=10m,seed=7",
+            "users,users=4,task=copy,files=20,folders=3,file-size=10k,think=1ms,page-cache=warm,flushes=yes",
+            "hot-cold,hot=8,cold=1000,ratio=50,size=512",
+            "sequential,random=10,streams=3,size=4k,size-max=64k,span=1G",
+            "bursts,burst=5,within=1ms,arrivals=bursts",
+            "uniform,span=1T,rate=0.001,requests=3",
+            "uniform,rate=0",
+            "snake,disk=7",
+            "none,x=1",
+        ]),
         other => panic!("no byte fuzz target is called {other}"),
     }
+}
+
+/// The number of a format, 0 for none and 10 for measured service times; then the file.
+fn traces() -> Vec<Vec<u8>> {
+    let texts: [(u8, &[u8]); 12] = [
+        (0, b"t_us,op,dev,off,len,fl,lat_us\n0,W,0,0,4096,3,500\n10.5,R,1,4096,512,0,\n11,F,0,0,0,0,\n12,D,0,0,65536,0,-1\n"),
+        (0, b"op,off,len,t_us\nread,0,1,7\nW,8,512,2\n"),
+        (2, b"  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n  8,0 3 2 0.1 697 D FWFS 8 + 8 [x]\n"),
+        (4, b"# tracer: nop\n a b-71 [001] d..1. 1234.500000: block_rq_issue: 8,0 WSM 4096 () 1234 + 8 be,0,4 [k]\n"),
+        (4, b"x-1 [0] .. 1.5: block_bio_queue: 8,16 R 8 + 16 [dd]\n"),
+        (5, b"fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda write 4096 4096\n/dev/sda wait 100\n/dev/sda sync 0 0\n"),
+        (5, b"fio version 3 iolog\n0 /dev/sda add\n3 /dev/sda read 0 512\n4 /dev/sda trim 0 512\n"),
+        (6, b"0,8,4096,W,0.5\n1,16,512,r,0.6\n"),
+        (7, b"128166372003061629,hm,1,Read,383496192,32768,113736\n"),
+        (8, b"419,W,8792731648,16384,1577808144360767\n"),
+        (9, b"1538323200,4,8,1,1283\n"),
+        (10, b"op,blkno_512,bcount_512,measured_us,next_inter_us\nR,10,2,1000,500\n"),
+    ];
+    let mut all: Vec<Vec<u8>> =
+        texts.iter().map(|(format, text)| [&[*format], *text].concat()).collect();
+    all.push([&[3], &blktrace()[..]].concat());
+    all
+}
+
+/// Two records of blktrace, version 7: a queued write, and the issue of a read.
+fn blktrace() -> Vec<u8> {
+    let record = |action: u32, sector: u64| {
+        let mut bytes = Vec::new();
+        bytes.extend(0x6561_7407u32.to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend((1000 * sector).to_le_bytes());
+        bytes.extend(sector.to_le_bytes());
+        bytes.extend(4096u32.to_le_bytes());
+        bytes.extend(action.to_le_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend((8u32 << 20).to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes
+    };
+    // Queue and write; issue and read.
+    [record(1 | 2 << 16, 8), record(7 | 1 << 16, 16)].concat()
 }
 
 /// What clients say: an option, its payload.

@@ -15,7 +15,7 @@ use dcd_settings::settings::parse_percent;
 
 /// Messages go to terminals and logs: a line each, and nothing that could steer a terminal.
 #[track_caller]
-fn assert_shown_safely(message: &str) {
+pub(crate) fn assert_shown_safely(message: &str) {
     let bad = message.chars().find(|c| c.is_control());
     assert_eq!(bad, None, "in the message {message:?}");
 }

@@ -120,6 +120,9 @@ targets!(
     config_file,
     device_spec,
     fault_rules,
+    trace,
+    disk_profile,
+    workload,
 );
 
 /// The corpus holds what `dcd-byte-fuzz seeds` writes, and is small.
