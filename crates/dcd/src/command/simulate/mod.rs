@@ -12,10 +12,10 @@ use dcd_sim::target::{LogFacts, NvramFacts, TargetFacts};
 use dcd_sim::trace::TraceError;
 use serde_json::json;
 
-use super::trace::{for_each_request, percentile_cells};
+use super::trace::{for_each_request, percentile_cells, percentile_table};
 use super::workload::for_each_request_of;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::output::{Paint, print, print_json};
 
 pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
     let profile = Profile::load(&arguments.disk)?;
@@ -79,15 +79,7 @@ fn in_words(facts: &ReplayFacts) -> String {
     line("simulated time", format!("{:.3} s", facts.duration_s));
     target_in_words(&facts.target, line);
 
-    let mut table = Table::new(&[
-        ("time, ms", Align::Left),
-        ("mean", Align::Right),
-        ("p50", Align::Right),
-        ("p90", Align::Right),
-        ("p99", Align::Right),
-        ("p99.9", Align::Right),
-        ("max", Align::Right),
-    ]);
+    let mut table = percentile_table("time, ms");
     for (what, times) in [("reads", &facts.read), ("writes", &facts.write)] {
         let TimesFacts { service_ms, queue_ms, response_ms } = times;
         for (name, percentiles) in

@@ -144,15 +144,7 @@ fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
         line("  estimated from", format!("{share:.3} % of the lines"));
     }
 
-    let mut table = Table::new(&[
-        ("distribution", Align::Left),
-        ("mean", Align::Right),
-        ("p50", Align::Right),
-        ("p90", Align::Right),
-        ("p99", Align::Right),
-        ("p99.9", Align::Right),
-        ("max", Align::Right),
-    ]);
+    let mut table = percentile_table("distribution");
     for (name, percentiles) in [
         ("between requests, ms", summary.inter_arrival_ms),
         ("latency of reads, ms", summary.read_latency_ms),
@@ -176,6 +168,12 @@ fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
     }
     let paint = Paint::for_stdout();
     format!("{text}\n{}\n{}", table.render(paint), sizes.render(paint))
+}
+
+/// An empty table of distributions of that.
+pub fn percentile_table(what: &'static str) -> Table {
+    let numbers = ["mean", "p50", "p90", "p99", "p99.9", "max"].map(|name| (name, Align::Right));
+    Table::new(&[&[(what, Align::Left)][..], &numbers].concat())
 }
 
 /// A row of a table of distributions.

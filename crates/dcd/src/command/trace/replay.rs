@@ -13,11 +13,11 @@ use dcd_sim::pace::{Pace, Pacer};
 use dcd_sim::trace::{Flags, Operation, Request, TraceError};
 use serde_json::json;
 
-use super::{for_each_request, percentile_cells};
+use super::{for_each_request, percentile_cells, percentile_table};
 use crate::cli::TraceInputArguments;
 use crate::error::CommandError;
 use crate::nbd_client::{NbdClient, NbdReceiver, NbdRequest};
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::output::{Paint, print, print_json};
 
 /// Below this a sleep is less exact than looking at the clock.
 const SPIN: Duration = Duration::from_micros(200);
@@ -222,15 +222,7 @@ fn show(
             "flush": facts(flushes),
         }));
     }
-    let mut table = Table::new(&[
-        ("response, ms", Align::Left),
-        ("mean", Align::Right),
-        ("p50", Align::Right),
-        ("p90", Align::Right),
-        ("p99", Align::Right),
-        ("p99.9", Align::Right),
-        ("max", Align::Right),
-    ]);
+    let mut table = percentile_table("response, ms");
     for (name, times) in [("reads", reads), ("writes", writes), ("flushes", flushes)] {
         let percentiles: Option<Percentiles> = ms(times);
         if let Some(percentiles) = percentiles {
