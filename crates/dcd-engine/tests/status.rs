@@ -206,3 +206,27 @@ fn the_report_of_a_start_counts() {
         assert!(d.status().recovery.was_closed);
     }
 }
+
+/// A new cache has one checkpoint, and its first start takes no look at every segment for what became of another:
+/// of 100 GiB that would be a hundred thousand reads. After damage it does.
+#[test]
+fn only_a_damaged_checkpoint_makes_a_start_look_at_every_segment() {
+    let mut d = Driver::created(|options| {
+        never_idle(options);
+        options.segments = 64;
+    });
+    let geometry = d.superblock().geometry;
+    let segments = geometry.segments as usize;
+    d.reopen();
+    let reads = d.count_since(0, Device::CacheDisk, Kind::Read);
+    assert!(reads < segments, "{reads} reads of {segments} segments");
+    d.write_durably(100..103, 1);
+    // The closing checkpoint goes to the first area; the older one is damaged.
+    d.shut_down();
+    d.cache_disk.rot(geometry.checkpoint_offsets[1], &[0x55; 512]);
+    let mark = d.started.len();
+    d.reopen();
+    let reads = d.count_since(mark, Device::CacheDisk, Kind::Read);
+    assert!(reads >= segments, "{reads} reads of {segments} segments");
+    assert_eq!(d.read(101), 1);
+}

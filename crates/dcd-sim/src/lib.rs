@@ -6,6 +6,7 @@ pub mod distribution;
 pub mod engine_bench;
 pub mod figures;
 pub mod memory_devices;
+pub mod new_cache;
 pub mod pace;
 pub mod plot;
 pub mod random;

@@ -1,10 +1,11 @@
 //! Disks in memory that answer at once: the engine alone, without any device.
 
-use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData, IoDone,
-    IoOperation, OpenError, Output, Phase, Reply, Superblock, Time, Uuid,
+    IoOperation, OpenError, Output, Phase, Reply, Time,
 };
+
+use crate::new_cache::write_new_cache;
 
 /// An engine on two disks in memory, driven until it waits.
 pub struct MemoryDevices {
@@ -28,27 +29,12 @@ impl MemoryDevices {
             physical_sector_size: 4096,
         };
         let mut cache_disk = vec![0; geometry.end() as usize];
-        let mut superblock = None;
-        for (offset, bytes) in create(CreateOptions {
-            uuid: Uuid([1; 16]),
-            geometry,
-            data_disk: info,
-            data_disk_serial: String::new(),
-            created_unix_seconds: 0,
-        }) {
-            let at = offset as usize;
-            cache_disk[at..at + bytes.len()].copy_from_slice(bytes.bytes());
-            superblock = Superblock::decode(bytes.bytes()).ok().or(superblock);
-        }
+        let superblock = write_new_cache(geometry, info, |offset, bytes| {
+            cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        });
         let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
-        let engine = Engine::open(
-            Time::ZERO,
-            superblock.expect("a new cache has superblocks"),
-            geometry.end(),
-            info,
-            config,
-            Box::new(memory),
-        )?;
+        let engine =
+            Engine::open(Time::ZERO, superblock, geometry.end(), info, config, Box::new(memory))?;
         let mut devices = MemoryDevices {
             engine,
             cache_disk,

@@ -322,6 +322,14 @@ pub enum CommandError {
         /// What to do.
         hint: &'static str,
     },
+    /// A flag that has no meaning without another.
+    #[error("{flag} is only for {needs}")]
+    FlagNeeds {
+        /// The flag.
+        flag: &'static str,
+        /// What it needs.
+        needs: &'static str,
+    },
     /// An experiment of the figures did not come to its end.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
@@ -467,6 +475,9 @@ impl CommandError {
             }
             CommandError::WorkloadReplay { hint, .. } => Some((*hint).into()),
             CommandError::Workload(_) => Some("docs/workloads.md describes them".into()),
+            CommandError::FlagNeeds { flag, needs } => {
+                Some(format!("leave {flag} out, or add {needs}"))
+            }
             CommandError::Setup(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
             CommandError::GrowCancelled => {

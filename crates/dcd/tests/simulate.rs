@@ -108,6 +108,8 @@ fn what_cannot_be_simulated_is_told() {
         ("--nvram 1M --hot-zone much", 2, "auto", ""),
         ("--nvram 1M --group 1000", 2, "multiple of 512", ""),
         ("--nvram 1M --groups-at-once 0", 2, "above 0", ""),
+        ("--nvram 1M --hot-zone 40", 1, "--hot-zone is only for", "--policy stack"),
+        ("--nvram 1M --policy lst --age-max 1s", 1, "--age-max is only for", "--policy wstf"),
         ("--cache-disk 64k", 1, "needs at least", "--segment"),
         ("--cache-disk 4G", 1, "does not fit", "--cache-disk-profile"),
         ("--cache-disk 8M --segment 100k", 1, "power of two", "--segment"),

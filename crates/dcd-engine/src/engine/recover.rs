@@ -648,9 +648,11 @@ impl Engine {
         let next: Vec<SegmentIndex> =
             recovery.chain.segments.iter().copied().skip(1).take(scanned).collect();
         // The other checkpoint is damaged: was it being written when the machine crashed, or was it
-        // durable and newer? Then records may lie in segments that only it calls free.
-        if recovery.areas.iter().any(Result::is_err) && !seeded(SeededBug::LostCheckpointNotMissed)
-        {
+        // durable and newer? Then records may lie in segments that only it calls free. A new cache has
+        // only the one it was made with, and no records before the next.
+        let is_new = recovery.checkpoint.as_ref().expect("read").generation == 0;
+        let is_damaged = recovery.areas.iter().any(Result::is_err) && !is_new;
+        if is_damaged && !seeded(SeededBug::LostCheckpointNotMissed) {
             let all = (0..geometry.segments).map(SegmentIndex);
             recovery.unseen = all.filter(|segment| !next.contains(segment)).collect();
         }

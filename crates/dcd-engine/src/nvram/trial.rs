@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::directory::Directory;
+use super::directory::{Directory, GroupIndex};
 use super::groups::GroupMap;
 use crate::units::{Duration, LbaRange, Time};
 
@@ -101,12 +101,7 @@ impl Trial {
         }
     }
 
-    fn start_cleaning(
-        &mut self,
-        now: Time,
-        group: super::directory::GroupIndex,
-        write_time: Duration,
-    ) {
+    fn start_cleaning(&mut self, now: Time, group: GroupIndex, write_time: Duration) {
         self.groups.start_cleaning(group, &mut self.runs);
         for run in self.runs.drain(..) {
             self.disk_writes += 1;

@@ -4,18 +4,18 @@
 
 use std::collections::HashMap;
 
-use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::nvram::HeadPosition;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData, IoDone, IoId,
     IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
-    Superblock, Time, Uuid,
+    Time,
 };
 
 use super::disk::DiskTarget;
 use super::pages::Pages;
 use super::{LogFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
+use crate::new_cache::write_new_cache;
 
 /// A log in front of a disk.
 pub struct LogTarget {
@@ -31,6 +31,8 @@ pub struct LogTarget {
     submitted: HashMap<u64, Time>,
     done: Vec<TargetDone>,
     disk_done: Vec<TargetDone>,
+    /// Requests that the engine answered with an error.
+    failed: u64,
     /// Buffers of requests that are done.
     spare: Vec<Buffer>,
 }
@@ -74,19 +76,9 @@ impl LogTarget {
             physical_sector_size: if sector > 512 { 4096 } else { 512 },
         };
         let mut content = Pages::default();
-        let mut superblock = None;
-        for (offset, bytes) in create(CreateOptions {
-            uuid: Uuid([1; 16]),
-            geometry,
-            data_disk: info,
-            data_disk_serial: String::new(),
-            created_unix_seconds: 0,
-        }) {
-            content.write(offset, bytes.bytes());
-            superblock = Superblock::decode(bytes.bytes()).ok().or(superblock);
-        }
+        let superblock =
+            write_new_cache(geometry, info, |offset, bytes| content.write(offset, bytes));
         let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
-        let superblock = superblock.expect("a new cache has superblocks");
         let end = geometry.end();
         let engine = Engine::open(Time::ZERO, superblock, end, info, config, Box::new(memory))?;
         let mut target = LogTarget {
@@ -100,6 +92,7 @@ impl LogTarget {
             submitted: HashMap::new(),
             done: Vec::new(),
             disk_done: Vec::new(),
+            failed: 0,
             spare: Vec::new(),
         };
         target.open();
@@ -194,7 +187,8 @@ impl LogTarget {
     }
 
     fn reply(&mut self, reply: Reply) {
-        let Reply { id: RequestId(id), buffer, .. } = reply;
+        let Reply { id: RequestId(id), result, buffer } = reply;
+        self.failed += u64::from(result.is_err());
         self.spare.extend(buffer);
         let submitted = self.submitted.remove(&id).expect("it was submitted");
         let service = self.now.since(submitted);
@@ -321,6 +315,7 @@ impl Target for LogTarget {
                 destaged_lines: counters.destaged_lines,
                 destage_writes: counters.destage_writes,
                 dirty_lines: status.dirty_lines,
+                failed_requests: self.failed,
             }),
             ..self.data_disk.facts()
         }

@@ -142,6 +142,8 @@ pub struct LogFacts {
     pub destage_writes: u64,
     /// Lines left at the end.
     pub dirty_lines: u64,
+    /// Requests that failed: for a minute there was no room (C25).
+    pub failed_requests: u64,
 }
 
 /// Counts of a disk.

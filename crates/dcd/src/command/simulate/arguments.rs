@@ -10,16 +10,18 @@ use dcd_engine::nvram::policy::NvramPolicyKind;
 use dcd_engine::nvram::{HotZoneSize, NvramConfig};
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{DestagePolicyKind, EngineConfig};
-use dcd_sim::disk::profile::{Profile, ProfileError};
+use dcd_sim::disk::profile::Profile;
 use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
 use dcd_sim::workload::WorkloadSpec;
 
 use crate::cli::TraceInputArguments;
 use crate::command::workload::parse_workload;
+use crate::error::CommandError;
 use crate::settings::{AckArgument, parse_percent};
 
 /// Most blocks of the memory: 1 TiB.
 const NVRAM_BYTES_MAX: u64 = 1 << 40;
+const AGE_MAX_DEFAULT: dcd_engine::Duration = dcd_engine::Duration::from_secs(30);
 
 /// Replay a trace on a disk model, in simulated time.
 ///
@@ -85,7 +87,7 @@ pub struct CacheArguments {
     #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = parse_percent)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub high: u8,
-    /// Cleaning ends at this share; as --high: a single threshold.
+    /// Cleaning ends at this share, at most that of --high; the same is a single threshold.
     #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = parse_percent)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub low: u8,
@@ -97,18 +99,19 @@ pub struct CacheArguments {
     #[arg(long, value_name = "COUNT", default_value = "all", value_parser = parse_groups_at_once)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub groups_at_once: u32,
-    /// What is cleaned together: `track`, or regions of a size, at most 2M.
+    /// What is cleaned together: `track`, or regions of a size, at most 2M. Disks without an arm have no tracks, nor
+    /// has a log: there `track` is 64k.
     #[arg(long, value_name = "track|SIZE", default_value = "track", value_parser = parse_group)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub group: Groups,
-    /// The part for what is written again and again, with --policy stack: `auto`, or a share.
-    #[arg(long, value_name = "auto|PERCENT", default_value = "auto", value_parser = parse_hot_zone)]
+    /// The part for what is written again and again, only with --policy stack: `auto`, or a share [default: auto].
+    #[arg(long, value_name = "auto|PERCENT", value_parser = parse_hot_zone)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
-    pub hot_zone: HotZoneSize,
-    /// At this age a group is written whatever the way there costs, with --policy wstf.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub hot_zone: Option<HotZoneSize>,
+    /// At this age a group is written whatever the way there costs, only with --policy wstf [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
-    pub age_max: Duration,
+    pub age_max: Option<Duration>,
     /// Writes of more than this go past the memory.
     #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = parse_size)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
@@ -202,7 +205,16 @@ fn name(value: impl ValueEnum) -> String {
 
 impl CacheArguments {
     /// What they describe, in front of that disk.
-    pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, ProfileError> {
+    pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, CommandError> {
+        let (is_stack, is_wstf) =
+            (self.policy == NvramPolicyArgument::Stack, self.policy == NvramPolicyArgument::Wstf);
+        let misplaced = [
+            ("--hot-zone", "--policy stack", self.hot_zone.is_some() && !is_stack),
+            ("--age-max", "--policy wstf", self.age_max.is_some() && !is_wstf),
+        ];
+        if let Some((flag, needs, _)) = misplaced.into_iter().find(|(.., is_wrong)| *is_wrong) {
+            return Err(CommandError::FlagNeeds { flag, needs });
+        }
         let nvram = self.nvram.map(|bytes| NvramSetup {
             config: NvramConfig {
                 capacity_blocks: bytes / BLOCK_SIZE,
@@ -211,7 +223,8 @@ impl CacheArguments {
                     NvramPolicyArgument::Fifo => NvramPolicyKind::Fifo,
                     NvramPolicyArgument::Stf => NvramPolicyKind::Stf,
                     NvramPolicyArgument::Wstf => {
-                        NvramPolicyKind::WeightedStf { age_max: engine_time(self.age_max) }
+                        let age_max = self.age_max.map_or(AGE_MAX_DEFAULT, engine_time);
+                        NvramPolicyKind::WeightedStf { age_max }
                     }
                     NvramPolicyArgument::Lst => NvramPolicyKind::Lst,
                     NvramPolicyArgument::Stack => NvramPolicyKind::Stack,
@@ -221,7 +234,7 @@ impl CacheArguments {
                 bypass_blocks: self.nvram_bypass / BLOCK_SIZE,
                 idle: engine_time(self.idle),
                 groups_at_once: self.groups_at_once,
-                hot_zone: self.hot_zone,
+                hot_zone: self.hot_zone.unwrap_or(HotZoneSize::Found),
             },
             groups: self.group,
         });
@@ -252,7 +265,7 @@ impl CacheArguments {
 }
 
 fn engine_time(duration: Duration) -> dcd_engine::Duration {
-    dcd_engine::Duration(duration.as_nanos() as u64)
+    dcd_engine::Duration(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// `--stretch`.

@@ -139,6 +139,9 @@ fn target_in_words(facts: &TargetFacts, mut line: impl FnMut(&str, String)) {
         line("lines overwritten", log.overwritten_lines.to_string());
         line("lines destaged", format!("{} in {} writes", log.destaged_lines, log.destage_writes));
         line("lines left in the log", log.dirty_lines.to_string());
+        if log.failed_requests > 0 {
+            line("failed, no room for 60 s", log.failed_requests.to_string());
+        }
         line("lines read from the log", format!("{hits}{}", percent(hits, hits + misses)));
         line("waited for room", facts.stalled_writes.to_string());
     }

@@ -49,16 +49,30 @@ pub fn run(device: &Path, out: &Path, time: Duration, as_json: bool) -> Result<(
 /// Records for that time, or until Ctrl-C.
 pub fn record(device: &Path, out: &Path, time: Duration) -> Result<Recorded, CommandError> {
     let devices = Devices::of(device)?;
-    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
-    let problem = || CommandError::file("write", out);
     // What is there is not overwritten: it may be the only copy of a recording.
     let file = File::create_new(out).map_err(CommandError::file("create", out))?;
-    let instance = Rc::new(Instance::start(&devices)?);
+    let recorded = record_to(&devices, file, out, time);
+    if recorded.is_err() {
+        // Half a trace would look like a whole one.
+        let _ = fs::remove_file(out);
+    }
+    recorded
+}
+
+fn record_to(
+    devices: &Devices,
+    file: File,
+    out: &Path,
+    time: Duration,
+) -> Result<Recorded, CommandError> {
+    let problem = || CommandError::file("write", out);
+    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+    let instance = Rc::new(Instance::start(devices)?);
     let path = instance.path("trace_pipe");
     let stream = Stream {
         pipe: instance.open("trace_pipe")?,
         instance: instance.clone(),
-        end: Instant::now() + time,
+        end: Instant::now().checked_add(time),
         time,
         signals,
         progress: Some(Progress::new("recording", Unit::Seconds)),
@@ -200,7 +214,8 @@ impl Drop for Instance {
 struct Stream {
     pipe: File,
     instance: Rc<Instance>,
-    end: Instant,
+    /// None: too far away to ever come.
+    end: Option<Instant>,
     time: Duration,
     signals: Signals,
     /// None when it is over; what is there is still read.
@@ -210,7 +225,8 @@ struct Stream {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            if (Instant::now() >= self.end || self.signals.take() > 0)
+            let now = Instant::now();
+            if (self.end.is_some_and(|end| now >= end) || self.signals.take() > 0)
                 && let Some(progress) = self.progress.take()
             {
                 progress.finish();
@@ -223,7 +239,7 @@ impl Read for Stream {
                 other => return other,
             }
             let Some(progress) = &mut self.progress else { return Ok(0) };
-            let left = self.end.saturating_duration_since(Instant::now());
+            let left = self.end.map_or(self.time, |end| end.saturating_duration_since(now));
             progress.update(self.time.saturating_sub(left).as_secs(), self.time.as_secs());
             std::thread::sleep(POLL_INTERVAL);
         }

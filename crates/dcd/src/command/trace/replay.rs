@@ -150,8 +150,9 @@ fn send_one(
         let at = Instant::now();
         let cookie = client.send(request)?;
         let length = if operation == Operation::Read { length } else { 0 };
-        // The receiver may have ended with an error, which it tells.
-        let _ = sent.send(Sent { cookie, operation, length, at });
+        let told = sent.send(Sent { cookie, operation, length, at });
+        // Nobody receives any more: to go on would fill the connection, and wait for ever.
+        told.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         count += 1;
     }
     Ok(count)
