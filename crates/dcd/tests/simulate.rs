@@ -121,6 +121,38 @@ fn what_cannot_be_simulated_is_told() {
     }
 }
 
+const SIMPLE_DISK: &str = "title = \"test\"\n[simple]\ncapacity_bytes = CAPACITY\nchannels = 1\n\
+    read_us = { median = 100, p99 = 200 }\nwrite_us = { median = WRITE, p99 = WRITE }\n\
+    read_bytes_per_second = 100e6\nwrite_bytes_per_second = 100e6\n";
+
+fn write_disk(folder: &Folder, capacity_bytes: u64, write_us: u64) {
+    let profile = SIMPLE_DISK.replace("CAPACITY", &capacity_bytes.to_string());
+    std::fs::write(folder.path("d.toml"), profile.replace("WRITE", &write_us.to_string())).unwrap();
+}
+
+/// The memory has blocks of 512 bytes, which it could not clean to a part of one.
+#[test]
+fn a_block_that_a_disk_of_odd_size_cuts_is_beyond_it() {
+    let folder = Folder::new();
+    write_disk(&folder, (1 << 20) + 324, 100);
+    std::fs::write(folder.path("t.csv"), "t_us,op,off,len\n0,W,1048576,300\n").unwrap();
+    folder.dcd("simulate --trace t.csv --disk d.toml").ok();
+    let line = "simulate --trace t.csv --disk d.toml --nvram 64k";
+    folder.dcd(line).fails(1, "512 bytes at 1048576 reach beyond the disk", "");
+}
+
+#[test]
+fn requests_that_find_no_room_for_a_minute_fail_and_are_counted() {
+    let folder = Folder::new();
+    write_disk(&folder, 1 << 30, 200_000_000);
+    let line = "simulate --workload uniform,size=4k,span=100M,reads=0,rate=100 --requests 2000 \
+                --disk d.toml --cache-disk 3M --cache-disk-profile nvme-ssd";
+    let facts = json(&folder.dcd(&format!("{line} --json")).ok());
+    assert!(facts["log"]["failed_requests"].as_u64().unwrap() > 0, "{facts}");
+    let words = folder.dcd(line).ok();
+    assert!(words.contains("no room for 60 s"), "{words}");
+}
+
 #[test]
 fn a_sweep_is_many_simulations() {
     let folder = folder_with_trace();
