@@ -14,6 +14,8 @@
 //!
 //! The four paths are in [`engine`]: `write`, `read`, `destage`, `recover`; each file reads from
 //! top to bottom. What they work on stands beside: [`log`], [`mod@format`].
+//!
+//! [`nvram`] is another, smaller state machine for a tier above it: non-volatile memory that is overwritten in place.
 
 pub mod buffer;
 pub mod config;
