@@ -13,7 +13,7 @@ use crate::format::geometry::ZERO_RANGES_MAX;
 use crate::format::record::Entry;
 use crate::io::{RequestError, RequestId};
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LbaRange, Line};
+use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 
 /// Zeroed bytes for the fragments at the edges.
 static ZEROES: [u8; 4096] = [0; 4096];
@@ -97,22 +97,20 @@ impl Engine {
         true
     }
 
-    /// Takes whole lines out of the log, by walking whichever is shorter: the lines or the table.
+    /// Takes whole lines out of the log.
     pub(super) fn forget_lines(&mut self, line: Line, lines: u64) {
-        let range = line.0..line.0 + lines;
-        let gone: Vec<Line> = if lines < self.table.lines() as u64 {
-            range.clone().map(Line).filter(|line| self.table.contains(*line)).collect()
-        } else {
-            self.table.iter().map(|(line, _)| line).filter(|l| range.contains(&l.0)).collect()
-        };
-        for line in gone {
-            self.forget(line, crate::units::FragmentMask::FULL);
+        for line in self.table.lines_within(line, lines) {
+            self.forget(line, FragmentMask::FULL);
         }
-        let healed: Vec<Line> =
-            self.poisoned.range(line..Line(range.end)).map(|(line, _)| *line).collect();
-        for line in healed {
+        self.forget_poison(line, lines);
+        self.destage.cancel_completions(line, lines);
+    }
+
+    pub(super) fn forget_poison(&mut self, line: Line, lines: u64) {
+        let end = Line(line.0.saturating_add(lines));
+        while let Some((line, _)) = self.poisoned.range(line..end).next() {
+            let line = *line;
             self.poisoned.remove(&line);
         }
-        self.destage.cancel_completions(line, lines);
     }
 }

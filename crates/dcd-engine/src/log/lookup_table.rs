@@ -325,6 +325,16 @@ impl LookupTable {
         self.entries[gap] = UNUSED;
     }
 
+    /// Which of `lines` lines from `first` on are in the log. Walks those or the table, whichever is shorter.
+    pub fn lines_within(&self, first: Line, lines: u64) -> Vec<Line> {
+        let range = first.0..first.0.saturating_add(lines);
+        if lines < self.lines() as u64 {
+            range.map(Line).filter(|line| self.contains(*line)).collect()
+        } else {
+            self.iter().map(|(line, _)| line).filter(|line| range.contains(&line.0)).collect()
+        }
+    }
+
     /// Every line with its pieces, in an order that depends only on the history.
     pub fn iter(&self) -> impl Iterator<Item = (Line, Pieces)> {
         self.entries
@@ -384,6 +394,25 @@ mod tests {
         let mut listed: Vec<u64> = table.iter().map(|(line, _)| line.0).collect();
         listed.sort_unstable();
         assert_eq!(listed, lines);
+    }
+
+    /// Fewer lines than there are in the table, as many, and more than can be.
+    #[test]
+    fn lines_within_a_range() {
+        let mut table = LookupTable::new(8, 4);
+        for line in [10, 12, 13, (1 << 40) - 1] {
+            table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
+        }
+        let within = |first, lines| {
+            let mut within = table.lines_within(Line(first), lines);
+            within.sort_unstable();
+            within
+        };
+        assert_eq!(within(10, 3), [Line(10), Line(12)]);
+        assert_eq!(within(9, 4), [Line(10), Line(12)]);
+        assert_eq!(within(11, u64::MAX), [Line(12), Line(13), Line((1 << 40) - 1)]);
+        assert_eq!(within(u64::MAX - 1, 3), []);
+        assert_eq!(within(10, 0), []);
     }
 
     #[test]
