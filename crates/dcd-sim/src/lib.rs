@@ -1,6 +1,7 @@
 //! Runs the dcd engine on virtual time, without real devices.
 
 pub mod analysis;
+pub mod crowd;
 pub mod disk;
 pub mod distribution;
 pub mod engine_bench;

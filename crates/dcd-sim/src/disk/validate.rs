@@ -65,6 +65,15 @@ impl Validation {
         Ok(modelled)
     }
 
+    /// Service times of the model and of the drive so far, each from the shortest to the longest.
+    pub fn sorted_ms(&self) -> [Vec<f64>; 2] {
+        [&self.modelled_ns, &self.measured_ns].map(|times| {
+            let mut times = times.clone();
+            times.sort_unstable();
+            times.into_iter().map(|ns| ns as f64 / 1e6).collect()
+        })
+    }
+
     /// What has come out; none of no requests.
     pub fn demerit(mut self) -> Option<Demerit> {
         let requests = self.modelled_ns.len();

@@ -5,17 +5,21 @@ use std::collections::BTreeMap;
 use dcd_engine::Duration;
 use dcd_engine::nvram::{HotZoneSize, NvramConfig, NvramPolicyKind};
 
-use super::{Disk, SIZES_KB};
+use super::thesis::{Disk, SIZES_KB, Scope, ZONE_SIZES_KB};
 use crate::disk::profile::{Profile, ProfileError};
 use crate::pace::Pace;
 use crate::replay::ReplayFacts;
 use crate::sweep::{self, Outcome, Point};
 use crate::target::setup::{Groups, NvramSetup, Setup};
+use crate::trace::TraceError;
 
 pub(super) const HIGHS: [u8; 5] = [50, 70, 80, 90, 98];
 pub(super) const LOWS: [u8; 6] = [10, 15, 20, 40, 60, 85];
 /// Up to seven eighths, as in the thesis: a tenth of the memory must stay free.
 pub(super) const ZONES: [u8; 8] = [0, 6, 12, 25, 37, 50, 62, 87];
+/// With a high threshold of 90 % a cleaning empties the "80% of total cache size" of section 7.3.
+pub(super) const CHAIN_LOW: u8 = 10;
+const BARE: &str = "bare";
 pub(super) const IDLES_MS: [u64; 6] = [0, 10, 50, 200, 500, 1000];
 /// The single threshold of Table 7.2: the one with the fewest writes (section 7.1.2).
 pub(super) const SINGLE: u8 = 98;
@@ -29,10 +33,16 @@ pub struct Run {
     pub stalled_writes: u64,
     /// Writes that found all their blocks.
     pub overwrites: u64,
+    /// Reads of the load.
+    pub reads: u64,
     /// Writes of the load.
     pub writes: u64,
+    /// Times that the high threshold began a cleaning.
+    pub cleanings: u64,
     /// Mean, reads and writes.
     pub service_ms: f64,
+    /// Mean.
+    pub write_service_ms: f64,
     /// Mean.
     pub write_queue_ms: f64,
     /// Mean.
@@ -50,7 +60,10 @@ impl Run {
             disk_writes: facts.target.disk_writes,
             stalled_writes: facts.target.stalled_writes,
             overwrites: facts.target.overwrites,
+            reads: facts.reads,
             writes: facts.writes,
+            cleanings: facts.target.nvram.as_ref().map_or(0, |nvram| nvram.cleanings),
+            write_service_ms: mean(facts.write.service_ms),
             service_ms: service / (reads + writes).max(1.0),
             write_queue_ms: mean(facts.write.queue_ms),
             read_response_ms: mean(facts.read.response_ms),
@@ -83,6 +96,11 @@ struct Settings {
 }
 
 impl Experiments {
+    /// No memory.
+    pub fn bare() -> String {
+        BARE.to_owned()
+    }
+
     /// A group is cleaned when a write needs the room.
     pub fn write_behind(policy: &str, kb: u64) -> String {
         key(policy, kb, 100, 100, "auto", 0, "all")
@@ -98,9 +116,9 @@ impl Experiments {
         key(policy, kb, 90, low, "auto", 0, "all")
     }
 
-    /// The stack model with a hot zone of that part of 128 KB.
-    pub fn hot_zone(percent: u8, low: u8) -> String {
-        key("stack", 128, 90, low, &percent.to_string(), 0, "all")
+    /// The stack model with a hot zone of that part of the memory.
+    pub fn hot_zone(kb: u64, percent: u8, low: u8) -> String {
+        key("stack", kb, 90, low, &percent.to_string(), 0, "all")
     }
 
     /// LRU, 128 KB, cleaning on an idle disk, so many groups at once.
@@ -121,7 +139,27 @@ impl Experiments {
         *self.runs.get(key).unwrap_or_else(|| panic!("{key} was not simulated"))
     }
 
-    fn keys(low: u8) -> Vec<String> {
+    fn keys(disk: &Disk) -> Vec<String> {
+        let low = disk.low;
+        let mut keys = vec![Experiments::bare()];
+        for policy in ["lru", "lst", "stack"] {
+            keys.push(Experiments::dual(policy, 128, low));
+        }
+        for kb in ZONE_SIZES_KB {
+            keys.extend(ZONES.map(|percent| Experiments::hot_zone(kb, percent, low)));
+        }
+        // The largest memory has the longest curve of hits.
+        keys.push(Experiments::dual("stack", 2048, low));
+        if disk.scope == Scope::All {
+            keys.extend(Experiments::keys_of_section_7_1(low));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// And of idle detection.
+    fn keys_of_section_7_1(low: u8) -> Vec<String> {
         let mut keys = Vec::new();
         for policy in ["lru", "stf", "lst"] {
             keys.extend(SIZES_KB.map(|kb| Experiments::write_behind(policy, kb)));
@@ -134,12 +172,10 @@ impl Experiments {
         for policy in ["lru", "lst", "stack"] {
             keys.push(Experiments::one_at_a_time(policy, low));
         }
-        keys.extend(ZONES.map(|percent| Experiments::hot_zone(percent, low)));
+        keys.extend(SIZES_KB.map(|kb| Experiments::dual("lru", kb, CHAIN_LOW)));
         for at_once in ["all", "1"] {
             keys.extend(IDLES_MS.map(|ms| Experiments::idle(ms, low, at_once)));
         }
-        keys.sort_unstable();
-        keys.dedup();
         keys
     }
 
@@ -153,7 +189,7 @@ impl Experiments {
         mut progress: impl FnMut(usize, usize) + Send,
     ) -> Result<Experiments, ExperimentError> {
         let profile = Profile::load(disk.profile)?;
-        let keys = Experiments::keys(disk.low);
+        let keys = Experiments::keys(disk);
         let points: Vec<Point> = keys.iter().map(|key| point(key, &profile)).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
         sweep::run(&disk.load, &points, 0, jobs, |index, outcome| {
@@ -165,7 +201,6 @@ impl Experiments {
         for (key, outcome) in keys.into_iter().zip(outcomes) {
             let failed = |problem| ExperimentError::Failed { what: key.clone(), problem };
             let facts = outcome.map_err(failed)?;
-            // The largest memory has the longest curve.
             if let Some(nvram) =
                 facts.target.nvram.as_ref().filter(|_| key.starts_with("stack,2048"))
             {
@@ -189,6 +224,9 @@ pub enum ExperimentError {
     /// The profile of the disk.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// A trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A simulation.
     #[error("simulation of {what}: {problem}")]
     Failed {
@@ -226,6 +264,11 @@ fn settings(key: &str) -> Settings {
 }
 
 fn point(key: &str, profile: &Profile) -> Point {
+    let pace = Pace::Open { stretch: 1.0 };
+    if key == BARE {
+        let setup = Setup { disk: profile.clone(), seed: 0, nvram: None, log: None };
+        return Point { labels: Vec::new(), setup, pace };
+    }
     let settings = settings(key);
     let config = NvramConfig {
         capacity_blocks: settings.kb * 2,
@@ -244,5 +287,5 @@ fn point(key: &str, profile: &Profile) -> Point {
     };
     let nvram = Some(NvramSetup { config, groups: Groups::Tracks });
     let setup = Setup { disk: profile.clone(), seed: 0, nvram, log: None };
-    Point { labels: Vec::new(), setup, pace: Pace::Open { stretch: 1.0 } }
+    Point { labels: Vec::new(), setup, pace }
 }

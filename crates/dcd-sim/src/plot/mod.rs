@@ -1,5 +1,6 @@
-//! Curves: named series of points, and what the axes mean. `svg` draws them.
+//! Curves: named series of points, and what the axes mean; `svg` draws them. `bars` are stacked bars in groups.
 
+pub mod bars;
 pub mod svg;
 
 /// One curve.

@@ -64,14 +64,7 @@ impl Target for DiskTarget {
         self.now = now;
         let DiskRequest { id, operation, size_bytes, .. } = request;
         self.disk.submit(now, DiskRequest { id: id * PARTS, ..request })?;
-        match operation {
-            DiskOperation::Read => self.counts.reads += 1,
-            DiskOperation::Write => {
-                self.counts.write_bytes += size_bytes;
-                self.counts.write_sizes.add(size_bytes);
-            }
-            DiskOperation::Flush => {}
-        }
+        self.counts.count(operation, size_bytes);
         if is_fua && operation == DiskOperation::Write {
             self.open.insert(id, Duration(0));
             // Disks without an arm may be done at once, and the model wants that taken first.

@@ -1,4 +1,5 @@
-//! The engine on two disk models: the log on one, the data on the other. The same code as in the daemon.
+//! The engine on two disk models: the log on one, the data on the other; or on one, the log before the data (the
+//! papers' *logical DCD*). The same code as in the daemon.
 //!
 //! Data is zero, and the data-disk keeps none; what the engine itself writes to the cache-disk is kept.
 
@@ -13,15 +14,20 @@ use dcd_engine::{
 
 use super::disk::DiskTarget;
 use super::pages::Pages;
-use super::{LogFacts, Target, TargetDone, TargetFacts};
+use super::{DiskCounts, LogFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
 use crate::new_cache::write_new_cache;
 
 /// A log in front of a disk.
 pub struct LogTarget {
     engine: Engine,
-    cache_disk: DiskTarget,
+    /// None: the log is on the data-disk.
+    cache_disk: Option<DiskTarget>,
     data_disk: DiskTarget,
+    /// Where the data begin on their disk: behind the log, if that is there too.
+    data_start_bytes: u64,
+    /// What was done for the log on the disk of the data.
+    log_counts: DiskCounts,
     content: Pages,
     /// I/Os at the disks.
     ios: HashMap<u64, Io>,
@@ -54,24 +60,29 @@ pub enum LogError {
 }
 
 impl LogTarget {
-    /// A new, empty log of that geometry on `cache_disk`, open.
+    /// A new, empty log of that geometry on `cache_disk`, open; without one, on the first part of the data-disk.
     ///
     /// # Errors
     /// If it does not fit, or its settings do not go together.
     pub fn new(
         geometry: Geometry,
         config: EngineConfig,
-        cache_disk: DiskModel,
+        cache_disk: Option<DiskModel>,
         data_disk: DiskModel,
     ) -> Result<LogTarget, LogError> {
-        let (wanted_bytes, capacity_bytes) = (geometry.end(), cache_disk.capacity_bytes());
+        let wanted_bytes = geometry.end();
+        let capacity_bytes = cache_disk.as_ref().unwrap_or(&data_disk).capacity_bytes();
         if wanted_bytes > capacity_bytes {
             return Err(LogError::CacheDiskTooSmall { wanted_bytes, capacity_bytes });
         }
+        let data_start_bytes = match cache_disk {
+            Some(_) => 0,
+            None => wanted_bytes.next_multiple_of(4096),
+        };
         let sector = data_disk.sector_bytes().max(512);
         let info = DataDiskInfo {
             // Whole lines: the rest of a drive of odd size is not part of the volume.
-            blocks: data_disk.capacity_bytes() / 4096 * 8,
+            blocks: data_disk.capacity_bytes().saturating_sub(data_start_bytes) / 4096 * 8,
             logical_block_size: 512,
             physical_sector_size: if sector > 512 { 4096 } else { 512 },
         };
@@ -83,8 +94,10 @@ impl LogTarget {
         let engine = Engine::open(Time::ZERO, superblock, end, info, config, Box::new(memory))?;
         let mut target = LogTarget {
             engine,
-            cache_disk: DiskTarget::new(cache_disk),
+            cache_disk: cache_disk.map(DiskTarget::new),
             data_disk: DiskTarget::new(data_disk),
+            data_start_bytes,
+            log_counts: DiskCounts::default(),
             content,
             ios: HashMap::new(),
             until: None,
@@ -150,9 +163,13 @@ impl LogTarget {
             IoOperation::Flush => (DiskOperation::Flush, 0, 0, false),
         };
         let id = io.id.0;
-        let disk = match io.device {
-            Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk => &mut self.data_disk,
+        let (disk, offset_bytes) = match (io.device, &mut self.cache_disk) {
+            (Device::CacheDisk, Some(cache_disk)) => (cache_disk, offset_bytes),
+            (Device::CacheDisk, None) => {
+                self.log_counts.count(operation, size_bytes);
+                (&mut self.data_disk, offset_bytes)
+            }
+            (Device::DataDisk, _) => (&mut self.data_disk, offset_bytes + self.data_start_bytes),
         };
         self.ios.insert(id, io);
         let request = DiskRequest { id, operation, offset_bytes, size_bytes };
@@ -200,6 +217,9 @@ impl LogTarget {
             for done in std::mem::take(&mut self.disk_done) {
                 self.now = done.completed;
                 let io = self.ios.remove(&IoId(done.id).0).expect("it was started");
+                if io.device == Device::CacheDisk {
+                    self.log_counts.busy.0 += done.service.0;
+                }
                 let done = self.finish(io);
                 self.engine.handle_input(self.now, Input::IoDone(done));
                 self.poll();
@@ -214,15 +234,22 @@ impl LogTarget {
         buffer
     }
 
+    fn advance_disks(&mut self) {
+        if let Some(cache_disk) = &mut self.cache_disk {
+            cache_disk.advance(self.now, &mut self.disk_done);
+        }
+        self.data_disk.advance(self.now, &mut self.disk_done);
+    }
+
     fn next(&self) -> Option<Time> {
-        let disks = [self.cache_disk.next_event(), self.data_disk.next_event(), self.until];
-        disks.into_iter().flatten().min()
+        let cache_disk = self.cache_disk.as_ref().and_then(DiskTarget::next_event);
+        [cache_disk, self.data_disk.next_event(), self.until].into_iter().flatten().min()
     }
 }
 
 impl HeadPosition for LogTarget {
     fn block(&self) -> Lba {
-        self.data_disk.block()
+        Lba(self.data_disk.block().0.saturating_sub(self.data_start_bytes / 512))
     }
 
     /// To the log everything is equally near.
@@ -263,7 +290,8 @@ impl Target for LogTarget {
     fn check(&self, request: &DiskRequest) -> Result<(), DiskRequestError> {
         self.data_disk.check(request)?;
         let DiskRequest { operation, offset_bytes, size_bytes, .. } = *request;
-        let capacity_bytes = self.data_disk.disk().capacity_bytes() / 4096 * 4096;
+        let disk_bytes = self.data_disk.disk().capacity_bytes();
+        let capacity_bytes = (disk_bytes - self.data_start_bytes) / 4096 * 4096;
         if operation != DiskOperation::Flush && offset_bytes + size_bytes > capacity_bytes {
             return Err(DiskRequestError::BeyondEnd { offset_bytes, size_bytes, capacity_bytes });
         }
@@ -282,8 +310,7 @@ impl Target for LogTarget {
         while let Some(next) = self.next().filter(|next| *next <= now) {
             // The engine may want to be woken for something that was due before.
             self.now = self.now.max(next);
-            self.cache_disk.advance(self.now, &mut self.disk_done);
-            self.data_disk.advance(self.now, &mut self.disk_done);
+            self.advance_disks();
             if self.disk_done.is_empty() {
                 self.engine.handle_input(self.now, Input::Timeout);
                 self.poll();
@@ -292,15 +319,14 @@ impl Target for LogTarget {
         }
         self.now = now;
         // The models must know what time it is before they get more.
-        self.cache_disk.advance(now, &mut self.disk_done);
-        self.data_disk.advance(now, &mut self.disk_done);
+        self.advance_disks();
         done.append(&mut self.done);
     }
 
     fn facts(&self) -> TargetFacts {
         let status = self.engine.status();
         let counters = status.counters;
-        let counts = self.cache_disk.counts();
+        let counts = self.cache_disk.as_ref().map_or(&self.log_counts, DiskTarget::counts);
         TargetFacts {
             stalled_writes: counters.stalled_writes,
             log: Some(LogFacts {

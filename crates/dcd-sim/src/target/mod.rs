@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   DiskTarget                the bare disk
-//!   LogTarget                 log on a cache-disk, and data-disk          dcd-engine, Engine
+//!   LogTarget                 log on a cache-disk, and data-disk; or one  dcd-engine, Engine
 //!   NvramTarget               non-volatile memory above one of the two    dcd-engine, nvram
 //! ```
 
@@ -17,7 +17,7 @@ use dcd_engine::nvram::HeadPosition;
 use dcd_engine::{Duration, Time};
 use serde::Serialize;
 
-use crate::disk::model::{DiskRequest, DiskRequestError};
+use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
 
 /// The end of a request.
@@ -61,7 +61,8 @@ pub trait Target: HeadPosition {
     fn facts(&self) -> TargetFacts;
 }
 
-/// What the disks and caches did.
+/// What the disks and caches did. Where log and data are on one disk, that is the data-disk: what is done for the log
+/// counts for both.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct TargetFacts {
     /// Reads of the (data-)disk.
@@ -156,6 +157,17 @@ pub(crate) struct DiskCounts {
 }
 
 impl DiskCounts {
+    pub(crate) fn count(&mut self, operation: DiskOperation, size_bytes: u64) {
+        match operation {
+            DiskOperation::Read => self.reads += 1,
+            DiskOperation::Write => {
+                self.write_bytes += size_bytes;
+                self.write_sizes.add(size_bytes);
+            }
+            DiskOperation::Flush => {}
+        }
+    }
+
     pub(crate) fn busy_percent(&self, now: Time) -> f64 {
         if now.0 == 0 { 0.0 } else { 100.0 * self.busy.0 as f64 / now.0 as f64 }
     }

@@ -48,7 +48,8 @@ pub enum Groups {
 /// A log.
 #[derive(Clone, Debug)]
 pub struct LogSetup {
-    /// The disk that it is on.
+    /// The disk that it is on. With [`EngineConfig::one_disk`] it is on the first part of the disk that has the data,
+    /// and this is not looked at.
     pub cache_disk: Profile,
     /// Room for it there, superblocks and checkpoints included.
     pub cache_bytes: u64,
@@ -113,7 +114,8 @@ impl Setup {
             });
         };
         let geometry = Geometry::fit(log.cache_bytes, log.segment_bytes)?;
-        let log = LogTarget::new(geometry, log.config.clone(), model(&log.cache_disk), disk)?;
+        let cache_disk = (!log.config.one_disk).then(|| model(&log.cache_disk));
+        let log = LogTarget::new(geometry, log.config.clone(), cache_disk, disk)?;
         Ok(match nvram {
             Some((config, map)) => Box::new(NvramTarget::new(config, map, log)),
             None => Box::new(log),

@@ -219,7 +219,7 @@ impl WorkloadSpec {
     /// When two values do not go together.
     pub fn workload(&self) -> Result<Workload, WorkloadError> {
         let source: Box<dyn Iterator<Item = crate::trace::Request>> = match self.kind {
-            WorkloadKind::Users => Box::new(self.users()?),
+            WorkloadKind::Users => Box::new(Users::new(self.users_setup()?)),
             WorkloadKind::Snake => {
                 let snake = self.snake();
                 let arrivals = snake.arrivals();
@@ -230,12 +230,31 @@ impl WorkloadSpec {
                 self.timed(arrivals, self.placed()?)
             }
         };
+        Ok(self.limited(source))
+    }
+
+    /// The requests of each of the users by himself; of other workloads, all as one. `requests` and `duration` are of
+    /// each.
+    ///
+    /// # Errors
+    /// As [`WorkloadSpec::workload`].
+    pub fn streams(&self) -> Result<Vec<Workload>, WorkloadError> {
+        if self.kind != WorkloadKind::Users {
+            return Ok(vec![self.workload()?]);
+        }
+        let setup = self.users_setup()?;
+        let streams =
+            (0..setup.users).map(|number| self.limited(Box::new(Users::only(setup, number))));
+        Ok(streams.collect())
+    }
+
+    fn limited(&self, source: Box<dyn Iterator<Item = crate::trace::Request>>) -> Workload {
         let duration_ns = match self.given("duration") {
             Some(Value::Whole(duration_ns)) => duration_ns,
             _ => DURATION_NS_MAX,
         };
         let requests_max = self.requests_max().unwrap_or(u64::MAX);
-        Ok(Workload { source, requests_max, duration_ns, given: 0 })
+        Workload { source, requests_max, duration_ns, given: 0 }
     }
 
     fn timed<P: super::Pattern + 'static>(
@@ -311,7 +330,7 @@ impl WorkloadSpec {
         Ok(Placed { read_share, sizes, place })
     }
 
-    fn users(&self) -> Result<Users, WorkloadError> {
+    fn users_setup(&self) -> Result<UsersSetup, WorkloadError> {
         let setup = UsersSetup {
             seed: self.whole("seed"),
             users: self.whole("users"),
@@ -334,7 +353,7 @@ impl WorkloadSpec {
             let expected = format!("at least {needed} bytes for such users");
             return Err(self.refused("span", expected));
         }
-        Ok(Users::new(setup))
+        Ok(setup)
     }
 
     fn snake(&self) -> Snake {

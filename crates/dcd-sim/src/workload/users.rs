@@ -16,6 +16,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 
 use super::pattern::Access;
 use super::request;
@@ -123,9 +124,18 @@ pub(super) struct Users {
 
 impl Users {
     pub(super) fn new(setup: UsersSetup) -> Users {
-        let users = (0..setup.users).map(|number| User::new(&setup, number)).collect();
-        let next = (0..setup.users as usize).map(|number| Reverse((0, number))).collect();
-        Users { setup, users, next }
+        Users::from(setup, 0..setup.users)
+    }
+
+    /// Only that one; the others do nothing.
+    pub(super) fn only(setup: UsersSetup, number: u64) -> Users {
+        Users::from(setup, number..number + 1)
+    }
+
+    fn from(setup: UsersSetup, numbers: Range<u64>) -> Users {
+        let next = (0..numbers.end - numbers.start).map(|index| Reverse((0, index as usize)));
+        let next = next.collect();
+        Users { setup, users: numbers.map(|number| User::new(&setup, number)).collect(), next }
     }
 }
 
