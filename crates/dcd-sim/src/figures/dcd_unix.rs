@@ -8,7 +8,7 @@
 pub use super::unix_runs::{PROFILE, Task, UnixRuns};
 use super::unix_runs::{Runs, SIZES_KB, USERS};
 use super::{Compared, Figure, Finding, Picture, Printed, UNIX};
-use crate::plot::bars::{BarGroup, Bars};
+use crate::plot::stacked_bars::StackedBars;
 use crate::plot::{Plot, Series};
 
 /// Section 4.2.2: so many times faster is a unit of 128 KB than one of 1, 2, 4 and 8 KB.
@@ -92,22 +92,21 @@ pub fn figures(runs: &UnixRuns) -> Vec<Figure> {
 }
 
 fn times(runs: &UnixRuns, number: &str, users: u64) -> Figure {
-    let bar = |name: &str, runs: &Runs| {
+    let parts = |runs: &Runs| {
         let waiting_s = (runs.elapsed_s - runs.thinking_s).max(0.0);
-        (name.to_owned(), vec![runs.thinking_s, waiting_s])
+        vec![runs.thinking_s, waiting_s]
     };
-    let groups = SHOWN.map(|(task, name)| BarGroup {
-        name: format!("{users}-user {name}"),
-        bars: vec![
-            bar("bare disk", runs.get(task, users, false)),
-            bar("DCD", runs.get(task, users, true)),
-        ],
+    let groups = SHOWN.map(|(task, name)| {
+        let bars = [false, true].map(|has_log| parts(runs.get(task, users, has_log)));
+        (format!("{users}-user {name}"), bars.to_vec())
     });
+    let users_in_words = if users == 1 { "1 user".to_owned() } else { format!("{users} users") };
     Figure {
         name: format!("unix-figure-{number}"),
-        picture: Picture::Bars(Bars {
-            title: format!("USENIX 1999, Figure {number}: execution times, {users} user(s)"),
+        picture: Picture::Bars(StackedBars {
+            title: format!("USENIX 1999, Figure {number}: execution times, {users_in_words}"),
             y_axis: "s".into(),
+            bars: vec!["bare disk".into(), "DCD".into()],
             parts: vec![
                 "CPU: thinking, 1 ms a request, assumed".into(),
                 "waiting for the disk".into(),
@@ -124,25 +123,25 @@ fn times(runs: &UnixRuns, number: &str, users: u64) -> Figure {
 
 fn bandwidth(runs: &UnixRuns) -> Figure {
     let kb_per_second = |bytes_per_second: f64| bytes_per_second / 1024.0;
-    let points = runs.bandwidth.iter().map(|(kb, bps)| (*kb as f64, kb_per_second(*bps)));
     let largest = runs.bandwidth.last().map_or(1.0, |(_, bps)| kb_per_second(*bps));
-    let printed = RATIOS.iter().map(|(kb, ratio)| (*kb as f64, largest / ratio));
+    let groups = runs.bandwidth.iter().map(|(kb, bps)| {
+        let printed = RATIOS.iter().find(|(size, _)| size == kb).map(|(_, ratio)| largest / ratio);
+        let ours = vec![kb_per_second(*bps)];
+        (
+            format!("{kb} KB"),
+            [Some(ours), printed.map(|kb| vec![kb])].into_iter().flatten().collect(),
+        )
+    });
     Figure {
         name: "unix-figure-10".into(),
-        picture: Picture::Curves(Plot {
+        picture: Picture::Bars(StackedBars {
             title: "USENIX 1999, Figure 10: random writes of 20 MB to the bare disk".into(),
-            x_axis: "size of a write, KB".into(),
             y_axis: "KB/s".into(),
-            log_y: true,
-            series: vec![
-                Series { name: "our model".into(), points: points.collect() },
-                Series {
-                    name: "printed ratios to 128 KB, at our 128 KB".into(),
-                    points: printed.collect(),
-                },
-            ],
+            bars: vec!["our model".into(), "printed ratios to 128 KB, at our 128 KB".into()],
+            parts: vec!["bandwidth".into()],
+            groups: groups.collect(),
         }),
-        notes: vec!["Of the printed curve the text gives four ratios, and no bandwidth.".into()],
+        notes: vec!["Of the printed figure the text gives four ratios, and no bandwidth.".into()],
     }
 }
 

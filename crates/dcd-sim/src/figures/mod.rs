@@ -28,7 +28,8 @@ use serde::Serialize;
 pub use thesis::{Disk, Scope, figures, hplajw_0, snake_5, snake_6};
 pub use thesis_tables::tables;
 
-use crate::plot::bars::{self, Bars};
+use crate::plot::notes::with_notes;
+use crate::plot::stacked_bars::{self, StackedBars};
 use crate::plot::{Plot, PlotError, svg};
 
 /// T. R. Haining's dissertation.
@@ -55,7 +56,7 @@ pub enum Picture {
     /// Curves.
     Curves(Plot),
     /// Bars.
-    Bars(Bars),
+    Bars(StackedBars),
 }
 
 impl Figure {
@@ -64,10 +65,11 @@ impl Figure {
     /// # Errors
     /// If there is nothing to draw, or no place for it.
     pub fn svg(&self) -> Result<String, PlotError> {
-        match &self.picture {
-            Picture::Curves(plot) => svg::render_with_notes(plot, &self.notes),
-            Picture::Bars(bars) => bars::render(bars, &self.notes),
-        }
+        let drawn = match &self.picture {
+            Picture::Curves(plot) => svg::render(plot)?,
+            Picture::Bars(bars) => stacked_bars::render(bars)?,
+        };
+        Ok(with_notes(&drawn, &self.notes))
     }
 }
 

@@ -1,6 +1,7 @@
-//! Curves: named series of points, and what the axes mean; `svg` draws them. `bars` are stacked bars in groups.
+//! Curves: named series of points, and what the axes mean. `svg` draws them.
 
-pub mod bars;
+pub mod notes;
+pub mod stacked_bars;
 pub mod svg;
 
 /// One curve.

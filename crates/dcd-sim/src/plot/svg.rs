@@ -14,11 +14,8 @@ pub(super) const TOP: f64 = 44.0;
 pub(super) const PLOT_HEIGHT: f64 = 340.0;
 /// Below the plot: ticks and the name of the axis.
 const BELOW: f64 = 56.0;
-pub(super) const LEGEND_LINE: f64 = 19.0;
+const LEGEND_LINE: f64 = 19.0;
 const LEGEND_COLUMNS: usize = 2;
-const NOTE_LINE: f64 = 16.0;
-/// In a line of a note.
-const NOTE_CHARACTERS: usize = 100;
 /// Ticks of an axis, about.
 const TICKS: f64 = 6.0;
 /// So few points are marked.
@@ -33,7 +30,6 @@ pub(super) const STYLE: &str = "\
 .dcd-plot{font:13px system-ui,sans-serif;background:#fff;color:#222}\
 .dcd-plot .paper{fill:#fff}.dcd-plot text{fill:#222}\
 .dcd-plot .title{font-size:15px;font-weight:600}\
-.dcd-plot .note{font-size:12px}\
 .dcd-plot .grid{stroke:#ddd}.dcd-plot .axis{stroke:#555;fill:none}\
 .dcd-plot .curve{fill:none;stroke-width:2;stroke-linejoin:round}\
 @media(prefers-color-scheme:dark){\
@@ -43,66 +39,31 @@ pub(super) const STYLE: &str = "\
 
 /// The plot as a whole SVG document.
 pub fn render(plot: &Plot) -> Result<String, PlotError> {
-    render_with_notes(plot, &[])
-}
-
-/// The same, with sentences below.
-pub fn render_with_notes(plot: &Plot, notes: &[String]) -> Result<String, PlotError> {
     plot.check()?;
     let axes = Axes::around(plot);
     let legend_lines = plot.series.len().div_ceil(LEGEND_COLUMNS) as f64;
-    let notes_top = TOP + PLOT_HEIGHT + BELOW + legend_lines * LEGEND_LINE;
+    let height = TOP + PLOT_HEIGHT + BELOW + legend_lines * LEGEND_LINE + 8.0;
     let mut svg = String::new();
     // Writing to a string does not fail.
-    let _ = write_document(&mut svg, &plot.title, notes_top, notes, |svg| {
-        write_axes(svg, plot, &axes)?;
-        for (index, series) in plot.series.iter().enumerate() {
-            write_curve(svg, &axes, index, &series.points)?;
-        }
-        write_legend(svg, plot)
-    });
+    let _ = write_document(&mut svg, plot, &axes, height);
     Ok(svg)
 }
 
-/// A document with that title, what `draw` draws, and notes below.
-pub(super) fn write_document(
-    svg: &mut String,
-    title: &str,
-    notes_top: f64,
-    notes: &[String],
-    draw: impl Fn(&mut String) -> std::fmt::Result,
-) -> std::fmt::Result {
-    let lines: Vec<String> = notes.iter().flat_map(|note| wrapped(note)).collect();
-    let height = notes_top + lines.len() as f64 * NOTE_LINE + 8.0;
+fn write_document(svg: &mut String, plot: &Plot, axes: &Axes, height: f64) -> std::fmt::Result {
     writeln!(
         svg,
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
     )?;
-    writeln!(svg, "<title>{}</title>", escaped(title))?;
+    writeln!(svg, "<title>{}</title>", escaped(&plot.title))?;
     writeln!(svg, "<style>{STYLE}</style>")?;
     writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#)?;
-    writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{}</text>"#, escaped(title))?;
-    draw(svg)?;
-    for (line, text) in (1..).zip(&lines) {
-        let y = notes_top + f64::from(line) * NOTE_LINE - 2.0;
-        writeln!(svg, r#"<text class="note" x="{LEFT}" y="{y}">{}</text>"#, escaped(text))?;
+    writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{}</text>"#, escaped(&plot.title))?;
+    write_axes(svg, plot, axes)?;
+    for (index, series) in plot.series.iter().enumerate() {
+        write_curve(svg, axes, index, &series.points)?;
     }
+    write_legend(svg, plot)?;
     writeln!(svg, "</svg>")
-}
-
-/// Lines that fit below a plot.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is one");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > NOTE_CHARACTERS {
-            lines.push(word.to_owned());
-        } else {
-            line.push_str(if line.is_empty() { "" } else { " " });
-            line.push_str(word);
-        }
-    }
-    lines
 }
 
 fn write_axes(svg: &mut String, plot: &Plot, axes: &Axes) -> std::fmt::Result {
@@ -207,8 +168,8 @@ pub(super) struct Axis {
 }
 
 pub(super) struct Tick {
-    pub(super) value: f64,
-    pub(super) label: String,
+    pub value: f64,
+    pub label: String,
 }
 
 impl Axes {
@@ -232,7 +193,7 @@ impl Axes {
 
 impl Axis {
     /// From a tick to a tick, with all of `values` between.
-    pub(super) fn around(values: impl Iterator<Item = f64>, log: bool) -> Axis {
+    pub fn around(values: impl Iterator<Item = f64>, log: bool) -> Axis {
         let scale = |value: f64| if log { value.log10() } else { value };
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.map(scale) {
@@ -251,12 +212,12 @@ impl Axis {
     }
 
     /// 0 at the low end, 1 at the high one.
-    pub(super) fn fraction(&self, value: f64) -> f64 {
+    pub fn fraction(&self, value: f64) -> f64 {
         let value = if self.log { value.log10() } else { value };
         (value - self.low) / (self.high - self.low)
     }
 
-    pub(super) fn ticks(&self) -> Vec<Tick> {
+    pub fn ticks(&self) -> Vec<Tick> {
         let count = ((self.high - self.low) / self.step).round() as u32;
         (0..=count)
             .map(|i| {

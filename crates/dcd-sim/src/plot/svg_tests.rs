@@ -142,19 +142,3 @@ fn it_has_a_legend_and_works_in_light_and_dark() {
             .contains("a &lt;b&gt; &amp; &quot;c&quot; \u{FFFD}&#39;")
     );
 }
-
-#[test]
-fn notes_are_wrapped_below_the_plot() {
-    let plot = plot(false, &[(0.0, 1.0), (2.0, 3.0)]);
-    let note = format!("{} <end> of it", "word ".repeat(60));
-    let drawn = render_with_notes(&plot, &[note, "short".into()]).unwrap();
-    parsed(&drawn);
-    let lines: Vec<&str> = drawn.lines().filter(|line| line.contains("class=\"note\"")).collect();
-    assert_eq!(lines.len(), 5, "{lines:?}");
-    assert!(lines[3].contains("&lt;end&gt; of it") && lines[4].contains(">short<"), "{lines:?}");
-    let without = render(&plot).unwrap();
-    let height = |svg: &str| -> f64 {
-        svg.split_once("height=\"").unwrap().1.split_once('"').unwrap().0.parse().unwrap()
-    };
-    assert_eq!(height(&drawn), height(&without) + 5.0 * NOTE_LINE);
-}

@@ -42,6 +42,11 @@ impl DiskTarget {
     pub(super) fn counts(&self) -> &DiskCounts {
         &self.counts
     }
+
+    /// For what is done elsewhere in its name.
+    pub(super) fn counts_mut(&mut self) -> &mut DiskCounts {
+        &mut self.counts
+    }
 }
 
 impl HeadPosition for DiskTarget {

@@ -14,20 +14,19 @@ use dcd_engine::{
 
 use super::disk::DiskTarget;
 use super::pages::Pages;
-use super::{DiskCounts, LogFacts, Target, TargetDone, TargetFacts};
+use super::{LogFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
 use crate::new_cache::write_new_cache;
 
 /// A log in front of a disk.
 pub struct LogTarget {
     engine: Engine,
-    /// None: the log is on the data-disk.
-    cache_disk: Option<DiskTarget>,
+    /// With one disk it serves nothing, and only counts.
+    cache_disk: DiskTarget,
     data_disk: DiskTarget,
+    is_one_disk: bool,
     /// Where the data begin on their disk: behind the log, if that is there too.
     data_start_bytes: u64,
-    /// What was done for the log on the disk of the data.
-    log_counts: DiskCounts,
     content: Pages,
     /// I/Os at the disks.
     ios: HashMap<u64, Io>,
@@ -60,25 +59,24 @@ pub enum LogError {
 }
 
 impl LogTarget {
-    /// A new, empty log of that geometry on `cache_disk`, open; without one, on the first part of the data-disk.
+    /// A new, empty log of that geometry on `cache_disk`, open; with [`EngineConfig::one_disk`] on the first part of
+    /// the data-disk.
     ///
     /// # Errors
     /// If it does not fit, or its settings do not go together.
     pub fn new(
         geometry: Geometry,
         config: EngineConfig,
-        cache_disk: Option<DiskModel>,
+        cache_disk: DiskModel,
         data_disk: DiskModel,
     ) -> Result<LogTarget, LogError> {
-        let wanted_bytes = geometry.end();
-        let capacity_bytes = cache_disk.as_ref().unwrap_or(&data_disk).capacity_bytes();
+        let is_one_disk = config.one_disk;
+        let log_disk = if is_one_disk { &data_disk } else { &cache_disk };
+        let (wanted_bytes, capacity_bytes) = (geometry.end(), log_disk.capacity_bytes());
         if wanted_bytes > capacity_bytes {
             return Err(LogError::CacheDiskTooSmall { wanted_bytes, capacity_bytes });
         }
-        let data_start_bytes = match cache_disk {
-            Some(_) => 0,
-            None => wanted_bytes.next_multiple_of(4096),
-        };
+        let data_start_bytes = if is_one_disk { wanted_bytes.next_multiple_of(4096) } else { 0 };
         let sector = data_disk.sector_bytes().max(512);
         let info = DataDiskInfo {
             // Whole lines: the rest of a drive of odd size is not part of the volume.
@@ -94,10 +92,10 @@ impl LogTarget {
         let engine = Engine::open(Time::ZERO, superblock, end, info, config, Box::new(memory))?;
         let mut target = LogTarget {
             engine,
-            cache_disk: cache_disk.map(DiskTarget::new),
+            cache_disk: DiskTarget::new(cache_disk),
             data_disk: DiskTarget::new(data_disk),
+            is_one_disk,
             data_start_bytes,
-            log_counts: DiskCounts::default(),
             content,
             ios: HashMap::new(),
             until: None,
@@ -163,13 +161,13 @@ impl LogTarget {
             IoOperation::Flush => (DiskOperation::Flush, 0, 0, false),
         };
         let id = io.id.0;
-        let (disk, offset_bytes) = match (io.device, &mut self.cache_disk) {
-            (Device::CacheDisk, Some(cache_disk)) => (cache_disk, offset_bytes),
-            (Device::CacheDisk, None) => {
-                self.log_counts.count(operation, size_bytes);
+        let (disk, offset_bytes) = match io.device {
+            Device::CacheDisk if self.is_one_disk => {
+                self.cache_disk.counts_mut().count(operation, size_bytes);
                 (&mut self.data_disk, offset_bytes)
             }
-            (Device::DataDisk, _) => (&mut self.data_disk, offset_bytes + self.data_start_bytes),
+            Device::CacheDisk => (&mut self.cache_disk, offset_bytes),
+            Device::DataDisk => (&mut self.data_disk, offset_bytes + self.data_start_bytes),
         };
         self.ios.insert(id, io);
         let request = DiskRequest { id, operation, offset_bytes, size_bytes };
@@ -217,8 +215,8 @@ impl LogTarget {
             for done in std::mem::take(&mut self.disk_done) {
                 self.now = done.completed;
                 let io = self.ios.remove(&IoId(done.id).0).expect("it was started");
-                if io.device == Device::CacheDisk {
-                    self.log_counts.busy.0 += done.service.0;
+                if self.is_one_disk && io.device == Device::CacheDisk {
+                    self.cache_disk.counts_mut().busy.0 += done.service.0;
                 }
                 let done = self.finish(io);
                 self.engine.handle_input(self.now, Input::IoDone(done));
@@ -234,16 +232,9 @@ impl LogTarget {
         buffer
     }
 
-    fn advance_disks(&mut self) {
-        if let Some(cache_disk) = &mut self.cache_disk {
-            cache_disk.advance(self.now, &mut self.disk_done);
-        }
-        self.data_disk.advance(self.now, &mut self.disk_done);
-    }
-
     fn next(&self) -> Option<Time> {
-        let cache_disk = self.cache_disk.as_ref().and_then(DiskTarget::next_event);
-        [cache_disk, self.data_disk.next_event(), self.until].into_iter().flatten().min()
+        let disks = [self.cache_disk.next_event(), self.data_disk.next_event(), self.until];
+        disks.into_iter().flatten().min()
     }
 }
 
@@ -310,7 +301,8 @@ impl Target for LogTarget {
         while let Some(next) = self.next().filter(|next| *next <= now) {
             // The engine may want to be woken for something that was due before.
             self.now = self.now.max(next);
-            self.advance_disks();
+            self.cache_disk.advance(self.now, &mut self.disk_done);
+            self.data_disk.advance(self.now, &mut self.disk_done);
             if self.disk_done.is_empty() {
                 self.engine.handle_input(self.now, Input::Timeout);
                 self.poll();
@@ -319,14 +311,15 @@ impl Target for LogTarget {
         }
         self.now = now;
         // The models must know what time it is before they get more.
-        self.advance_disks();
+        self.cache_disk.advance(now, &mut self.disk_done);
+        self.data_disk.advance(now, &mut self.disk_done);
         done.append(&mut self.done);
     }
 
     fn facts(&self) -> TargetFacts {
         let status = self.engine.status();
         let counters = status.counters;
-        let counts = self.cache_disk.as_ref().map_or(&self.log_counts, DiskTarget::counts);
+        let counts = self.cache_disk.counts();
         TargetFacts {
             stalled_writes: counters.stalled_writes,
             log: Some(LogFacts {
@@ -345,5 +338,70 @@ impl Target for LogTarget {
             }),
             ..self.data_disk.facts()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dcd_engine::{AckMode, Duration};
+
+    use super::*;
+    use crate::disk::profile::Profile;
+
+    const MIB: u64 = 1 << 20;
+
+    fn log(one_disk: bool) -> LogTarget {
+        let profile = Profile::load("barracuda-4lp-4gb").unwrap();
+        let disk = || DiskModel::new(&profile, 0).unwrap();
+        let geometry = Geometry::fit(16 * MIB, MIB / 8).unwrap();
+        let config = EngineConfig { one_disk, ack: AckMode::Memory, ..EngineConfig::default() };
+        LogTarget::new(geometry, config, disk(), disk()).unwrap()
+    }
+
+    fn request(id: u64, operation: DiskOperation, offset_bytes: u64) -> DiskRequest {
+        DiskRequest { id, operation, offset_bytes, size_bytes: 4096 }
+    }
+
+    /// The same requests, done after a minute of rest: facts, and the time of the last read.
+    fn facts(mut log: LogTarget) -> (TargetFacts, Duration) {
+        let mut now = Time::ZERO;
+        let mut done = Vec::new();
+        for id in 0..100 {
+            let write = request(id, DiskOperation::Write, id * MIB);
+            log.submit(now, write, false).unwrap();
+            now = now.after(Duration::from_millis(1));
+            log.advance(now, &mut done);
+        }
+        now = now.after(Duration::from_secs(60));
+        log.advance(now, &mut done);
+        log.submit(now, request(100, DiskOperation::Read, 500 * MIB), false).unwrap();
+        log.advance(now.after(Duration::from_secs(1)), &mut done);
+        assert_eq!(done.len(), 101);
+        (log.facts(), done.last().unwrap().service)
+    }
+
+    #[test]
+    fn one_disk_does_the_work_of_both() {
+        let ((two, _), (one, read)) = (facts(log(false)), facts(log(true)));
+        let (two_log, one_log) = (two.log.unwrap(), one.log.unwrap());
+        assert_eq!((one_log.destaged_lines, two_log.destaged_lines), (100, 100));
+        assert_eq!((one_log.dirty_lines, one_log.failed_requests), (0, 0));
+        // All that the log does is also done by the only disk there is; of two, each does its own.
+        assert_eq!(one.disk_writes - one_log.cache_disk_writes, one_log.destage_writes);
+        assert_eq!(two.disk_writes, two_log.destage_writes);
+        assert_eq!(one.disk_reads - one_log.cache_disk_reads, 1);
+        assert!(one_log.cache_disk_busy_percent > 0.0);
+        assert!(one.disk_busy_percent > one_log.cache_disk_busy_percent);
+        assert!(read > Duration::from_millis(1) && read < Duration::from_millis(40), "{read:?}");
+    }
+
+    #[test]
+    fn the_log_takes_its_room_from_the_data() {
+        let (one, two) = (log(true), log(false));
+        let last = two.data_disk.disk().capacity_bytes() / 4096 * 4096 - 4096;
+        let at = |offset_bytes| request(0, DiskOperation::Read, offset_bytes);
+        assert_eq!(two.check(&at(last)), Ok(()));
+        assert!(matches!(one.check(&at(last)), Err(DiskRequestError::BeyondEnd { .. })));
+        assert_eq!(one.check(&at(last - 16 * MIB)), Ok(()));
     }
 }

@@ -48,8 +48,7 @@ pub enum Groups {
 /// A log.
 #[derive(Clone, Debug)]
 pub struct LogSetup {
-    /// The disk that it is on. With [`EngineConfig::one_disk`] it is on the first part of the disk that has the data,
-    /// and this is not looked at.
+    /// The disk that it is on. With [`EngineConfig::one_disk`] it is on the first part of the disk that has the data.
     pub cache_disk: Profile,
     /// Room for it there, superblocks and checkpoints included.
     pub cache_bytes: u64,
@@ -114,8 +113,7 @@ impl Setup {
             });
         };
         let geometry = Geometry::fit(log.cache_bytes, log.segment_bytes)?;
-        let cache_disk = (!log.config.one_disk).then(|| model(&log.cache_disk));
-        let log = LogTarget::new(geometry, log.config.clone(), cache_disk, disk)?;
+        let log = LogTarget::new(geometry, log.config.clone(), model(&log.cache_disk), disk)?;
         Ok(match nvram {
             Some((config, map)) => Box::new(NvramTarget::new(config, map, log)),
             None => Box::new(log),
