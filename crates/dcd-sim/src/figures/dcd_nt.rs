@@ -111,7 +111,7 @@ impl NtRuns {
             .map_err(|problem| ExperimentError::Failed { what: "the NT driver".into(), problem })?;
         let (files, in_bursts) = facts.split_at(2 * SIZES_KB.len());
         let throughput = SIZES_KB.iter().zip(files.chunks(2)).map(|(kb, pair)| {
-            let per_second = |index: usize| (FILES * kb << 10) as f64 / pair[index].duration_s;
+            let per_second = |index: usize| (FILES * (kb << 10)) as f64 / pair[index].duration_s;
             (*kb, [per_second(0), per_second(1)])
         });
         let points =
