@@ -14,7 +14,7 @@ use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
 pub use crate::pace::Pace;
 use crate::pace::Pacer;
-use crate::target::{Target, TargetDone, TargetFacts};
+use crate::target::{DrainFacts, Target, TargetDone, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
 
 /// Requests that may wait at once.
@@ -78,7 +78,7 @@ struct Pending {
     service_ns: u64,
 }
 
-/// Times of reads or of writes.
+/// Times of reads, of writes or of flushes.
 #[derive(Clone, Default, Debug)]
 struct Times {
     service: Distribution,
@@ -86,8 +86,8 @@ struct Times {
     response: Distribution,
 }
 
-/// Times of reads or of writes, in milliseconds; none if there were none.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+/// Times of reads, of writes or of flushes, in milliseconds; none if there were none.
+#[derive(Clone, Copy, Default, PartialEq, Debug, Serialize)]
 pub struct TimesFacts {
     /// What the disk spent on a request.
     pub service_ms: Option<Percentiles>,
@@ -121,6 +121,10 @@ pub struct ReplayFacts {
     pub read: TimesFacts,
     /// Times of writes.
     pub write: TimesFacts,
+    /// Times of flushes that are requests of their own.
+    pub flush: TimesFacts,
+    /// What it would take to move what a log still holds at the end; not part of the numbers above.
+    pub drain: Option<DrainFacts>,
 }
 
 /// A replay.
@@ -134,7 +138,8 @@ pub struct Replay {
     end_ns: u64,
     outstanding_max: usize,
     counts: [u64; 4],
-    times: [Times; 2],
+    /// Of reads, writes and flushes.
+    times: [Times; 3],
 }
 
 impl Replay {
@@ -232,7 +237,8 @@ impl Replay {
             let times = match operation {
                 Operation::Read => &mut self.times[0],
                 Operation::Write => &mut self.times[1],
-                Operation::Discard | Operation::Flush => continue,
+                Operation::Flush => &mut self.times[2],
+                Operation::Discard => continue,
             };
             let response_ns = done.completed.0 - submitted_ns;
             times.service.add(service_ns);
@@ -249,11 +255,11 @@ impl Replay {
         }
     }
 
-    /// Waits for what is not done yet. What a cache holds then stays there.
+    /// Waits for what is not done yet. What a cache holds then stays there; what moving it would take is told apart.
     pub fn finish(mut self) -> ReplayFacts {
         self.wait_for_all();
         let [reads, writes, discards, flushes] = self.counts;
-        let [read, write] = self.times.map(|times| TimesFacts {
+        let [read, write, flush] = self.times.map(|times| TimesFacts {
             service_ms: times.service.percentiles(1e6),
             queue_ms: times.queue.percentiles(1e6),
             response_ms: times.response.percentiles(1e6),
@@ -265,10 +271,12 @@ impl Replay {
             flushes,
             discards,
             target: self.target.facts(),
+            drain: self.target.drain(Time(self.end_ns)),
             outstanding_max: self.outstanding_max as u64,
             duration_s: self.end_ns as f64 / 1e9,
             read,
             write,
+            flush,
         }
     }
 }

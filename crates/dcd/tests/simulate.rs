@@ -149,6 +149,7 @@ fn requests_that_find_no_room_for_a_minute_fail_and_are_counted() {
                 --disk d.toml --cache-disk 3M --cache-disk-profile nvme-ssd";
     let facts = json(&folder.dcd(&format!("{line} --json")).ok());
     assert!(facts["log"]["failed_requests"].as_u64().unwrap() > 0, "{facts}");
+    assert!(facts["drain"].is_null(), "the disk never takes what is in the log: {facts}");
     let words = folder.dcd(line).ok();
     assert!(words.contains("no room for 60 s"), "{words}");
 }

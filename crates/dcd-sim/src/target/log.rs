@@ -7,16 +7,23 @@ use std::collections::HashMap;
 
 use dcd_engine::nvram::HeadPosition;
 use dcd_engine::{
-    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData, IoDone, IoId,
-    IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
-    Time,
+    Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoData,
+    IoDone, IoId, IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request,
+    RequestId, Time,
 };
 
 use super::disk::DiskTarget;
 use super::pages::Pages;
-use super::{LogFacts, Target, TargetDone, TargetFacts};
+use super::{DrainFacts, LogFacts, Target, TargetDone, TargetFacts};
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
 use crate::new_cache::write_new_cache;
+
+/// No request of a trace: their numbers begin at 0.
+const DRAIN: u64 = u64::MAX;
+/// Buffers that are kept for later writes.
+const SPARE_MAX: usize = 256;
+/// A drain that moves nothing for so long never ends: the disk takes longer for a write than the engine waits.
+const DRAIN_STUCK: Duration = Duration::from_secs(600);
 
 /// A log in front of a disk.
 pub struct LogTarget {
@@ -38,7 +45,7 @@ pub struct LogTarget {
     disk_done: Vec<TargetDone>,
     /// Requests that the engine answered with an error.
     failed: u64,
-    /// Buffers of requests that are done.
+    /// Buffers of requests that are done, some.
     spare: Vec<Buffer>,
 }
 
@@ -204,7 +211,10 @@ impl LogTarget {
     fn reply(&mut self, reply: Reply) {
         let Reply { id: RequestId(id), result, buffer } = reply;
         self.failed += u64::from(result.is_err());
-        self.spare.extend(buffer);
+        // Reads bring buffers that nobody takes again: with all of them, memory would grow with the trace.
+        if self.spare.len() < SPARE_MAX {
+            self.spare.extend(buffer);
+        }
         let submitted = self.submitted.remove(&id).expect("it was submitted");
         let service = self.now.since(submitted);
         self.done.push(TargetDone { id, completed: self.now, service });
@@ -338,6 +348,89 @@ impl Target for LogTarget {
             }),
             ..self.data_disk.facts()
         }
+    }
+
+    fn drain(&mut self, now: Time) -> Option<DrainFacts> {
+        let counts = |target: &LogTarget| {
+            let (cache, data) = (target.cache_disk.counts(), target.data_disk.counts());
+            [data.write_sizes.count(), data.write_bytes, cache.write_bytes]
+        };
+        let before = counts(self);
+        self.now = now;
+        self.submitted.insert(DRAIN, now);
+        let request = Request { id: RequestId(DRAIN), operation: Operation::Drain, fua: false };
+        self.engine.handle_input(now, Input::Request(request));
+        self.poll();
+        self.take_disk_done();
+        let (mut moved_at, mut left_lines) = (now, self.engine.status().dirty_lines);
+        let mut done = Vec::new();
+        let end = loop {
+            if let Some(done) = done.iter().find(|done: &&TargetDone| done.id == DRAIN) {
+                break done.completed;
+            }
+            let next = self.next_event()?;
+            if next.since(moved_at) > DRAIN_STUCK {
+                let dirty_lines = self.engine.status().dirty_lines;
+                if dirty_lines == left_lines {
+                    return None;
+                }
+                (moved_at, left_lines) = (next, dirty_lines);
+            }
+            self.advance(next, &mut done);
+        };
+        let after = counts(self);
+        let [disk_writes, disk_write_bytes, cache_disk_write_bytes] =
+            [0, 1, 2].map(|index| after[index] - before[index]);
+        let seconds = end.since(now).0 as f64 / 1e9;
+        Some(DrainFacts { seconds, disk_writes, disk_write_bytes, cache_disk_write_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::profile::Profile;
+
+    fn target() -> LogTarget {
+        let model = || DiskModel::new(&Profile::load("nvme-ssd").unwrap(), 0).unwrap();
+        let geometry = Geometry::fit(8 << 20, 128 << 10).unwrap();
+        LogTarget::new(geometry, EngineConfig::default(), model(), model()).unwrap()
+    }
+
+    /// Requests one after the other, each waited for.
+    fn serve(target: &mut LogTarget, operation: DiskOperation, count: u64) {
+        let mut done = Vec::new();
+        for id in 0..count {
+            let request = DiskRequest { id, operation, offset_bytes: id * 4096, size_bytes: 4096 };
+            target.submit(target.now, request, false).unwrap();
+            while done.is_empty() {
+                let next = target.next_event().unwrap_or(target.now);
+                target.advance(next.max(target.now), &mut done);
+            }
+            done.clear();
+        }
+    }
+
+    #[test]
+    fn reads_leave_no_memory_behind() {
+        let mut target = target();
+        serve(&mut target, DiskOperation::Read, 3 * SPARE_MAX as u64);
+        assert!(target.spare.len() <= SPARE_MAX && target.submitted.is_empty());
+    }
+
+    #[test]
+    fn a_drain_writes_what_is_left_and_takes_its_time() {
+        let mut target = target();
+        serve(&mut target, DiskOperation::Write, 100);
+        let facts = target.facts();
+        let left = facts.log.as_ref().unwrap().dirty_lines;
+        assert!(left > 0 && left <= 100, "{facts:?}");
+        let drain = target.drain(target.now).unwrap();
+        assert_eq!(facts.disk_write_bytes + drain.disk_write_bytes, 100 * 4096);
+        assert!(drain.disk_writes > 0 && drain.seconds > 0.0, "{drain:?}");
+        assert!(drain.cache_disk_write_bytes >= left * 4096, "what was in memory went to the log");
+        assert_eq!(target.facts().log.unwrap().dirty_lines, 0);
+        assert_eq!(target.drain(target.now).unwrap().disk_writes, 0, "nothing is left");
     }
 }
 

@@ -59,6 +59,13 @@ pub trait Target: HeadPosition {
 
     /// What the disks and caches did.
     fn facts(&self) -> TargetFacts;
+
+    /// Moves all that a log holds to the disk, as `dcd drain` does, and tells what that took. Nothing is submitted
+    /// afterwards. None where there is no log, or memory above it, or the disk never takes
+    /// what is in the log.
+    fn drain(&mut self, _now: Time) -> Option<DrainFacts> {
+        None
+    }
 }
 
 /// What the disks and caches did. Where log and data are on one disk, that is the data-disk: what is done for the log
@@ -145,6 +152,19 @@ pub struct LogFacts {
     pub dirty_lines: u64,
     /// Requests that failed: for a minute there was no room (C25).
     pub failed_requests: u64,
+}
+
+/// What it takes to empty a log.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct DrainFacts {
+    /// How long.
+    pub seconds: f64,
+    /// Writes to the data-disk.
+    pub disk_writes: u64,
+    /// Their bytes.
+    pub disk_write_bytes: u64,
+    /// Bytes written to the cache-disk meanwhile.
+    pub cache_disk_write_bytes: u64,
 }
 
 /// Counts of a disk.

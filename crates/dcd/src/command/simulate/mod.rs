@@ -77,10 +77,16 @@ fn in_words(facts: &ReplayFacts) -> String {
     line("discards, not simulated", facts.discards.to_string());
     line("most at once", facts.outstanding_max.to_string());
     line("simulated time", format!("{:.3} s", facts.duration_s));
+    if let Some(drain) = facts.drain.filter(|drain| drain.disk_writes > 0) {
+        let writes = drain.disk_writes;
+        line("to empty the log", format!("{:.3} s, {writes} disk writes", drain.seconds));
+    }
     target_in_words(&facts.target, line);
 
     let mut table = percentile_table("time, ms");
-    for (what, times) in [("reads", &facts.read), ("writes", &facts.write)] {
+    for (what, times) in
+        [("reads", &facts.read), ("writes", &facts.write), ("flushes", &facts.flush)]
+    {
         let TimesFacts { service_ms, queue_ms, response_ms } = times;
         for (name, percentiles) in
             [("service", service_ms), ("queue", queue_ms), ("response", response_ms)]
