@@ -1,5 +1,6 @@
 //! Runs the dcd engine on virtual time, without real devices.
 
+pub mod advise;
 pub mod analysis;
 pub mod crowd;
 pub mod disk;

@@ -15,6 +15,7 @@ use dcd_fuzz::faults::FaultKind;
 use dcd_sim::trace::TraceFormat;
 use dcd_sim::workload::WorkloadSpec;
 
+use crate::command::advise::AdviseArguments;
 use crate::command::demo::DemoArguments;
 use crate::command::figures::FiguresArguments;
 use crate::command::simulate::{SimulateArguments, parse_stretch};
@@ -83,6 +84,7 @@ pub enum Verb {
     Fuzz(FuzzArguments),
     Disk(DiskArguments),
     Trace(TraceArguments),
+    Advise(Box<AdviseArguments>),
     Simulate(SimulateArguments),
     Sweep(SweepArguments),
     Figures(FiguresArguments),

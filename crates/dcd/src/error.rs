@@ -307,6 +307,18 @@ pub enum CommandError {
         /// The first line that does not fit.
         line: usize,
     },
+    /// Something else than an advice where one is to be written.
+    #[error("{} is there, and is no page of dcd advise", path.display())]
+    OtherPage {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A recording of nothing.
+    #[error("{}: nobody asked it for anything while it was recorded", device.display())]
+    NothingRecorded {
+        /// The device.
+        device: PathBuf,
+    },
     /// A workload that cannot be.
     #[error("workload: {0}")]
     Workload(#[from] WorkloadError),
@@ -473,6 +485,13 @@ impl CommandError {
             CommandError::OtherSweep { .. } => {
                 Some("nothing was changed; choose another --out, or the settings of the file".into())
             }
+            CommandError::OtherPage { .. } => {
+                Some("nothing was changed; choose another --out".into())
+            }
+            CommandError::NothingRecorded { .. } => Some(
+                "record while it is used, with --for 1h for example; files that are in memory are not read from disks"
+                    .into(),
+            ),
             CommandError::WorkloadReplay { hint, .. } => Some((*hint).into()),
             CommandError::Workload(_) => Some("docs/workloads.md describes them".into()),
             CommandError::FlagNeeds { flag, needs } => {

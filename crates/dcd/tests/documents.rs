@@ -31,6 +31,7 @@ fn the_reference_page_names_every_flag_of_every_verb() {
             "disk validate",
             "trace summary",
             "trace convert",
+            "advise",
             "simulate",
             "slow-disk",
             "demo",
@@ -51,7 +52,17 @@ fn every_verb_has_examples_in_its_help() {
     let folder = Folder::new();
     for verb in ["create", "serve", "status", "flush", "drain", "detach", "check", "inspect"]
         .into_iter()
-        .chain(["bench", "demo", "disk", "trace", "simulate", "slow-disk", "completions", "man"])
+        .chain([
+            "bench",
+            "demo",
+            "disk",
+            "trace",
+            "advise",
+            "simulate",
+            "slow-disk",
+            "completions",
+            "man",
+        ])
     {
         let help = folder.dcd(&format!("{verb} --help")).ok();
         assert!(help.contains("Examples:\n"), "{verb}: {help}");

@@ -275,6 +275,8 @@ pub struct SimpleProfile {
     /// So many at once above that, after a pause.
     #[serde(default)]
     pub iops_burst: f64,
+    /// How much may be written in its life, in units of 10^12 bytes (TBW), as the data sheet says.
+    pub endurance_tbw: Option<f64>,
 }
 
 /// How long a small request takes.

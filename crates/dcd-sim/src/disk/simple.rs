@@ -55,6 +55,11 @@ impl SimpleDevice {
             let message = format!("{} is not 1 to 65536", profile.channels);
             return Err(FieldProblem::new("channels", message));
         }
+        if let Some(tbw) = profile.endurance_tbw
+            && !(1e-3..=1e9).contains(&tbw)
+        {
+            return Err(FieldProblem::new("endurance_tbw", format!("{tbw} is not 0.001 to 1e9")));
+        }
         let limit = match profile.iops_max {
             None => None,
             Some(iops) if (0.01..=1e9).contains(&iops) => {

@@ -28,6 +28,26 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
+/// How a plot is looked at, beside what is in it.
+#[derive(Clone, Default, Debug)]
+pub struct View {
+    /// x is the binary logarithm of a number of bytes: the axis has a tick at each power of two, with the size.
+    pub x_is_log_of_bytes: bool,
+    /// The y axis begins at 0, or below.
+    pub y_from_zero: bool,
+    /// Places on the x axis that are pointed at.
+    pub marks: Vec<Mark>,
+}
+
+/// A place on the x axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Mark {
+    /// Where; on the axis.
+    pub x: f64,
+    /// What is there.
+    pub label: String,
+}
+
 /// Why curves cannot be drawn.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PlotError {

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Plot, PlotError};
+use super::{Plot, PlotError, View};
 
 pub(super) const WIDTH: f64 = 760.0;
 pub(super) const LEFT: f64 = 82.0;
@@ -16,6 +16,8 @@ pub(super) const PLOT_HEIGHT: f64 = 340.0;
 const BELOW: f64 = 56.0;
 const LEGEND_LINE: f64 = 19.0;
 const LEGEND_COLUMNS: usize = 2;
+/// Ticks of an axis of sizes, at most.
+const SIZE_TICKS_MAX: f64 = 12.0;
 /// Ticks of an axis, about.
 const TICKS: f64 = 6.0;
 /// So few points are marked.
@@ -31,25 +33,38 @@ pub(super) const STYLE: &str = "\
 .dcd-plot .paper{fill:#fff}.dcd-plot text{fill:#222}\
 .dcd-plot .title{font-size:15px;font-weight:600}\
 .dcd-plot .grid{stroke:#ddd}.dcd-plot .axis{stroke:#555;fill:none}\
+.dcd-plot .mark{stroke:#777;stroke-dasharray:3 3}\
+.dcd-plot .pointer{font-weight:600;paint-order:stroke;stroke:#fff;stroke-width:4px}\
 .dcd-plot .curve{fill:none;stroke-width:2;stroke-linejoin:round}\
 @media(prefers-color-scheme:dark){\
 .dcd-plot{background:#16181c;color:#ddd}\
-.dcd-plot .paper{fill:#16181c}.dcd-plot text{fill:#ddd}\
+.dcd-plot .paper{fill:#16181c}.dcd-plot .pointer{stroke:#16181c}.dcd-plot text{fill:#ddd}\
 .dcd-plot .grid{stroke:#34373d}.dcd-plot .axis{stroke:#999}}";
 
 /// The plot as a whole SVG document.
 pub fn render(plot: &Plot) -> Result<String, PlotError> {
+    render_view(plot, &View::default())
+}
+
+/// The same, looked at in that way. Marks that are not on the axis are left out.
+pub fn render_view(plot: &Plot, view: &View) -> Result<String, PlotError> {
     plot.check()?;
-    let axes = Axes::around(plot);
+    let axes = Axes::around(plot, view);
     let legend_lines = plot.series.len().div_ceil(LEGEND_COLUMNS) as f64;
     let height = TOP + PLOT_HEIGHT + BELOW + legend_lines * LEGEND_LINE + 8.0;
     let mut svg = String::new();
     // Writing to a string does not fail.
-    let _ = write_document(&mut svg, plot, &axes, height);
+    let _ = write_document(&mut svg, plot, view, &axes, height);
     Ok(svg)
 }
 
-fn write_document(svg: &mut String, plot: &Plot, axes: &Axes, height: f64) -> std::fmt::Result {
+fn write_document(
+    svg: &mut String,
+    plot: &Plot,
+    view: &View,
+    axes: &Axes,
+    height: f64,
+) -> std::fmt::Result {
     writeln!(
         svg,
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
@@ -62,6 +77,8 @@ fn write_document(svg: &mut String, plot: &Plot, axes: &Axes, height: f64) -> st
     for (index, series) in plot.series.iter().enumerate() {
         write_curve(svg, axes, index, &series.points)?;
     }
+    // Above the curves: labels keep them off.
+    write_marks(svg, view, axes)?;
     write_legend(svg, plot)?;
     writeln!(svg, "</svg>")
 }
@@ -89,6 +106,25 @@ fn write_axes(svg: &mut String, plot: &Plot, axes: &Axes) -> std::fmt::Result {
         svg,
         r#"<text transform="translate(18 {middle}) rotate(-90)" text-anchor="middle">{name}</text>"#
     )
+}
+
+fn write_marks(svg: &mut String, view: &View, axes: &Axes) -> std::fmt::Result {
+    let on_axis = |x: f64| (axes.x.low..=axes.x.high).contains(&x);
+    for (line, mark) in view.marks.iter().filter(|mark| on_axis(mark.x)).enumerate() {
+        let (x, bottom) = (axes.x_at(mark.x), TOP + PLOT_HEIGHT);
+        writeln!(svg, r#"<line class="mark" x1="{x:.2}" y1="{TOP}" x2="{x:.2}" y2="{bottom}"/>"#)?;
+        // On the side that has more room, below the label of the mark before.
+        let (x, anchor) = match x < (LEFT + WIDTH) / 2.0 {
+            true => (x + 6.0, "start"),
+            false => (x - 6.0, "end"),
+        };
+        let (y, label) = (TOP + 14.0 + 16.0 * line as f64, escaped(&mark.label));
+        writeln!(
+            svg,
+            r#"<text class="pointer" x="{x:.2}" y="{y}" text-anchor="{anchor}">{label}</text>"#
+        )?;
+    }
+    Ok(())
 }
 
 fn write_curve(
@@ -135,8 +171,8 @@ fn stroke(index: usize) -> String {
     }
 }
 
-/// Text that is only text. XML 1.0 has no place for most control characters, escaped or not.
-pub(super) fn escaped(text: &str) -> String {
+/// Text that is only text, in SVG and in HTML. XML 1.0 has no place for most control characters, escaped or not.
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -165,6 +201,8 @@ pub(super) struct Axis {
     high: f64,
     step: f64,
     log: bool,
+    /// Numbers are binary logarithms of bytes.
+    sizes: bool,
 }
 
 pub(super) struct Tick {
@@ -173,11 +211,16 @@ pub(super) struct Tick {
 }
 
 impl Axes {
-    fn around(plot: &Plot) -> Axes {
+    fn around(plot: &Plot, view: &View) -> Axes {
         let points = || plot.series.iter().flat_map(|series| &series.points);
+        let (xs, ys) = (points().map(|point| point.0), points().map(|point| point.1));
+        let zero = (view.y_from_zero && !plot.log_y).then_some(0.0);
         Axes {
-            x: Axis::around(points().map(|point| point.0), false),
-            y: Axis::around(points().map(|point| point.1), plot.log_y),
+            x: match view.x_is_log_of_bytes {
+                true => Axis::of_sizes(xs),
+                false => Axis::around(xs, false),
+            },
+            y: Axis::around(ys.chain(zero), plot.log_y),
         }
     }
 
@@ -208,7 +251,25 @@ impl Axis {
             high += room;
         }
         let step = round_step((high - low) / TICKS, log);
-        Axis { low: (low / step).floor() * step, high: (high / step).ceil() * step, step, log }
+        let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        Axis { low, high, step, log, sizes: false }
+    }
+
+    /// Powers of two of bytes are equally far apart; a tick at each, or at every second, and so on.
+    fn of_sizes(logarithms: impl Iterator<Item = f64>) -> Axis {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in logarithms {
+            // Sizes in 64 bits.
+            let value = value.clamp(0.0, 64.0);
+            low = low.min(value.floor());
+            high = high.max(value.ceil());
+        }
+        if low == high {
+            (low, high) = (low - 1.0, high + 1.0);
+        }
+        let step = ((high - low) / SIZE_TICKS_MAX).ceil();
+        high = low + ((high - low) / step).ceil() * step;
+        Axis { low, high, step, log: false, sizes: true }
     }
 
     /// 0 at the low end, 1 at the high one.
@@ -222,6 +283,9 @@ impl Axis {
         (0..=count)
             .map(|i| {
                 let at = self.low + f64::from(i) * self.step;
+                if self.sizes {
+                    return Tick { value: at, label: size_label(at) };
+                }
                 if self.log {
                     return Tick { value: 10f64.powf(at), label: power_label(at) };
                 }
@@ -250,6 +314,13 @@ fn power_label(exponent: f64) -> String {
         -3..=4 => format!("{}", 10f64.powi(exponent)),
         _ => format!(r#"10<tspan dy="-5" font-size="10">{exponent}</tspan>"#),
     }
+}
+
+/// 2 to that power, as bytes.
+fn size_label(exponent: f64) -> String {
+    const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
+    let exponent = exponent.round().clamp(0.0, 66.0) as usize;
+    format!("{}{}", 1u64 << (exponent % 10), UNITS[exponent / 10])
 }
 
 /// With as many digits as the step has.

@@ -142,3 +142,37 @@ fn it_has_a_legend_and_works_in_light_and_dark() {
             .contains("a &lt;b&gt; &amp; &quot;c&quot; \u{FFFD}&#39;")
     );
 }
+
+#[test]
+fn sizes_are_ticks_at_powers_of_two_and_marks_are_where_they_belong() {
+    let at = |bytes: u64| (bytes as f64).log2();
+    let plot = plot(false, &[(at(4 << 20), 30.0), (at(16 << 20), 40.0), (at(1 << 30), 50.0)]);
+    let mark = |x: f64| super::super::Mark { x, label: "<knee>".into() };
+    let view = View {
+        x_is_log_of_bytes: true,
+        y_from_zero: true,
+        marks: vec![mark(at(16 << 20)), mark(at(1 << 40))],
+    };
+    let svg = render_view(&plot, &view).unwrap();
+    for label in [">4M<", ">512M<", ">1G<", ">0<", ">&lt;knee&gt;<"] {
+        assert!(svg.contains(label), "{label}: {svg}");
+    }
+    assert!(!svg.contains(">2G<"));
+    let points = drawn(&svg);
+    // Two of eight doublings.
+    let share = (points[1].0 - points[0].0) / (points[2].0 - points[0].0);
+    assert!((share - 0.25).abs() < 0.001);
+    let elements = parsed(&svg);
+    let is_mark = |attributes: &[(String, String)]| {
+        attributes.iter().any(|(key, value)| key == "class" && value == "mark")
+    };
+    let marks: Vec<_> = elements.iter().filter(|(_, attributes)| is_mark(attributes)).collect();
+    assert_eq!(marks.len(), 1, "the other one is not on the axis");
+    let x = &marks[0].1.iter().find(|(key, _)| key == "x1").unwrap().1;
+    assert!((x.parse::<f64>().unwrap() - points[1].0).abs() < 0.02);
+    // One size only, and more than there are ticks for.
+    let one = super::tests::plot(false, &[(at(4 << 20), 1.0)]);
+    assert!(render_view(&one, &view).unwrap().contains(">4M<"));
+    let all = super::tests::plot(false, &[(0.0, 1.0), (64.0, 2.0), (1e9, 2.0)]);
+    parsed(&render_view(&all, &view).unwrap());
+}

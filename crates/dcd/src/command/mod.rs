@@ -3,6 +3,7 @@
 use crate::cli::Verb;
 use crate::error::CommandError;
 
+pub mod advise;
 mod bench;
 mod check;
 mod completions;
@@ -45,6 +46,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Fuzz(arguments) => fuzz::run(&arguments),
         Verb::Disk(arguments) => disk::run(&arguments),
         Verb::Trace(arguments) => trace::run(&arguments),
+        Verb::Advise(arguments) => advise::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Figures(arguments) => figures::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),

@@ -193,6 +193,15 @@ impl NvramPolicyArgument {
 }
 
 impl DestageArgument {
+    /// The engine's.
+    pub fn kind(self) -> DestagePolicyKind {
+        match self {
+            DestageArgument::Fifo => DestagePolicyKind::FirstWriteFirst,
+            DestageArgument::Lifo => DestagePolicyKind::LastWriteFirst,
+            DestageArgument::LeastValid => DestagePolicyKind::LeastValidFirst,
+        }
+    }
+
     /// As on the command line.
     pub fn name(self) -> String {
         name(self)
@@ -250,11 +259,7 @@ impl CacheArguments {
                 config: EngineConfig {
                     ack: self.ack.mode(),
                     bypass_threshold_bytes: self.log_bypass,
-                    destage_policy: match self.destage {
-                        DestageArgument::Fifo => DestagePolicyKind::FirstWriteFirst,
-                        DestageArgument::Lifo => DestagePolicyKind::LastWriteFirst,
-                        DestageArgument::LeastValid => DestagePolicyKind::LeastValidFirst,
-                    },
+                    destage_policy: self.destage.kind(),
                     segment_buffers: self.segment_buffers,
                     ..EngineConfig::default()
                 },

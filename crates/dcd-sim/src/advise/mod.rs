@@ -1,0 +1,162 @@
+//! What a log in front of a disk would do for a load, and whether it is worth it: `dcd advise`.
+//!
+//! ```text
+//! load.rs            what the load is like, and over time          one pass over the trace
+//! overload.rs        does the bare disk keep up with its times?    ... the bare disk beside it
+//! grid.rs            which caches are simulated                    -> sweep::run
+//! row.rs             what came of each, beside the bare disk
+//! knee.rs            the size beyond which more brings little
+//! recommendation.rs  one sentence, and what limits it
+//! words.rs           numbers as people read them
+//! page.rs, plots.rs  all of it as one HTML page
+//! ```
+//!
+//! Nothing here estimates: every number is counted in a simulation with the engine of the daemon.
+
+pub mod grid;
+pub mod knee;
+pub mod load;
+pub mod overload;
+pub mod page;
+mod plots;
+pub mod recommendation;
+pub mod row;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+use serde::Serialize;
+
+use crate::pace::Pace;
+use crate::sweep::Outcome;
+use grid::{Grid, Variant};
+use knee::knee;
+use load::LoadFacts;
+use overload::Overload;
+use recommendation::Recommendation;
+use row::{Row, RowFacts};
+
+/// Everything that is told.
+#[derive(Clone, Debug, Serialize)]
+pub struct Advice {
+    /// The requests.
+    pub load: LoadFacts,
+    /// Name of the disk's profile.
+    pub disk: String,
+    /// When requests came.
+    pub pace: PaceFacts,
+    /// The disk alone.
+    pub bare: Row,
+    /// The disk with a log, in the order of the grid.
+    pub rows: Vec<Row>,
+    /// Rows that differ in size only.
+    pub curves: Vec<Curve>,
+    /// What to do.
+    pub recommendation: Recommendation,
+    /// What was left out of the grid, and why.
+    pub left_out: Vec<String>,
+}
+
+/// When requests came.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct PaceFacts {
+    /// Each when the one before was done.
+    pub closed_loop: bool,
+    /// Otherwise at the times of the trace, multiplied by this.
+    pub stretch: Option<f64>,
+    /// Whoever asked chose that; otherwise it follows from the overload.
+    pub is_chosen: bool,
+    /// How the bare disk fails to keep up with the times of the trace, if it does.
+    pub overload: Option<Overload>,
+}
+
+/// Rows of the same log in different sizes.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Curve {
+    /// For people: what tells it from the others.
+    pub name: String,
+    /// Places in the rows, by size.
+    pub rows: Vec<usize>,
+    /// The size beyond which requests hardly become faster.
+    pub knee_bytes: Option<u64>,
+    /// The size beyond which the disk hardly gets fewer writes.
+    pub disk_writes_knee_bytes: Option<u64>,
+}
+
+impl PaceFacts {
+    /// Numbers of an open loop that the disk cannot follow are the length of the trace, not of waits.
+    pub fn is_absurd(&self) -> bool {
+        self.overload.is_some() && !self.closed_loop
+    }
+
+    /// For a replay.
+    pub fn pace(&self) -> Pace {
+        match self.stretch {
+            Some(stretch) if !self.closed_loop => Pace::Open { stretch },
+            _ => Pace::Closed,
+        }
+    }
+}
+
+impl Advice {
+    /// From what was simulated: the bare disk, and each variant of the grid in its order.
+    ///
+    /// # Panics
+    /// If there are not as many outcomes as variants.
+    pub fn new(
+        load: LoadFacts,
+        grid: &Grid,
+        pace: PaceFacts,
+        bare: &Outcome,
+        outcomes: &[Outcome],
+    ) -> Advice {
+        let variants = grid.variants();
+        assert_eq!(variants.len(), outcomes.len(), "an outcome for each variant");
+        let written_bytes = load.summary.writes.bytes;
+        let bare_facts = bare.as_ref().ok().map(RowFacts::of_bare);
+        let bare_row = Row::bare(bare);
+        let row = |(variant, outcome): (&Variant, &Outcome)| {
+            let device = &grid.devices[variant.device];
+            Row::of(variant, device, outcome, bare_facts.as_ref(), written_bytes)
+        };
+        let rows: Vec<Row> = variants.iter().zip(outcomes).map(row).collect();
+        let curves = curves(grid, &variants, &rows);
+        let mut advice = Advice {
+            load,
+            disk: grid.disk_name.clone(),
+            pace,
+            bare: bare_row,
+            rows,
+            curves,
+            recommendation: Recommendation::default(),
+            left_out: grid.left_out(),
+        };
+        advice.recommendation = recommendation::recommend(&advice);
+        advice
+    }
+}
+
+/// Rows of the same device, order of destaging and acknowledgement.
+fn curves(grid: &Grid, variants: &[Variant], rows: &[Row]) -> Vec<Curve> {
+    let mut curves: Vec<(String, Vec<usize>)> = Vec::new();
+    for (index, variant) in variants.iter().enumerate() {
+        let name = grid.name(variant);
+        match curves.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, rows)) => rows.push(index),
+            None => curves.push((name, vec![index])),
+        }
+    }
+    let curve = |(name, indices): (String, Vec<usize>)| {
+        let knee_of = |benefit: fn(&RowFacts) -> f64| {
+            let point = |&index: &usize| rows[index].size_point(benefit);
+            knee(&indices.iter().filter_map(point).collect::<Vec<_>>())
+        };
+        Curve {
+            knee_bytes: knee_of(|facts| facts.faster_percent),
+            disk_writes_knee_bytes: knee_of(|facts| facts.fewer_disk_writes_percent),
+            name,
+            rows: indices,
+        }
+    };
+    curves.into_iter().map(curve).collect()
+}

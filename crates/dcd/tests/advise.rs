@@ -1,0 +1,195 @@
+//! Proves that `dcd advise` tells what `dcd simulate` tells, recommends a log where one helps and none where none does,
+//! is honest about traces that the disk cannot follow, and overwrites nothing but its own pages.
+
+mod common;
+
+use common::Folder;
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// 2000 requests, one in `gap_us`; of ten, so many are reads.
+fn folder_with_trace(gap_us: u64, reads_of_ten: u64, place: impl Fn(u64) -> u64) -> Folder {
+    let folder = Folder::new();
+    let mut trace = "t_us,op,off,len\n".to_owned();
+    for number in 0..2000u64 {
+        let op = if number % 10 < reads_of_ten { 'R' } else { 'W' };
+        trace += &format!("{},{op},{},4096\n", number * gap_us, place(number) * 4096);
+    }
+    std::fs::write(folder.path("t.csv"), trace).unwrap();
+    folder
+}
+
+fn scattered(number: u64) -> u64 {
+    number * 7919 % 60_000
+}
+
+fn advise(folder: &Folder, flags: &str) -> Value {
+    json(&folder.dcd(&format!("advise t.csv --disk hp-97560 --json {flags}")).ok())
+}
+
+fn verdict(advice: &Value) -> &str {
+    advice["recommendation"]["verdict"].as_str().unwrap()
+}
+
+#[test]
+fn scattered_writes_are_helped_and_the_numbers_are_those_of_simulate() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let advice = advise(&folder, "");
+    assert_eq!(verdict(&advice), "helps", "{advice}");
+    let rows = advice["rows"].as_array().unwrap();
+    let devices: Vec<_> =
+        advice["curves"].as_array().unwrap().iter().map(|curve| curve["name"].clone()).collect();
+    assert_eq!(devices, ["nvme-ssd", "sata-ssd", "hp-97560"]);
+    assert!(rows.len().is_multiple_of(3) && rows.len() >= 9, "{advice}");
+
+    let simulate = |flags: &str| {
+        json(&folder.dcd(&format!("simulate --trace t.csv --disk hp-97560 --json {flags}")).ok())
+    };
+    let bare = simulate("");
+    assert_eq!(advice["bare"]["write"]["mean_ms"], bare["write"]["response_ms"]["mean"]);
+    assert_eq!(advice["bare"]["disk_writes"], bare["disk_writes"]);
+    let row = &rows[1];
+    assert_eq!(
+        (&row["cache_device"], &row["cache_bytes"]),
+        (&"nvme-ssd".into(), &(8 << 20).into())
+    );
+    let alone = simulate("--cache-disk 8M --cache-disk-profile nvme-ssd --segment 128k");
+    assert_eq!(row["read"]["p99_ms"], alone["read"]["response_ms"]["p99"]);
+    let sum = |part: &str, drained: &str| {
+        alone.pointer(part).unwrap().as_u64().unwrap() + alone["drain"][drained].as_u64().unwrap()
+    };
+    assert!(alone["drain"]["disk_writes"].as_u64().unwrap() > 0, "{alone}");
+    assert_eq!(row["disk_writes"], sum("/disk_writes", "disk_writes"));
+    let written = sum("/log/cache_disk_write_bytes", "cache_disk_write_bytes");
+    assert_eq!(row["log"]["cache_write_bytes"], written);
+    // Every line is written to the disk in the end.
+    assert_eq!(row["disk_write_bytes"], 1800 * 4096);
+    let years = row["log"]["wear"]["years"].as_f64().unwrap();
+    assert!(years > 1.0, "{row}");
+
+    let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+    assert_eq!(advice["page"], "advice.html");
+    let sentence = advice["recommendation"]["sentence"].as_str().unwrap();
+    assert!(page.contains(sentence) && page.matches("<svg ").count() >= 5);
+    assert!(!page.contains("<script"));
+    let words = folder.dcd("advise t.csv --disk hp-97560 --jobs 1").ok();
+    for wanted in [sentence, "\n* nvme-ssd", "advice.html", "none: hp-97560"] {
+        assert!(words.contains(wanted), "{wanted}: {words}");
+    }
+    assert_eq!(
+        page,
+        std::fs::read_to_string(folder.path("advice.html")).unwrap(),
+        "the same again"
+    );
+}
+
+#[test]
+fn loads_that_need_no_log_are_told_so() {
+    let reads = folder_with_trace(40_000, 10, scattered);
+    let hardly = folder_with_trace(40_000, 10, scattered);
+    let mut trace = std::fs::read_to_string(hardly.path("t.csv")).unwrap();
+    trace += "80000000,W,0,4096\n";
+    std::fs::write(hardly.path("t.csv"), trace).unwrap();
+    for (folder, reason) in [(reads, "no_writes"), (hardly, "hardly_any_writes")] {
+        let advice = advise(&folder, "--cache-disk 8M --cache-disk-profile nvme-ssd");
+        assert_eq!(verdict(&advice), "no_help", "{advice}");
+        assert_eq!(advice["recommendation"]["reason"], reason, "{advice}");
+        let words = folder.dcd("advise t.csv --disk hp-97560 --cache-disk 8M").ok();
+        assert!(
+            words.contains("dcd would not help this load") && !words.contains("\n* "),
+            "{words}"
+        );
+        let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+        assert!(!page.contains("To have it"));
+    }
+}
+
+#[test]
+fn a_trace_of_a_faster_disk_is_replayed_in_a_closed_loop_and_that_is_told() {
+    let folder = folder_with_trace(100, 1, scattered);
+    let few = "--cache-disk 8M,16M --cache-disk-profile nvme-ssd";
+    let advice = advise(&folder, few);
+    let pace = &advice["pace"];
+    assert_eq!((&pace["closed_loop"], &pace["is_chosen"]), (&true.into(), &false.into()));
+    assert_eq!(pace["overload"]["kind"], "late", "{pace}");
+    let limits = advice["recommendation"]["limits"].to_string();
+    assert!(limits.contains("The trace is from a faster disk"), "{limits}");
+    let chosen = advise(&folder, &format!("{few} --closed-loop"));
+    assert_eq!(chosen["rows"], advice["rows"]);
+    assert!(chosen["pace"]["overload"].is_null());
+    // Kept open on purpose: no prediction.
+    let forced = advise(&folder, &format!("{few} --stretch 1"));
+    assert_eq!(verdict(&forced), "overloaded", "{forced}");
+    assert!(forced["recommendation"]["row"].is_null());
+    let words = folder.dcd(&format!("advise t.csv --disk hp-97560 {few} --stretch 1")).ok();
+    assert!(words.contains("Nothing is predicted"), "{words}");
+    assert_eq!(verdict(&advise(&folder, &format!("{few} --stretch 400"))), "helps");
+}
+
+#[test]
+fn the_grid_is_as_the_flags_say() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    let flags = "--cache-disk 16M,8M,8M --cache-disk-profile sata-ssd,hp-2200a,sata-ssd --destage \
+                 fifo,lifo --ack memory,durable --endurance-tbw 150";
+    let advice = advise(&folder, flags);
+    let rows = advice["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * 2 * 2);
+    assert_eq!(rows[0]["cache_bytes"], 8 << 20);
+    assert_eq!(advice["curves"][3]["name"], "sata-ssd, last-write-first, durable");
+    assert!(rows[0]["log"]["wear"]["years"].as_f64().unwrap() > 0.0);
+    assert!(rows[15]["log"]["wear"]["years"].is_null(), "{}", rows[15]);
+    let advice = advise(&folder, "--cache-disk 8M,1G --cache-disk-profile hp-2200a");
+    assert_eq!(advice["rows"].as_array().unwrap().len(), 1);
+    assert!(advice["left_out"][0].as_str().unwrap().starts_with("1 GiB and more on hp-2200a"));
+    let made_up = "advise --workload uniform,requests=500 --disk wd-4tb --cache-disk 8M --json";
+    let made_up = json(&folder.dcd(made_up).ok());
+    assert!(made_up["load"]["name"].as_str().unwrap().starts_with("uniform"), "{made_up}");
+}
+
+#[test]
+fn what_cannot_be_advised_on_is_told_and_nothing_is_overwritten() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    std::fs::write(folder.path("empty.csv"), "t_us,op,off,len\n").unwrap();
+    let far = "t_us,op,off,len\n0,W,0,4096\n1,W,9000000000,4096\n";
+    std::fs::write(folder.path("far.csv"), far).unwrap();
+    std::fs::write(folder.path("two.csv"), "t_us,op,dev,off,len\n0,W,0,0,512\n1,W,1,0,512\n")
+        .unwrap();
+    let bytes = std::fs::read(folder.path("t.csv")).unwrap();
+    for (line, code, problem, hint) in [
+        ("t.csv", 2, "--disk", ""),
+        ("--disk hp-97560", 2, "TRACE", ""),
+        ("t.csv --live /dev/sda --disk hp-97560", 2, "--live", ""),
+        ("t.csv --for 1m --disk hp-97560", 2, "--for", ""),
+        ("t.csv --keep u.csv --disk hp-97560", 2, "--keep", ""),
+        ("t.csv --disk hp-97560 --closed-loop --stretch 2", 2, "--stretch", ""),
+        ("t.csv --disk hp-97560 --endurance-tbw 0", 2, "10^12", ""),
+        ("t.csv --disk none", 1, "no disk profile", "dcd disk list"),
+        ("t.csv --disk hp-97560 --cache-disk-profile none", 1, "no disk profile", ""),
+        ("t.csv --disk hp-97560 --cache-disk 64k", 1, "needs at least", ""),
+        ("empty.csv --disk hp-97560", 1, "the trace has no requests", ""),
+        ("none.csv --disk hp-97560", 1, "cannot read the trace", ""),
+        ("far.csv --disk hp-97560", 1, "far.csv:3:5: address", "larger disks"),
+        ("two.csv --disk hp-97560", 1, "expected requests for device 0 only", "--device"),
+        ("t.csv --disk hp-97560 --out t.csv", 1, "is no page of dcd advise", "another --out"),
+        ("t.csv --disk hp-97560 --cache-disk 8M --out no/a.html", 1, "cannot write", "directory"),
+        ("--live t.csv --disk hp-97560", 1, "no block device", "lsblk"),
+    ] {
+        folder.dcd(&format!("advise {line}")).fails(code, problem, hint);
+    }
+    assert_eq!(std::fs::read(folder.path("t.csv")).unwrap(), bytes);
+    assert!(!folder.path("advice.html").exists());
+    advise(&folder, "--cache-disk 8M --out again.html");
+    advise(&folder, "--cache-disk 8M --out again.html");
+}
+
+#[test]
+fn names_from_outside_are_escaped() {
+    let folder = folder_with_trace(40_000, 1, scattered);
+    std::fs::rename(folder.path("t.csv"), folder.path("<img&src=x>.csv")).unwrap();
+    folder.dcd("advise <img&src=x>.csv --disk hp-97560 --cache-disk 8M").ok();
+    let page = std::fs::read_to_string(folder.path("advice.html")).unwrap();
+    assert!(page.contains("&lt;img&amp;src=x&gt;.csv") && !page.contains("<img"), "{page}");
+}
