@@ -48,6 +48,17 @@ impl Distribution {
         self.histogram.len()
     }
 
+    /// How many are at most each bound and above the one before it, and last, above all bounds; to three digits.
+    pub fn counts_up_to(&self, bounds: &[u64]) -> Vec<u64> {
+        let mut counts = vec![0; bounds.len() + 1];
+        for step in self.histogram.iter_recorded() {
+            let value = self.histogram.lowest_equivalent(step.value_iterated_to());
+            let class = bounds.partition_point(|bound| *bound < value);
+            counts[class] += step.count_at_value();
+        }
+        counts
+    }
+
     /// In units of so many ones; none of no numbers.
     pub fn percentiles(&self, unit: f64) -> Option<Percentiles> {
         let count = self.count();
@@ -79,6 +90,7 @@ mod tests {
         let found = distribution.percentiles(10.0).unwrap();
         assert_eq!((found.mean, found.max), (500.5, 1000.0));
         let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.001;
+        assert_eq!(distribution.counts_up_to(&[5, 10, 1000]), [0, 1, 99, 900]);
         assert!(near(found.p50, 500.0) && near(found.p90, 900.0), "{found:?}");
         distribution.add(u64::MAX);
         assert_eq!(distribution.percentiles(1.0).unwrap().max, u64::MAX as f64);

@@ -1,8 +1,16 @@
-//! Curves: named series of points, and what the axes mean. `svg` draws them.
+//! Curves, bars and heat maps as SVG, and pages of them.
+//!
+//! A [`Plot`] is curves: named series of points, and what the axes mean; `svg` draws them. `page` puts drawings
+//! together.
 
+pub mod bars;
+pub mod heat_map;
 pub mod notes;
+pub mod page;
 pub mod stacked_bars;
 pub mod svg;
+#[cfg(test)]
+mod xml;
 
 /// One curve.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,6 +56,17 @@ pub struct Mark {
     pub label: String,
 }
 
+/// A drawing: an `<svg>` element that needs nothing else.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Drawing {
+    /// What it shows.
+    pub title: String,
+    /// The element.
+    pub svg: String,
+    /// Of the element.
+    pub height: f64,
+}
+
 /// Why curves cannot be drawn.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum PlotError {
@@ -74,6 +93,15 @@ pub enum PlotError {
 const NUMBER_MAX: f64 = 1e300;
 
 impl Plot {
+    /// The curves, drawn.
+    ///
+    /// # Errors
+    /// When they cannot be.
+    pub fn draw(&self) -> Result<Drawing, PlotError> {
+        let (svg, height) = (svg::render(self)?, svg::height(self));
+        Ok(Drawing { title: self.title.clone(), svg, height })
+    }
+
     /// Whether all of it can be drawn.
     fn check(&self) -> Result<(), PlotError> {
         if self.series.iter().all(|series| series.points.is_empty()) {

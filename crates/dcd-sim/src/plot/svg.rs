@@ -50,12 +50,16 @@ pub fn render(plot: &Plot) -> Result<String, PlotError> {
 pub fn render_view(plot: &Plot, view: &View) -> Result<String, PlotError> {
     plot.check()?;
     let axes = Axes::around(plot, view);
-    let legend_lines = plot.series.len().div_ceil(LEGEND_COLUMNS) as f64;
-    let height = TOP + PLOT_HEIGHT + BELOW + legend_lines * LEGEND_LINE + 8.0;
     let mut svg = String::new();
     // Writing to a string does not fail.
-    let _ = write_document(&mut svg, plot, view, &axes, height);
+    let _ = write_document(&mut svg, plot, view, &axes, height(plot));
     Ok(svg)
+}
+
+/// Height of the document.
+pub(super) fn height(plot: &Plot) -> f64 {
+    let legend_lines = plot.series.len().div_ceil(LEGEND_COLUMNS) as f64;
+    TOP + PLOT_HEIGHT + BELOW + legend_lines * LEGEND_LINE + 8.0
 }
 
 fn write_document(

@@ -8,6 +8,7 @@
 //!
 //! Which of a request's records counts is as with `blkparse`.
 
+use super::reader::RecordParser;
 use super::{Flags, Operation, Request, SIZE_BYTES_MAX, TraceError, TraceInput};
 
 const RECORD_BYTES: usize = 48;
@@ -104,9 +105,10 @@ impl Blktrace {
         let best = seen.iter().position(|seen| *seen).unwrap_or(0);
         Blktrace { big_endian, action: ACTIONS[best], record_number: 0, payload: Vec::new() }
     }
+}
 
-    /// The next request; none at the end.
-    pub fn next(&mut self, input: &mut TraceInput) -> Result<Option<Request>, TraceError> {
+impl RecordParser for Blktrace {
+    fn next(&mut self, input: &mut TraceInput) -> Result<Option<Request>, TraceError> {
         loop {
             self.record_number += 1;
             let mut bytes = [0; RECORD_BYTES];
@@ -138,7 +140,9 @@ impl Blktrace {
             }
         }
     }
+}
 
+impl Blktrace {
     /// The request of a record; none if it moves no data.
     fn request(
         &self,

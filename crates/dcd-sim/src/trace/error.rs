@@ -5,6 +5,10 @@ use std::path::PathBuf;
 
 use super::TraceFormat;
 
+/// What to do without Parquet.
+pub const PARQUET_HINT: &str =
+    "build it with `cargo build --release --features parquet`, or convert the trace to CSV";
+
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -31,6 +35,20 @@ pub enum TraceError {
         path: PathBuf,
         /// How it begins.
         problem: String,
+    },
+    /// A Parquet file that cannot be used.
+    #[error("{}: cannot read the Parquet trace: {problem}", path.display())]
+    Parquet {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        problem: String,
+    },
+    /// Built without Parquet.
+    #[error("{}: this dcd was built without Parquet", path.display())]
+    NoParquet {
+        /// What cannot be read.
+        path: PathBuf,
     },
     /// No rows.
     #[error("{}: the trace has no requests", path.display())]
@@ -67,6 +85,10 @@ impl TraceError {
                  op,blkno_512,bcount_512,measured_us,next_inter_us"
                     .into(),
             ),
+            TraceError::NoParquet { .. } => Some(PARQUET_HINT.into()),
+            TraceError::Parquet { .. } => {
+                Some("docs/traces.md has the columns; was the file written to its end?".into())
+            }
             TraceError::Empty { .. } => {
                 Some("docs/traces.md tells what columns or lines are requests".into())
             }

@@ -1,11 +1,12 @@
 //! Recorded requests: [`TraceReader`] reads traces of many formats, one file each, as one stream of
-//! [`Request`]s; [`summary`] tells about them, [`write_csv`] writes them as the project's own CSV.
+//! [`Request`]s; [`summary`] tells about them, [`write_csv`] writes them as the project's own CSV, `write_parquet` as Parquet.
 //!
 //! ```text
 //! input.rs     the bytes: file, decompression, lines
 //! row.rs       a line in fields, numbers, errors with line and column
 //! FORMAT.rs    a line or record -> a request
 //! reader.rs    which format it is; order of time
+//! picture.rs   the same over time and address, drawn: heat_map.rs, time_bins.rs
 //! measured.rs  service times measured on a real drive, to compare a model with
 //! ```
 //!
@@ -17,22 +18,29 @@ mod blktrace;
 mod csv;
 mod error;
 mod fio;
+mod heat_map;
 mod input;
 pub mod measured;
 mod msr;
+mod parquet;
+pub mod picture;
 mod reader;
 #[cfg(test)]
 mod reader_tests;
 mod row;
 mod rwbs;
 mod spc;
+mod srt;
 pub mod summary;
 mod tencent;
+mod time_bins;
 mod tracefs;
 mod working_set;
 pub mod write_csv;
+#[cfg(feature = "parquet")]
+pub mod write_parquet;
 
-pub use error::TraceError;
+pub use error::{PARQUET_HINT, TraceError};
 pub use input::TraceInput;
 pub use reader::{TraceFormat, TraceReader};
 

@@ -12,9 +12,10 @@ use std::str::FromStr;
 use super::blktrace::Blktrace;
 use super::error::shortened;
 use super::row::Line;
+use super::srt::Srt;
 use super::{
-    Request, TraceError, TraceInput, alibaba, blkparse, blktrace, csv, fio, msr, spc, tencent,
-    tracefs,
+    Request, TraceError, TraceInput, alibaba, blkparse, blktrace, csv, fio, msr, parquet, spc, srt,
+    tencent, tracefs,
 };
 
 /// So many requests may be recorded before an earlier one.
@@ -43,11 +44,17 @@ pub enum TraceFormat {
     Alibaba,
     /// Tencent block storage traces.
     Tencent,
+    /// HP Laboratories, on disks with sectors of 512 bytes.
+    Srt,
+    /// The same, with sectors of 256 bytes.
+    Srt256,
+    /// The project's columns in Parquet.
+    Parquet,
 }
 
 impl TraceFormat {
     /// All of them.
-    pub const ALL: [TraceFormat; 9] = [
+    pub const ALL: [TraceFormat; 12] = [
         TraceFormat::Csv,
         TraceFormat::Blkparse,
         TraceFormat::Blktrace,
@@ -57,6 +64,9 @@ impl TraceFormat {
         TraceFormat::Msr,
         TraceFormat::Alibaba,
         TraceFormat::Tencent,
+        TraceFormat::Srt,
+        TraceFormat::Srt256,
+        TraceFormat::Parquet,
     ];
 
     /// As on the command line.
@@ -71,6 +81,9 @@ impl TraceFormat {
             TraceFormat::Msr => "msr",
             TraceFormat::Alibaba => "alibaba",
             TraceFormat::Tencent => "tencent",
+            TraceFormat::Srt => "srt",
+            TraceFormat::Srt256 => "srt-256",
+            TraceFormat::Parquet => "parquet",
         }
     }
 
@@ -78,6 +91,12 @@ impl TraceFormat {
     fn of(beginning: &[u8]) -> Option<TraceFormat> {
         if blktrace::is_magic(beginning) {
             return Some(TraceFormat::Blktrace);
+        }
+        if parquet::is_magic(beginning) {
+            return Some(TraceFormat::Parquet);
+        }
+        if srt::is_beginning(beginning) {
+            return Some(TraceFormat::Srt);
         }
         let text = String::from_utf8_lossy(beginning);
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -137,9 +156,15 @@ pub(super) trait LineParser {
     fn parse(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, TraceError>;
 }
 
+/// Makes requests of records.
+pub(super) trait RecordParser {
+    /// The next request; none at the end.
+    fn next(&mut self, input: &mut TraceInput) -> Result<Option<Request>, TraceError>;
+}
+
 enum Parser {
     Lines(Box<dyn LineParser>),
-    Blktrace(Blktrace),
+    Records(Box<dyn RecordParser>),
 }
 
 /// Reads a trace request by request, in order of time.
@@ -160,7 +185,7 @@ impl TraceReader {
     /// # Errors
     /// When it cannot be read, or looks like no trace.
     pub fn open(path: &Path, format: Option<TraceFormat>) -> Result<TraceReader, TraceError> {
-        TraceReader::of(TraceInput::open(path)?, format)
+        TraceReader::of(TraceInput::open(path)?, format, parquet::open)
     }
 
     /// The trace in `bytes`, which came from `path`.
@@ -172,10 +197,19 @@ impl TraceReader {
         bytes: Box<dyn BufRead>,
         format: Option<TraceFormat>,
     ) -> Result<TraceReader, TraceError> {
-        TraceReader::of(TraceInput::new(path, bytes), format)
+        // Its end is read first.
+        let no_parquet = |path: &Path| {
+            let problem = "expected a file, found a stream".to_owned();
+            Err(TraceError::Parquet { path: path.to_owned(), problem })
+        };
+        TraceReader::of(TraceInput::new(path, bytes), format, no_parquet)
     }
 
-    fn of(mut input: TraceInput, format: Option<TraceFormat>) -> Result<TraceReader, TraceError> {
+    fn of(
+        mut input: TraceInput,
+        format: Option<TraceFormat>,
+        parquet: impl FnOnce(&Path) -> Result<Box<dyn RecordParser>, TraceError>,
+    ) -> Result<TraceReader, TraceError> {
         let beginning = input.beginning()?;
         let format = format.or_else(|| TraceFormat::of(&beginning)).ok_or_else(|| {
             let text = String::from_utf8_lossy(&beginning);
@@ -187,9 +221,17 @@ impl TraceReader {
         })?;
         let text = || String::from_utf8_lossy(&beginning);
         let lines: Box<dyn LineParser> = match format {
-            TraceFormat::Blktrace => {
-                let parser = Parser::Blktrace(Blktrace::new(&beginning));
-                return Ok(TraceReader::with(input, format, parser));
+            TraceFormat::Blktrace
+            | TraceFormat::Srt
+            | TraceFormat::Srt256
+            | TraceFormat::Parquet => {
+                let parser: Box<dyn RecordParser> = match format {
+                    TraceFormat::Srt => Box::new(Srt::new(512)),
+                    TraceFormat::Srt256 => Box::new(Srt::new(256)),
+                    TraceFormat::Parquet => parquet(input.path())?,
+                    _ => Box::new(Blktrace::new(&beginning)),
+                };
+                return Ok(TraceReader::with(input, format, Parser::Records(parser)));
             }
             TraceFormat::Csv => Box::new(csv::Csv::default()),
             TraceFormat::Blkparse => Box::new(blkparse::Blkparse::new(&text())),
@@ -234,7 +276,7 @@ impl TraceReader {
         let last_ns = self.given_ns.map_or(0, |(_, last_ns)| last_ns);
         let too_early = "earlier than a request more than 4096 before it: sort the trace";
         let request = match &mut self.parser {
-            Parser::Blktrace(parser) => {
+            Parser::Records(parser) => {
                 let Some(request) = parser.next(&mut self.input)? else { return Ok(false) };
                 if request.time_ns < last_ns {
                     return Err(self.refused(&request, "time", too_early.to_owned()));

@@ -207,7 +207,22 @@ impl Summarizer {
         self.in_second[0] += 1;
     }
 
-    fn end_burst(&mut self) {
+    /// Time from request to request, in nanoseconds.
+    pub(super) fn inter_arrival(&self) -> &Distribution {
+        &self.inter_arrival
+    }
+
+    /// Requests in each burst that has ended.
+    pub(super) fn burst_requests(&self) -> &Distribution {
+        &self.burst_requests
+    }
+
+    pub(super) fn working_set(&self) -> &WorkingSet {
+        &self.working_set
+    }
+
+    /// A burst ends with a silence, or with the trace.
+    pub(super) fn end_burst(&mut self) {
         let burst = std::mem::take(&mut self.burst);
         if burst.count > 0 {
             self.burst_count += 1;

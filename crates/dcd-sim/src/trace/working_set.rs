@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::picture::time_bounds;
 use super::{Operation, Request};
 
 /// Lines that are followed at most.
@@ -15,6 +16,8 @@ pub const LINES_MAX: usize = 1 << 18;
 
 const LINE_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
+/// As many as [`time_bounds`], and one for all that is longer.
+const AGE_CLASSES: usize = time_bounds().len() + 1;
 const SECTORS: usize = (LINE_BYTES / SECTOR_BYTES) as usize;
 
 /// What is known of a line.
@@ -36,6 +39,11 @@ pub(super) struct WorkingSet {
     within_30_s: f64,
     within_1000_s: f64,
     again: f64,
+    /// Those written again, by the class of the time between.
+    again_by_age: [f64; AGE_CLASSES],
+    /// Lines followed that were read, and that were written.
+    read_lines: usize,
+    written_lines: usize,
 }
 
 /// How much is touched, and how much is written again.
@@ -59,9 +67,18 @@ pub struct WorkingSetFacts {
 
 impl WorkingSet {
     pub fn new(lines_max: usize) -> WorkingSet {
-        let (written, within_30_s, within_1000_s, again) = (0.0, 0.0, 0.0, 0.0);
-        let lines = HashMap::new();
-        WorkingSet { lines, lines_max, halvings: 0, written, within_30_s, within_1000_s, again }
+        WorkingSet {
+            lines: HashMap::new(),
+            lines_max,
+            halvings: 0,
+            written: 0.0,
+            within_30_s: 0.0,
+            within_1000_s: 0.0,
+            again: 0.0,
+            again_by_age: [0.0; AGE_CLASSES],
+            read_lines: 0,
+            written_lines: 0,
+        }
     }
 
     /// Notes a read or write.
@@ -83,7 +100,9 @@ impl WorkingSet {
                     let last = ((end_of_line - 1) % LINE_BYTES / SECTOR_BYTES) as usize;
                     self.write(key, first..=last, request.time_ns);
                 } else {
-                    self.lines.entry(key).or_default().read = true;
+                    let was_read = &mut self.lines.entry(key).or_default().read;
+                    self.read_lines += usize::from(!*was_read);
+                    *was_read = true;
                 }
                 self.forget_too_many();
             }
@@ -93,6 +112,7 @@ impl WorkingSet {
 
     fn write(&mut self, key: (u32, u64), sectors: std::ops::RangeInclusive<usize>, now_ns: u64) {
         let state = self.lines.entry(key).or_default();
+        self.written_lines += usize::from(state.written == 0);
         for sector in sectors {
             self.written += 1.0;
             if state.written & 1 << sector != 0 {
@@ -101,6 +121,8 @@ impl WorkingSet {
                 self.again += 1.0;
                 self.within_30_s += within(30);
                 self.within_1000_s += within(1000);
+                let class = time_bounds().partition_point(|bound_ns| *bound_ns < age_ns);
+                self.again_by_age[class] += 1.0;
             }
             state.written |= 1 << sector;
             state.written_ns[sector] = now_ns;
@@ -112,28 +134,43 @@ impl WorkingSet {
             self.halvings += 1;
             let halvings = self.halvings;
             self.lines.retain(|key, _| is_followed(*key, halvings));
-            for count in
-                [&mut self.written, &mut self.within_30_s, &mut self.within_1000_s, &mut self.again]
-            {
-                *count /= 2.0;
-            }
+            let counts = [
+                &mut self.written,
+                &mut self.within_30_s,
+                &mut self.within_1000_s,
+                &mut self.again,
+            ];
+            counts.into_iter().chain(&mut self.again_by_age).for_each(|count| *count /= 2.0);
+            self.read_lines = self.lines.values().filter(|state| state.read).count();
+            self.written_lines = self.lines.values().filter(|state| state.written != 0).count();
         }
+    }
+
+    fn sampled(&self) -> f64 {
+        0.5f64.powi(self.halvings as i32)
+    }
+
+    /// Lines touched so far, in bytes: all, read, written.
+    pub fn touched_bytes(&self) -> [u64; 3] {
+        [self.lines.len(), self.read_lines, self.written_lines]
+            .map(|lines| (lines as f64 * LINE_BYTES as f64 / self.sampled()) as u64)
+    }
+
+    /// Sectors written again, by the time between (up to each bound, and beyond), and all written ones.
+    pub fn overwrites_by_age(&self) -> (&[f64; AGE_CLASSES], f64) {
+        (&self.again_by_age, self.written)
     }
 
     /// What has come out.
     pub fn facts(&self) -> WorkingSetFacts {
-        let sampled = 0.5f64.powi(self.halvings as i32);
-        let bytes = |is: &dyn Fn(&LineState) -> bool| {
-            let lines = self.lines.values().filter(|state| is(state)).count();
-            (lines as f64 * LINE_BYTES as f64 / sampled) as u64
-        };
+        let [bytes, read_bytes, written_bytes] = self.touched_bytes();
         let percent =
             |count: f64| if self.written > 0.0 { 100.0 * count / self.written } else { 0.0 };
         WorkingSetFacts {
-            bytes: bytes(&|_| true),
-            read_bytes: bytes(&|state| state.read),
-            written_bytes: bytes(&|state| state.written != 0),
-            sampled,
+            bytes,
+            read_bytes,
+            written_bytes,
+            sampled: self.sampled(),
             overwritten_30_s_percent: percent(self.within_30_s),
             overwritten_1000_s_percent: percent(self.within_1000_s),
             overwritten_percent: percent(self.again),
@@ -193,6 +230,13 @@ mod tests {
         set.add(&request(1032, Operation::Discard, 0, 1 << 40));
         let facts = set.facts();
         assert_eq!((facts.bytes, facts.read_bytes, facts.sampled), (12_288, 8192, 1.0));
+        let (by_age, written) = set.overwrites_by_age();
+        let class = |seconds: u64| {
+            time_bounds().iter().position(|bound| *bound == seconds * 1_000_000_000).unwrap()
+        };
+        // 30 s, 970 s between 300 and 1000 s, and 1031 s after that.
+        assert_eq!([30, 1000, 3000].map(|bound| by_age[class(bound)]), [2.0, 1.0, 1.0]);
+        assert_eq!((by_age.iter().sum::<f64>(), written), (4.0, 8.0));
     }
 
     /// The end of the last line is beyond 64 bits.
