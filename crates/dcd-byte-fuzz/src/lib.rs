@@ -8,7 +8,7 @@
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
-//! | `text.rs` | `control_request`, `units`, `config_file`, `device_spec`, `fault_rules` | what is accepted can be shown and read again; errors are one line |
+//! | `text.rs` | `control_request`, `recorded_batch`, `units`, `config_file`, `device_spec`, `fault_rules` | what is accepted can be shown and read again; errors are one line |
 //!
 //! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
 //! corpus in the repository, and over simple mutations of it (both in `tests/corpus.rs`, on any
@@ -38,7 +38,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "superblock", run: decoders::superblock },
@@ -47,6 +47,7 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "recovery", run: recovery::recovery },
     Target { name: "segment_memory", run: recovery::segment_memory },
     Target { name: "control_request", run: text::control_request },
+    Target { name: "recorded_batch", run: text::recorded_batch },
     Target { name: "units", run: text::units },
     Target { name: "config_file", run: text::config_file },
     Target { name: "device_spec", run: text::device_spec },

@@ -33,7 +33,15 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"command\":\"status\"}\n",
             "{\"command\":\"ping\"}\n\n  \n{\"command\":\"drain\"}\n{\"command\":\"detach\"}",
             "{\"command\":\"flush\",\"more\":[1,2.5e3,null,{\"a\":\"\\u00e4\"}]}\n",
+            "{\"command\":\"record\"}\n{\"command\":\"cancel\"}\n",
             "{\"command\":\"stop\"}\nhello\n[[[[[[",
+        ]),
+        "recorded_batch" => texts(&[
+            "{\"recorded\":{\"requests\":[],\"until_ns\":0,\"lost\":0}}\n",
+            "{\"recorded\":{\"requests\":[[10,15,\"write\",true,4096,512],[11,12,\"read\",false,0,1]],\"until_ns\":9,\"lost\":3}}",
+            "{\"recorded\":{\"requests\":[[1,2,\"write-zeroes\",false,0,512],[1,2,\"discard\",false,0,512],[2,2,\"flush\",true,0,0]],\"until_ns\":1,\"lost\":0}}",
+            "{\"recorded\":{\"requests\":[[2,1,\"read\",false,0,512]],\"until_ns\":1,\"lost\":0}}",
+            "{\"ok\":true}\n",
         ]),
         "units" => texts(&[
             "512",
@@ -111,7 +119,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     }
 }
 
-/// The number of a format, 0 for none and 10 for measured service times; then the file.
+/// The number of a format, 0 for none and 13 for measured service times; then the file.
 fn traces() -> Vec<Vec<u8>> {
     let texts: [(u8, &[u8]); 12] = [
         (0, b"t_us,op,dev,off,len,fl,lat_us\n0,W,0,0,4096,3,500\n10.5,R,1,4096,512,0,\n11,F,0,0,0,0,\n12,D,0,0,65536,0,-1\n"),
@@ -125,12 +133,28 @@ fn traces() -> Vec<Vec<u8>> {
         (7, b"128166372003061629,hm,1,Read,383496192,32768,113736\n"),
         (8, b"419,W,8792731648,16384,1577808144360767\n"),
         (9, b"1538323200,4,8,1,1283\n"),
-        (10, b"op,blkno_512,bcount_512,measured_us,next_inter_us\nR,10,2,1000,500\n"),
+        (13, b"op,blkno_512,bcount_512,measured_us,next_inter_us\nR,10,2,1000,500\n"),
     ];
     let mut all: Vec<Vec<u8>> =
         texts.iter().map(|(format, text)| [&[*format], *text].concat()).collect();
     all.push([&[3], &blktrace()[..]].concat());
+    all.push([&[0], &b"PAR1\0\0\0\0PAR1"[..]].concat());
+    all.extend([0, 10, 11].map(|format| [&[format], &srt()[..]].concat()));
     all
+}
+
+/// The text of an SRT trace, a read of version 3, a suspect one, and a write of version 4.
+fn srt() -> Vec<u8> {
+    let mut bytes = b"system = \"x\";\ntracedate\t= \"Fri Apr 17 00:00:00 1992\";\n\x0c".to_vec();
+    let common = |flags: u32| [1, 500, 70, 20_070, 8192, 1000, 0x0700_0108, 7, 3, flags, 0x22];
+    for (id, flags, more) in
+        [(3 << 16 | 1, 1, &[][..]), (3 << 16 | 4, 1, &[0x80]), (4 << 16 | 1, 0x8_810a, &[2])]
+    {
+        let words: Vec<u32> = [&common(flags)[..], more].concat();
+        let size = 8 + 4 * words.len() as u32;
+        bytes.extend([size, id].into_iter().chain(words).flat_map(u32::to_be_bytes));
+    }
+    bytes
 }
 
 /// Two records of blktrace, version 7: a queued write, and the issue of a read.

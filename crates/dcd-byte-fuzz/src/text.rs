@@ -9,6 +9,7 @@ use dcd_daemon::control::{Asked, LINE_BYTES_MAX, read_command};
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::recording::RecordedBatch;
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
 use dcd_settings::config_file;
 use dcd_settings::settings::parse_percent;
@@ -136,4 +137,15 @@ pub(crate) fn control_request(bytes: &[u8]) {
     }
     let not_blank = |line: &&[u8]| !line.iter().all(u8::is_ascii_whitespace);
     assert_eq!(answers, lines.filter(not_blank).count());
+}
+
+/// What a daemon tells while it is recorded: what is accepted is the same when it is written and read again.
+pub(crate) fn recorded_batch(bytes: &[u8]) {
+    let Some(batch) = RecordedBatch::parse(bytes) else { return };
+    for request in &batch.requests {
+        assert!(request.offset_bytes.checked_add(request.size_bytes).is_some());
+        assert!(request.received <= request.answered);
+    }
+    let again = serde_json::json!({ "recorded": batch }).to_string();
+    assert_eq!(RecordedBatch::parse(again.as_bytes()), Some(batch));
 }

@@ -116,6 +116,7 @@ targets!(
     recovery,
     segment_memory,
     control_request,
+    recorded_batch,
     units,
     config_file,
     device_spec,

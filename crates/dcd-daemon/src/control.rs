@@ -10,6 +10,7 @@
 //! {"command":"cancel"}    while a drain or detach of this connection is under way: ends it
 //! {"command":"cancel-drain"}   {"ok":true}; ends the drains of all connections
 //! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
+//! {"command":"record"}    {"recorded":{...}} ten times a second, until the client says something: then {"ok":true}
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"error":"...","hint":"..."}
 //! ```
@@ -37,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::listen::SocketFile;
+use crate::recording;
 pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
 use crate::submitter::{DrainTicket, StopKind, Submitter};
@@ -75,13 +77,15 @@ pub enum Command {
     CancelDrain,
     /// End the detach under way.
     CancelDetach,
+    /// Tell of each request that is served, from now on: [`RecordedBatch`](crate::recording::RecordedBatch)es.
+    Record,
     /// End; dirty data stays in the cache.
     Shutdown,
 }
 
 #[derive(Deserialize)]
-struct CommandLine {
-    command: Command,
+pub(crate) struct CommandLine {
+    pub(crate) command: Command,
 }
 
 /// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
@@ -222,7 +226,7 @@ fn success() -> Value {
     json!({ "ok": true })
 }
 
-fn write_line(mut to: impl Write, value: &Value) -> io::Result<()> {
+pub(crate) fn write_line(mut to: impl Write, value: &Value) -> io::Result<()> {
     // One write, so that a line is never seen in part by the other side of a broken connection.
     let mut line = value.to_string();
     line.push('\n');
@@ -273,7 +277,7 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Err(error) => Asked::Refused(failure(
                 &format!("expected a command, found something else: {error}"),
                 "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, cancel, \
-                 cancel-drain, cancel-detach, shutdown",
+                 cancel-drain, cancel-detach, record, shutdown",
             )),
         }));
     }
@@ -348,6 +352,10 @@ fn run_command(
                 return Ok(failure("no detach is under way", "`dcd status` shows what is dirty"));
             }
             submitter.cancel_detach();
+            success()
+        }
+        Command::Record => {
+            recording::run(reader, submitter)?;
             success()
         }
         Command::Shutdown => with_progress(reader, shared, Long::Shutdown, |done| {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::control::{Command, Progress, read_line};
+use crate::recording::RecordedBatch;
 use crate::signals::Signals;
 use crate::status_report::StatusReport;
 
@@ -142,9 +143,7 @@ impl ControlClient {
                 is_cancelling = true;
                 self.send(Command::Cancel)?;
             }
-            let line = read_line(&mut self.reader, ANSWER_BYTES_MAX)
-                .map_err(|source| self.broken(source))?
-                .ok_or_else(|| self.broken(io::ErrorKind::UnexpectedEof.into()))?;
+            let line = self.line()?;
             let parsed: Result<Value, _> = serde_json::from_slice(&line);
             let Ok(value) = parsed else { return Err(self.no_answer(&line)) };
             let Ok(answer) = Answer::deserialize(&value) else {
@@ -182,6 +181,44 @@ impl ControlClient {
             let _ = poll(&mut events, None);
         }
         signals.take() > 0
+    }
+
+    /// Records requests; `take` is given each batch, and says whether to go on. A signal, where they are received
+    /// here, ends it too.
+    pub fn record(
+        &mut self,
+        take: &mut dyn FnMut(RecordedBatch) -> bool,
+    ) -> Result<(), ControlError> {
+        self.send(Command::Record)?;
+        let mut is_stopping = false;
+        loop {
+            let line = self.line()?;
+            if let Some(batch) = RecordedBatch::parse(&line) {
+                let goes_on = take(batch);
+                let interrupted = self.signals.as_ref().is_some_and(|signals| signals.take() > 0);
+                if (!goes_on || interrupted) && !is_stopping {
+                    is_stopping = true;
+                    // A daemon that ends meanwhile has said all.
+                    let _ = self.send(Command::Cancel);
+                }
+                continue;
+            }
+            let answer = serde_json::from_slice(&line).map_err(|_| self.no_answer(&line))?;
+            return match answer {
+                Answer { ok: Some(true), .. } => Ok(()),
+                Answer { ok: Some(false), error, hint, .. } => {
+                    let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
+                    Err(ControlError::Refused { error, hint })
+                }
+                _ => Err(self.no_answer(&line)),
+            };
+        }
+    }
+
+    fn line(&mut self) -> Result<Vec<u8>, ControlError> {
+        read_line(&mut self.reader, ANSWER_BYTES_MAX)
+            .map_err(|source| self.broken(source))?
+            .ok_or_else(|| self.broken(io::ErrorKind::UnexpectedEof.into()))
     }
 
     /// The status.

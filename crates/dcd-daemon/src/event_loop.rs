@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
@@ -30,6 +31,7 @@ use crate::disk::{Disk, DiskKey};
 use crate::frontend::nbd::{Event, Export};
 use crate::listen::Listener;
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
+use crate::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::response_times::{RequestKind, ResponseTimes};
 use crate::signals::Signals;
 use crate::submitter::{Completion, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter};
@@ -71,6 +73,15 @@ struct Pending {
     received: Time,
     /// What a drain can be cancelled by.
     ticket: Option<DrainTicket>,
+    /// What it wants, while somebody records.
+    asked: Option<AskedRequest>,
+}
+
+/// A request whose answer leaves in this turn.
+struct Answered {
+    kind: RequestKind,
+    received: Time,
+    asked: Option<AskedRequest>,
 }
 
 /// Somebody wants the daemon to end, or not to.
@@ -100,8 +111,10 @@ pub struct EventLoop<C> {
     pending: Vec<Option<Pending>>,
     pending_free: Vec<u32>,
     /// Requests answered in this turn, to be timed at its end.
-    answered: Vec<(RequestKind, Time)>,
+    answered: Vec<Answered>,
     response_times: ResponseTimes,
+    /// Who records requests; mostly nobody.
+    recorders: Vec<Arc<RequestRing>>,
     mailbox: Mailbox,
     submitter: Submitter,
     signals: Option<Rc<Signals>>,
@@ -177,6 +190,7 @@ impl<C: Core> EventLoop<C> {
             pending_free: Vec::new(),
             answered: Vec::new(),
             response_times: ResponseTimes::default(),
+            recorders: Vec::new(),
             mailbox,
             submitter,
             signals,
@@ -231,7 +245,7 @@ impl<C: Core> EventLoop<C> {
 
     fn start_drain(&mut self, ticket: DrainTicket, received: Time, completion: Completion) {
         let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
-        let pending = Pending { origin, kind, received, ticket: Some(ticket) };
+        let pending = Pending { origin, kind, received, ticket: Some(ticket), asked: None };
         self.start(pending, Operation::Drain, false);
     }
 
@@ -263,8 +277,12 @@ impl<C: Core> EventLoop<C> {
         if !self.answered.is_empty() {
             // Replies have left by now; the time of the whole turn is part of the answer.
             let sent = self.clock.now();
-            for (kind, received) in self.answered.drain(..) {
+            for Answered { kind, received, asked } in self.answered.drain(..) {
                 self.response_times.record(kind, sent.since(received));
+                if let Some(asked) = asked {
+                    let recorded = RecordedRequest::new(asked, received, sent);
+                    self.recorders.iter().for_each(|ring| ring.push(&recorded));
+                }
             }
         }
         Ok(())
@@ -387,7 +405,11 @@ impl<C: Core> EventLoop<C> {
     /// Gives a request to the core, if it is one that may be given.
     fn start_request(&mut self, operation: Operation, fua: bool, received: Time, origin: Origin) {
         let kind = RequestKind::of(&operation);
-        self.start(Pending { origin, kind, received, ticket: None }, operation, fua);
+        let asked = match self.recorders.is_empty() {
+            true => None,
+            false => AskedRequest::of(&operation, fua),
+        };
+        self.start(Pending { origin, kind, received, ticket: None, asked }, operation, fua);
     }
 
     fn start(&mut self, pending: Pending, operation: Operation, fua: bool) {
@@ -444,7 +466,8 @@ impl<C: Core> EventLoop<C> {
         let pending = self.pending.get_mut(index).and_then(Option::take);
         let pending = pending.expect("the core answers each request once");
         self.pending_free.push(index as u32);
-        self.answered.push((pending.kind, pending.received));
+        let Pending { kind, received, asked, .. } = pending;
+        self.answered.push(Answered { kind, received, asked });
         self.answer(pending, reply);
     }
 
@@ -453,6 +476,17 @@ impl<C: Core> EventLoop<C> {
             Origin::Nbd { client, handle } => self.nbd.complete(client, handle, reply),
             Origin::Thread(completion) => completion.complete(reply),
         }
+    }
+
+    /// All recorded requests that came before this are answered and in the rings.
+    fn recorded_until(&self) -> Time {
+        if self.recorders.is_empty() {
+            return self.now;
+        }
+        let under_way = self.pending.iter().flatten().filter(|pending| pending.asked.is_some());
+        let under_way = under_way.map(|pending| pending.received);
+        let answered = self.answered.iter().map(|answered| answered.received);
+        under_way.chain(answered).min().unwrap_or(self.now).min(self.now)
     }
 
     fn take_messages(&mut self) {
@@ -467,7 +501,13 @@ impl<C: Core> EventLoop<C> {
                     now: self.now,
                     response_times: &self.response_times,
                     nbd_connections: self.nbd.connected(),
+                    recorders: self.recorders.len(),
+                    recorded_until: self.recorded_until(),
                 }),
+                Message::Record(ring) => self.recorders.push(ring),
+                Message::StopRecording(ring) => {
+                    self.recorders.retain(|known| !Arc::ptr_eq(known, &ring));
+                }
                 Message::Drain { ticket, received, completion } => {
                     self.start_drain(ticket, received, completion);
                 }

@@ -48,6 +48,9 @@ pub struct StatusReport {
     pub one_disk: bool,
     /// NBD clients connected.
     pub nbd_connections: usize,
+    /// Clients of the control socket that record requests.
+    #[serde(default)]
+    pub recorders: usize,
     /// Size of the volume.
     pub volume_bytes: u64,
     /// Bytes newer than on the data-disk, in whole lines of 4 KiB.
@@ -225,6 +228,7 @@ impl StatusReport {
         let status = snapshot.status()?;
         let mut report = StatusReport::of_parts(facts, &status, snapshot.response_times.report());
         report.nbd_connections = snapshot.nbd_connections;
+        report.recorders = snapshot.recorders;
         Some(report)
     }
 
@@ -244,6 +248,7 @@ impl StatusReport {
             ack: ack_name(facts.ack).to_owned(),
             one_disk: facts.one_disk,
             nbd_connections: 0,
+            recorders: 0,
             volume_bytes: status.volume_blocks * BLOCK_SIZE,
             dirty_bytes: status.dirty_lines * LINE_SIZE,
             utilisation: 1.0 - ratio(segments.free.into(), status.segments_total.into()),

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::request_ring::RequestRing;
 use crate::response_times::ResponseTimes;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
@@ -59,6 +60,10 @@ pub struct Snapshot<'a> {
     pub response_times: &'a ResponseTimes,
     /// NBD clients connected.
     pub nbd_connections: usize,
+    /// Who records requests.
+    pub recorders: usize,
+    /// Recorded requests that came before this are in the rings.
+    pub recorded_until: Time,
 }
 
 impl Snapshot<'_> {
@@ -101,6 +106,10 @@ pub(crate) enum Message {
         completion: Completion,
     },
     CancelDetach,
+    /// Requests go into this ring from now on.
+    Record(Arc<RequestRing>),
+    /// And no more.
+    StopRecording(Arc<RequestRing>),
     /// Only to wake the loop.
     Wake,
 }
@@ -199,6 +208,16 @@ impl Submitter {
     /// Ends the detach under way, if there is one. See [`crate::supervise`].
     pub fn cancel_detach(&self) {
         self.send(Message::CancelDetach);
+    }
+
+    /// Requests go into this ring from now on, until [`Submitter::stop_recording`].
+    pub fn record(&self, ring: Arc<RequestRing>) {
+        self.send(Message::Record(ring));
+    }
+
+    /// No more requests go into this ring.
+    pub fn stop_recording(&self, ring: Arc<RequestRing>) {
+        self.send(Message::StopRecording(ring));
     }
 
     /// Makes the event loop turn once.
