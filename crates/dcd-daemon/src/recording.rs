@@ -20,8 +20,8 @@ use crate::control::{Command, CommandLine, write_line};
 use crate::request_ring::{RecordedRequest, RequestRing};
 use crate::submitter::Submitter;
 
-/// Requests that a ring holds: 2.6 MB, half a second at 100,000 a second.
-const RING_CAPACITY: usize = 1 << 16;
+/// Requests that a ring holds: 10 MB, more than two seconds at 100,000 a second.
+const RING_CAPACITY: usize = 1 << 18;
 /// How often the ring is emptied.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Requests in a line.
@@ -72,7 +72,7 @@ fn send_until_stopped(
         // Asked before the ring is emptied: what came before it is in the ring by then.
         let until = submitter.ask(|snapshot| snapshot.recorded_until);
         let until_ns = until.map_or(u64::MAX, |until| until.0.saturating_sub(HAND_OVER_NS));
-        send(*reader.get_ref(), ring, until_ns)?;
+        send(reader.get_ref(), ring, until_ns)?;
         if is_stopped || until.is_none() {
             return Ok(());
         }

@@ -11,7 +11,8 @@ use crate::plot::{Drawing, Plot, PlotError, Series};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-/// Upper bounds of the classes of time: half decades from a microsecond on.
+/// Upper bounds of the classes of time: 1 us, 3 us, 10 us and so on.
+pub(super) const TIME_BOUNDS: [u64; TIME_CLASSES] = time_bounds();
 const TIME_CLASSES: usize = 27;
 /// Sizes of bursts that are told apart, as powers of two.
 const BURST_CLASSES: u32 = 24;
@@ -207,26 +208,24 @@ impl Pictures {
     }
 
     fn inter_arrival(&self) -> Bars {
-        let bounds = time_bounds();
-        let counts = self.summarizer.inter_arrival().counts_up_to(&bounds);
+        let counts = self.summarizer.inter_arrival().counts_up_to(&TIME_BOUNDS);
         let counts = counts.into_iter().map(|count| count as f64).collect();
         Bars::shares(
             "Time from request to request",
             "at most",
             "% of the requests",
-            bounds.map(time_label).to_vec(),
+            TIME_BOUNDS.map(time_label).to_vec(),
             vec![("requests".into(), counts)],
         )
     }
 
     fn overwrites(&self) -> Bars {
-        let bounds = time_bounds();
         let (ages, written) = self.summarizer.working_set().overwrites_by_age();
         let mut bars = Bars::shares(
             "Written sectors: time to the next write of the same sector",
             "at most",
             "% of the written sectors",
-            bounds.map(time_label).to_vec(),
+            TIME_BOUNDS.map(time_label).to_vec(),
             vec![("written again".into(), ages.to_vec())],
         );
         // Of all written sectors, not of those written again.
@@ -269,8 +268,7 @@ fn sizes(summary: &TraceSummary) -> Bars {
     )
 }
 
-/// 1 us, 3 us, 10 us and so on.
-pub(super) const fn time_bounds() -> [u64; TIME_CLASSES] {
+const fn time_bounds() -> [u64; TIME_CLASSES] {
     let mut bounds = [0; TIME_CLASSES];
     let (mut index, mut decade) = (0, 1_000);
     while index < TIME_CLASSES {
@@ -363,7 +361,7 @@ mod tests {
 
     #[test]
     fn classes_and_units_have_short_names() {
-        let bounds = time_bounds();
+        let bounds = TIME_BOUNDS;
         assert!(bounds.is_sorted() && bounds.contains(&(30 * SECOND)));
         let labels = [0, 1, 6, 13, 18, 26].map(|index| time_label(bounds[index]));
         assert_eq!(labels, ["1 us", "3 us", "1 ms", "3 s", "1000 s", "10000000 s"]);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::picture::time_bounds;
+use super::picture::TIME_BOUNDS;
 use super::{Operation, Request};
 
 /// Lines that are followed at most.
@@ -16,8 +16,8 @@ pub const LINES_MAX: usize = 1 << 18;
 
 const LINE_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
-/// As many as [`time_bounds`], and one for all that is longer.
-const AGE_CLASSES: usize = time_bounds().len() + 1;
+/// As many as [`TIME_BOUNDS`], and one for all that is longer.
+const AGE_CLASSES: usize = TIME_BOUNDS.len() + 1;
 const SECTORS: usize = (LINE_BYTES / SECTOR_BYTES) as usize;
 
 /// What is known of a line.
@@ -121,7 +121,7 @@ impl WorkingSet {
                 self.again += 1.0;
                 self.within_30_s += within(30);
                 self.within_1000_s += within(1000);
-                let class = time_bounds().partition_point(|bound_ns| *bound_ns < age_ns);
+                let class = TIME_BOUNDS.partition_point(|bound_ns| *bound_ns < age_ns);
                 self.again_by_age[class] += 1.0;
             }
             state.written |= 1 << sector;
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((facts.bytes, facts.read_bytes, facts.sampled), (12_288, 8192, 1.0));
         let (by_age, written) = set.overwrites_by_age();
         let class = |seconds: u64| {
-            time_bounds().iter().position(|bound| *bound == seconds * 1_000_000_000).unwrap()
+            TIME_BOUNDS.iter().position(|bound| *bound == seconds * 1_000_000_000).unwrap()
         };
         // 30 s, 970 s between 300 and 1000 s, and 1031 s after that.
         assert_eq!([30, 1000, 3000].map(|bound| by_age[class(bound)]), [2.0, 1.0, 1.0]);
