@@ -532,9 +532,12 @@ pub enum DiskWhat {
 Examples:
   dcd trace summary load.csv.zst
   dcd trace summary Financial1.spc.gz --device 0 --json
+  dcd trace plot load.csv.zst --out load.html
   blktrace -d /dev/sdb -o - -w 60 | blkparse -i - > load.txt; dcd trace summary load.txt
   dcd trace convert load.txt load.csv
+  dcd trace convert load.csv load.parquet
   dcd trace record /dev/sdb load.csv --for 1h
+  dcd trace record --control /run/dcd.sock load.csv --for 60s
   dcd trace replay load.csv --nbd /run/disk.sock --overwrite --closed-loop
   dcd trace generate zipf,theta=1.1,reads=30,rate=200,duration=10m,seed=7 load.csv")]
 pub struct TraceArguments {
@@ -561,17 +564,44 @@ pub enum TraceWhat {
         #[arg(long)]
         json: bool,
     },
-    /// Record what a block device is asked for
+    /// Draw it: requests over time and address, rates, sizes, gaps, bursts, overwrites, growth of the working set
+    Plot {
+        /// The trace.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// How it is read.
+        #[command(flatten)]
+        input: TraceInputArguments,
+        /// A longer silence ends a burst.
+        #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+        burst_gap: std::time::Duration,
+        /// The file to write, NAME.html or NAME.svg; one that is there is replaced.
+        #[arg(long, value_name = "FILE", value_parser = parse_plot_file)]
+        out: PlotFile,
+    },
+    /// Record what a block device, or a running dcd, is asked for
     ///
-    /// Any block device: a disk, a partition, device-mapper, a loop device. Needs root, and tracefs (mount -t tracefs
-    /// nodev /sys/kernel/tracing). Ends with the time or Ctrl-C. Put OUT on another device, or it records itself.
+    /// A block device: a disk, a partition, device-mapper, a loop device. Needs root, and tracefs (mount -t tracefs
+    /// nodev /sys/kernel/tracing). Put OUT on another device, or it records itself.
+    ///
+    /// A running dcd: requests of all its clients, with the time that each took, from the socket of its --control.
+    ///
+    /// Ends with the time or Ctrl-C.
+    #[command(allow_missing_positional = true)]
     Record {
         /// The device.
-        #[arg(value_name = "DEVICE")]
-        device: PathBuf,
-        /// The CSV file to write; must not exist.
-        #[arg(value_name = "OUT")]
+        #[arg(
+            value_name = "DEVICE",
+            required_unless_present = "control",
+            conflicts_with = "control"
+        )]
+        device: Option<PathBuf>,
+        /// The file to write, as CSV or as NAME.parquet; must not exist.
+        #[arg(value_name = "OUT", required = true)]
         out: PathBuf,
+        /// Record a running dcd instead: its control socket.
+        #[arg(long, value_name = "SOCKET")]
+        control: Option<PathBuf>,
         /// How long.
         #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
         time: std::time::Duration,
@@ -610,7 +640,7 @@ pub enum TraceWhat {
         #[arg(long)]
         json: bool,
     },
-    /// Write the trace in another format
+    /// Write the trace as CSV or Parquet
     Convert {
         /// The trace.
         #[arg(value_name = "FILE")]
@@ -618,10 +648,7 @@ pub enum TraceWhat {
         /// How it is read.
         #[command(flatten)]
         input: TraceInputArguments,
-        /// The format to write.
-        #[arg(long, value_name = "FORMAT", default_value = "csv", value_parser = ["csv"])]
-        to: String,
-        /// The file to write; must not exist.
+        /// The file to write, as CSV, or as Parquet if its name ends with .parquet; must not exist.
         #[arg(value_name = "OUT")]
         out: PathBuf,
     },
@@ -631,17 +658,36 @@ pub enum TraceWhat {
         /// docs/workloads.md tells what they are and which keys they have.
         #[arg(value_name = "WORKLOAD", value_parser = parse_workload)]
         workload: WorkloadSpec,
-        /// The file to write, as CSV; must not exist.
+        /// The file to write, as CSV or as NAME.parquet; must not exist.
         #[arg(value_name = "OUT")]
         out: PathBuf,
     },
+}
+
+/// A file of drawings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlotFile {
+    /// Its name.
+    pub path: PathBuf,
+    /// A page with numbers, too; else one SVG.
+    pub is_html: bool,
+}
+
+fn parse_plot_file(text: &str) -> Result<PlotFile, &'static str> {
+    let path = PathBuf::from(text);
+    let is_html = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html" | "htm") => true,
+        Some("svg") => false,
+        _ => return Err("expected a name that ends in .html or .svg"),
+    };
+    Ok(PlotFile { path, is_html })
 }
 
 /// How a trace is read.
 #[derive(Args, Debug)]
 pub struct TraceInputArguments {
     /// The format of the trace, where its content does not tell it: csv, blkparse, blktrace, tracefs, fio, spc, msr,
-    /// alibaba, tencent.
+    /// alibaba, tencent, srt, srt-256, parquet.
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<TraceFormat>,
     /// Only requests for this disk: its number in the trace, or MAJOR,MINOR.

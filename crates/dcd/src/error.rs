@@ -16,9 +16,10 @@ use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMEN
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
 use dcd_sim::disk::profile::ProfileError;
 use dcd_sim::figures::ExperimentError;
+use dcd_sim::plot::PlotError;
 use dcd_sim::replay::ReplayError;
 use dcd_sim::target::setup::SetupError;
-use dcd_sim::trace::TraceError;
+use dcd_sim::trace::{PARQUET_HINT, TraceError};
 use dcd_sim::workload::WorkloadError;
 
 use crate::command::demo::DemoError;
@@ -345,6 +346,24 @@ pub enum CommandError {
     /// An experiment of the figures did not come to its end.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
+    /// Built without Parquet.
+    #[error("{}: this dcd was built without Parquet", path.display())]
+    NoParquet {
+        /// What cannot be written.
+        path: PathBuf,
+    },
+    /// A Parquet file cannot be written.
+    #[cfg(feature = "parquet")]
+    #[error("cannot write {}: {problem}", path.display())]
+    WriteParquet {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        problem: String,
+    },
+    /// Numbers that cannot be drawn.
+    #[error("cannot draw: {0}")]
+    Plot(#[from] PlotError),
     /// What is to be simulated cannot be.
     #[error(transparent)]
     Setup(#[from] SetupError),
@@ -472,6 +491,7 @@ impl CommandError {
             CommandError::Demo(error) => error.hint(),
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),
+            CommandError::NoParquet { .. } => Some(PARQUET_HINT.into()),
             CommandError::Replay { hint, .. } => Some((*hint).into()),
             CommandError::NbdServer { .. } => Some(
                 "is it served there (`dcd serve --nbd unix:SOCKET`), and as large as the trace needs?".into(),

@@ -322,3 +322,68 @@ fn settings_come_from_a_file_and_flags_win() {
     assert_eq!(status["ack"], "durable");
     assert_eq!(served.stop().code, Some(0));
 }
+
+/// Waits for the status to say how many record.
+fn wait_for_recorders(folder: &Folder, count: u64) {
+    for _ in 0..2000 {
+        let status = json(&folder.dcd("status --control ctl --json").ok());
+        if status["recorders"] == count {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("never were there {count} recorders");
+}
+
+#[test]
+fn a_running_daemon_records_what_it_is_asked_for() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    write_lines(&mut nbd, 0..3, 1);
+    std::thread::scope(|scope| {
+        let line = "trace record --control ctl t.csv --for 1s --json";
+        let recording = scope.spawn(|| json(&folder.dcd(line).ok()));
+        wait_for_recorders(&folder, 1);
+        write_lines(&mut nbd, 10..12, 2);
+        assert_eq!(nbd.read(4096 * 11, 512).unwrap(), [2; 512]);
+        assert_eq!(nbd.write_zeroes(4096, 8192), 0);
+        assert_eq!(nbd.flush(), 0);
+        let told = recording.join().unwrap();
+        assert_eq!((&told["requests"], &told["lost"]), (&5.into(), &0.into()), "{told}");
+    });
+    // Only what came while it recorded, and off again.
+    wait_for_recorders(&folder, 0);
+    let trace = std::fs::read_to_string(folder.path("t.csv")).unwrap();
+    let without_times: Vec<&str> = trace
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let (_, rest) = line.split_once(',').unwrap();
+            let (rest, latency_us) = rest.rsplit_once(',').unwrap();
+            assert!(latency_us.parse::<f64>().unwrap() > 0.0, "{line}");
+            rest
+        })
+        .collect();
+    let wanted =
+        ["W,0,40960,4096,0", "W,0,45056,4096,0", "R,0,45056,512,0", "D,0,4096,8192,0", "F,0,0,0,0"];
+    assert_eq!(without_times, wanted);
+    let summary = json(&folder.dcd("trace summary t.csv --json").ok());
+    assert_eq!((&summary["requests"], &summary["writes"]["count"]), (&5.into(), &2.into()));
+    folder.dcd("trace record --control ctl t.csv --for 1s").fails(1, "File exists", "overwritten");
+    folder.dcd("trace record --control none.sock n.csv").fails(6, "no daemon answers", "control");
+    folder.dcd("trace record --control ctl /dev/sda n.csv").fails(2, "--control", "");
+    folder.dcd("trace record n.csv").fails(2, "DEVICE", "");
+    assert!(!folder.path("n.csv").exists());
+
+    // The end of the daemon is the end of the recording, and what it saw is kept.
+    std::thread::scope(|scope| {
+        let line = "trace record --control ctl last.csv --for 1h --json";
+        let recording = scope.spawn(|| json(&folder.dcd(line).ok()));
+        wait_for_recorders(&folder, 1);
+        write_lines(&mut nbd, 20..25, 3);
+        folder.dcd("detach --control ctl").ok();
+        assert_eq!(recording.join().unwrap()["requests"], 5);
+    });
+    assert_eq!(served.wait().code, Some(0));
+}

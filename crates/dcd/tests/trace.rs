@@ -54,10 +54,44 @@ fn a_summary_tells_what_is_in_the_trace() {
 }
 
 #[test]
+fn a_trace_is_drawn_on_one_page_that_needs_nothing_else() {
+    let folder = folder_with(&[("a&b.csv", CSV)]);
+    let told = folder.dcd("trace plot a&b.csv --out p.html").ok();
+    assert_eq!(told, "6 requests in p.html\n");
+    let page = std::fs::read_to_string(folder.path("p.html")).unwrap();
+    for wanted in [
+        "<h1>a&amp;b.csv</h1>",
+        "<th>overwritten sectors</th><td>33.3 % within 30 s",
+        ">Reads: where and when<",
+        ">Writes: where and when<",
+        ">Requests per second, means of",
+        ">Throughput, means of",
+        ">Working set: ",
+        ">Sizes of requests<",
+        ">Time from request to request<",
+        ">Bursts: requests in each<",
+        ">Written sectors: time to the next write",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    for outside in ["src=", "href=", "url(", "<script"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    // One that is there is replaced; as SVG it has the same drawings.
+    folder.dcd("trace plot a&b.csv --device 0 --out p.svg").ok();
+    folder.dcd("trace plot a&b.csv --out p.svg").ok();
+    let svg = std::fs::read_to_string(folder.path("p.svg")).unwrap();
+    assert_eq!(svg.matches("<svg").count(), page.matches("<svg").count() + 1);
+    folder.dcd("trace plot a&b.csv --out p.png").fails(2, "ends in .html or .svg", "");
+    folder.dcd("trace plot a&b.csv --device 9 --out n.svg").fails(1, "has no requests", "");
+    assert!(!folder.path("n.svg").exists());
+}
+
+#[test]
 fn a_converted_trace_is_the_same_and_overwrites_nothing() {
     let folder =
         folder_with(&[("t.csv", CSV), ("t.spc", SPC), ("bad.csv", "t_us,op,off,len\nx\n")]);
-    folder.dcd("trace convert t.csv again.csv --to csv").ok();
+    folder.dcd("trace convert t.csv again.csv").ok();
     assert_eq!(std::fs::read_to_string(folder.path("again.csv")).unwrap(), CSV);
     folder.dcd("trace convert t.spc spc.csv").ok();
     let converted = std::fs::read_to_string(folder.path("spc.csv")).unwrap();
@@ -129,4 +163,18 @@ fn what_is_wrong_is_told_where() {
         "--stretch",
         "",
     );
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn without_parquet_it_is_said_how_to_get_it() {
+    let folder = folder_with(&[("t.csv", CSV), ("p", "PAR1 and so on")]);
+    for line in [
+        "trace summary p",
+        "trace convert t.csv t.parquet",
+        "trace generate uniform,requests=3 t.parquet",
+    ] {
+        folder.dcd(line).fails(1, "built without Parquet", "--features parquet");
+    }
+    assert!(!folder.path("t.parquet").exists());
 }

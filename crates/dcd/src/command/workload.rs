@@ -1,14 +1,12 @@
 //! Workloads by name: as a trace in a file (`dcd trace generate`), or instead of one (`dcd simulate`).
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_sim::trace::Request;
-use dcd_sim::trace::write_csv::CsvWriter;
 use dcd_sim::workload::{UnitParsers, WorkloadError, WorkloadSpec};
 
+use super::trace::file::TraceFile;
 use crate::error::CommandError;
 use crate::progress::{Progress, Unit};
 
@@ -41,22 +39,9 @@ pub fn for_each_request_of(
     Ok(())
 }
 
-/// Writes the requests as CSV.
+/// Writes the requests as a trace.
 pub fn generate(workload: &WorkloadSpec, out: &Path) -> Result<(), CommandError> {
-    // What is there is not overwritten: it may be the only copy of a recording.
-    let file = File::create_new(out).map_err(CommandError::file("create", out))?;
-    let written = write_csv(workload, out, file);
-    if written.is_err() {
-        // Half a trace would look like a whole one.
-        let _ = std::fs::remove_file(out);
-    }
-    written
-}
-
-fn write_csv(workload: &WorkloadSpec, out: &Path, file: File) -> Result<(), CommandError> {
-    let failed = || CommandError::file("write", out);
-    let mut writer = CsvWriter::new(BufWriter::new(file)).map_err(failed())?;
-    for_each_request_of(workload, "generating", |request| writer.write(request).map_err(failed()))?;
-    writer.finish().map_err(failed())?;
-    Ok(())
+    let mut trace = TraceFile::create(out)?;
+    for_each_request_of(workload, "generating", |request| trace.write(request))?;
+    trace.finish()
 }

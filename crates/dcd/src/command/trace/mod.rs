@@ -1,24 +1,26 @@
-//! `dcd trace`: what a recorded trace is like, the same trace in another format, on a real disk, and
-//! made-up ones.
+//! `dcd trace`: what a recorded trace is like, in numbers and pictures, the same trace in another format, on a real
+//! disk, and made-up ones.
 
+pub mod file;
 pub mod record;
+mod record_daemon;
 mod replay;
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 
 use dcd_daemon::units_text::format_size;
 use dcd_sim::distribution::Percentiles;
 use dcd_sim::pace::Pace;
+use dcd_sim::plot::page;
+use dcd_sim::trace::picture::Pictures;
 use dcd_sim::trace::summary::{Rates, Summarizer, TraceSummary};
-use dcd_sim::trace::write_csv::CsvWriter;
 use dcd_sim::trace::{Request, TraceError, TraceFormat, TraceReader};
+use file::TraceFile;
 use replay::ReplayOptions;
 use serde_json::json;
 
 use super::workload::generate;
-use crate::cli::{TraceArguments, TraceInputArguments, TraceWhat};
+use crate::cli::{PlotFile, TraceArguments, TraceInputArguments, TraceWhat};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -28,7 +30,17 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
         TraceWhat::Summary { file, input, burst_gap, json } => {
             summary(file, input, burst_gap.as_nanos() as u64, *json)
         }
-        TraceWhat::Record { device, out, time, json } => record::run(device, out, *time, *json),
+        TraceWhat::Plot { file, input, burst_gap, out } => {
+            plot(file, input, burst_gap.as_nanos() as u64, out)
+        }
+        TraceWhat::Record { device, out, control, time, json } => {
+            let recorded = match (device, control) {
+                (Some(device), _) => record::record(device, out, *time)?,
+                (None, Some(control)) => record_daemon::record(control, out, *time)?,
+                (None, None) => unreachable!("one of them is required"),
+            };
+            recorded.tell(out, *json)
+        }
         TraceWhat::Replay {
             file,
             input,
@@ -46,7 +58,7 @@ pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
             let requests_max = requests.unwrap_or(u64::MAX);
             replay::run(file, input, nbd, &ReplayOptions { pace, requests_max, as_json: *json })
         }
-        TraceWhat::Convert { file, input, to: _, out } => convert(file, input, out),
+        TraceWhat::Convert { file, input, out } => convert(file, input, out),
         TraceWhat::Generate { workload, out } => generate(workload, out),
     }
 }
@@ -99,10 +111,64 @@ fn summary(
     print(&in_words(&summary, format))
 }
 
+fn plot(
+    path: &Path,
+    input: &TraceInputArguments,
+    burst_gap_ns: u64,
+    out: &PlotFile,
+) -> Result<(), CommandError> {
+    let mut pictures = Pictures::new(burst_gap_ns);
+    let format = for_each_request(path, input, "reading", |_, request| {
+        pictures.add(request);
+        Ok(())
+    })?;
+    let Some((summary, drawings)) = pictures.finish()? else {
+        return Err(TraceError::Empty { path: path.to_owned() }.into());
+    };
+    let title = path.display().to_string();
+    let text = match out.is_html {
+        true => page::html(&title, &facts(&summary, format), &drawings),
+        false => page::svg(&title, &drawings),
+    };
+    std::fs::write(&out.path, text).map_err(CommandError::file("write", &out.path))?;
+    print(&format!("{} requests in {}\n", summary.requests, out.path.display()))
+}
+
 fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
+    let facts = facts(summary, format);
+    let text: String = facts.iter().map(|(name, value)| format!("{name:<24}{value}\n")).collect();
+    let bursts = &summary.bursts;
+    let mut table = percentile_table("distribution");
+    for (name, percentiles) in [
+        ("between requests, ms", summary.inter_arrival_ms),
+        ("latency of reads, ms", summary.read_latency_ms),
+        ("latency of writes, ms", summary.write_latency_ms),
+        ("requests in a burst", bursts.requests),
+        ("bytes written in a burst", bursts.written_bytes),
+        ("between bursts, ms", bursts.silence_ms),
+    ] {
+        if let Some(percentiles) = percentiles {
+            table.row(percentile_cells(name, &percentiles));
+        }
+    }
+    let mut sizes = Table::new(&[
+        ("size up to", Align::Right),
+        ("reads", Align::Right),
+        ("writes", Align::Right),
+    ]);
+    for class in &summary.sizes {
+        let (reads, writes) = (class.reads.to_string(), class.writes.to_string());
+        sizes.row(vec![format_size(class.up_to_bytes), reads, writes]);
+    }
+    let paint = Paint::for_stdout();
+    format!("{text}\n{}\n{}", table.render(paint), sizes.render(paint))
+}
+
+/// What there is to tell in one line each.
+fn facts(summary: &TraceSummary, format: TraceFormat) -> Vec<(&'static str, String)> {
     let TraceSummary { reads, writes, bursts, mean, peak, working_set, .. } = summary;
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| text += &format!("{name:<24}{value}\n");
+    let mut facts = Vec::new();
+    let mut line = |name: &'static str, value: String| facts.push((name, value));
     line("format", format.name().to_owned());
     line("requests", summary.requests.to_string());
     line("duration", format!("{:.3} s", summary.duration_s));
@@ -143,31 +209,7 @@ fn in_words(summary: &TraceSummary, format: TraceFormat) -> String {
         let share = 100.0 * working_set.sampled;
         line("  estimated from", format!("{share:.3} % of the lines"));
     }
-
-    let mut table = percentile_table("distribution");
-    for (name, percentiles) in [
-        ("between requests, ms", summary.inter_arrival_ms),
-        ("latency of reads, ms", summary.read_latency_ms),
-        ("latency of writes, ms", summary.write_latency_ms),
-        ("requests in a burst", bursts.requests),
-        ("bytes written in a burst", bursts.written_bytes),
-        ("between bursts, ms", bursts.silence_ms),
-    ] {
-        if let Some(percentiles) = percentiles {
-            table.row(percentile_cells(name, &percentiles));
-        }
-    }
-    let mut sizes = Table::new(&[
-        ("size up to", Align::Right),
-        ("reads", Align::Right),
-        ("writes", Align::Right),
-    ]);
-    for class in &summary.sizes {
-        let (reads, writes) = (class.reads.to_string(), class.writes.to_string());
-        sizes.row(vec![format_size(class.up_to_bytes), reads, writes]);
-    }
-    let paint = Paint::for_stdout();
-    format!("{text}\n{}\n{}", table.render(paint), sizes.render(paint))
+    facts
 }
 
 /// An empty table of distributions of that.
@@ -186,27 +228,7 @@ pub fn percentile_cells(name: &str, percentiles: &Percentiles) -> Vec<String> {
 }
 
 fn convert(path: &Path, input: &TraceInputArguments, out: &Path) -> Result<(), CommandError> {
-    // What is there is not overwritten: it may be the only copy of a recording.
-    let file = File::create_new(out).map_err(CommandError::file("create", out))?;
-    let converted = write_csv(path, input, out, file);
-    if converted.is_err() {
-        // Half a trace would look like a whole one.
-        let _ = std::fs::remove_file(out);
-    }
-    converted
-}
-
-fn write_csv(
-    path: &Path,
-    input: &TraceInputArguments,
-    out: &Path,
-    file: File,
-) -> Result<(), CommandError> {
-    let failed = || CommandError::file("write", out);
-    let mut writer = CsvWriter::new(BufWriter::new(file)).map_err(failed())?;
-    for_each_request(path, input, "converting", |_, request| {
-        writer.write(request).map_err(failed())
-    })?;
-    writer.finish().map_err(failed())?;
-    Ok(())
+    let mut trace = TraceFile::create(out)?;
+    for_each_request(path, input, "converting", |_, request| trace.write(request))?;
+    trace.finish()
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
-use dcd_sim::trace::write_csv::CsvWriter;
 use dcd_sim::trace::{Request, TraceFormat, TraceReader};
 use serde_json::json;
 
+use super::file::TraceFile;
 use crate::error::CommandError;
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
@@ -30,44 +30,31 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Recorded {
     /// Requests.
     pub requests: u64,
-    /// Requests that the kernel had no room for.
+    /// Requests that the kernel, or the daemon, had no room for.
     pub lost: u64,
 }
 
-pub fn run(device: &Path, out: &Path, time: Duration, as_json: bool) -> Result<(), CommandError> {
-    let Recorded { requests, lost } = record(device, out, time)?;
-    if as_json {
-        return print_json(&json!({ "requests": requests, "lost": lost, "trace": out }));
+impl Recorded {
+    /// Tells it.
+    pub fn tell(&self, out: &Path, as_json: bool) -> Result<(), CommandError> {
+        let Recorded { requests, lost } = *self;
+        if as_json {
+            return print_json(&json!({ "requests": requests, "lost": lost, "trace": out }));
+        }
+        let lost = match lost {
+            0 => String::new(),
+            lost => format!("; {lost} were lost: there was no room for them"),
+        };
+        print(&format!("{requests} requests in {}{lost}\n", out.display()))
     }
-    let lost = match lost {
-        0 => String::new(),
-        lost => format!("; {lost} were lost: the kernel had no room for them"),
-    };
-    print(&format!("{requests} requests in {}{lost}\n", out.display()))
 }
 
 /// Records for that time, or until Ctrl-C.
 pub fn record(device: &Path, out: &Path, time: Duration) -> Result<Recorded, CommandError> {
     let devices = Devices::of(device)?;
-    // What is there is not overwritten: it may be the only copy of a recording.
-    let file = File::create_new(out).map_err(CommandError::file("create", out))?;
-    let recorded = record_to(&devices, file, out, time);
-    if recorded.is_err() {
-        // Half a trace would look like a whole one.
-        let _ = fs::remove_file(out);
-    }
-    recorded
-}
-
-fn record_to(
-    devices: &Devices,
-    file: File,
-    out: &Path,
-    time: Duration,
-) -> Result<Recorded, CommandError> {
-    let problem = || CommandError::file("write", out);
+    let mut trace = TraceFile::create(out)?;
     let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
-    let instance = Rc::new(Instance::start(devices)?);
+    let instance = Rc::new(Instance::start(&devices)?);
     let path = instance.path("trace_pipe");
     let stream = Stream {
         pipe: instance.open("trace_pipe")?,
@@ -77,16 +64,15 @@ fn record_to(
         signals,
         progress: Some(Progress::new("recording", Unit::Seconds)),
     };
-    let mut writer = CsvWriter::new(io::BufWriter::new(file)).map_err(problem())?;
     let mut requests = 0;
     let bytes = Box::new(BufReader::new(stream));
     for request in TraceReader::new(&path, bytes, Some(TraceFormat::Tracefs))? {
         if let Some(request) = devices.request(request?) {
-            writer.write(&request).map_err(problem())?;
+            trace.write(&request)?;
             requests += 1;
         }
     }
-    writer.finish().map_err(problem())?;
+    trace.finish()?;
     Ok(Recorded { requests, lost: instance.lost() })
 }
 
