@@ -13,6 +13,8 @@ run() {
     [ "${PIPESTATUS[0]}" = 0 ] || status=1
 }
 
+# With Parquet, which is off by default; the workspace has its crate already.
+run cargo test --workspace --exclude dcd-fuzz --features dcd/parquet --test parquet
 # The fuzzer's seeds are far slower without optimisation, so they run on their own.
 run cargo test --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
 run cargo test --release --package dcd-fuzz --no-fail-fast -- --nocapture

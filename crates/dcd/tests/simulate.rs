@@ -172,7 +172,7 @@ fn a_sweep_is_many_simulations() {
     let row = &rows["rows"][5];
     let alone =
         simulate(&folder, "--nvram 64k --policy lru --low 20 --cache-disk 8M --segment 128k");
-    assert_eq!((&row["nvram_bytes"], &row["segment_bytes"]), (&65536.0.into(), &131_072.0.into()));
+    assert_eq!((&row["nvram_bytes"], &row["segment_bytes"]), (&65536.into(), &131_072.into()));
     assert_eq!(row["disk_writes"].as_f64(), alone["disk_writes"].as_f64(), "{row}");
 }
 
@@ -180,9 +180,13 @@ fn a_sweep_is_many_simulations() {
 fn a_sweep_overwrites_nothing_and_tells_what_failed() {
     let folder = folder_with_trace();
     let line = "sweep --trace t.csv --disk hp-97560 --nvram 64k";
-    std::fs::write(folder.path("mine.txt"), "my notes").unwrap();
-    folder.dcd(&format!("{line} --out mine.txt")).fails(1, "mine.txt:1: this is no row", "--out");
-    assert_eq!(std::fs::read_to_string(folder.path("mine.txt")).unwrap(), "my notes");
+    for name in ["mine.csv", "mine.json"] {
+        std::fs::write(folder.path(name), "my notes").unwrap();
+        let wanted = format!("{name}:1: this is no row");
+        folder.dcd(&format!("{line} --out {name}")).fails(1, &wanted, "--out");
+        assert_eq!(std::fs::read_to_string(folder.path(name)).unwrap(), "my notes");
+    }
+    folder.dcd(&format!("{line} --out mine.txt")).fails(2, "ends in .csv, .json", "");
     folder.dcd(&format!("{line} --out s.csv")).ok();
     folder.dcd(&format!("{line} --high 50 --out s.csv")).fails(1, "s.csv:2: this is no row", "");
     folder.dcd(&format!("{line} --nvram 1 --out t.csv")).fails(2, "at least 512", "");
@@ -192,6 +196,69 @@ fn a_sweep_overwrites_nothing_and_tells_what_failed() {
     folder.dcd("sweep --trace t.csv --disk hp-97560 --cache-disk 64k,8M --out v.csv").ok();
     let rows = std::fs::read_to_string(folder.path("v.csv")).unwrap();
     let failed = rows.lines().nth(1).unwrap();
-    assert!(failed.ends_with("needs at least 2785280\""), "{failed}");
+    assert!(failed.ends_with("needs at least 2785280"), "{failed}");
     assert!(rows.lines().nth(2).unwrap().ends_with(','), "{rows}");
+}
+
+/// Made-up loads, the settings of cleaning, and results as JSON lines.
+#[test]
+fn a_sweep_takes_several_loads_and_all_settings_of_the_memory() {
+    let folder = Folder::new();
+    let line = "sweep --workload uniform,rate=40,requests=2000 --workload zipf,rate=40,requests=2000,theta=1.1 \
+                --disk hp-97560 --nvram none,256k --policy lru,stack --idle 0s,20ms \
+                --groups-at-once all,1 --hot-zone auto,25";
+    folder.dcd(&format!("{line} --out one.json --jobs 1")).ok();
+    let all = std::fs::read_to_string(folder.path("one.json")).unwrap();
+    let rows: Vec<Value> = all.lines().map(json).collect();
+    // For each load: without memory; two idle times and two numbers of groups with LRU, and with the stack model each of
+    // these with two hot zones.
+    assert_eq!(rows.len(), 2 * (1 + 4 + 8), "{all}");
+    let keys = ["load", "policy", "idle_ms", "groups_at_once", "hot_zone", "nvram_bytes"];
+    let facts = |row: usize| keys.map(|key| rows[row][key].clone());
+    assert!(facts(0)[0].as_str().unwrap().starts_with("uniform"), "{all}");
+    let settings = |row: usize| Value::Array(facts(row)[1..].to_vec());
+    assert_eq!(settings(0), serde_json::json!([null, null, null, null, null]));
+    assert_eq!(settings(2), serde_json::json!(["lru", 0, "1", null, 262_144]));
+    assert_eq!(settings(12), serde_json::json!(["stack", 20, "1", "25", 262_144]));
+    assert!(facts(13)[0].as_str().unwrap().starts_with("zipf"), "{all}");
+    // The same as alone.
+    let alone = "simulate --workload uniform,rate=40,requests=2000 --disk hp-97560 --nvram 256k --policy stack \
+                 --idle 20ms --groups-at-once 1 --hot-zone 25 --json";
+    assert_eq!(rows[12]["disk_writes"], json(&folder.dcd(alone).ok())["disk_writes"]);
+
+    // On several threads, and gone on with in the second load, the same to the byte.
+    folder.dcd(&format!("{line} --out two.json --jobs 3")).ok();
+    assert_eq!(all, std::fs::read_to_string(folder.path("two.json")).unwrap());
+    std::fs::write(folder.path("two.json"), &all[..all.len() * 3 / 4]).unwrap();
+    let again = json(&folder.dcd(&format!("{line} --out two.json --json")).ok());
+    assert_eq!(all, std::fs::read_to_string(folder.path("two.json")).unwrap());
+    assert_eq!(again["rows"].as_array(), Some(&rows));
+    // As CSV the loads have commas in them.
+    let as_csv = json(&folder.dcd(&format!("{line} --out one.csv --json")).ok());
+    assert_eq!(as_csv["rows"].as_array(), Some(&rows));
+    // Another load is another sweep.
+    let other = line.replace("rate=40,requests=2000,theta", "rate=41,requests=2000,theta");
+    folder.dcd(&format!("{other} --out one.json")).fails(1, "one.json:14: this is no row", "");
+}
+
+#[test]
+fn flags_of_a_sweep_that_make_no_difference_are_refused() {
+    let folder = folder_with_trace();
+    let line = "sweep --trace t.csv --disk hp-97560 --out s.csv";
+    for flag in
+        ["--policy lst", "--high 50", "--low 5", "--idle 1s", "--groups-at-once 1", "--hot-zone 5"]
+    {
+        folder.dcd(&format!("{line} {flag}")).fails(2, "--nvram", "");
+    }
+    for flag in ["--segment 64k", "--destage lifo"] {
+        folder.dcd(&format!("{line} {flag}")).fails(2, "--cache-disk", "");
+    }
+    folder.dcd(&format!("{line} --nvram 64k --policy lru,lst --hot-zone auto")).fails(
+        1,
+        "--hot-zone is only for --policy stack",
+        "leave --hot-zone out",
+    );
+    folder.dcd(&format!("{line} --workload uniform")).fails(2, "--workload", "");
+    folder.dcd("sweep --disk hp-97560 --out s.csv").fails(2, "--trace", "");
+    assert!(!folder.path("s.csv").exists());
 }

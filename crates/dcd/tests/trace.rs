@@ -173,6 +173,7 @@ fn without_parquet_it_is_said_how_to_get_it() {
         "trace summary p",
         "trace convert t.csv t.parquet",
         "trace generate uniform,requests=3 t.parquet",
+        "sweep --trace t.csv --disk hp-97560 --out t.parquet",
     ] {
         folder.dcd(line).fails(1, "built without Parquet", "--features parquet");
     }

@@ -74,7 +74,7 @@ pub struct SimulateArguments {
 }
 
 /// Caches in front of a disk.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct CacheArguments {
     /// Size of a non-volatile memory in front of the disk.
     #[arg(long, value_name = "SIZE", value_parser = parse_nvram_size, help_heading = "Non-volatile memory")]
@@ -288,7 +288,8 @@ fn parse_nvram_size(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_groups_at_once(text: &str) -> Result<u32, &'static str> {
+/// `--groups-at-once`.
+pub fn parse_groups_at_once(text: &str) -> Result<u32, &'static str> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
         _ if text == "all" => Ok(u32::MAX),
@@ -307,7 +308,8 @@ fn parse_group(text: &str) -> Result<Groups, String> {
     }
 }
 
-fn parse_hot_zone(text: &str) -> Result<HotZoneSize, String> {
+/// `--hot-zone`.
+pub fn parse_hot_zone(text: &str) -> Result<HotZoneSize, String> {
     match text {
         "auto" => Ok(HotZoneSize::Found),
         _ => {

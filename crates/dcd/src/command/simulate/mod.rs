@@ -3,7 +3,8 @@
 mod arguments;
 
 pub use arguments::{
-    CacheArguments, DestageArgument, NvramPolicyArgument, SimulateArguments, parse_stretch,
+    CacheArguments, DestageArgument, NvramPolicyArgument, SimulateArguments, parse_groups_at_once,
+    parse_hot_zone, parse_stretch,
 };
 use dcd_daemon::units_text::format_size;
 use dcd_sim::disk::profile::Profile;

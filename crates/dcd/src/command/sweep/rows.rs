@@ -1,0 +1,253 @@
+//! Results of a sweep as rows, and the file of them, which is gone on with behind the last whole row of an interrupted
+//! sweep. A row begins with the parameters of its point, so it can be told whose it is.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use dcd_sim::distribution::Percentiles;
+use dcd_sim::replay::ReplayFacts;
+use dcd_sim::sweep::Outcome;
+use serde_json::{Map, Value, json};
+
+use super::arguments::ResultFormat;
+use crate::error::CommandError;
+
+/// Names of the results, behind the parameters.
+pub const RESULTS: [&str; 17] = [
+    "requests",
+    "reads",
+    "writes",
+    "disk_reads",
+    "disk_writes",
+    "disk_write_bytes",
+    "disk_busy_percent",
+    "stalled_writes",
+    "overwrites",
+    "read_service_ms",
+    "read_response_ms",
+    "read_response_p99_ms",
+    "write_service_ms",
+    "write_response_ms",
+    "write_response_p99_ms",
+    "cache_disk_write_bytes",
+    "error",
+];
+/// Columns that are text, whatever it looks like.
+const TEXTS: [&str; 7] =
+    ["load", "disk", "policy", "groups_at_once", "hot_zone", "destage", "error"];
+
+/// Values by name; empty: none.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// Values of [`RESULTS`].
+pub fn results(outcome: &Outcome) -> Vec<String> {
+    let facts = match outcome {
+        Ok(facts) => facts,
+        Err(problem) => {
+            let mut values = vec![String::new(); RESULTS.len() - 1];
+            values.push(problem.replace('\n', " "));
+            return values;
+        }
+    };
+    let ReplayFacts { target, .. } = facts;
+    let ms = |times: Option<Percentiles>, value: fn(Percentiles) -> f64| {
+        times.map_or(String::new(), |times| format!("{:.4}", value(times)))
+    };
+    let (mean, p99) = (|times: Percentiles| times.mean, |times: Percentiles| times.p99);
+    let log = target.log.as_ref();
+    let values: [String; RESULTS.len()] = [
+        facts.requests.to_string(),
+        facts.reads.to_string(),
+        facts.writes.to_string(),
+        target.disk_reads.to_string(),
+        target.disk_writes.to_string(),
+        target.disk_write_bytes.to_string(),
+        format!("{:.3}", target.disk_busy_percent),
+        target.stalled_writes.to_string(),
+        target.overwrites.to_string(),
+        ms(facts.read.service_ms, mean),
+        ms(facts.read.response_ms, mean),
+        ms(facts.read.response_ms, p99),
+        ms(facts.write.service_ms, mean),
+        ms(facts.write.response_ms, mean),
+        ms(facts.write.response_ms, p99),
+        log.map_or(String::new(), |log| log.cache_disk_write_bytes.to_string()),
+        String::new(),
+    ];
+    values.to_vec()
+}
+
+/// Whether values of a column are text.
+pub fn is_text(name: &str) -> bool {
+    TEXTS.contains(&name)
+}
+
+/// A value as JSON: a number where the column has numbers.
+pub fn value(name: &str, text: &str) -> Value {
+    match text.parse::<f64>() {
+        _ if text.is_empty() => Value::Null,
+        Ok(number) if !is_text(name) => match text.parse::<u64>() {
+            Ok(whole) => json!(whole),
+            Err(_) => json!(number),
+        },
+        _ => json!(text),
+    }
+}
+
+/// A field of CSV.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"").replace(['\n', '\r'], " ")),
+        false => text.to_owned(),
+    }
+}
+
+/// Fields of a line of CSV.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if is_quoted && characters.peek() == Some(&'"') => {
+                field.push('"');
+                characters.next();
+            }
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(std::mem::take(&mut field)),
+            _ => field.push(character),
+        }
+    }
+    fields.push(field);
+    fields
+}
+
+/// The file of rows.
+pub struct RowFile {
+    path: PathBuf,
+    file: File,
+    format: ResultFormat,
+    /// How many rows it has.
+    pub rows: usize,
+}
+
+impl RowFile {
+    /// Opens the file behind the last whole row. `labels` are those of all rows, in order.
+    pub fn open(
+        path: &Path,
+        format: ResultFormat,
+        labels: &[Labels],
+    ) -> Result<RowFile, CommandError> {
+        let error = |action| CommandError::file(action, path);
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = open.map_err(error("open"))?;
+        let mut rows = RowFile { path: path.to_owned(), file, format, rows: 0 };
+        let header = rows.header(&labels[0]);
+        let mut reader = BufReader::new(&rows.file);
+        let (mut end, mut lines, mut line) = (0, 0, String::new());
+        let header_lines = usize::from(header.is_some());
+        while reader.read_line(&mut line).map_err(error("read"))? > 0 && line.ends_with('\n') {
+            let text = line.trim_end();
+            let fits = match (&header, lines) {
+                (Some(header), 0) => text == header,
+                _ => labels
+                    .get(lines - header_lines)
+                    .is_some_and(|labels| text.starts_with(&rows.prefix(labels))),
+            };
+            if !fits {
+                return Err(CommandError::OtherSweep { path: path.to_owned(), line: lines + 1 });
+            }
+            lines += 1;
+            end += line.len() as u64;
+            line.clear();
+        }
+        // Something else that has no end of line is not ours to cut off.
+        if lines == 0 && !line.is_empty() {
+            return Err(CommandError::OtherSweep { path: path.to_owned(), line: 1 });
+        }
+        rows.file.set_len(end).map_err(error("shorten"))?;
+        rows.file.seek(SeekFrom::Start(end)).map_err(error("read"))?;
+        rows.rows = lines.saturating_sub(header_lines);
+        if lines == 0
+            && let Some(header) = header
+        {
+            rows.file.write_all(format!("{header}\n").as_bytes()).map_err(error("write"))?;
+        }
+        Ok(rows)
+    }
+
+    /// The first line, which names the columns.
+    fn header(&self, labels: &Labels) -> Option<String> {
+        let names: Vec<&str> = labels.iter().map(|(name, _)| *name).chain(RESULTS).collect();
+        (self.format != ResultFormat::JsonLines).then(|| names.join(","))
+    }
+
+    /// How the row of a point begins.
+    fn prefix(&self, labels: &Labels) -> String {
+        if self.format == ResultFormat::JsonLines {
+            let object = object(labels.iter().map(|(name, text)| (*name, text.as_str())));
+            let text = object.to_string();
+            return text.trim_end_matches('}').to_owned() + ",";
+        }
+        labels.iter().map(|(_, text)| quoted(text) + ",").collect()
+    }
+
+    /// Writes the row of a point.
+    pub fn write(&mut self, labels: &Labels, outcome: &Outcome) -> Result<(), CommandError> {
+        let results = results(outcome);
+        let mut row = self.prefix(labels);
+        if self.format == ResultFormat::JsonLines {
+            let object = object(RESULTS.into_iter().zip(results.iter().map(String::as_str)));
+            row += object.to_string().trim_start_matches('{');
+        } else {
+            row += &results.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(",");
+        }
+        row.push('\n');
+        self.rows += 1;
+        let written = self.file.write_all(row.as_bytes());
+        written.map_err(CommandError::file("write", &self.path))
+    }
+
+    /// All rows of the file, each value by its name.
+    pub fn read(&self) -> Result<Vec<Map<String, Value>>, CommandError> {
+        let read = std::fs::read_to_string(&self.path);
+        let text = read.map_err(CommandError::file("read", &self.path))?;
+        if self.format == ResultFormat::JsonLines {
+            return Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect());
+        }
+        let mut lines = text.lines();
+        let names = fields(lines.next().unwrap_or_default());
+        let row = |line: &str| {
+            let values = names.iter().zip(fields(line));
+            values.map(|(name, text)| (name.clone(), value(name, &text))).collect()
+        };
+        Ok(lines.map(row).collect())
+    }
+}
+
+fn object<'a>(values: impl Iterator<Item = (&'static str, &'a str)>) -> Value {
+    let values = values.map(|(name, text)| (name.to_owned(), value(name, text)));
+    Value::Object(values.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_survive_csv() {
+        let texts = ["", "plain", "a,b", "\"", "say \"x\", y", "1.5"];
+        let line = texts.map(quoted).join(",");
+        assert_eq!(fields(&line), texts);
+        assert_eq!(quoted("two\nlines"), "\"two lines\"");
+    }
+
+    #[test]
+    fn numbers_are_numbers_only_where_there_are_some() {
+        assert_eq!(value("reads", "7"), json!(7));
+        assert_eq!(value("stretch", "0.5"), json!(0.5));
+        assert_eq!(value("hot_zone", "25"), json!("25"));
+        assert_eq!(value("reads", ""), Value::Null);
+    }
+}
