@@ -307,10 +307,10 @@ impl TraceReader {
                 Err(Error::Value { row: first_row + index as u64, column, problem })
             }
         };
-        for index in 0..count {
+        for (index, operation) in operations.into_iter().enumerate() {
             self.rows.push(Row {
                 time_ns: times.at(index),
-                operation: operations[index],
+                operation,
                 device: small(devices.at(index), index, "dev", u32::MAX.into())? as u32,
                 offset_bytes: offsets.at(index),
                 size_bytes: sizes.at(index),
