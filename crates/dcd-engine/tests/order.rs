@@ -181,6 +181,33 @@ fn concurrent_flushes_share_one_device_flush() {
     assert!((100..132).all(|line| d.read(line) == 1));
 }
 
+/// A commit waits for the records that it began with. If what comes later joined it, writes that never pause would
+/// put off the flush for as long as they go on (C5).
+#[test]
+fn steady_writes_do_not_put_off_a_commit() {
+    let mut d = mode(AckMode::Memory);
+    d.write_durably([99], 1);
+    d.hold(|io| io.device == Device::CacheDisk);
+    // A whole segment, and the beginning of another.
+    for line in 100..118 {
+        d.write(line, 1);
+    }
+    d.advance_time(Duration::from_secs(1));
+    let began_with = d.ios_of(Device::CacheDisk, Kind::Write);
+    assert_eq!(began_with.len(), 2);
+    for line in 118..122 {
+        d.write(line, 1);
+        d.advance_time(Duration::from_secs(1));
+    }
+    began_with.into_iter().for_each(|id| d.finish(id));
+    assert_eq!(d.ios_of(Device::CacheDisk, Kind::Flush).len(), 1);
+    d.release();
+    d.finish_all();
+    d.power_cut();
+    d.reopen();
+    assert!((100..122).all(|line| d.read(line) == 1));
+}
+
 /// FUA makes the request and all before it durable, with every operation that changes data.
 #[test]
 fn fua_covers_all_that_was_acknowledged_before() {

@@ -215,3 +215,25 @@ fn with_one_disk_destaging_gives_way_to_every_read() {
         assert_eq!(d.data_disk.line(105), 1);
     }
 }
+
+/// Those who wait for segment buffers wait for the log to be written, and destaging would take its time from it.
+#[test]
+fn who_waits_for_a_segment_buffer_hurries_no_destaging() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 100;
+        options.data_disk.blocks = 1 << 15;
+    });
+    d.write_durably(0..10 * LINES_PER_SEGMENT, 1);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    let mark = d.started.len();
+    let writes: Vec<_> = (200..400).map(|line| d.write(line, 1)).collect();
+    d.finish_all();
+    assert!(d.status().counters.stalled_writes > 0);
+    assert_eq!(d.count_since(mark, Device::CacheDisk, Kind::Read), 0);
+    assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Write), 0);
+    d.release();
+    d.finish_all();
+    assert!(writes.into_iter().all(|id| d.is_answered(id)));
+    assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Write), 0);
+}

@@ -108,6 +108,8 @@ pub struct Script {
 struct Load {
     steps: u64,
     blocks_used: u64,
+    /// Where most of them begin. At both ends of the volume lie witnesses, and nothing goes past the log there.
+    home: u64,
     request_blocks_max: u64,
     flush_one_in: u64,
     zero_one_in: u64,
@@ -117,6 +119,8 @@ struct Load {
     drain_one_in: u64,
     crash_one_in: u64,
     fault_one_in: u64,
+    again_one_in: u64,
+    contest_one_in: u64,
     io_share: u64,
     pause_max_us: u64,
 }
@@ -153,25 +157,39 @@ impl Script {
 
     fn draw(random: &mut Random, faults: &[FaultKind]) -> Script {
         let options = Options::draw(random, faults);
+        let blocks_used = random.pick(&[64, 200, 640, 4096]).min(options.data_blocks);
         let load = Load {
             steps: random.pick(&[40, 120, 250, 500]),
-            blocks_used: random.pick(&[64, 200, 640, 4096]).min(options.data_blocks),
+            blocks_used,
+            home: random.below(options.data_blocks - blocks_used + 1) / 8 * 8,
             request_blocks_max: random.pick(&[1, 8, 24, 100]),
             flush_one_in: random.pick(&[0, 4, 20]),
             zero_one_in: random.pick(&[0, 6, 30]),
-            large_one_in: random.pick(&[0, 8, 30]),
-            read_one_in: random.pick(&[3, 8]),
+            large_one_in: random.pick(&[0, 2, 8, 30]),
+            read_one_in: random.pick(&[2, 3, 8]),
             fua_one_in: random.pick(&[0, 5]),
             drain_one_in: random.pick(&[0, 60]),
             crash_one_in: random.pick(&[15, 60, 200]),
             fault_one_in: if faults.is_empty() { 0 } else { random.pick(&[8, 20, 60]) },
-            io_share: random.pick(&[30, 45, 60]),
+            again_one_in: random.pick(&[2, 3, 10]),
+            contest_one_in: random.pick(&[0, 15, 50]),
+            io_share: random.pick(&[15, 30, 45, 60]),
             pause_max_us: random.pick(&[1_000, 50_000, 2_000_000]),
         };
         let mut steps = Vec::new();
         let (mut last, mut now) = (None, options.clone());
+        let mut contest = None;
         for _ in 0..load.steps {
-            let op = load.draw_op(random, &now, &mut last);
+            if options.overlaps && chance(random, load.contest_one_in) {
+                contest = Some((load.draw_range(random, &now, true), 4 + random.below(28)));
+            }
+            let op = match &mut contest {
+                Some((range, left)) if *left > 0 => {
+                    *left -= 1;
+                    load.draw_contest_op(random, &now, *range)
+                }
+                _ => load.draw_op(random, &now, &mut last),
+            };
             if let Op::Grow { blocks } = op {
                 now.data_blocks += blocks;
             }
@@ -217,8 +235,11 @@ impl Load {
         }
         let (start, blocks) = match *last {
             // Where requests may meet, they do.
-            Some(last) if options.overlaps && random.one_in(3) => last,
-            _ => self.draw_range(random, options),
+            Some(last) if options.overlaps && random.one_in(self.again_one_in) => last,
+            _ => {
+                let is_large = chance(random, self.large_one_in);
+                self.draw_range(random, options, is_large)
+            }
         };
         *last = Some((start, blocks));
         if chance(random, self.read_one_in) {
@@ -234,12 +255,33 @@ impl Load {
         }
     }
 
-    fn draw_range(&self, random: &mut Random, options: &Options) -> (u64, u64) {
+    /// One of several requests for the same blocks, or those behind them, while the disks are slow to answer and
+    /// everything is being destaged.
+    fn draw_contest_op(&self, random: &mut Random, options: &Options, range: (u64, u64)) -> Op {
+        let (mut start, blocks) = range;
+        if random.one_in(3) && start + 2 * blocks <= options.data_blocks {
+            start += blocks;
+        }
+        match random.below(24) {
+            0 if !options.faults.is_empty() => Op::Fault(random.pick(&options.faults)),
+            0 | 1 => Op::Flush,
+            2 => Op::Drain,
+            3..=6 => Op::Write { start, blocks, fua: random.one_in(2) },
+            7 => Op::Write { start, blocks: blocks.min(8), fua: chance(random, self.fua_one_in) },
+            8..=12 => Op::Read { start, blocks },
+            _ => Op::EndIo,
+        }
+    }
+
+    fn draw_range(&self, random: &mut Random, options: &Options, is_large: bool) -> (u64, u64) {
         let (used, all) = (self.blocks_used, options.data_blocks);
         let unit = u64::from(options.logical_block) / 512;
-        // Near the end of the volume as often as near its beginning.
-        let base = if random.one_in(4) { all - used } else { 0 };
-        let (start, blocks) = if chance(random, self.large_one_in) {
+        let base = match random.below(6) {
+            0 => all - used,
+            1 => 0,
+            _ => self.home,
+        };
+        let (start, blocks) = if is_large {
             (base.next_multiple_of(8) + random.below(used) / 8 * 8, 8 * (1 + random.below(20)))
         } else {
             let blocks = 1 + random.below(self.request_blocks_max.min(used));

@@ -141,11 +141,11 @@ impl Engine {
         let total = self.log.segments.total();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
         let is_long_ago = since >= u64::from((total / SEGMENTS_PART).max(2));
-        let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_room();
+        let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_destaging();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
         let worth_it = counts.empty >= (total / 32).max(2)
-            || counts.empty > 0 && (self.someone_waits_for_room() || self.table.lines() == 0);
+            || counts.empty > 0 && (self.someone_waits_for_destaging() || self.table.lines() == 0);
         is_long_ago || few_free && worth_it && !self.log.segments.reusable().is_empty()
     }
 

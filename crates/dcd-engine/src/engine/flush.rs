@@ -5,9 +5,11 @@
 //! 2. Flush the cache-disk.       Crash here: some prefix of them is found again.
 //! 3. Reply to those who wait.    Only now may they believe us (trap 5 of the design).
 //! ```
-//! A commit is one flush that covers every record written by then; while it is under way, others
-//! gather for the next one (group commit). A commit of a single record, with nothing before it that
-//! is not durable, is one FUA write instead: one disk operation for a write and its flush. Where each
+//! A commit is one flush, started when the records that were wanted at its beginning are written; it covers
+//! every record written by then. While it is under way, others gather for the next one (group commit): if they
+//! were sealed for this one, it would wait for them too, and under steady load never end. A commit of a single
+//! record, with nothing before it that is not durable, is one FUA write instead: one disk operation for a write
+//! and its flush. Where each
 //! change has been followed by a flush for a while, that write starts with the change: the disk works
 //! while the client still asks for the flush.
 
@@ -37,7 +39,9 @@ pub(super) struct Commit {
     log_writes_in_flight: u32,
     /// Make everything up to this record durable.
     wanted: RecordNumber,
-    /// Since when there is something that is not durable.
+    /// The commit under way waits for the records up to this one to be written, then flushes.
+    target: Option<RecordNumber>,
+    /// Since when there is something that neither is durable nor has a commit under way.
     undurable_since: Option<Time>,
     /// Changes acknowledged since the last flush.
     unflushed_changes: u32,
@@ -119,23 +123,41 @@ impl Engine {
         } else {
             self.commit.undurable_since = None;
         }
-        let is_wanted = self.commit.wanted > self.log.sealed_record() && !self.commit.in_flight;
+        let is_committing = self.commit.in_flight || self.commit.target.is_some();
+        let is_wanted = self.commit.wanted > self.log.sealed_record() && !is_committing;
         let is_awaited =
             !self.commit.written_waiters.is_empty() && self.commit.log_writes_in_flight == 0;
         // While a probe is under way, one record gathers all that come.
-        let is_probing = self.log_use.is_probing();
-        if self.log.has_open_record() && (is_wanted || is_awaited) && !is_probing {
+        let may_seal = self.log.has_open_record() && !self.log_use.is_probing();
+        if may_seal && (is_wanted || is_awaited) {
             self.log.seal();
         }
         moved |= self.start_log_writes();
-        let covers = self.log.written_record();
         let reaches = self.commit.wanted.min(self.log.sealed_record());
-        if !self.commit.in_flight && reaches > self.log.durable_record() && covers >= reaches {
+        let is_committing = self.commit.in_flight || self.commit.target.is_some();
+        if reaches > durable && !is_committing && !self.log_use.is_probing() {
+            self.begin_commit();
+            self.commit.target = Some(reaches);
+        }
+        let covers = self.log.written_record();
+        let is_written = self.commit.target.is_some_and(|target| covers >= target);
+        if is_written && !self.commit.in_flight {
+            self.commit.target = None;
             self.commit.in_flight = true;
             self.start_flush(Device::CacheDisk, Purpose::LogFlush { covers });
             moved = true;
         }
         moved
+    }
+
+    /// What comes from now on is for the next one.
+    fn begin_commit(&mut self) {
+        self.commit.undurable_since = Some(self.now);
+    }
+
+    /// The records that it waits for are logged again, under other numbers.
+    pub(super) fn forget_commit(&mut self) {
+        self.commit.target = None;
     }
 
     fn start_log_writes(&mut self) -> bool {
@@ -152,7 +174,10 @@ impl Engine {
                     || seeded(SeededBug::FuaCoversEarlierRecords)
                         && self.log.written_record().next() == write.number)
                 && !self.commit.in_flight;
-            self.commit.in_flight |= fua;
+            if fua {
+                self.begin_commit();
+                self.commit.in_flight = true;
+            }
             self.commit.log_writes_in_flight += 1;
             self.counters.log_writes += 1;
             self.counters.cache_disk_fua_writes += u64::from(fua);
@@ -222,7 +247,7 @@ impl Engine {
     fn records_durable(&mut self, number: RecordNumber) {
         self.log.make_durable(number);
         self.log_again.disk_works();
-        self.commit.undurable_since = None;
+        self.commit.target = self.commit.target.filter(|target| *target > number);
         self.destage.something_changed();
         while self.commit.durable_waiters.front().is_some_and(|w| w.record <= number) {
             let waiter = self.commit.durable_waiters.pop_front().expect("looked at");

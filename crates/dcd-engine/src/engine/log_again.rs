@@ -81,6 +81,7 @@ impl Engine {
         }
         // A checkpoint that waits for these records speaks of their old places.
         self.checkpoint.start_over_if_waiting();
+        self.forget_commit();
         self.want_durable(self.log.newest_record());
         true
     }

@@ -96,7 +96,7 @@ impl Engine {
     pub(super) fn destage_is_urgent(&self) -> bool {
         self.pace.above_marks
             || self.destage.is_draining()
-            || self.someone_waits_for_room()
+            || self.someone_waits_for_destaging()
             || self.close.is_some()
     }
 
@@ -125,7 +125,7 @@ impl Engine {
         if self.now < self.pace.next_write_at {
             return Go::At(self.pace.next_write_at);
         }
-        let is_full = self.someone_waits_for_room();
+        let is_full = self.someone_waits_for_destaging();
         if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {
             return Go::Later;
         }

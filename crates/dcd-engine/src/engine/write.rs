@@ -8,6 +8,7 @@
 //! 4. The reply comes when the mode says: [`Engine::acknowledge`].
 
 use super::Engine;
+use super::zero::{ENTRIES_OF_ZERO, ZERO_RANGES_GATHERED_MAX};
 use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
@@ -95,10 +96,21 @@ impl Engine {
         moved
     }
 
-    /// Whether a change, or the tombstone of one, waits for room in the log.
-    pub(super) fn someone_waits_for_room(&self) -> bool {
-        self.stalled.front().is_some_and(|first| !self.is_overtaking_a_bypass(first.change.range()))
-            || self.has_bypasses_without_room()
+    /// Whether a change, or the tombstone of one, waits until something is destaged, and not only for segment buffers: for the log
+    /// to be written, which destaging would disturb.
+    pub(super) fn someone_waits_for_destaging(&self) -> bool {
+        let first = self.stalled.front().filter(|s| !self.is_overtaking_a_bypass(s.change.range()));
+        let is_stalled = first.is_some_and(|stalled| match &stalled.change {
+            Change::Write { start, data, blocks_done } => {
+                let part = self.next_part(*start, data, *blocks_done);
+                self.log.lacks_segments(part.lines().count() as u32, false)
+            }
+            Change::Zero { .. } => {
+                self.zeroes.len() >= ZERO_RANGES_GATHERED_MAX
+                    || self.log.lacks_segments(ENTRIES_OF_ZERO, false)
+            }
+        });
+        is_stalled || self.has_bypasses_without_room() && self.log.lacks_segments(1, true)
     }
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
@@ -120,13 +132,8 @@ impl Engine {
     /// Appends the write part by part; false when there is no room for the next part.
     fn try_write(&mut self, start: Lba, data: &Buffer, blocks_done: &mut u64) -> bool {
         let blocks = data.len() as u64 / BLOCK_SIZE;
-        let part_max = self.part_blocks_max();
         while *blocks_done < blocks {
-            let part_start = start.0 + *blocks_done;
-            // Parts end at line boundaries, so that no line is in two parts.
-            let part_end = (part_start + part_max) / FRAGMENTS_PER_LINE * FRAGMENTS_PER_LINE;
-            let part_end = part_end.min(start.0 + blocks);
-            let part = LbaRange::new(part_start, part_end - part_start);
+            let part = self.next_part(start, data, *blocks_done);
             if !self.log.has_room(part.lines().count() as u32, false) {
                 return *blocks_done > 0 && seeded(SeededBug::RestOfStalledWriteDropped);
             }
@@ -136,6 +143,15 @@ impl Engine {
             *blocks_done += part.blocks;
         }
         true
+    }
+
+    fn next_part(&self, start: Lba, data: &Buffer, blocks_done: u64) -> LbaRange {
+        let part_start = start.0 + blocks_done;
+        // Parts end at line boundaries, so that no line is in two parts.
+        let part_end =
+            (part_start + self.part_blocks_max()) / FRAGMENTS_PER_LINE * FRAGMENTS_PER_LINE;
+        let part_end = part_end.min(start.0 + data.len() as u64 / BLOCK_SIZE);
+        LbaRange::new(part_start, part_end - part_start)
     }
 
     /// Blocks in an atomic part: a part must always find room once the buffers are free.

@@ -18,6 +18,8 @@ use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line}
 /// Zeroed bytes for the fragments at the edges.
 static ZEROES: [u8; 4096] = [0; 4096];
 
+/// Entries of a zeroed range: itself, and the parts of lines at both ends.
+pub(super) const ENTRIES_OF_ZERO: u32 = 3;
 /// Zero ranges that may gather before requests wait for them to be destaged. A checkpoint has room
 /// for twice as many: for those being destaged, and for what bypasses under way may still split.
 pub(super) const ZERO_RANGES_GATHERED_MAX: usize = ZERO_RANGES_MAX as usize / 2;
@@ -46,7 +48,7 @@ impl Engine {
         if self.zeroes.len() >= ZERO_RANGES_GATHERED_MAX {
             return false;
         }
-        if !self.log.has_room(3, false) {
+        if !self.log.has_room(ENTRIES_OF_ZERO, false) {
             return false;
         }
         let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);

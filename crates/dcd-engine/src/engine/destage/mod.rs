@@ -398,7 +398,7 @@ impl Engine {
                 serial: segment.serial,
                 live_slots: segment.live_slots,
             });
-        let policy = if self.someone_waits_for_room() {
+        let policy = if self.someone_waits_for_destaging() {
             // Most room for each write to the data-disk: a full cache must keep up with the disk.
             DestagePolicyKind::LeastValidFirst
         } else if self.destage.is_draining() {
