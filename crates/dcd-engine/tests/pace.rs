@@ -237,3 +237,18 @@ fn who_waits_for_a_segment_buffer_hurries_no_destaging() {
     assert!(writes.into_iter().all(|id| d.is_answered(id)));
     assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Write), 0);
 }
+
+/// A drive with a cache would take a batch at once, and a reader wait for all of it.
+#[test]
+fn destage_writes_go_through_while_a_reader_may_come() {
+    for (pause_ms, is_through) in [(0, true), (999, true), (1001, false)] {
+        let mut d = Driver::with(never_idle);
+        d.write_durably((0..40).map(|line| 10 * line), 1);
+        d.read(405);
+        d.advance_time(Duration::from_millis(pause_ms));
+        let mark = d.started.len();
+        d.drain();
+        let first = d.started[mark..].iter().find(|io| io.is(Device::DataDisk, Kind::Write));
+        assert_eq!(first.unwrap().fua, is_through, "{pause_ms} ms after a read");
+    }
+}

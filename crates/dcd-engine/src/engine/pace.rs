@@ -9,6 +9,8 @@ use crate::units::{Duration, Time};
 
 /// How long after a foreground read of the data-disk another one is expected.
 const READS_RECENT: Duration = Duration::from_millis(100);
+/// How long the disk's cache is kept from filling with destage writes, because another may come.
+const READS_EXPECTED: Duration = Duration::from_secs(1);
 /// Destage writes in flight together should take no longer than this, because a foreground read
 /// may have to wait for all of them.
 const IN_FLIGHT_TARGET: Duration = Duration::from_millis(20);
@@ -113,6 +115,17 @@ impl Engine {
         }
     }
 
+    /// Whether destage writes go to the medium one by one. A disk with a cache takes a whole batch at once, and a
+    /// read would wait for all of it to be written, in the drive's own order or by the flush.
+    pub(super) fn writes_through_for_readers(&self) -> bool {
+        self.has_read_within(READS_EXPECTED)
+    }
+
+    /// Whether there was a foreground read of the data-disk not longer ago than that.
+    fn has_read_within(&self, time: Duration) -> bool {
+        self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < time)
+    }
+
     /// Whether another write to the data-disk may start while `in_flight` are under way.
     pub(super) fn may_destage(&self, in_flight: u32) -> Go {
         let urgent = self.destage_is_urgent();
@@ -133,9 +146,7 @@ impl Engine {
         if self.reads.on_data_disk() > 0 && !is_full {
             return Go::Later;
         }
-        let reads_are_recent =
-            self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < READS_RECENT);
-        if reads_are_recent {
+        if self.has_read_within(READS_RECENT) {
             if in_flight > 0 {
                 return Go::Later;
             }

@@ -10,7 +10,7 @@ use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::format::record::{Entry, Record};
-use crate::io::{Device, IoError};
+use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::lookup_table::Pieces;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
@@ -407,7 +407,9 @@ impl Engine {
         self.count_against_caps(length as u64);
         let step = Step::WriteRun { first: run.first, count: run.count };
         let offset = run.range.start.byte();
-        self.start_write(Device::DataDisk, offset, data, Purpose::Destage(step));
+        let fua = self.writes_through_for_readers();
+        let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua };
+        self.start_io(Device::DataDisk, operation, Purpose::Destage(step));
     }
 
     pub(super) fn run_written(
