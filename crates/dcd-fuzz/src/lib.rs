@@ -11,8 +11,10 @@
 //! minimise   the shortest run that fails      session many runs, on several threads
 //! exhaustive all sequences of few operations  sweep   the n-th I/O fails, for every n
 //! model      what reads may show                    faults  the kinds, and what each one allows
+//! corpus     shrunk runs that once found something, and variations of them
 //! ```
 
+pub mod corpus;
 pub mod crash;
 pub mod disk;
 pub mod exhaustive;

@@ -4,6 +4,7 @@
 
 use dcd_engine::{AckMode, DestagePolicyKind};
 
+use crate::corpus;
 use crate::faults::FaultKind;
 use crate::options::Options;
 use crate::random::Random;
@@ -130,9 +131,13 @@ fn chance(random: &mut Random, n: u64) -> bool {
 }
 
 impl Script {
-    /// The run of a seed, without faults other than crashes.
+    /// The run of a seed. Of eight runs one is a variation of the corpus, with the faults of that; the others have
+    /// crashes, and some of them I/O errors.
     pub fn of_seed(seed: u64) -> Script {
         let mut random = Random::new(seed);
+        if random.one_in(8) {
+            return corpus::vary(&mut random);
+        }
         // In some runs I/O errors, as they come in life; all kinds are for `with_faults`.
         let faults: &[FaultKind] = match random.below(6) {
             0 => &[FaultKind::WriteError, FaultKind::FlushErrorDropped],

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 pub use dcd_engine::seeded_bugs::SeededBug;
 use dcd_engine::seeded_bugs::turn_on;
 
+use crate::corpus;
 use crate::faults::{Demand, FaultKind};
 use crate::random::Random;
 use crate::run::replay;
@@ -98,17 +99,18 @@ impl Trial {
 }
 
 /// The run with this number. By turns: plain random runs; a pair of any kinds of faults; a few of those
-/// kinds that leave all of the contract in force, for which checks are the sharpest.
+/// kinds that leave all of the contract in force, for which checks are the sharpest; a variation of the corpus.
 pub fn script(seed: u64, index: u64) -> Script {
     let seed = seed.wrapping_add(index);
     let mut random = Random::new(!seed);
-    match index % 3 {
+    match index % 4 {
         0 => Script::of_seed(seed),
         1 => {
             let pairs = pairs();
             let pair = random.below(pairs.len() as u64) as usize;
             Script::with_faults(seed, &pairs[pair])
         }
+        2 => corpus::vary(&mut random),
         _ => {
             // Without the segment memory, death of the process is as a power cut, which is there
             // anyway, unless a disk shows what it has dropped.
