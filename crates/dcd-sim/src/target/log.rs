@@ -388,6 +388,8 @@ impl Target for LogTarget {
 
 #[cfg(test)]
 mod tests {
+    use dcd_engine::{AckMode, Duration};
+
     use super::*;
     use crate::disk::profile::Profile;
 
@@ -432,14 +434,6 @@ mod tests {
         assert_eq!(target.facts().log.unwrap().dirty_lines, 0);
         assert_eq!(target.drain(target.now).unwrap().disk_writes, 0, "nothing is left");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use dcd_engine::{AckMode, Duration};
-
-    use super::*;
-    use crate::disk::profile::Profile;
 
     const MIB: u64 = 1 << 20;
 
