@@ -7,6 +7,9 @@ use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError::SkipFrame};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
 use super::error::TraceError;
 use super::row::Line;
 
@@ -142,12 +145,89 @@ fn decompress(file: Counted) -> std::io::Result<Box<dyn BufRead>> {
     let mut input = BufReader::with_capacity(256 << 10, file);
     let magic = input.fill_buf()?;
     Ok(if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        let decoder = ruzstd::decoding::StreamingDecoder::new(input)
-            .map_err(|error| std::io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
-        Box::new(BufReader::with_capacity(256 << 10, decoder))
+        let frames = ZstdFrames { input, decoder: FrameDecoder::new() };
+        Box::new(BufReader::with_capacity(256 << 10, frames))
     } else if magic.starts_with(&[0x1f, 0x8b]) {
         Box::new(BufReader::with_capacity(256 << 10, flate2::bufread::MultiGzDecoder::new(input)))
     } else {
         Box::new(input)
     })
+}
+
+/// All frames of a zstd file: `cat a.zst b.zst` has two, what is compressed in parallel may have many.
+struct ZstdFrames<R> {
+    input: R,
+    /// Finished until the first frame begins.
+    decoder: FrameDecoder,
+}
+
+impl<R: BufRead> ZstdFrames<R> {
+    /// False at the end.
+    fn begin_frame(&mut self) -> std::io::Result<bool> {
+        while !self.input.fill_buf()?.is_empty() {
+            match self.decoder.reset(&mut self.input) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
+                    let skipped = &mut self.input.by_ref().take(length.into());
+                    std::io::copy(skipped, &mut std::io::sink())?;
+                }
+                Err(_) => return Err(damaged()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl<R: BufRead> Read for ZstdFrames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            while !self.decoder.is_finished() && self.decoder.can_collect() < buffer.len() {
+                let wanted = BlockDecodingStrategy::UptoBytes(buffer.len());
+                self.decoder.decode_blocks(&mut self.input, wanted).map_err(|_| damaged())?;
+            }
+            let read = self.decoder.read(buffer)?;
+            if read > 0 || buffer.is_empty() || !self.begin_frame()? {
+                return Ok(read);
+            }
+        }
+    }
+}
+
+fn damaged() -> std::io::Error {
+    let problem = "expected zstd data, found them damaged or cut off";
+    std::io::Error::new(ErrorKind::InvalidData, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+    use super::*;
+
+    fn frame(text: &[u8]) -> Vec<u8> {
+        compress_to_vec(text, CompressionLevel::Fastest)
+    }
+
+    fn decompressed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+        let mut frames = ZstdFrames { input: bytes, decoder: FrameDecoder::new() };
+        let mut out = Vec::new();
+        frames.read_to_end(&mut out).map(|_| out)
+    }
+
+    /// A trace that ended with the first frame would be a shorter trace, and nobody would know.
+    #[test]
+    fn all_frames_of_a_zstd_file_are_read() {
+        let (first, second) = (b"first\n".repeat(50_000), b"second\n".to_vec());
+        let skippable = [&0x184d_2a50u32.to_le_bytes()[..], &3u32.to_le_bytes(), b"abc"].concat();
+        let file = [frame(&first), frame(b""), skippable.clone(), frame(&second)].concat();
+        assert_eq!(decompressed(&file).unwrap(), [first.clone(), second].concat());
+        assert_eq!(decompressed(&[frame(&first), skippable].concat()).unwrap(), first);
+        assert_eq!(decompressed(b"").unwrap(), b"");
+        // What is cut off, and what is no zstd behind it, is an error.
+        for cut in [file.len() - 1, file.len() - 9, frame(&first).len() - 1] {
+            assert!(decompressed(&file[..cut]).is_err(), "{cut}");
+        }
+        let error = decompressed(&[frame(&first), b"more".to_vec()].concat()).unwrap_err();
+        assert_eq!(error.to_string(), "expected zstd data, found them damaged or cut off");
+    }
 }
