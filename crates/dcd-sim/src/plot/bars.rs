@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Drawing;
-use super::svg::{Axis, COLOURS, LEFT, RIGHT, STYLE, TOP, WIDTH, escaped};
+use super::svg::{Axis, COLOURS, LEFT, RIGHT, TOP, WIDTH, begin_svg, escaped};
 
 const PLOT_HEIGHT: f64 = 220.0;
 /// Slanted names of the classes, and the name of the axis.
@@ -62,14 +62,7 @@ impl Bars {
     }
 
     fn write(&self, svg: &mut String, first: usize, last: usize, height: f64) -> std::fmt::Result {
-        let title = escaped(&self.title);
-        writeln!(
-            svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
-        )?;
-        writeln!(svg, "<title>{title}</title>\n<style>{STYLE}</style>")?;
-        writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#)?;
-        writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{title}</text>"#)?;
+        begin_svg(svg, &self.title, height)?;
         let percent = |number: f64| 100.0 * number / self.whole.max(f64::MIN_POSITIVE);
         let shown = |numbers: &[f64], class: usize| {
             percent(numbers.get(class).copied().unwrap_or(0.0)).clamp(0.0, 100.0)

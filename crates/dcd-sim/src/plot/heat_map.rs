@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::Drawing;
-use super::svg::{Axis, COLOURS, LEFT, PLOT_HEIGHT, RIGHT, STYLE, TOP, WIDTH, escaped};
+use super::svg::{Axis, COLOURS, LEFT, PLOT_HEIGHT, RIGHT, TOP, WIDTH, begin_svg, escaped};
 
 const BELOW: f64 = 56.0;
 const LEGEND: f64 = 28.0;
@@ -54,14 +54,7 @@ impl HeatMapPlot {
     }
 
     fn write(&self, svg: &mut String, most: u32, height: f64) -> std::fmt::Result {
-        let title = escaped(&self.title);
-        writeln!(
-            svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
-        )?;
-        writeln!(svg, "<title>{title}</title>\n<style>{STYLE}</style>")?;
-        writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#)?;
-        writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{title}</text>"#)?;
+        begin_svg(svg, &self.title, height)?;
         self.write_axes(svg)?;
         let rows = self.columns.first().map_or(1, Vec::len).max(1);
         let cell_width = (WIDTH - LEFT - RIGHT) / self.columns.len().max(1) as f64;

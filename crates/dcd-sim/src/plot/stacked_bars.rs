@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::PlotError;
-use super::svg::{Axis, COLOURS, LEFT, PLOT_HEIGHT, RIGHT, STYLE, TOP, WIDTH, escaped};
+use super::svg::{Axis, COLOURS, LEFT, PLOT_HEIGHT, RIGHT, TOP, WIDTH, begin_svg, escaped};
 
 /// Groups of bars over one axis that begins at 0.
 #[derive(Clone, PartialEq, Debug)]
@@ -70,14 +70,7 @@ pub fn render(bars: &StackedBars) -> Result<String, PlotError> {
 
 fn write_document(svg: &mut String, bars: &StackedBars, axis: &Axis) -> std::fmt::Result {
     let height = TOP + PLOT_HEIGHT + BELOW + LEGEND_LINE + 8.0;
-    writeln!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
-    )?;
-    writeln!(svg, "<title>{}</title>", escaped(&bars.title))?;
-    writeln!(svg, "<style>{STYLE}</style>")?;
-    writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#)?;
-    writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{}</text>"#, escaped(&bars.title))?;
+    begin_svg(svg, &bars.title, height)?;
     write_axis(svg, axis, &bars.y_axis)?;
     let group_width = (WIDTH - LEFT - RIGHT) / bars.groups.len() as f64;
     for index in 0..bars.groups.len() {

@@ -69,14 +69,7 @@ fn write_document(
     axes: &Axes,
     height: f64,
 ) -> std::fmt::Result {
-    writeln!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
-    )?;
-    writeln!(svg, "<title>{}</title>", escaped(&plot.title))?;
-    writeln!(svg, "<style>{STYLE}</style>")?;
-    writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#)?;
-    writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{}</text>"#, escaped(&plot.title))?;
+    begin_svg(svg, &plot.title, height)?;
     write_axes(svg, plot, axes)?;
     for (index, series) in plot.series.iter().enumerate() {
         write_curve(svg, axes, index, &series.points)?;
@@ -173,6 +166,18 @@ fn stroke(index: usize) -> String {
         "" => format!(r#"stroke="{colour}""#),
         dashes => format!(r#"stroke="{colour}" stroke-dasharray="{dashes}""#),
     }
+}
+
+/// The beginning of a drawing: style, paper and title.
+pub(super) fn begin_svg(svg: &mut String, title: &str, height: f64) -> std::fmt::Result {
+    let title = escaped(title);
+    writeln!(
+        svg,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" class="dcd-plot" role="img">"#
+    )?;
+    writeln!(svg, "<title>{title}</title>\n<style>{STYLE}</style>")?;
+    writeln!(svg, r#"<rect class="paper" width="{WIDTH}" height="{height}"/>"#)?;
+    writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{title}</text>"#)
 }
 
 /// Text that is only text, in SVG and in HTML. XML 1.0 has no place for most control characters, escaped or not.

@@ -12,6 +12,7 @@ use dcd_sim::figures::{
     Compared, Disk, ExperimentError, Experiments, Figure, Finding, Picture, figures, findings,
     hplajw_0, shown, snake_5, snake_6, tables,
 };
+use dcd_sim::plot::svg::escaped;
 use dcd_sim::sweep::{Load, TraceSource};
 use serde_json::json;
 
@@ -312,11 +313,6 @@ fn cells(row: &Compared) -> [String; 9] {
         printed_percent,
         ours_percent,
     ]
-}
-
-/// Of an error, which may hold whatever a file has.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CommandError> {
