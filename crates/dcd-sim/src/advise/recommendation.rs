@@ -446,6 +446,10 @@ fn wear_words(advice: &Advice, chosen: &Candidate) -> Option<String> {
     let bytes = size(wear.bytes_per_day as u64);
     let seconds = advice.load.summary.duration_s;
     let going_on = match seconds < DAY_S {
+        // It is divided by the time that the simulation took, not by that of the trace.
+        _ if advice.pace.closed_loop => {
+            " if requests came like that, each when the one before is done, day and night".into()
+        }
         true => format!(" if {} like these went on day and night", duration(seconds)),
         false => String::new(),
     };
