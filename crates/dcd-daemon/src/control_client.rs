@@ -133,7 +133,7 @@ impl ControlClient {
         command: Command,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Value, ControlError> {
-        self.send(command)?;
+        self.ask(command)?;
         let mut is_cancelling = false;
         loop {
             while self.is_interrupted() {
@@ -164,6 +164,18 @@ impl ControlClient {
         }
     }
 
+    fn ask(&mut self, command: Command) -> Result<(), ControlError> {
+        match self.send(command) {
+            // It hung up: what it said before, that it has too many clients for example, is read as the answer.
+            Err(ControlError::Broken { source, .. })
+                if source.kind() == io::ErrorKind::BrokenPipe =>
+            {
+                Ok(())
+            }
+            sent => sent,
+        }
+    }
+
     fn send(&mut self, command: Command) -> Result<(), ControlError> {
         let mut line = json!({ "command": command }).to_string();
         line.push('\n');
@@ -184,22 +196,33 @@ impl ControlClient {
     }
 
     /// Records requests; `take` is given each batch, and says whether to go on. A signal, where they are received
-    /// here, ends it too.
+    /// here, ends it too; a second one does not wait for the daemon.
     pub fn record(
         &mut self,
         take: &mut dyn FnMut(RecordedBatch) -> bool,
     ) -> Result<(), ControlError> {
-        self.send(Command::Record)?;
-        let mut is_stopping = false;
+        self.ask(Command::Record)?;
+        let (mut is_stopping, mut was_interrupted) = (false, false);
+        let mut stop = |client: &mut ControlClient| {
+            if !is_stopping {
+                is_stopping = true;
+                // A daemon that ends meanwhile has said all.
+                let _ = client.send(Command::Cancel);
+            }
+        };
         loop {
+            if self.is_interrupted() {
+                if was_interrupted {
+                    return Err(ControlError::Left { path: self.path.clone() });
+                }
+                was_interrupted = true;
+                stop(self);
+                continue;
+            }
             let line = self.line()?;
             if let Some(batch) = RecordedBatch::parse(&line) {
-                let goes_on = take(batch);
-                let interrupted = self.signals.as_ref().is_some_and(|signals| signals.take() > 0);
-                if (!goes_on || interrupted) && !is_stopping {
-                    is_stopping = true;
-                    // A daemon that ends meanwhile has said all.
-                    let _ = self.send(Command::Cancel);
+                if !take(batch) {
+                    stop(self);
                 }
                 continue;
             }
@@ -233,8 +256,52 @@ impl ControlClient {
     }
 
     fn no_answer(&self, line: &[u8]) -> ControlError {
+        if line.starts_with(b"{") && !line.ends_with(b"\n") {
+            // The daemon went while it wrote.
+            return self.broken(io::ErrorKind::UnexpectedEof.into());
+        }
         let text = String::from_utf8_lossy(line);
         let found = text.trim_end().chars().take(80).collect();
         ControlError::Answer { path: self.path.clone(), found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufRead;
+
+    use super::*;
+
+    #[test]
+    fn half_a_line_is_the_end_of_the_daemon() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        theirs.write_all(b"{\"recorded\":{\"requests\":[[1,2,").unwrap();
+        let reader = BufReader::new(ours);
+        let mut client = ControlClient { path: "ctl".into(), reader, signals: None };
+        let hang_up = std::thread::spawn(move || {
+            let mut asked = String::new();
+            BufReader::new(&theirs).read_line(&mut asked).unwrap();
+            asked
+        });
+        let broken = client.record(&mut |_| true).unwrap_err();
+        assert!(matches!(broken, ControlError::Broken { .. }), "{broken}");
+        assert_eq!(hang_up.join().unwrap(), "{\"command\":\"record\"}\n");
+    }
+
+    /// A daemon with too many clients says so and hangs up, maybe before it was asked anything.
+    #[test]
+    fn a_refusal_is_heard_though_the_daemon_has_hung_up() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        theirs.write_all(b"{\"ok\":false,\"error\":\"too many clients\"}\n").unwrap();
+        drop(theirs);
+        let reader = BufReader::new(ours);
+        let mut client = ControlClient { path: "ctl".into(), reader, signals: None };
+        let refused = client.record(&mut |_| true).unwrap_err();
+        assert!(
+            matches!(&refused, ControlError::Refused { error, .. } if error == "too many clients")
+        );
+        // It says nothing more.
+        let broken = client.request(Command::Status, &mut |_| {}).unwrap_err();
+        assert!(matches!(broken, ControlError::Broken { .. }), "{broken}");
     }
 }
