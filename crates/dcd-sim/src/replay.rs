@@ -48,7 +48,8 @@ impl ReplayError {
     /// What to call the field that is wrong.
     pub fn field(&self) -> &'static str {
         match self {
-            ReplayError::Disk(_) => "address",
+            ReplayError::Disk(DiskRequestError::Empty { .. }) => "size",
+            ReplayError::Disk(DiskRequestError::BeyondEnd { .. }) => "address",
             ReplayError::Devices { .. } => "device",
             ReplayError::Overload | ReplayError::TooLong => "time",
         }
@@ -57,7 +58,12 @@ impl ReplayError {
     /// The next step.
     pub fn hint(&self) -> &'static str {
         match self {
-            ReplayError::Disk(_) => "`dcd disk list` shows larger disks",
+            ReplayError::Disk(DiskRequestError::Empty { .. }) => {
+                "a read or write has a size; a flush of its own is of the kind F"
+            }
+            ReplayError::Disk(DiskRequestError::BeyondEnd { .. }) => {
+                "`dcd disk list` shows larger disks"
+            }
             ReplayError::Devices { .. } => {
                 "choose one with --device; `dcd trace summary` counts them"
             }

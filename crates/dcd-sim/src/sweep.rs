@@ -48,11 +48,15 @@ pub struct Point {
 pub type Outcome = Result<ReplayFacts, String>;
 
 impl TraceSource {
-    /// Whether it can be read at all, and is a trace: its first requests.
+    /// Whether it can be read again and again, and is a trace: its first requests.
     ///
     /// # Errors
     /// If not.
     pub fn check(&self) -> Result<(), TraceError> {
+        // Threads that share a pipe would have a part of it each.
+        if std::fs::metadata(&self.path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+            return Err(TraceError::Pipe { path: self.path.clone() });
+        }
         let empty = || TraceError::Empty { path: self.path.clone() };
         self.open()?.next().ok_or_else(empty)?.map(|_| ())
     }

@@ -42,7 +42,7 @@ Exit codes:
   4    damage found (check)
   5    a disk failed to read or write
   6    nobody answers on the control socket
-  7    cancelled before the end (drain, detach, grow, fuzz); nothing is lost, and it can be begun again
+  7    cancelled before the end (drain, detach, grow, fuzz, making a trace); nothing is lost, and it can be begun again
   255  a bug in dcd
 
 Examples:
@@ -526,7 +526,7 @@ pub enum DiskWhat {
 /// Record traces of disk requests, look at them, convert and replay them, and make some up.
 ///
 /// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog, SPC (UMass),
-/// MSR Cambridge, Alibaba, Tencent; plain or compressed (zstd, gzip). docs/traces.md describes them.
+/// MSR Cambridge, Alibaba, Tencent, HP's SRT, Parquet; plain or compressed (zstd, gzip). docs/traces.md describes them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -575,7 +575,7 @@ pub enum TraceWhat {
         /// A longer silence ends a burst.
         #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
         burst_gap: std::time::Duration,
-        /// The file to write, NAME.html or NAME.svg; one that is there is replaced.
+        /// The file to write, NAME.html or NAME.svg; an earlier one of dcd trace plot is replaced, nothing else is.
         #[arg(long, value_name = "FILE", value_parser = parse_plot_file)]
         out: PlotFile,
     },

@@ -19,7 +19,7 @@ use dcd_sim::figures::ExperimentError;
 use dcd_sim::plot::PlotError;
 use dcd_sim::replay::ReplayError;
 use dcd_sim::target::setup::SetupError;
-use dcd_sim::trace::{PARQUET_HINT, TraceError};
+use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
 use dcd_sim::workload::WorkloadError;
 
 use crate::command::demo::DemoError;
@@ -40,7 +40,7 @@ pub mod exit_code {
     pub const DEVICE: u8 = 5;
     /// Nobody answers on the control socket.
     pub const NO_DAEMON: u8 = 6;
-    /// A drain or detach was cancelled.
+    /// A signal, or somebody else, ended it before its end.
     pub const CANCELLED: u8 = 7;
     /// A bug.
     pub const BUG: u8 = 255;
@@ -308,10 +308,28 @@ pub enum CommandError {
         /// The first line that does not fit.
         line: usize,
     },
-    /// Something else than an advice where one is to be written.
-    #[error("{} is there, and is no page of dcd advise", path.display())]
+    /// Something else than such a page where one is to be written.
+    #[error("{} is there, and was not written by {maker}", path.display())]
     OtherPage {
         /// The file.
+        path: PathBuf,
+        /// What writes such pages.
+        maker: &'static str,
+    },
+    /// A signal came before the end of a trace.
+    #[error("{}: cancelled before its end, and removed", path.display())]
+    TraceCancelled {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// The daemon went before the end of a recording.
+    #[error("{source}; until then, {} in {}", count(*requests, "request"), path.display())]
+    RecordingCut {
+        /// How it went.
+        source: ControlError,
+        /// What was recorded.
+        requests: u64,
+        /// Where.
         path: PathBuf,
     },
     /// A recording of nothing.
@@ -402,10 +420,13 @@ impl CommandError {
                 exit_code::DEVICE
             }
             CommandError::Serve(error) if is_device_failure_of_serve(error) => exit_code::DEVICE,
-            CommandError::Control(ControlError::Connect { .. } | ControlError::Broken { .. }) => {
+            CommandError::Control(ControlError::Connect { .. } | ControlError::Broken { .. })
+            | CommandError::RecordingCut { source: ControlError::Broken { .. }, .. } => {
                 exit_code::NO_DAEMON
             }
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
+            | CommandError::RecordingCut { source: ControlError::Left { .. }, .. }
+            | CommandError::TraceCancelled { .. }
             | CommandError::DetachCancelled { .. }
             | CommandError::GrowCancelled
             | CommandError::FuzzStopped
@@ -513,12 +534,14 @@ impl CommandError {
                     .into(),
             ),
             CommandError::WorkloadReplay { hint, .. } => Some((*hint).into()),
-            CommandError::Workload(_) => Some("docs/workloads.md describes them".into()),
+            CommandError::Workload(_) => Some(WORKLOAD_HINT.into()),
             CommandError::FlagNeeds { flag, needs } => {
                 Some(format!("leave {flag} out, or add {needs}"))
             }
             CommandError::Setup(error) => error.hint(),
             CommandError::Control(error) => error.hint(),
+            CommandError::RecordingCut { source, .. } => source.hint(),
+            CommandError::TraceCancelled { .. } => Some("begin again".into()),
             CommandError::GrowCancelled => {
                 Some("nothing is lost, and the old size or the new one counts; begin again".into())
             }
@@ -551,7 +574,12 @@ pub fn report_command_line(error: &clap::Error) {
     report_line("hint", Colour::Warning, &hint, paint);
 }
 
+const WORKLOAD_HINT: &str = "docs/workloads.md describes them";
 const HELP_HINT: &str = "`dcd --help` lists what can be done";
+
+fn source_of<E: std::error::Error + 'static>(error: &clap::Error) -> Option<&E> {
+    error.source()?.downcast_ref()
+}
 
 /// What is wrong with a command line, and what to do.
 fn command_line_words(error: &clap::Error) -> (String, String) {
@@ -565,14 +593,20 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
     let wrong: Vec<&str> = wrong.lines().map(str::trim).collect();
     let wrong = wrong.join(" ");
     let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned();
-    let units = error.source().and_then(|source| source.downcast_ref::<UnitError>());
-    let devices = error.source().and_then(|source| source.downcast_ref::<DeviceSpecError>());
-    let listen = error.source().and_then(|source| source.downcast_ref::<ListenError>());
+    let units = source_of::<UnitError>(error);
+    let devices = source_of::<DeviceSpecError>(error);
+    let listen = source_of::<ListenError>(error);
+    let is_number = |text: &str| text.starts_with(|character: char| character.is_ascii_digit());
+    if wrong.strip_prefix("unexpected argument '-").is_some_and(is_number) {
+        return (wrong, "no number is negative here".into());
+    }
     let units_hint = "sizes are written like 4k, 16M, 1G, times like 50us, 8ms, 1s";
     let hint = units
         .map(|units| units.hint().unwrap_or_else(|| units_hint.into()))
         .or(devices.map(DeviceSpecError::hint))
         .or(listen.and_then(ListenError::hint))
+        .or_else(|| source_of::<WorkloadError>(error).map(|_| WORKLOAD_HINT.into()))
+        .or_else(|| source_of::<UnknownFormat>(error).map(|_| format_hint()))
         .or_else(|| text.lines().find_map(|line| Some(line.trim().strip_prefix("tip: ")?.into())))
         .or_else(|| {
             let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;
@@ -586,10 +620,10 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
     (wrong, hint)
 }
 
-/// One line on stderr, whatever line ends a path or an error may contain.
+/// One line on stderr, whatever line ends and commands for terminals a path or an error may contain.
 pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
     use std::io::Write;
-    let text = text.replace('\n', " ");
+    let text = text.replace(char::is_control, " ");
     let _ = writeln!(std::io::stderr(), "dcd: {}: {text}", paint.paint(colour, kind));
 }
 
@@ -697,6 +731,10 @@ mod tests {
             "{text} {hint}"
         );
         assert!(words("dcd").1.contains("--help"));
+        let (text, hint) = words("dcd advise t --disk d --endurance-tbw -1");
+        assert!(text.contains("'-1'") && hint.contains("negative"), "{text} {hint}");
+        assert!(words("dcd trace generate zipf,theta=0 t").1.contains("workloads.md"));
+        assert!(words("dcd trace summary t --format hp").1.contains("srt-256"));
     }
 
     #[test]

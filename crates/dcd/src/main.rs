@@ -16,6 +16,7 @@ mod foreign_content;
 mod image;
 mod nbd_client;
 mod output;
+mod page_file;
 mod progress;
 
 fn main() -> ExitCode {

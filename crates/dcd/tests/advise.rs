@@ -117,6 +117,9 @@ fn a_trace_of_a_faster_disk_is_replayed_in_a_closed_loop_and_that_is_told() {
     assert_eq!(pace["overload"]["kind"], "late", "{pace}");
     let limits = advice["recommendation"]["limits"].to_string();
     assert!(limits.contains("The trace is from a faster disk"), "{limits}");
+    // Of another time than that of the trace.
+    let details = advice["recommendation"]["details"].to_string();
+    assert!(details.contains("each when the one before is done, day and night"), "{details}");
     let chosen = advise(&folder, &format!("{few} --closed-loop"));
     assert_eq!(chosen["rows"], advice["rows"]);
     assert!(chosen["pace"]["overload"].is_null());
@@ -173,8 +176,10 @@ fn what_cannot_be_advised_on_is_told_and_nothing_is_overwritten() {
         ("none.csv --disk hp-97560", 1, "cannot read the trace", ""),
         ("far.csv --disk hp-97560", 1, "far.csv:3:5: address", "larger disks"),
         ("two.csv --disk hp-97560", 1, "expected requests for device 0 only", "--device"),
-        ("t.csv --disk hp-97560 --out t.csv", 1, "is no page of dcd advise", "another --out"),
-        ("t.csv --disk hp-97560 --cache-disk 8M --out no/a.html", 1, "cannot write", "directory"),
+        ("t.csv --disk hp-97560 --out t.csv", 1, "not written by dcd advise", "another --out"),
+        // Before anything is read or simulated.
+        ("none.csv --disk hp-97560 --out no/a.html", 1, "cannot write no/a.html", "directory"),
+        ("/dev/stdin --disk hp-97560", 1, "found a pipe or a device", "a file first"),
         ("--live t.csv --disk hp-97560", 1, "no block device", "lsblk"),
     ] {
         folder.dcd(&format!("advise {line}")).fails(code, problem, hint);

@@ -387,3 +387,46 @@ fn a_running_daemon_records_what_it_is_asked_for() {
     });
     assert_eq!(served.wait().code, Some(0));
 }
+
+#[test]
+fn what_was_recorded_survives_the_daemon() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    let line = "trace record --control ctl t.csv --for 1h";
+    std::thread::scope(|scope| {
+        let recording = scope.spawn(|| folder.dcd(line));
+        wait_for_recorders(&folder, 1);
+        write_lines(&mut nbd, 0..5, 1);
+        // Ten times a second they are told.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        served.kill();
+        recording.join().unwrap().fails(6, "until then, 5 requests in t.csv", "messages");
+    });
+    assert_eq!(std::fs::read_to_string(folder.path("t.csv")).unwrap().lines().count(), 6);
+}
+
+/// One that hangs is not waited for twice.
+#[test]
+fn a_second_signal_ends_a_recording_of_a_silent_daemon() {
+    let folder = Folder::new();
+    let listener = std::os::unix::net::UnixListener::bind(folder.path("ctl")).unwrap();
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(["trace", "record", "--control", "ctl", "t.csv"])
+        .current_dir(folder.path(""))
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+    let mut asked = || lines.next().unwrap().unwrap();
+    assert_eq!(asked(), r#"{"command":"record"}"#);
+    let pid = rustix::process::Pid::from_child(&child);
+    let signal = || rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    signal();
+    assert_eq!(asked(), r#"{"command":"cancel"}"#);
+    signal();
+    let outcome = common::Outcome::of("trace record", child.wait_with_output().unwrap());
+    outcome.fails(7, "gone without an answer", "");
+    assert!(!folder.path("t.csv").exists());
+}

@@ -192,8 +192,15 @@ fn a_sweep_overwrites_nothing_and_tells_what_failed() {
     folder.dcd(&format!("{line} --nvram 1 --out t.csv")).fails(2, "at least 512", "");
     folder.dcd(&format!("{line} --trace none --out u.csv")).fails(2, "", "");
     folder.dcd("sweep --trace none --disk hp-97560 --out u.csv").fails(1, "cannot read", "");
+    folder.dcd("sweep --trace /dev/null --disk hp-97560 --out u.csv").fails(
+        1,
+        "a pipe",
+        "a file first",
+    );
     // A point that fails is a row that says so.
-    folder.dcd("sweep --trace t.csv --disk hp-97560 --cache-disk 64k,8M --out v.csv").ok();
+    let told =
+        folder.dcd("sweep --trace t.csv --disk hp-97560 --cache-disk 64k,8M --out v.csv").ok();
+    assert_eq!(told, "2 rows in v.csv; 1 not simulated: column `error` tells why\n");
     let rows = std::fs::read_to_string(folder.path("v.csv")).unwrap();
     let failed = rows.lines().nth(1).unwrap();
     assert!(failed.ends_with("needs at least 2785280"), "{failed}");

@@ -82,6 +82,19 @@ fn a_trace_is_drawn_on_one_page_that_needs_nothing_else() {
     folder.dcd("trace plot a&b.csv --out p.svg").ok();
     let svg = std::fs::read_to_string(folder.path("p.svg")).unwrap();
     assert_eq!(svg.matches("<svg").count(), page.matches("<svg").count() + 1);
+    std::fs::write(folder.path("mine.html"), "my notes").unwrap();
+    folder.dcd("trace plot a&b.csv --out mine.html").fails(
+        1,
+        "not written by dcd trace plot",
+        "--out",
+    );
+    assert_eq!(std::fs::read_to_string(folder.path("mine.html")).unwrap(), "my notes");
+    // Before the trace is read.
+    folder.dcd("trace plot none.csv --out none/p.html").fails(
+        1,
+        "cannot write none/p.html",
+        "exist",
+    );
     folder.dcd("trace plot a&b.csv --out p.png").fails(2, "ends in .html or .svg", "");
     folder.dcd("trace plot a&b.csv --device 9 --out n.svg").fails(1, "has no requests", "");
     assert!(!folder.path("n.svg").exists());
@@ -139,7 +152,16 @@ fn what_is_wrong_is_told_where() {
         "odd:1:1: the format of the trace is not known",
         "--format",
     );
-    folder.dcd("trace summary empty").fails(1, "the trace is empty", "--format");
+    folder.dcd("trace summary empty").fails(1, "empty: the trace has no requests", "traces.md");
+    folder.dcd("trace summary .").fails(1, ".: cannot read the trace", "a file in it");
+    let zero = "t_us,op,off,len\n0,W,0,0\n";
+    std::fs::write(folder.path("zero.csv"), zero).unwrap();
+    let simulate = "simulate --trace zero.csv --disk hp-2200a";
+    folder.dcd(simulate).fails(1, "zero.csv:2:5: size: a request for no bytes", "has a size");
+    std::fs::write(folder.path("torn.csv"), "t_us,op,off,len\n0,W,0,512\n1,W,0").unwrap();
+    folder.dcd("trace summary torn.csv").fails(1, "torn.csv:3:6: len: missing", "traces.md");
+    std::fs::write(folder.path("torn.gz"), [0x1f, 0x8b, 8, 0]).unwrap();
+    folder.dcd("trace summary torn.gz").fails(1, "torn.gz: cannot read the trace", "to its end");
     folder.dcd("trace summary empty --format csv").fails(1, "empty: the trace has no requests", "");
     folder.dcd("trace summary odd --format fio").fails(
         1,
@@ -178,4 +200,62 @@ fn without_parquet_it_is_said_how_to_get_it() {
         folder.dcd(line).fails(1, "built without Parquet", "--features parquet");
     }
     assert!(!folder.path("t.parquet").exists());
+}
+
+/// Names of files are bytes; JSON and pages are text.
+#[test]
+fn a_name_that_is_no_text_is_told_as_well_as_it_can_be() {
+    use std::os::unix::ffi::OsStringExt;
+    let folder = Folder::new();
+    let name = std::ffi::OsString::from_vec(b"n\xff.csv".to_vec());
+    std::fs::write(folder.path("").join(&name), CSV).unwrap();
+    for (before, after) in [
+        ("trace summary", "--json"),
+        ("simulate --disk hp-2200a --trace", "--json"),
+        ("trace plot", "--out p.html"),
+    ] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
+            .current_dir(folder.path(""))
+            .args(before.split(' '))
+            .arg(&name)
+            .args(after.split(' '))
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{before}: {stderr}");
+        if after == "--json" {
+            let facts = json(&String::from_utf8(output.stdout).unwrap());
+            assert_eq!(facts["trace"], "n\u{fffd}.csv");
+        }
+    }
+}
+
+/// Half a trace would look like a whole one; also when its input is a pipe that says nothing.
+#[test]
+fn a_conversion_that_is_cancelled_leaves_nothing() {
+    use std::io::Write;
+    let folder = Folder::new();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(["trace", "convert", "/dev/stdin", "out.csv", "--format", "csv"])
+        .current_dir(folder.path(""))
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(CSV.as_bytes()).unwrap();
+    for _ in 0..2000 {
+        if folder.path("out.csv").exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    // The pipe is still open: it is the signal that ends it.
+    let _pipe = child.stdin.take();
+    let outcome = common::Outcome::of("trace convert", child.wait_with_output().unwrap());
+    outcome.fails(7, "out.csv: cancelled before its end", "again");
+    assert!(!folder.path("out.csv").exists());
+    folder.dcd("trace generate uniform,requests=10 whole.csv").ok();
+    assert!(folder.path("whole.csv").exists());
 }

@@ -50,6 +50,15 @@ pub enum TraceError {
         /// What cannot be read.
         path: PathBuf,
     },
+    /// It is read several times, which a pipe cannot be.
+    #[error(
+        "{}: expected a file, because it is read several times; found a pipe or a device",
+        path.display()
+    )]
+    Pipe {
+        /// Which.
+        path: PathBuf,
+    },
     /// No rows.
     #[error("{}: the trace has no requests", path.display())]
     Empty {
@@ -80,6 +89,19 @@ impl TraceError {
             TraceError::Read { source, .. } if source.kind() == ErrorKind::NotFound => {
                 Some("check the name of the trace, given with --trace or after the verb".into())
             }
+            TraceError::Read { source, .. } => match source.kind() {
+                ErrorKind::IsADirectory => Some("give a file in it".into()),
+                ErrorKind::PermissionDenied => {
+                    Some("run as root, or give your user the right".into())
+                }
+                ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
+                    Some("is it a trace, and was it written, or copied, to its end?".into())
+                }
+                _ => None,
+            },
+            TraceError::Pipe { .. } => {
+                Some("write it to a file first: `dcd trace convert /dev/stdin load.csv`".into())
+            }
             TraceError::Header { .. } => Some(
                 "the first line must name the columns t_us,op,off,len,svc_start_us,svc_stop_us or \
                  op,blkno_512,bcount_512,measured_us,next_inter_us"
@@ -89,20 +111,20 @@ impl TraceError {
             TraceError::Parquet { .. } => {
                 Some("docs/traces.md has the columns; was the file written to its end?".into())
             }
-            TraceError::Empty { .. } => {
-                Some("docs/traces.md tells what columns or lines are requests".into())
-            }
-            TraceError::Format { .. } => {
-                let names: Vec<&str> =
-                    TraceFormat::ALL.iter().map(|format| format.name()).collect();
-                Some(format!("name the format with --format: {}", names.join(", ")))
-            }
-            TraceError::Field { name: "header", .. } => {
-                Some("docs/traces.md describes the formats".into())
-            }
-            _ => None,
+            TraceError::Empty { .. } => Some(
+                "docs/traces.md tells what columns or lines are requests; does --device leave any?"
+                    .into(),
+            ),
+            TraceError::Format { .. } => Some(format_hint()),
+            TraceError::Field { .. } => Some("docs/traces.md describes the formats".into()),
         }
     }
+}
+
+/// Which formats there are.
+pub fn format_hint() -> String {
+    let names: Vec<&str> = TraceFormat::ALL.iter().map(|format| format.name()).collect();
+    format!("name the format with --format: {}", names.join(", "))
 }
 
 /// What a file says, fit to be shown on one line.

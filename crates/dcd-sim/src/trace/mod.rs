@@ -40,9 +40,9 @@ pub mod write_csv;
 #[cfg(feature = "parquet")]
 pub mod write_parquet;
 
-pub use error::{PARQUET_HINT, TraceError};
+pub use error::{PARQUET_HINT, TraceError, format_hint};
 pub use input::TraceInput;
-pub use reader::{TraceFormat, TraceReader};
+pub use reader::{TraceFormat, TraceReader, UnknownFormat};
 
 /// Largest read or write: Linux has none of more than 4 GiB, and no trace at hand any of more than
 /// some MiB.

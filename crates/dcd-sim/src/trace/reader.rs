@@ -212,12 +212,14 @@ impl TraceReader {
     ) -> Result<TraceReader, TraceError> {
         let beginning = input.beginning()?;
         let format = format.or_else(|| TraceFormat::of(&beginning)).ok_or_else(|| {
-            let text = String::from_utf8_lossy(&beginning);
-            let problem = match text.lines().find(|line| !line.trim().is_empty()) {
-                Some(line) => format!("it begins with `{}`", shortened(line)),
-                None => "the trace is empty".to_owned(),
-            };
-            TraceError::Format { path: input.path().to_owned(), problem }
+            let (path, text) = (input.path().to_owned(), String::from_utf8_lossy(&beginning));
+            match text.lines().find(|line| !line.trim().is_empty()) {
+                Some(line) => {
+                    let problem = format!("it begins with `{}`", shortened(line));
+                    TraceError::Format { path, problem }
+                }
+                None => TraceError::Empty { path },
+            }
         })?;
         let text = || String::from_utf8_lossy(&beginning);
         let lines: Box<dyn LineParser> = match format {

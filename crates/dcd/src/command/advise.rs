@@ -2,7 +2,6 @@
 //!
 //! What is told is made in `dcd_sim::advise`; here are flags, the two passes and the terminal.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ use super::workload::{for_each_request_of, parse_workload};
 use crate::cli::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::page_file::PageFile;
 use crate::progress::{Progress, Unit};
 use crate::settings::AckArgument;
 
@@ -122,7 +122,11 @@ fn parse_tbw(text: &str) -> Result<f64, &'static str> {
 pub fn run(arguments: &AdviseArguments) -> Result<(), CommandError> {
     // What can be wrong is looked for before an hour is spent on recording.
     let mut grid = arguments.grid()?;
-    check_out(&arguments.out)?;
+    let out = &arguments.out;
+    let page_file = PageFile::check(out, "dcd advise", BEGINNING)?;
+    if let (Some(trace), None) = (&arguments.trace, &arguments.live) {
+        arguments.source(trace).check()?;
+    }
     let recording = arguments.record()?;
     let load = arguments.load(recording.as_ref())?;
     let (facts, pace, bare) = arguments.look(&load, recording.as_ref(), &grid)?;
@@ -137,11 +141,10 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), CommandError> {
         let limit = format!("{lost} of the recording were lost: the kernel had no room for them.");
         advice.recommendation.limits.push(limit);
     }
-    let out = &arguments.out;
-    std::fs::write(out, page(&advice)).map_err(CommandError::file("write", out))?;
+    page_file.write(&page(&advice))?;
     if arguments.json {
         let mut json = json!(advice);
-        json["page"] = json!(out);
+        json["page"] = json!(out.display().to_string());
         return print_json(&json);
     }
     print(&in_words(&advice, out, Paint::for_stdout()))
@@ -208,11 +211,12 @@ impl AdviseArguments {
             return Ok(Load::Workload(workload.clone()));
         }
         let path = recording.map(|recording| &recording.path).or(self.trace.as_ref());
-        Ok(Load::Trace(TraceSource {
-            path: path.expect("the command line has one of the three").clone(),
-            format: self.input.format,
-            device: self.input.device,
-        }))
+        Ok(Load::Trace(self.source(path.expect("the command line has one of the three"))))
+    }
+
+    fn source(&self, path: &Path) -> TraceSource {
+        let TraceInputArguments { format, device } = self.input;
+        TraceSource { path: path.to_owned(), format, device }
     }
 
     fn name(&self, load: &Load) -> String {
@@ -332,21 +336,6 @@ fn sorted(sizes: &[u64]) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
-}
-
-/// A page of ours may be overwritten, a mistyped name of a trace may not.
-fn check_out(out: &Path) -> Result<(), CommandError> {
-    let mut beginning = vec![0; BEGINNING.len()];
-    let file = match std::fs::File::open(out) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(CommandError::file("read", out))?,
-    };
-    let read = file.take(BEGINNING.len() as u64).read(&mut beginning);
-    let read = read.map_err(CommandError::file("read", out))?;
-    match read == 0 || beginning[..read] == *BEGINNING.as_bytes() {
-        true => Ok(()),
-        false => Err(CommandError::OtherPage { path: out.to_owned() }),
-    }
 }
 
 fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {

@@ -98,7 +98,7 @@ fn validate(disk: &str, trace: &Path, seed: u64, as_json: bool) -> Result<(), Co
     if as_json {
         return print_json(&json!({
             "disk": disk,
-            "trace": trace,
+            "trace": trace.display().to_string(),
             "requests": demerit.requests,
             "mean_ms": demerit.mean_ms,
             "measured_mean_ms": demerit.measured_mean_ms,

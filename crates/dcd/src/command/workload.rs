@@ -41,7 +41,7 @@ pub fn for_each_request_of(
 
 /// Writes the requests as a trace.
 pub fn generate(workload: &WorkloadSpec, out: &Path) -> Result<(), CommandError> {
-    let mut trace = TraceFile::create(out)?;
+    let (mut trace, _guard) = TraceFile::create_guarded(out)?;
     for_each_request_of(workload, "generating", |request| trace.write(request))?;
     trace.finish()
 }

@@ -61,7 +61,9 @@ pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
         json["disk"] = json!(arguments.disk);
         match &arguments.workload {
             Some(workload) => json["workload"] = json!(workload.to_string()),
-            None => json["trace"] = json!(arguments.trace),
+            None => {
+                json["trace"] = json!(arguments.trace.as_ref().map(|it| it.display().to_string()));
+            }
         }
         return print_json(&json);
     }

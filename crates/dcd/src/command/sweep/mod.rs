@@ -19,7 +19,7 @@ use rows::{Labels, RowFile};
 use serde_json::json;
 
 use crate::error::CommandError;
-use crate::output::{print, print_json};
+use crate::output::{count, print, print_json};
 use crate::progress::{Progress, Unit};
 
 pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
@@ -34,10 +34,7 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
         loads.iter().flat_map(|(name, _)| points.iter().map(|point| labels(name, point))).collect();
     let mut rows = RowFile::open(&row_path, out.format, &labels)?;
     simulate(arguments, &loads, &points, &labels, &mut rows)?;
-    let found = match arguments.json || out.format == ResultFormat::Parquet {
-        true => rows.read()?,
-        false => Vec::new(),
-    };
+    let found = rows.read()?;
     if out.format == ResultFormat::Parquet {
         finish_parquet(&out.path, &found)?;
         drop(rows);
@@ -46,7 +43,13 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     if arguments.json {
         return print_json(&json!({ "rows": found }));
     }
-    print(&format!("{} rows in {}\n", labels.len(), out.path.display()))
+    let failed =
+        found.iter().filter(|row| row.get("error").is_some_and(|it| !it.is_null())).count();
+    let failed = match failed {
+        0 => String::new(),
+        failed => format!("; {failed} not simulated: column `error` tells why"),
+    };
+    print(&format!("{} in {}{failed}\n", count(labels.len() as u64, "row"), out.path.display()))
 }
 
 /// Simulates what the file does not have yet.

@@ -2,12 +2,19 @@
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::signals::Signals;
 use dcd_sim::trace::Request;
 use dcd_sim::trace::write_csv::CsvWriter;
 #[cfg(feature = "parquet")]
 use dcd_sim::trace::write_parquet::ParquetWriter;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use crate::error::CommandError;
 
@@ -16,6 +23,45 @@ pub struct TraceFile {
     path: PathBuf,
     /// None when it has come to its end.
     writer: Option<Writer>,
+}
+
+/// See [`TraceFile::create_guarded`].
+pub struct SignalGuard {
+    /// Its end is that of the thread.
+    over: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    _signals: Signals,
+}
+
+impl SignalGuard {
+    /// A thread waits for the signals, because the end of what is read from a pipe may never come.
+    fn start(signals: Signals, path: PathBuf) -> std::io::Result<SignalGuard> {
+        let received = signals.as_fd().try_clone_to_owned()?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let thread = std::thread::spawn(move || {
+            let mut events =
+                [PollFd::new(&received, PollFlags::IN), PollFd::new(&theirs, PollFlags::IN)];
+            while poll(&mut events, None) == Err(Errno::INTR) {}
+            if events[0].revents().contains(PollFlags::IN) {
+                // Half a trace would look like a whole one.
+                let _ = std::fs::remove_file(&path);
+                let error = CommandError::TraceCancelled { path };
+                error.report();
+                std::process::exit(error.exit_code().into());
+            }
+        });
+        Ok(SignalGuard { over: Some(ours), thread: Some(thread), _signals: signals })
+    }
+}
+
+impl Drop for SignalGuard {
+    fn drop(&mut self) {
+        self.over = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
 }
 
 enum Writer {
@@ -45,6 +91,16 @@ impl TraceFile {
         let writer = CsvWriter::new(out).map_err(CommandError::file("write", path))?;
         trace.writer = Some(Writer::Csv(writer));
         Ok(trace)
+    }
+
+    /// The same; until the guard goes, Ctrl-C and SIGTERM end the process and take the file with them.
+    pub fn create_guarded(path: &Path) -> Result<(TraceFile, SignalGuard), CommandError> {
+        let failed = || ServeError::system("receive signals");
+        // First: a signal that comes while the file is being made waits until it is.
+        let signals = Signals::install().map_err(failed())?;
+        let trace = TraceFile::create(path)?;
+        let guard = SignalGuard::start(signals, path.to_owned()).map_err(failed())?;
+        Ok((trace, guard))
     }
 
     /// Writes a request.

@@ -23,7 +23,11 @@ use super::workload::generate;
 use crate::cli::{PlotFile, TraceArguments, TraceInputArguments, TraceWhat};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
+use crate::page_file::PageFile;
 use crate::progress::{Progress, Unit};
+
+/// How all pictures of `dcd trace plot` begin, HTML and SVG.
+const PLOT_BEGINNING: &str = "<!-- dcd trace plot -->\n";
 
 pub fn run(arguments: &TraceArguments) -> Result<(), CommandError> {
     match &arguments.what {
@@ -104,7 +108,7 @@ fn summary(
     };
     if as_json {
         let mut facts = json!(summary);
-        facts["trace"] = json!(path);
+        facts["trace"] = json!(path.display().to_string());
         facts["format"] = json!(format.name());
         return print_json(&facts);
     }
@@ -117,6 +121,7 @@ fn plot(
     burst_gap_ns: u64,
     out: &PlotFile,
 ) -> Result<(), CommandError> {
+    let page_file = PageFile::check(&out.path, "dcd trace plot", PLOT_BEGINNING)?;
     let mut pictures = Pictures::new(burst_gap_ns);
     let format = for_each_request(path, input, "reading", |_, request| {
         pictures.add(request);
@@ -130,7 +135,7 @@ fn plot(
         true => page::html(&title, &facts(&summary, format), &drawings),
         false => page::svg(&title, &drawings),
     };
-    std::fs::write(&out.path, text).map_err(CommandError::file("write", &out.path))?;
+    page_file.write(&format!("{PLOT_BEGINNING}{text}"))?;
     print(&format!("{} requests in {}\n", summary.requests, out.path.display()))
 }
 
@@ -228,7 +233,7 @@ pub fn percentile_cells(name: &str, percentiles: &Percentiles) -> Vec<String> {
 }
 
 fn convert(path: &Path, input: &TraceInputArguments, out: &Path) -> Result<(), CommandError> {
-    let mut trace = TraceFile::create(out)?;
+    let (mut trace, _guard) = TraceFile::create_guarded(out)?;
     for_each_request(path, input, "converting", |_, request| trace.write(request))?;
     trace.finish()
 }

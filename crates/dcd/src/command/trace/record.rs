@@ -39,7 +39,8 @@ impl Recorded {
     pub fn tell(&self, out: &Path, as_json: bool) -> Result<(), CommandError> {
         let Recorded { requests, lost } = *self;
         if as_json {
-            return print_json(&json!({ "requests": requests, "lost": lost, "trace": out }));
+            let trace = out.display().to_string();
+            return print_json(&json!({ "requests": requests, "lost": lost, "trace": trace }));
         }
         let lost = match lost {
             0 => String::new(),

@@ -29,18 +29,29 @@ pub fn record(control: &Path, out: &Path, time: Duration) -> Result<Recorded, Co
     let mut sorted = Sorted::new(|request: &Request| trace.write(request));
     let mut progress = Progress::new("recording", Unit::Seconds);
     let (begin, mut written) = (Instant::now(), Ok(()));
-    client.record(&mut |batch| {
+    let ended = client.record(&mut |batch| {
         progress.update(begin.elapsed().as_secs(), time.as_secs());
         if written.is_ok() {
             written = sorted.add(&batch);
         }
         written.is_ok() && begin.elapsed() < time
-    })?;
+    });
     progress.finish();
     written?;
     let recorded = sorted.finish()?;
-    trace.finish()?;
-    Ok(recorded)
+    match ended {
+        // An hour that was recorded is not thrown away because the daemon was killed.
+        Err(source) if recorded.requests > 0 => {
+            trace.finish()?;
+            let (requests, path) = (recorded.requests, out.to_owned());
+            Err(CommandError::RecordingCut { source, requests, path })
+        }
+        ended => {
+            ended?;
+            trace.finish()?;
+            Ok(recorded)
+        }
+    }
 }
 
 /// Writes requests in the order in which they came.
