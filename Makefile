@@ -37,14 +37,14 @@ fuzz: build
 	target/release/dcd fuzz --exhaustive 3
 
 # Whether the fuzzer finds mistakes that were made on purpose, in a directory of its own: that binary is
-# for nothing else. About two minutes on two idle cores; fuzz-seeded-long tries all, in at most an hour.
+# for nothing else. About a minute on two cores; fuzz-seeded-long has other runs, from SEED on, and more.
 fuzz-seeded:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
 	target/seeded/release/dcd fuzz --seeded-bugs
 
 fuzz-seeded-long:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
-	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000
+	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000 --seed $(or $(SEED),1)
 
 # All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
 # fuzz runs.

@@ -454,5 +454,35 @@ pub fn corpus() -> Vec<Shrunk> {
                 ],
             },
         },
+        Shrunk {
+            name: "memory-written-at-once",
+            script: Script {
+                options: Options { overlaps: true, ack: AckMode::Log, ..Options::default() },
+                steps: vec![
+                    Step(Fault(CacheVanishes), 0),
+                    Step(Write { start: 40, blocks: 2, fua: false }, 0),
+                    Step(Write { start: 40, blocks: 32, fua: false }, 0),
+                    Step(EndIo, 347763043),
+                    Step(Probe { power: false }, 1494998925),
+                ],
+            },
+        },
+        Shrunk {
+            name: "bypass-overtakes-read",
+            script: Script {
+                options: Options { ack: AckMode::Durable, ..Options::default() },
+                steps: vec![
+                    Step(Read { start: 672, blocks: 2 }, 0),
+                    Step(Write { start: 656, blocks: 26, fua: false }, 0),
+                    Step(EndIo, 0),
+                    Step(Write { start: 672, blocks: 1, fua: false }, 0),
+                    Step(Write { start: 624, blocks: 56, fua: false }, 0),
+                    Step(EndIo, 0),
+                    Step(EndIo, 1758561275),
+                    Step(Read { start: 640, blocks: 40 }, 0),
+                    Step(Idle, 0),
+                ],
+            },
+        },
     ]
 }

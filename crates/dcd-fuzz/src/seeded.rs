@@ -22,42 +22,6 @@ use crate::session::pairs;
 /// Runs in which the canary must be found.
 pub const CANARY_RUNS_MAX: u64 = 10;
 
-/// Mistakes for which a few hundred runs are not always enough, and why. A short session leaves them out.
-pub const SLOW: &[(SeededBug, &str)] = &[
-    (
-        SeededBug::SuperblockSameCopy,
-        "a start writes one superblock, and a crash must shear that write",
-    ),
-    (SeededBug::UnreadableIsTheEnd, "the newest record must be in a bad sector at a crash"),
-    (
-        SeededBug::ShownRecordsBelieved,
-        "a flush must fail, the segment memory be lost, and a power cut follow the start",
-    ),
-    (SeededBug::CheckpointOmitsPoison, "needs damage that is found, a checkpoint, and a restart"),
-    (SeededBug::LostWriteForgotten, "a write that was given up must land after a newer one"),
-    (SeededBug::LineBeforeZeroes, "a batch must overtake the zeroed range below its line"),
-    (SeededBug::DamageForgotten, "a dirty slot must be damaged, found, and read again"),
-    (SeededBug::StaleCopyShown, "a dirty slot must be damaged, found, and read again"),
-    (SeededBug::MemoryNotVoided, "the cache-disk must go while clean, and the process die later"),
-    (
-        SeededBug::MemoryWrittenAtOnce,
-        "the cache-disk must go while clean, the process die, and a power cut stop the start",
-    ),
-    (
-        SeededBug::ChangeOvertakesBypass,
-        "a read must show a bypass before its tombstone, and a change of its blocks must come then",
-    ),
-    (
-        SeededBug::OlderBypassFlushBelieved,
-        "a flush must fail while another is under way, and a bypass be written between",
-    ),
-    (
-        SeededBug::LostCheckpointNotMissed,
-        "the newest checkpoint must rot, and records lie where only it says",
-    ),
-    (SeededBug::ProbeSkipped, "the very first record behind a clean checkpoint must fail"),
-];
-
 /// What came of one mistake, or of none.
 #[derive(Clone, Debug)]
 pub struct Trial {
@@ -158,21 +122,18 @@ fn violation_with(bug: Option<SeededBug>, script: &Script) -> Option<String> {
     violation
 }
 
-/// Tries all, the [`SLOW`] ones only if asked to, on so many threads, each in at most `runs_max` runs;
+/// Tries all on so many threads, each in at most `runs_max` runs;
 /// `runs_without` runs without any. `done` is told of each as it comes to its end.
 pub fn try_all(
     seed: u64,
     runs_max: u64,
     runs_without: u64,
-    with_slow: bool,
     jobs: usize,
     done: impl FnMut(&Trial) + Send,
 ) -> Vec<Trial> {
     // What takes longest begins first.
     let bugs = [None].into_iter().chain(SeededBug::ALL.iter().copied().map(Some));
-    let is_left_out =
-        |bug: &Option<SeededBug>| !with_slow && SLOW.iter().any(|(slow, _)| *bug == Some(*slow));
-    let bugs: Vec<Option<SeededBug>> = bugs.filter(|bug| !is_left_out(bug)).collect();
+    let bugs: Vec<Option<SeededBug>> = bugs.collect();
     let next = AtomicUsize::new(0);
     let trials = Mutex::new((Vec::new(), done));
     let worker = || {

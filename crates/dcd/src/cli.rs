@@ -409,8 +409,7 @@ pub struct FuzzArguments {
     #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
     pub sweep: bool,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
-    /// found, at most --runs times each [default: 1000]. With less than 4000, mistakes are left out that
-    /// can take longer. Only in a binary built with the feature seeded-bugs.
+    /// found, at most --runs times each [default: 1000]. Only in a binary built with the feature seeded-bugs.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "time"])]
     pub seeded_bugs: bool,
     /// Threads [default: one for each processor].

@@ -14,7 +14,7 @@ pub use with_bugs::run;
 
 #[cfg(feature = "seeded-bugs")]
 mod with_bugs {
-    use dcd_fuzz::seeded::{SLOW, SeededBug, Trial, try_all};
+    use dcd_fuzz::seeded::{SeededBug, Trial, try_all};
     use serde::Serialize;
 
     use super::{CommandError, FuzzArguments};
@@ -23,8 +23,6 @@ mod with_bugs {
 
     /// Runs after which a mistake counts as not found, if nothing says so.
     const RUNS_DEFAULT: u64 = 1000;
-    /// With less, those are left out that may need more.
-    const RUNS_FOR_SLOW: u64 = 4000;
     /// Runs without a mistake, in which nothing may be found.
     const RUNS_WITHOUT: u64 = 400;
 
@@ -39,12 +37,10 @@ mod with_bugs {
         let jobs = arguments.jobs.map_or(processors, |jobs| jobs as usize);
         let seed = arguments.seed.unwrap_or(0);
         let runs_max = arguments.runs.unwrap_or(RUNS_DEFAULT);
-        let with_slow = runs_max >= RUNS_FOR_SLOW;
-        let left_out = if with_slow { 0 } else { SLOW.len() };
-        let total = (SeededBug::ALL.len() + 1 - left_out) as u64;
+        let total = (SeededBug::ALL.len() + 1) as u64;
         let mut progress = Progress::new("trying mistakes", Unit::Rounds);
         let mut done = 0;
-        let trials = try_all(seed, runs_max, runs_max.min(RUNS_WITHOUT), with_slow, jobs, |_| {
+        let trials = try_all(seed, runs_max, runs_max.min(RUNS_WITHOUT), jobs, |_| {
             done += 1;
             progress.update(done, total);
         });
