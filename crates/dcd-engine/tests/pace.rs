@@ -252,3 +252,18 @@ fn destage_writes_go_through_while_a_reader_may_come() {
         assert_eq!(first.unwrap().fua, is_through, "{pause_ms} ms after a read");
     }
 }
+
+/// Noticed: what is under way is not counted.
+#[test]
+fn zero_ranges_are_destaged_sixteen_at_once() {
+    let mut d = Driver::with(never_idle);
+    for range in 0..20 {
+        d.discard(160 * range, 16);
+    }
+    let flush = d.flush();
+    d.expect_ok(flush);
+    d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
+    d.submit(Operation::Drain, false);
+    d.finish_all();
+    assert_eq!(d.ios_of(Device::DataDisk, Kind::WriteZeroes).len(), 16);
+}

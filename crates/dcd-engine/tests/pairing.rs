@@ -301,6 +301,21 @@ fn a_data_disk_changed_behind_an_empty_log_is_accepted_only_after_a_power_cut() 
     }
 }
 
+/// Zeroes that only the log has are something to overwrite with.
+#[test]
+fn a_data_disk_changed_behind_a_log_of_zeroes_is_refused() {
+    let mut d = Driver::with(common::never_idle);
+    d.write_durably([100], 1);
+    d.drain();
+    d.discard(800, 8);
+    let flush = d.flush();
+    d.expect_ok(flush);
+    d.power_cut();
+    d.data_disk.rot(0, &[7; LINE]);
+    let error = d.try_open().expect_err("changed");
+    assert!(matches!(error, OpenError::DataDiskChanged { is_clean: false, .. }), "{error}");
+}
+
 /// A crash at any I/O of a detach: either it is done and marked, or a start finds everything and a
 /// second detach ends it.
 #[test]
