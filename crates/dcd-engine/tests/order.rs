@@ -5,7 +5,7 @@ mod common;
 
 use common::{ACK_MODES, Driver, Kind, LINE, never_idle, one_byte};
 use dcd_engine::units::LbaRange;
-use dcd_engine::{AckMode, Device, Duration, Operation};
+use dcd_engine::{AckMode, Buffer, Device, Duration, Lba, Operation};
 
 /// Options of most tests here.
 fn mode(ack: AckMode) -> Driver {
@@ -206,6 +206,26 @@ fn steady_writes_do_not_put_off_a_commit() {
     d.power_cut();
     d.reopen();
     assert!((100..122).all(|line| d.read(line) == 1));
+}
+
+/// A write of several parts: each takes its own bytes.
+#[test]
+fn every_part_of_a_large_write_has_its_bytes() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.bypass_threshold_bytes = 1 << 30;
+    });
+    let mut data = Buffer::zeroed(100 * LINE);
+    for (line, bytes) in data.bytes_mut().chunks_exact_mut(LINE).enumerate() {
+        bytes.fill(1 + line as u8);
+    }
+    let write = d.submit(Operation::Write { start: Lba(800), data }, true);
+    d.finish_all();
+    d.expect_ok(write);
+    assert!(d.count_since(0, Device::DataDisk, Kind::Write) == 0, "not past the log");
+    for line in 0..100 {
+        assert_eq!(d.read(100 + line), 1 + line as u8);
+    }
 }
 
 /// FUA makes the request and all before it durable, with every operation that changes data.
