@@ -96,8 +96,8 @@ impl Engine {
         moved
     }
 
-    /// Whether a change, or the tombstone of one, waits until something is destaged, and not only for segment buffers: for the log
-    /// to be written, which destaging would disturb.
+    /// Whether a change, or the tombstone of one, waits until something is destaged, and not only for segment
+    /// buffers: for the log to be written, which destaging would disturb.
     pub(super) fn someone_waits_for_destaging(&self) -> bool {
         let first = self.stalled.front().filter(|s| !self.is_overtaking_a_bypass(s.change.range()));
         let is_stalled = first.is_some_and(|stalled| match &stalled.change {

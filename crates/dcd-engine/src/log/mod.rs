@@ -210,10 +210,16 @@ impl Log {
     /// Whether a request that needs `entries` entries, each perhaps with a slot, can be appended
     /// whole now.
     pub fn has_room(&self, entries: u32, is_internal: bool) -> bool {
-        self.has_room_beside(entries, is_internal, self.buffers_in_use())
+        // Mostly the open segment has room, and nobody counts buffers.
+        self.has_room_with(entries, is_internal, || self.buffers_in_use())
     }
 
-    fn has_room_beside(&self, entries: u32, is_internal: bool, buffers_in_use: u32) -> bool {
+    fn has_room_with(
+        &self,
+        entries: u32,
+        is_internal: bool,
+        buffers_in_use: impl FnOnce() -> u32,
+    ) -> bool {
         let per_segment = self.geometry.slots_per_segment();
         let reserved = if is_internal { 0 } else { SEGMENTS_RESERVED as usize };
         if self.segments.free().len() < reserved {
@@ -242,7 +248,7 @@ impl Log {
             true => self.buffer_count(),
             false => self.buffers_for_requests(),
         };
-        let buffers = buffers.saturating_sub(buffers_in_use) as usize;
+        let buffers = buffers.saturating_sub(buffers_in_use()) as usize;
         for index in free.iter().take(segments.min(buffers)) {
             if self.segments.get(*index).readers > 0 {
                 return false;
@@ -258,7 +264,7 @@ impl Log {
     /// Whether a request has no room, and would have none if all segment buffers were free: until something is
     /// destaged, a checkpoint is durable, or a reader is done.
     pub fn lacks_segments(&self, entries: u32, is_internal: bool) -> bool {
-        !self.has_room(entries, is_internal) && !self.has_room_beside(entries, is_internal, 0)
+        !self.has_room_with(entries, is_internal, || 0)
     }
 
     /// Appends fragments of a line. `bytes` are those fragments, one after the other.
