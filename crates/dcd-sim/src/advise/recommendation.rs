@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! the bare disk cannot follow the times of the trace   nothing is promised
-//! requests wait at least 10 % and 0.2 ms less                     the log at the knee of the best device
+//! requests wait at least 10 % and 0.2 ms less          the log at the knee of the best device
 //! not that, but the disk gets 30 % fewer writes        the same of those, said as what it is
 //! neither                                              no log, and why
 //! ```
