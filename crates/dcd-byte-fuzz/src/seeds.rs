@@ -308,6 +308,7 @@ fn checkpoints() -> Vec<Vec<u8>> {
             zeroes: each(2).map(|n| (Line(100 + u64::from(n) * 50), 20)).collect(),
             poisoned: each(1).map(|n| (Line(90 + u64::from(n)), FragmentMask(1))).collect(),
             witnesses: each(3).map(|n| Witness { line: Line(n.into()), checksum: 3 }).collect(),
+            copy_pages: Vec::new(),
         }
         .encode();
         let end = bytes.bytes().iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;

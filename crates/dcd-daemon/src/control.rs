@@ -32,7 +32,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_engine::units::LINE_SIZE;
-use dcd_engine::{Operation, RequestError};
+use dcd_engine::{Operation, RequestError, SequenceError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -372,9 +372,25 @@ fn answer(result: Result<(), RequestError>) -> Value {
         Err(RequestError::ShuttingDown) => "the daemon is ending; start it again",
         Err(RequestError::ReadOnly) => "the volume is served read-only",
         Err(RequestError::Cancelled) => "ask again",
+        Err(RequestError::Sequence(error)) => sequence_hint(error),
     };
     let error = result.map_or_else(|error| error.to_string(), |()| String::new());
     failure(&error, hint)
+}
+
+fn sequence_hint(error: SequenceError) -> &'static str {
+    match error {
+        SequenceError::NoReadArea => {
+            "`dcd create --read-area SIZE` makes a cache with one; `dcd status` shows a failed disk"
+        }
+        SequenceError::NoSuchSequence => "`dcd sequence list` shows them all",
+        SequenceError::BadSequence => "was anything read from this device meanwhile?",
+        SequenceError::NoRoom => {
+            "`dcd sequence list` shows what takes the room: remove or unpin one, or give sequences \
+             more of the read area with --sequence-share"
+        }
+        SequenceError::Busy => "ask again",
+    }
 }
 
 type Done = Box<dyn FnOnce(dcd_engine::Reply) + Send>;

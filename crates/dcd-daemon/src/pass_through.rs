@@ -7,7 +7,7 @@ use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation,
-    Output, Phase, Reply, Request, RequestError, RequestId, Time,
+    Output, Phase, Reply, Request, RequestError, RequestId, SequenceError, Time,
 };
 
 use crate::core::Core;
@@ -76,6 +76,9 @@ impl PassThrough {
             Operation::Flush | Operation::Drain => self.io(id, IoOperation::Flush, false),
             // A flush ends soon, and a disk without a cache has nothing else to cancel.
             Operation::CancelDrain { .. } | Operation::CancelDetach => self.reply(id, Ok(()), None),
+            Operation::Sequence(_) => {
+                self.reply(id, Err(SequenceError::NoReadArea.into()), None);
+            }
             Operation::Detach | Operation::Shutdown => {
                 self.closing = Some(id);
                 self.close_when_idle();

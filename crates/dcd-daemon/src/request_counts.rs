@@ -64,6 +64,7 @@ impl RequestCounts {
             Operation::Flush => self.flushes += 1,
             Operation::Drain
             | Operation::CancelDrain { .. }
+            | Operation::Sequence(_)
             | Operation::Detach
             | Operation::CancelDetach
             | Operation::Shutdown => {}

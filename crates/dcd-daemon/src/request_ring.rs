@@ -75,6 +75,7 @@ impl AskedRequest {
             },
             Operation::Drain
             | Operation::CancelDrain { .. }
+            | Operation::Sequence(_)
             | Operation::Detach
             | Operation::CancelDetach
             | Operation::Shutdown => return None,

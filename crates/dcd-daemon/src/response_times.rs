@@ -35,6 +35,7 @@ impl RequestKind {
             Operation::Flush => RequestKind::Flush,
             Operation::Drain
             | Operation::CancelDrain { .. }
+            | Operation::Sequence(_)
             | Operation::Detach
             | Operation::CancelDetach
             | Operation::Shutdown => RequestKind::Other,

@@ -148,7 +148,8 @@ report_of! {
         log_write_bytes, cache_disk_flushes, cache_disk_fua_writes, records, checkpoints,
         checkpoint_bytes, destage_batches, destaged_lines, destage_writes, destage_write_bytes,
         destaged_zero_ranges, destage_read_bytes, completed_lines, data_disk_flushes,
-        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors,
+        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines,
+        read_ahead_lines, copy_lines_written, copies_damaged,
     }
 }
 
@@ -171,6 +172,8 @@ pub struct RecoverySummary {
     pub was_closed: bool,
     /// The data-disk was not as the cache, which was empty, had last seen it.
     pub data_disk_changed: bool,
+    /// Copy pages that could not be read: their copies are gone.
+    pub copy_pages_lost: u64,
 }
 
 impl From<&RecoveryReport> for RecoverySummary {
@@ -184,6 +187,7 @@ impl From<&RecoveryReport> for RecoverySummary {
             seconds: report.duration.0 as f64 / 1e9,
             was_closed: report.was_closed,
             data_disk_changed: report.data_disk_changed,
+            copy_pages_lost: report.copy_pages_lost,
         }
     }
 }

@@ -103,6 +103,7 @@ fn perform(
         Operation::Flush => writeln!(journal, "flush").unwrap(),
         Operation::Drain
         | Operation::CancelDrain { .. }
+        | Operation::Sequence(_)
         | Operation::Detach
         | Operation::CancelDetach
         | Operation::Shutdown => unreachable!(),

@@ -64,6 +64,12 @@ pub struct EngineConfig {
     pub io_timeout: Duration,
     /// Number of segment buffers (at least 3).
     pub segment_buffers: u32,
+    /// Memory for reading sequences ahead; 0: they are not.
+    pub read_ahead_bytes: u64,
+    /// Copy what is read to the read area.
+    pub hot_blocks: bool,
+    /// Share of the read area that sequences may take; hot blocks get the rest, and what is not taken.
+    pub sequence_percent: u8,
     /// Refuse everything that changes data.
     pub read_only: bool,
     /// Start although blocks that were durable are lost, or the data-disk was changed behind a
@@ -92,6 +98,9 @@ impl Default for EngineConfig {
             full_timeout: Duration::from_secs(60),
             io_timeout: Duration::from_secs(30),
             segment_buffers: 16,
+            read_ahead_bytes: 16 << 20,
+            hot_blocks: true,
+            sequence_percent: 50,
             read_only: false,
             accept_damage: false,
             grow: false,
@@ -114,6 +123,9 @@ impl EngineConfig {
         }
         if self.dirty_low_percent > self.dirty_high_percent {
             return bad("dirty-low", "must not be above dirty-high");
+        }
+        if self.sequence_percent > 100 {
+            return bad("sequence-share", "must be at most 100 percent");
         }
         if self.idle_threshold_min > self.idle_threshold_max {
             return bad("idle-min", "must not be longer than idle-max");

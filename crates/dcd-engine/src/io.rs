@@ -98,6 +98,8 @@ pub enum Operation {
         /// The request that began it.
         drain: RequestId,
     },
+    /// Something about sequences.
+    Sequence(SequenceRequest),
     /// Take no more requests, drain, mark the pair as detached (C31).
     Detach,
     /// Make a shutdown of the detach under way: it is answered with [`RequestError::Cancelled`]
@@ -106,6 +108,41 @@ pub enum Operation {
     /// Take no more requests, make everything durable, write a checkpoint and mark the cache as
     /// closed in order.
     Shutdown,
+}
+
+/// What can be asked about sequences.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SequenceRequest {
+    /// Keep a sequence in the read area; one of the same name is replaced. The reply comes before its lines
+    /// are copied, which is done when the disks have nothing else to do.
+    Store(Box<NewSequence>),
+    /// Remove the sequence of this name.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+    /// Remove all sequences but the pinned ones.
+    Clear,
+    /// Keep the sequence of this name whatever else wants its room, or no longer.
+    Pin {
+        /// Its name.
+        name: String,
+        /// Whether it is to stay.
+        is_pinned: bool,
+    },
+}
+
+/// A sequence to be kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewSequence {
+    /// Its name, 1 to 40 bytes without a zero.
+    pub name: String,
+    /// The blocks, in the order in which they are read. A line counts once, where it comes first.
+    pub ranges: Vec<LbaRange>,
+    /// Found by the detector, and so often; 0 if somebody recorded it.
+    pub occurrences: u64,
+    /// Found by the detector: it displaces only others of its kind that bring less.
+    pub is_detected: bool,
 }
 
 /// The answer to a request.
@@ -134,9 +171,34 @@ pub enum RequestError {
     /// The export is read-only.
     #[error("the device is read-only")]
     ReadOnly,
+    /// A request about sequences cannot be met.
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
     /// Somebody wanted it no more.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// Why a request about sequences cannot be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SequenceError {
+    /// The cache was made without a read area, or its cache-disk has failed.
+    #[error("the cache has no read area")]
+    NoReadArea,
+    /// No sequence has this name.
+    #[error("there is no sequence of this name")]
+    NoSuchSequence,
+    /// A sequence without a line on the disk, or with a name that cannot be.
+    #[error(
+        "a sequence needs a name of 1 to 40 bytes and at least one whole 4 KiB line of the disk"
+    )]
+    BadSequence,
+    /// What sequences may take of the read area is taken by this one, or by others that may not go.
+    #[error("no room for the sequence")]
+    NoRoom,
+    /// What it needs is still being written.
+    #[error("the room for it is still being written to")]
+    Busy,
 }
 
 /// A device below the engine.

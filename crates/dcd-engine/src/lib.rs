@@ -19,6 +19,7 @@
 
 pub mod buffer;
 pub mod config;
+pub mod copies;
 pub mod engine;
 pub mod error;
 pub mod format;
@@ -38,7 +39,7 @@ pub use engine::{Engine, Phase};
 pub use error::{FormatError, OpenError};
 pub use format::{Geometry, Superblock};
 pub use io::{
-    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
-    Request, RequestError, RequestId,
+    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, NewSequence, Operation, Output,
+    Reply, Request, RequestError, RequestId, SequenceError, SequenceRequest,
 };
 pub use units::{Duration, Lba, LbaRange, Time, Uuid};

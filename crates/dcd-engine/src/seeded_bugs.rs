@@ -248,6 +248,33 @@ bugs! {
     ProbeSkipped = "probe-skipped", "C23";
     /// Without a cache-disk, FLUSH and FUA do not flush the data-disk.
     UncachedWithoutFlush = "uncached-without-flush", "C2";
+
+    /// A write leaves the copies of its lines as they are.
+    WriteKeepsCopies = "write-keeps-copies", "C1";
+    /// A discard leaves the copies of its lines as they are.
+    DiscardKeepsCopies = "discard-keeps-copies", "C12";
+    /// Replay leaves the copies of the lines in the log as they are.
+    ReplayKeepsCopies = "replay-keeps-copies", "C9";
+    /// A copy that is known to be old is served.
+    StaleCopyServed = "stale-copy-served", "C1";
+    /// A checkpoint lists a copy whose write has not ended.
+    CopyListedBeforeItIsWritten = "copy-listed-before-it-is-written", "C21";
+    /// A copy that is not what it should be is served.
+    DamagedCopyServed = "damaged-copy-served", "C21";
+    /// What was read ahead is served without a look at what the copy should be.
+    ReadAheadNotCompared = "read-ahead-not-compared", "C1";
+    /// A line that is in the log is copied from the data-disk.
+    CopyOfLoggedLine = "copy-of-logged-line", "C1";
+    /// A line is copied although the data-disk may have changed while it was read.
+    CopyOfChangedLine = "copy-of-changed-line", "C1";
+    /// A line is copied while a bypass of it is under way.
+    CopyOfBypassedLine = "copy-of-bypassed-line", "C11";
+    /// A write goes past the log although a checkpoint lists copies of its lines.
+    BypassOverCopies = "bypass-over-copies", "C9";
+    /// The same, of lines whose copies were given up since the checkpoint.
+    EvictedCopyForgotten = "evicted-copy-forgotten", "C9";
+    /// Copies are believed although someone may have changed the data-disk without the log.
+    DoubtfulCopiesBelieved = "doubtful-copies-believed", "C23";
 }
 
 #[cfg(all(test, feature = "seeded-bugs"))]

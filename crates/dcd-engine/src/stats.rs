@@ -1,7 +1,8 @@
 //! Counters that the engine keeps about itself, and the picture that `dcd status` shows.
 
+use crate::copies::CopyCounts;
 use crate::io::IoError;
-use crate::units::{Duration, Time, Uuid};
+use crate::units::{Duration, SequenceId, Time, Uuid};
 
 /// Counts since the engine was opened. Bytes where the name says so, otherwise events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,6 +71,25 @@ pub struct Counters {
     pub data_disk_errors: u64,
     /// Slots whose checksum did not match.
     pub checksum_errors: u64,
+    /// Lines of reads that came from a copy in the read area.
+    pub read_copy_lines: u64,
+    /// Lines read ahead for sequences.
+    pub read_ahead_lines: u64,
+    /// Lines copied to the read area.
+    pub copy_lines_written: u64,
+    /// Copies that were not what they should be; their lines were read from the data-disk.
+    pub copies_damaged: u64,
+}
+
+/// Where a copy of a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// Byte address on the cache-disk.
+    pub offset: u64,
+    /// Its sequence, and its place there; `None`: a hot block.
+    pub place: Option<(SequenceId, u32)>,
+    /// Whether it is true: reads may be served from it.
+    pub is_valid: bool,
 }
 
 /// How recovery went.
@@ -92,6 +112,8 @@ pub struct RecoveryReport {
     /// The data-disk is not as the cache last saw it, which does no harm, because the log is empty:
     /// dcd went on without this cache-disk (C23), or someone else wrote to it after a crash.
     pub data_disk_changed: bool,
+    /// Copy pages that the checkpoint names and that could not be read: their copies are gone.
+    pub copy_pages_lost: u64,
 }
 
 /// Number of segments in each state.
@@ -148,6 +170,10 @@ pub struct Status {
     pub segment_map: String,
     /// Lines with a copy newer than the data-disk.
     pub dirty_lines: u64,
+    /// Copies in the read area.
+    pub copies: CopyCounts,
+    /// Memory that holds what was read ahead.
+    pub read_ahead_bytes_held: u64,
     /// Ranges that are zero in the log and not yet on the data-disk.
     pub zero_ranges: u64,
     /// Lines that fail until overwritten.

@@ -251,6 +251,18 @@ impl RecordNumber {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SlotIndex(pub u32);
 
+/// Number of a copy slot: room for a clean copy of a cache line in the read area of the cache-disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CopySlot(pub u32);
+
+/// Number of a copy page: the copy slots that are listed together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CopyPageIndex(pub u32);
+
+/// Name of a sequence on the cache-disk; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SequenceId(pub u32);
+
 /// Identity of a cache, random, chosen at creation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use dcd_engine::format::layout::FieldLayout;
-use dcd_engine::format::{checkpoint, geometry, record, superblock};
+use dcd_engine::format::{checkpoint, copy_page, geometry, record, superblock};
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 
@@ -71,6 +71,12 @@ fn checkpoint_header_and_item() {
 fn record_header_and_entry() {
     compare("record header", record::HEADER_SIZE, &record::layout());
     compare("record entry", 16, &record::entry_layout());
+}
+
+#[test]
+fn copy_page_and_entry() {
+    compare("copy page", copy_page::PAGE_SIZE, &copy_page::layout());
+    compare("copy page entry", 16, &copy_page::entry_layout());
 }
 
 /// The mark of the open record is private to the engine, so a mark with a value of its own in each
@@ -140,9 +146,11 @@ fn figures() {
         ("superblock magic", text(superblock::MAGIC)),
         ("checkpoint magic", text(checkpoint::MAGIC)),
         ("record magic", text(record::MAGIC)),
+        ("copy page magic", text(copy_page::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),
         ("record version", record::VERSION.to_string()),
+        ("copy page version", copy_page::VERSION.to_string()),
         ("block", BLOCK_SIZE.to_string()),
         ("cache line, slot", LINE_SIZE.to_string()),
         ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),
@@ -155,6 +163,9 @@ fn figures() {
         ("most zero ranges in a checkpoint", geometry::ZERO_RANGES_MAX.to_string()),
         ("most poisoned lines in a checkpoint", geometry::POISONED_LINES_MAX.to_string()),
         ("most witnesses in a checkpoint", geometry::WITNESSES_MAX.to_string()),
+        ("copies in a copy page", geometry::COPIES_PER_PAGE.to_string()),
+        ("longest name of a sequence", copy_page::NAME_BYTES_MAX.to_string()),
+        ("feature (incompatible): read area", superblock::FEATURE_READ_AREA.to_string()),
     ];
     let rows: Vec<(String, String)> = table(&document(), "<!-- constants -->")
         .into_iter()

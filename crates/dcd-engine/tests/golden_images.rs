@@ -16,17 +16,23 @@
 //! record 1002  line 200, fragment 2 again; lines 120..130 zero; line 7 bypassed;
 //!              line 300: its request is not finished, so it does not count
 //! ```
+//!
+//! Another cache has a read area: its superblock, its checkpoint, and a page of a sequence.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
+use dcd_engine::format::checkpoint::{Checkpoint, CopyPageRef, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::record::{Entry, Record};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::io::{IoData, IoDone, IoOperation};
 use dcd_engine::log::Log;
-use dcd_engine::units::{FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex};
+use dcd_engine::units::{
+    CopyPageIndex, CopySlot, FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial,
+    SequenceId, SlotIndex,
+};
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, LbaRange, Operation,
     Output, Phase, Request, RequestId, Superblock, Time, Uuid,
@@ -86,6 +92,7 @@ fn checkpoint() -> Checkpoint {
         zeroes: vec![(Line(100), 50)],
         poisoned: vec![(Line(9), FragmentMask(0x81))],
         witnesses: vec![Witness { line: Line(1), checksum: crc32c(&[0; 4096]) }],
+        copy_pages: Vec::new(),
     }
 }
 
@@ -115,6 +122,50 @@ fn slot(at: usize, bytes: &[u8]) -> [u8; 4096] {
 
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
+}
+
+fn geometry_with_read_area() -> Geometry {
+    Geometry::fit_with_copies(8 << 20, 64 << 10, 2).expect("8 MiB are enough")
+}
+
+fn superblock_with_read_area() -> Superblock {
+    let (geometry, state) = (geometry_with_read_area(), CacheState::Closed);
+    Superblock { geometry, state, generation: EPOCH + 1, ..superblock() }
+}
+
+/// Lines 500 and 20, of which the second was changed since.
+fn copy_page() -> CopyPage {
+    let label = SequenceLabel {
+        id: SequenceId(3),
+        name: "gimp".into(),
+        is_pinned: true,
+        is_detected: false,
+        runs: 5,
+        lines_served: 1234,
+    };
+    let copy = |line, checksum, state| Some(CopyEntry { line: Line(line), checksum, state });
+    let mut entries = vec![None; 248];
+    entries[0] = copy(500, crc32c(&slot(0, &pattern(4, 4096))), CopyState::Valid);
+    entries[1] = copy(20, 0x1234_5678, CopyState::Stale);
+    CopyPage {
+        uuid: UUID,
+        page: CopyPageIndex(1),
+        generation: 9,
+        sequence: Some((label, 0)),
+        entries,
+    }
+}
+
+fn checkpoint_with_read_area() -> Checkpoint {
+    let (_, checksum) = copy_page().encode();
+    Checkpoint {
+        filled: Vec::new(),
+        live: Vec::new(),
+        zeroes: Vec::new(),
+        poisoned: Vec::new(),
+        copy_pages: vec![CopyPageRef { page: CopyPageIndex(1), generation: 9, checksum }],
+        ..checkpoint()
+    }
 }
 
 /// Both records as the log writes them, one behind the other.
@@ -185,11 +236,13 @@ fn write() {
         ("superblock", superblock().encode().bytes().to_vec()),
         ("checkpoint", checkpoint().encode().bytes().to_vec()),
         ("records", encode_records()),
+        ("superblock-read-area", superblock_with_read_area().encode().bytes().to_vec()),
+        ("checkpoint-read-area", checkpoint_with_read_area().encode().bytes().to_vec()),
+        ("copy-page", copy_page().encode().0.bytes().to_vec()),
     ];
-    for (name, bytes) in images {
-        let path = image_path(name);
-        assert!(!path.exists(), "{} is there: a golden image does not change", path.display());
-        std::fs::write(path, to_text(&bytes)).expect("the image is written");
+    // A golden image does not change: those that are there stay.
+    for (name, bytes) in images.iter().filter(|(name, _)| !image_path(name).exists()) {
+        std::fs::write(image_path(name), to_text(bytes)).expect("the image is written");
     }
 }
 
@@ -225,6 +278,21 @@ fn the_records_are_read_and_written_as_ever() {
         assert_eq!(header.checkpoint_generation, CHECKPOINT_GENERATION);
         assert_eq!(header.unfinished, unfinished);
     }
+}
+
+#[test]
+fn what_a_read_area_adds_is_read_and_written_as_ever() {
+    let image = read_image("superblock-read-area");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_with_read_area()));
+    assert!(superblock_with_read_area().encode().bytes() == image, "the same bytes");
+    let image = read_image("checkpoint-read-area");
+    let checkpoint = checkpoint_with_read_area();
+    let back = Checkpoint::decode(&image, UUID, &geometry_with_read_area());
+    assert_eq!(back.as_ref(), Ok(&checkpoint));
+    assert!(checkpoint.encode().bytes() == image, "the same bytes");
+    let image = read_image("copy-page");
+    assert_eq!(CopyPage::decode(&image, UUID, &checkpoint.copy_pages[0]), Ok(copy_page()));
+    assert!(copy_page().encode().0.bytes() == image, "the same bytes");
 }
 
 /// Two disks in memory, and an engine on them that ends each I/O at once.
@@ -325,4 +393,37 @@ fn the_cache_they_make_together_opens() {
     assert_eq!(bench.read(300 * 8, 1), Some(vec![0; 512]));
     assert_eq!(bench.read(9 * 8, 1), None, "poisoned");
     assert_eq!(bench.read(9 * 8 + 1, 6), Some(vec![0; 3072]), "not poisoned");
+}
+
+#[test]
+fn a_copy_of_the_read_area_is_served() {
+    let geometry = geometry_with_read_area();
+    let mut cache_disk = vec![0; geometry.end() as usize];
+    let mut put = |offset: u64, bytes: &[u8]| {
+        cache_disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+    };
+    let superblock = superblock_with_read_area();
+    put(superblock.offset(), &read_image("superblock-read-area"));
+    let area = geometry.checkpoint_offsets[checkpoint_with_read_area().area()];
+    put(area, &read_image("checkpoint-read-area"));
+    put(geometry.copy_page_offset(CopyPageIndex(1), 9), &read_image("copy-page"));
+    put(geometry.copy_slot_offset(CopySlot(248)), &pattern(4, 4096));
+    let config = EngineConfig::default();
+    let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
+    let data_disk = superblock.data_disk;
+    let size = cache_disk.len() as u64;
+    let engine = Engine::open(Time::ZERO, superblock, size, data_disk, config, Box::new(memory));
+    let mut bench = Bench {
+        engine: engine.expect("the sizes fit"),
+        cache_disk,
+        data_disk: vec![0; data_disk.bytes() as usize],
+        answers: Vec::new(),
+    };
+    bench.give(Input::Timeout);
+    assert_eq!(*bench.engine.phase(), Phase::Running);
+    let copies = bench.engine.status().copies;
+    assert_eq!((copies.slots, copies.valid, copies.stale), (496, 1, 1));
+    // The data-disk has zeroes there.
+    assert_eq!(bench.read(500 * 8, 8), Some(pattern(4, 4096)));
+    assert_eq!(bench.read(20 * 8, 8), Some(vec![0; 4096]));
 }

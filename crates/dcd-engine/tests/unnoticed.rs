@@ -384,6 +384,7 @@ fn a_log_of_more_lines_than_slots_is_refused() {
         zeroes: Vec::new(),
         poisoned: Vec::new(),
         witnesses: Vec::new(),
+        copy_pages: Vec::new(),
     };
     let record = |line: u64| Record {
         header: RecordHeader {

@@ -119,6 +119,10 @@ pub struct CreateArguments {
     /// for small caches].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub segment_size: Option<u64>,
+    /// How much of the cache-disk is for copies of what is read: sequences and hot blocks
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0",
+          hide_default_value = true)]
+    pub read_area: u64,
     /// Write zeroes over the whole cache first. Takes as long as writing that much, and makes the
     /// first round through a new file as fast as the later ones. New files of up to 1 GiB are
     /// filled anyway.

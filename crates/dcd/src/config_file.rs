@@ -22,7 +22,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::settings::{Settings, parse_percent};
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 23] = [
+pub const KEYS: [&str; 26] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -44,6 +44,9 @@ pub const KEYS: [&str; 23] = [
     "full-timeout",
     "io-timeout",
     "segment-buffers",
+    "read-ahead",
+    "sequence-share",
+    "no-hot-blocks",
     "read-only",
     "memory-directory",
 ];
@@ -107,6 +110,9 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
         "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),
         "segment-buffers" => settings.segment_buffers = Some(number(value)?),
+        "read-ahead" => settings.read_ahead = Some(with(value, parse_size)?),
+        "sequence-share" => settings.sequence_share = Some(with(value, parse_percent)?),
+        "no-hot-blocks" => settings.no_hot_blocks = Some(boolean(value)?),
         "read-only" => settings.read_only = Some(boolean(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
         // In a file it would be said once and hold for every damage to come.

@@ -105,6 +105,12 @@ pub enum CommandError {
         /// What it is.
         path: PathBuf,
     },
+    /// No copy page fits into it.
+    #[error("--read-area {} is too small", format_size(*found))]
+    ReadAreaSmall {
+        /// The size asked for.
+        found: u64,
+    },
     /// No geometry fits.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
@@ -470,6 +476,9 @@ impl CommandError {
             CommandError::DeviceTooSmall { .. } => {
                 Some("without --cache-size all of the device is used".into())
             }
+            CommandError::ReadAreaSmall { .. } => {
+                Some("at least 1M; 256M hold the start of a system and some programs".into())
+            }
             CommandError::Geometry(error) => geometry_hint(error),
             CommandError::CacheExists { .. } => {
                 Some("`dcd inspect superblock` shows it; --force overwrites it".into())
@@ -673,12 +682,12 @@ fn is_device_failure_of_serve(error: &ServeError) -> bool {
 
 fn geometry_hint(error: &GeometryError) -> Option<String> {
     match error {
-        GeometryError::TooSmall { segment_size, needed, .. } => {
+        GeometryError::TooSmall { segment_size, needed, copy_pages, .. } => {
             let needed = format_size(needed.next_multiple_of(1 << 20));
             if *segment_size == SEGMENT_SIZE_BYTES_MIN {
                 return Some(format!("give it {needed}, for example with --cache-size"));
             }
-            let least = cache_size_min(SEGMENT_SIZE_BYTES_MIN);
+            let least = cache_size_min(SEGMENT_SIZE_BYTES_MIN, *copy_pages);
             let least = format_size(least.next_multiple_of(1 << 20));
             Some(format!("give it {needed}, or with --segment-size 64k at least {least}"))
         }
@@ -690,8 +699,8 @@ fn geometry_hint(error: &GeometryError) -> Option<String> {
 }
 
 /// The least that a cache with such segments needs.
-fn cache_size_min(segment_size: u64) -> u64 {
-    match Geometry::fit(SEGMENTS_MIN * segment_size, segment_size) {
+fn cache_size_min(segment_size: u64, copy_pages: u32) -> u64 {
+    match Geometry::fit_with_copies(SEGMENTS_MIN * segment_size, segment_size, copy_pages) {
         Err(GeometryError::TooSmall { needed, .. }) => needed,
         _ => SEGMENTS_MIN * segment_size,
     }
@@ -706,7 +715,7 @@ mod tests {
         let error = CommandError::from(Geometry::fit(1 << 20, 1 << 20).unwrap_err());
         let hint = error.hint().unwrap();
         assert!(hint.contains("at least 2"), "{hint}");
-        let needed = cache_size_min(SEGMENT_SIZE_BYTES_MIN);
+        let needed = cache_size_min(SEGMENT_SIZE_BYTES_MIN, 0);
         assert!(Geometry::fit(needed, SEGMENT_SIZE_BYTES_MIN).is_ok());
         assert!(Geometry::fit(needed - 4096, SEGMENT_SIZE_BYTES_MIN).is_err());
     }

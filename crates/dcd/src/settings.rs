@@ -85,6 +85,16 @@ pub struct Settings {
     /// Number of segment buffers in memory, at least 3 [default: 16].
     #[arg(long, value_name = "COUNT")]
     pub segment_buffers: Option<u32>,
+    /// Memory for reading sequences ahead; 0: they are not [default: 16M].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub read_ahead: Option<u64>,
+    /// Share of the read area that sequences may take [default: 50%].
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub sequence_share: Option<u8>,
+    /// Do not copy what is read to the read area; sequences are.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub no_hot_blocks: Option<bool>,
     /// Refuse everything that changes data.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
@@ -123,6 +133,9 @@ impl Settings {
             full_timeout: self.full_timeout.or(under.full_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
             segment_buffers: self.segment_buffers.or(under.segment_buffers),
+            read_ahead: self.read_ahead.or(under.read_ahead),
+            sequence_share: self.sequence_share.or(under.sequence_share),
+            no_hot_blocks: self.no_hot_blocks.or(under.no_hot_blocks),
             read_only: self.read_only.or(under.read_only),
             accept_damage: self.accept_damage || under.accept_damage,
             memory_directory: self.memory_directory.or(under.memory_directory),
@@ -166,6 +179,9 @@ impl Settings {
             full_timeout: span(self.full_timeout, default.full_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),
             segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),
+            read_ahead_bytes: self.read_ahead.unwrap_or(default.read_ahead_bytes),
+            sequence_percent: self.sequence_share.unwrap_or(default.sequence_percent),
+            hot_blocks: !self.no_hot_blocks.unwrap_or(!default.hot_blocks),
             read_only: self.read_only.unwrap_or(default.read_only),
             accept_damage: self.accept_damage,
             // `dcd grow` does that.

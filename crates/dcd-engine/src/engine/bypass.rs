@@ -90,9 +90,17 @@ impl Engine {
             // A witness may only change together with the log, or a crash in step 2 would look
             // as if someone else had written to the data-disk.
             && (!self.witnesses.overlaps(range) || seeded(SeededBug::BypassOverWitness))
+            // So may a line of which a checkpoint may list a copy: after a crash in step 2 the copy would
+            // show the old, until it is given up, and then the data-disk the new.
+            && (!self.may_have_copies(range) || seeded(SeededBug::BypassOverCopies))
             // It may split a zero range in two, and a checkpoint has room for so many.
             && self.zeroes.len() < ZERO_RANGES_GATHERED_MAX
             && self.data_disk_writes_lost == 0
+    }
+
+    fn may_have_copies(&self, range: LbaRange) -> bool {
+        let (line, lines) = whole_lines(range);
+        self.copies.may_be_listed(line, lines)
     }
 
     pub(super) fn bypass(&mut self, id: RequestId, range: LbaRange, data: Buffer, fua: bool) {

@@ -3,7 +3,8 @@
 //! ```text
 //! 1. Seal the open record and take the picture: the whole index between two records.
 //! 2. Make every record in it durable.  Else the picture could speak of slots that never were.
-//! 3. Write it to the older area.       Crash here: the newer one is still whole.
+//! 3. Write it to the older area, and the copy pages that have changed to their older places.
+//!                                      Crash here: the newer one is still whole, and what it names.
 //! 4. Flush.                            Crash here: one or the other is found, both are true.
 //! 5. The segments that it lists as free may be filled. Only now: nothing that a recovery could
 //!    need speaks of them any more (C13, trap 1 of the design).
@@ -12,6 +13,7 @@
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
+use crate::copies::PageWrite;
 use crate::format::checkpoint::{Checkpoint, LiveSlot};
 use crate::io::{Device, IoError};
 use crate::log::line_ranges::LineRanges;
@@ -62,6 +64,8 @@ struct Picture {
     generation: u64,
     offset: u64,
     bytes: Buffer,
+    /// Copy pages that it names and that are not on the disk yet.
+    pages: Vec<PageWrite>,
     reusable: Vec<SegmentIndex>,
     /// It lies behind this record ...
     after: RecordNumber,
@@ -110,6 +114,7 @@ impl Engine {
             State::None => {
                 let due = self.checkpoint.forced
                     || self.checkpoint_is_due()
+                    || self.copies.wants_checkpoint()
                     || self.clean_checkpoint_is_due();
                 if due {
                     self.take_picture();
@@ -180,6 +185,7 @@ impl Engine {
                 }
             }
         }
+        let (copy_pages, pages) = self.copies.picture();
         let picture = Checkpoint {
             uuid: self.superblock.uuid,
             generation: self.checkpoint.generation + 1,
@@ -202,6 +208,7 @@ impl Engine {
                 .map(|(line, mask)| (*line, *mask))
                 .collect(),
             witnesses: self.witnesses.list_for_checkpoint(),
+            copy_pages,
         };
         self.checkpoint.last_serial = self.log.newest_serial();
         let after = self.log.newest_record();
@@ -210,6 +217,7 @@ impl Engine {
             generation: picture.generation,
             offset: self.superblock.geometry.checkpoint_offsets[picture.area()],
             bytes: picture.encode(),
+            pages,
             reusable,
             after,
             is_empty: self.cache_is_empty(),
@@ -218,8 +226,15 @@ impl Engine {
     }
 
     /// Step 3.
-    fn write_picture(&mut self, picture: Picture) {
+    fn write_picture(&mut self, mut picture: Picture) {
         let mut writes_left = 0;
+        for PageWrite { page, generation, bytes } in std::mem::take(&mut picture.pages) {
+            writes_left += 1;
+            self.counters.checkpoint_bytes += bytes.len() as u64;
+            let offset = self.superblock.geometry.copy_page_offset(page, generation);
+            let purpose = Purpose::Checkpoint(Step::Write);
+            self.start_write(Device::CacheDisk, offset, bytes, purpose);
+        }
         let mut offset = picture.offset;
         for piece in picture.bytes.bytes().chunks(WRITE_BYTES_MAX) {
             writes_left += 1;
@@ -269,6 +284,7 @@ impl Engine {
         };
         self.checkpoint.generation = picture.generation;
         self.witnesses.checkpoint_durable();
+        self.copies.picture_durable();
         self.log.checkpoint_generation = picture.generation;
         self.log.segments.make_free(&picture.reusable);
         self.counters.checkpoints += 1;

@@ -50,6 +50,7 @@ impl Engine {
         if kind == Kind::Shutdown {
             self.end_drains(RequestError::ShuttingDown, |_| true);
         }
+        self.end_reading_ahead();
         self.close = Some(Closing { id, kind, step: Step::EndRequests, cancelled: false });
     }
 
@@ -78,7 +79,7 @@ impl Engine {
         }
         if self.cache_disk_failed {
             // Those under way are answered first: nobody else would (rule 4 of `io.rs`).
-            if !self.reads.is_empty() || self.has_bypasses() {
+            if !self.reads.is_empty() || self.has_bypasses() || !self.copying_is_idle() {
                 return false;
             }
             // The log cannot be made durable. What is in it stays there: nothing is marked.
@@ -89,7 +90,11 @@ impl Engine {
             return true;
         }
         let next = match close.step {
-            Step::EndRequests if self.reads.is_empty() && !self.has_bypasses() => Step::Drain,
+            Step::EndRequests
+                if self.reads.is_empty() && !self.has_bypasses() && self.copying_is_idle() =>
+            {
+                Step::Drain
+            }
             Step::Drain if self.is_drained(close.kind) => {
                 if !seeded(SeededBug::ShutdownWithoutCommit) {
                     self.checkpoint.force();

@@ -30,6 +30,7 @@ impl Engine {
         }
         self.log.segments.check_invariants();
         self.check_live_slots();
+        self.copies.check_invariants();
         self.check_readers();
         for (line, mask) in &self.poisoned {
             assert!(self.table.find(*line).mask().and(*mask).is_empty());

@@ -4,6 +4,7 @@
 //! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`], [`uncached`]
 //! (without a cache-disk).
 
+mod arrange;
 mod bypass;
 mod checkpoint;
 mod close;
@@ -14,8 +15,11 @@ mod log_again;
 mod log_use;
 mod pace;
 mod policy;
+mod prefetch;
+mod promote;
 mod read;
 mod recover;
+mod sequences;
 mod uncached;
 mod witness;
 mod write;
@@ -25,6 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
+use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::OpenError;
 use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
@@ -38,8 +43,8 @@ use crate::log::control::CONTROL_SIZE;
 use crate::log::line_ranges::LineRanges;
 use crate::log::lookup_table::LookupTable;
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status};
-use crate::units::{Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
+use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
+use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
 
 /// Where an engine stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,6 +66,9 @@ enum Purpose {
     LogFlush { covers: crate::units::RecordNumber },
     Probe,
     Read(read::Part),
+    ReadAhead(prefetch::ChunkId),
+    Arrange(arrange::Step),
+    Promote(promote::Write),
     BypassWrite { id: RequestId },
     BypassFlush(bypass::FlushNumber),
     Destage(destage::Step),
@@ -101,6 +109,15 @@ pub struct Engine {
     /// Fragments whose newest copy is damaged: they fail until overwritten (C19, C21).
     poisoned: BTreeMap<Line, FragmentMask>,
     witnesses: witness::Witnesses,
+    /// Clean copies in the read area.
+    copies: Copies,
+    /// Counts the writes to the data-disk that have ended: what was read before may be old.
+    data_disk_changes: u64,
+    prefetch: prefetch::Prefetch,
+    arranging: arrange::Arranging,
+    promotion: promote::Promotion,
+    /// The copy that was read last: about where the head of the cache-disk is.
+    last_copy_read: CopySlot,
 
     stalled: VecDeque<write::Stalled>,
     reads: read::Reads,
@@ -189,6 +206,12 @@ impl Engine {
             zeroes_kept_allocated: LineRanges::default(),
             poisoned: BTreeMap::new(),
             witnesses: witness::Witnesses::new(superblock.uuid, data_disk),
+            copies: Copies::new(superblock.uuid, geometry.copy_pages),
+            data_disk_changes: 0,
+            prefetch: prefetch::Prefetch::default(),
+            arranging: arrange::Arranging::default(),
+            promotion: promote::Promotion::new(geometry.copy_slots()),
+            last_copy_read: CopySlot(0),
             stalled: VecDeque::new(),
             reads: read::Reads::default(),
             commit: flush::Commit::default(),
@@ -273,6 +296,10 @@ impl Engine {
                 self.end_drains(RequestError::Cancelled, |id| id == drain);
                 self.reply(request.id, Ok(()), None);
             }
+            Operation::Sequence(wanted) => {
+                let result = self.sequence_request(wanted);
+                self.reply(request.id, result.map_err(RequestError::Sequence), None);
+            }
             Operation::Detach => self.close(request.id, close::Kind::Detach),
             Operation::CancelDetach => unreachable!("answered above"),
             Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),
@@ -281,6 +308,7 @@ impl Engine {
 
     fn io_done(&mut self, done: IoDone) {
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
+        self.data_disk_changes += u64::from(io.device == Device::DataDisk && !io.is_read);
         let Some(purpose) = io.purpose else {
             // Came after it had been given up. Its buffer was its own, so it has touched nothing.
             if io.device == Device::DataDisk && !io.is_read {
@@ -318,6 +346,9 @@ impl Engine {
             Purpose::LogFlush { covers } => self.log_flush_done(covers, result),
             Purpose::Probe => self.probe_done(result),
             Purpose::Read(part) => self.read_part_done(part, result, buffer),
+            Purpose::ReadAhead(chunk) => self.read_ahead_done(chunk, result, buffer),
+            Purpose::Promote(write) => self.promoted(&write, result),
+            Purpose::Arrange(step) => self.arrange_io_done(step, result, buffer),
             Purpose::BypassWrite { id } => self.bypass_write_done(id, result),
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
@@ -343,6 +374,9 @@ impl Engine {
             moved |= self.advance_log_again();
             moved |= self.advance_checkpoint();
             moved |= self.advance_uncached();
+            moved |= self.end_paused_streams();
+            moved |= self.advance_arrange();
+            moved |= self.advance_promotion();
             moved |= self.advance_close();
             // Last, because the others say what they want to be durable.
             moved |= self.advance_commit();
@@ -363,7 +397,9 @@ impl Engine {
         }
         let stalled = self.stalled.front().map(|s| s.since.after(self.config.full_timeout));
         let clean = self.clean_checkpoint_wake_up();
-        let others = [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean];
+        let copies = [self.prefetch_wake_up(), self.arrange_wake_up()];
+        let copies = copies.into_iter().flatten().min();
+        let others = [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean, copies];
         others.into_iter().flatten().min()
     }
 
@@ -530,6 +566,31 @@ impl Engine {
         pieces
     }
 
+    /// The sequences that are kept, in the order of their numbers.
+    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.copies.sequences()
+    }
+
+    /// The copies of a line: where each is on the cache-disk (byte address), the sequence and place it
+    /// belongs to (`None`: a hot block), and whether it is true.
+    pub fn translate(&self, line: Line) -> Vec<Translation> {
+        let slots = self.copies.places(line);
+        let translation = |slot| Translation {
+            offset: self.superblock.geometry.copy_slot_offset(slot),
+            place: self.copies.place_of(slot),
+            is_valid: self.copies.slot(slot).state == SlotState::Valid,
+        };
+        slots.map(translation).collect()
+    }
+
+    /// The lines of a sequence in order, each with whether its copy is true.
+    pub fn lines_of(&self, sequence: &Sequence) -> Vec<(Line, bool)> {
+        let slots = (0..sequence.places()).filter_map(|place| sequence.slot(place));
+        let slots = slots.map(|slot| self.copies.slot(slot));
+        let lines = slots.filter(|slot| slot.state != SlotState::Empty);
+        lines.map(|slot| (slot.line, slot.state == SlotState::Valid)).collect()
+    }
+
     /// A picture of the engine.
     pub fn status(&self) -> Status {
         Status {
@@ -541,10 +602,14 @@ impl Engine {
             segments_total: self.log.segments.total(),
             segment_size_bytes: self.superblock.geometry.segment_size_bytes,
             segment_map: self.log.segments.map(),
+            copies: self.copies.counts(),
+            read_ahead_bytes_held: self.prefetch.bytes_held(),
             dirty_lines: self.table.lines() as u64,
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
             poisoned_lines: self.poisoned.len() as u64,
             index_bytes: self.table.memory_bytes() as u64
+                + self.copies.memory_bytes() as u64
+                + self.promotion.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,
             cache_disk_failed: self.cache_disk_failed,

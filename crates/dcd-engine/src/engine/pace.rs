@@ -56,6 +56,11 @@ impl Pace {
         self.last_request = now;
     }
 
+    /// When the last request came.
+    pub(super) fn last_request(&self) -> Time {
+        self.last_request
+    }
+
     /// A foreground read of the data-disk has ended.
     pub(super) fn data_disk_read(&mut self, now: Time) {
         self.last_data_disk_read = Some(now);

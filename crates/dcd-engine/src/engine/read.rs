@@ -3,16 +3,24 @@
 //! Fragments in a segment buffer are copied at once. Those in slots of the cache-disk and those
 //! only on the data-disk are read *in parallel* (the papers destaged first and then read). What was
 //! found in the log wins over what the data-disk returns, fragment by fragment.
+//!
+//! A line of which the log has nothing may have copies in the read area ([`crate::copies`]): one that was
+//! read ahead for a sequence is taken from memory ([`super::prefetch`]), else one is read from there. A copy
+//! that cannot be read, or is not what it should be, is no loss: its line is looked up anew.
 
 use std::collections::BTreeMap;
 
+use super::prefetch::ReadAhead;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
 use crate::log::segment::SegmentState;
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::{BLOCK_SIZE, FragmentMask, LINE_SIZE, LbaRange, Line, SegmentIndex, SlotIndex};
+use crate::units::{
+    BLOCK_SIZE, CopySlot, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange, Line,
+    SegmentIndex, SlotIndex,
+};
 
 /// Blocks between two misses that are read along rather than making two reads: on a rotating disk
 /// 64 KiB pass by in less time than a second access takes.
@@ -50,6 +58,10 @@ struct Reading {
 pub(super) struct Part {
     id: RequestId,
     source: Source,
+    /// [`Engine::data_disk_changes`] when it was started.
+    pub(super) stamp: u64,
+    /// The read is one of a scan.
+    pub(super) is_scan: bool,
 }
 
 impl Part {
@@ -57,15 +69,23 @@ impl Part {
     pub(super) fn segment(&self) -> Option<SegmentIndex> {
         match self.source {
             Source::Slots { segment, .. } => Some(segment),
-            Source::Whole(_) | Source::Span { .. } => None,
+            Source::Whole(_) | Source::Span { .. } | Source::Copies(_) => None,
         }
     }
 
-    fn taken_from_data_disk(&self) -> &[LbaRange] {
+    /// The first block of what was read from the data-disk.
+    pub(super) fn start(&self) -> Option<Lba> {
+        match &self.source {
+            Source::Whole(range) | Source::Span { span: range, .. } => Some(range.start),
+            Source::Slots { .. } | Source::Copies(_) => None,
+        }
+    }
+
+    pub(super) fn taken_from_data_disk(&self) -> &[LbaRange] {
         match &self.source {
             Source::Whole(range) => std::slice::from_ref(range),
             Source::Span { wanted, .. } => wanted,
-            Source::Slots { .. } => &[],
+            Source::Slots { .. } | Source::Copies(_) => &[],
         }
     }
 }
@@ -77,7 +97,31 @@ enum Source {
     Span { span: LbaRange, wanted: Vec<LbaRange> },
     /// Adjacent slots of the cache-disk.
     Slots { segment: SegmentIndex, slots: Vec<SlotPart> },
+    /// Adjacent slots of the read area.
+    Copies(Vec<CopyPart>),
 }
+
+/// What is wanted of a copy. The checksum is the one that was true when the read started.
+#[derive(Clone, Copy)]
+pub(super) struct CopyPart {
+    pub(super) slot: CopySlot,
+    pub(super) line: Line,
+    mask: FragmentMask,
+    pub(super) checksum: u32,
+}
+
+/// Where the parts of a read are that could not be copied at once.
+#[derive(Default)]
+struct Sources {
+    slots: Vec<SlotPart>,
+    copies: Vec<CopyPart>,
+    misses: Vec<LbaRange>,
+    /// Copies that are being read ahead: parts of the read that wait.
+    read_ahead: u32,
+}
+
+/// A block whose newest copy is damaged.
+struct Poisoned;
 
 /// What is wanted of a slot. The checksum is the one that was true when the read started.
 #[derive(Clone, Copy)]
@@ -94,27 +138,58 @@ impl Engine {
         self.counters.reads += 1;
         self.counters.read_bytes += range.bytes();
         self.pace.foreground(self.now);
+        self.follow_sequences(range);
+        let is_scan = self.is_scan(range);
         let mut buffer = Buffer::zeroed(range.bytes() as usize);
-        let mut slots: Vec<SlotPart> = Vec::new();
-        let mut misses: Vec<LbaRange> = Vec::new();
-        for (line, mask) in range.lines() {
-            let poison = self.poisoned.get(&line).filter(|_| !seeded(SeededBug::StaleCopyShown));
-            if poison.is_some_and(|poison| !poison.and(mask).is_empty()) {
-                return self.reply(id, Err(RequestError::Io), None);
-            }
+        let Ok(sources) = self.find(id, range, range, &mut buffer) else {
+            return self.reply(id, Err(RequestError::Io), None);
+        };
+        if sources.misses == [range] && sources.slots.is_empty() && sources.copies.is_empty() {
+            // Nothing of it is in the log: the data-disk fills the buffer of the reply.
+            self.reads.data_disk_parts += 1;
+            let reading = Reading { range, buffer: None, parts_left: 1, failed: false };
+            self.reads.under_way.insert(id, reading);
+            let operation = IoOperation::Read { offset: range.start.byte(), buffer };
+            let stamp = self.data_disk_changes;
+            let part = Part { id, source: Source::Whole(range), stamp, is_scan };
+            return self.start_io(Device::DataDisk, operation, Purpose::Read(part));
+        }
+        let parts_left = self.start_parts(id, sources, is_scan);
+        if parts_left == 0 {
+            return self.reply(id, Ok(()), Some(buffer));
+        }
+        let reading = Reading { range, buffer: Some(buffer), parts_left, failed: false };
+        self.reads.under_way.insert(id, reading);
+    }
+
+    /// Copies what is in memory of the blocks `wanted`, which are some of those of the read, into its buffer,
+    /// and tells where the rest is.
+    fn find(
+        &mut self,
+        id: RequestId,
+        wanted: LbaRange,
+        range: LbaRange,
+        buffer: &mut Buffer,
+    ) -> Result<Sources, Poisoned> {
+        let mut sources = Sources::default();
+        if self.has_poison(wanted) {
+            return Err(Poisoned);
+        }
+        for (line, mask) in wanted.lines() {
             let mut missing = mask;
             let slots_max = if seeded(SeededBug::ReadTakesOneSlot) { 1 } else { usize::MAX };
-            for (slot, piece) in self.table.find(line).as_slice().iter().take(slots_max) {
+            let in_log = self.table.find(line);
+            for (slot, piece) in in_log.as_slice().iter().take(slots_max) {
                 let mask = piece.and(mask);
                 missing = missing.without(mask);
                 if mask.is_empty() {
                     continue;
                 }
                 match self.log.slot_in_memory(*slot) {
-                    Some(bytes) => copy_fragments(bytes, line, mask, &mut buffer, range),
+                    Some(bytes) => copy_fragments(bytes, line, mask, buffer, range),
                     None => {
                         let checksum = self.table.checksum(*slot);
-                        slots.push(SlotPart { slot: *slot, line, mask, checksum });
+                        sources.slots.push(SlotPart { slot: *slot, line, mask, checksum });
                     }
                 }
             }
@@ -122,47 +197,70 @@ impl Engine {
                 self.counters.read_hit_lines += 1;
                 continue;
             }
+            if in_log.as_slice().is_empty()
+                && let Some(slot) = self.copy_to_read(line)
+            {
+                self.counters.read_copy_lines += 1;
+                self.copy_was_read(slot);
+                let checksum = self.copies.slot(slot).checksum;
+                let part = CopyPart { slot, line, mask, checksum };
+                match self.take_read_ahead(id, &part) {
+                    ReadAhead::Here(bytes) => copy_fragments(bytes, line, mask, buffer, range),
+                    ReadAhead::OnItsWay => sources.read_ahead += 1,
+                    ReadAhead::No => sources.copies.push(part),
+                }
+                continue;
+            }
             self.counters.read_miss_lines += 1;
             for run in missing.byte_runs() {
                 let start = line.lba().0 + run.start as u64 / BLOCK_SIZE;
                 let blocks = run.len() as u64 / BLOCK_SIZE;
-                match misses.last_mut() {
+                match sources.misses.last_mut() {
                     Some(last) if last.end() == start => last.blocks += blocks,
-                    _ => misses.push(LbaRange::new(start, blocks)),
+                    _ => sources.misses.push(LbaRange::new(start, blocks)),
                 }
             }
         }
-        if slots.is_empty() && misses.is_empty() {
-            return self.reply(id, Ok(()), Some(buffer));
-        }
-        if slots.is_empty() && misses == [range] {
-            // Nothing of it is in the log: the data-disk fills the buffer of the reply.
+        Ok(sources)
+    }
+
+    fn has_poison(&self, range: LbaRange) -> bool {
+        let is_lost = |(line, mask): (Line, FragmentMask)| {
+            self.poisoned.get(&line).is_some_and(|poison| !poison.and(mask).is_empty())
+        };
+        !self.poisoned.is_empty()
+            && !seeded(SeededBug::StaleCopyShown)
+            && range.lines().any(is_lost)
+    }
+
+    /// Starts the I/Os of a read; tells how many parts it waits for.
+    fn start_parts(&mut self, id: RequestId, sources: Sources, is_scan: bool) -> u32 {
+        let stamp = self.data_disk_changes;
+        let mut parts = sources.read_ahead;
+        for (span, wanted) in self.join_misses(&sources.misses) {
+            parts += 1;
             self.reads.data_disk_parts += 1;
-            let reading = Reading { range, buffer: None, parts_left: 1, failed: false };
-            self.reads.under_way.insert(id, reading);
-            let operation = IoOperation::Read { offset: range.start.byte(), buffer };
-            let part = Part { id, source: Source::Whole(range) };
-            return self.start_io(Device::DataDisk, operation, Purpose::Read(part));
-        }
-        let mut parts_left = 0;
-        for (span, wanted) in self.join_misses(&misses) {
-            parts_left += 1;
-            self.reads.data_disk_parts += 1;
-            let part = Part { id, source: Source::Span { span, wanted } };
+            let part = Part { id, source: Source::Span { span, wanted }, stamp, is_scan };
             let purpose = Purpose::Read(part);
             self.start_read(Device::DataDisk, span.start.byte(), span.bytes(), purpose);
         }
-        for slots in adjacent_slots(&slots, self.superblock.geometry.slots_per_segment()) {
-            parts_left += 1;
+        for slots in adjacent_slots(&sources.slots, self.superblock.geometry.slots_per_segment()) {
+            parts += 1;
             let (segment, _) = self.superblock.geometry.locate(slots[0].slot);
             self.log.segments.add_reader(segment);
             let offset = self.superblock.geometry.slot_offset(slots[0].slot);
             let length = slots.len() as u64 * LINE_SIZE;
-            let part = Part { id, source: Source::Slots { segment, slots } };
+            let part = Part { id, source: Source::Slots { segment, slots }, stamp, is_scan };
             self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
         }
-        let reading = Reading { range, buffer: Some(buffer), parts_left, failed: false };
-        self.reads.under_way.insert(id, reading);
+        for copies in adjacent_copies(sources.copies) {
+            parts += 1;
+            let offset = self.superblock.geometry.copy_slot_offset(copies[0].slot);
+            let length = copies.len() as u64 * LINE_SIZE;
+            let part = Part { id, source: Source::Copies(copies), stamp, is_scan };
+            self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
+        }
+        parts
     }
 
     /// Joins misses that lie close together into one read each.
@@ -200,7 +298,11 @@ impl Engine {
                     self.destage.something_changed();
                 }
             }
-            _ => {
+            Source::Copies(copies) => {
+                let bytes = io_buffer.filter(|_| result.is_ok());
+                return self.copies_read(part.id, copies, bytes.as_ref().map(Buffer::bytes));
+            }
+            Source::Whole(_) | Source::Span { .. } => {
                 self.reads.data_disk_parts -= 1;
                 self.pace.data_disk_read(self.now);
             }
@@ -211,14 +313,51 @@ impl Engine {
         reading.failed |=
             result.is_err() && !(is_data_disk && seeded(SeededBug::FailedReadReturnsZeroes));
         if let (Ok(()), Some(bytes)) = (result, io_buffer) {
+            self.promote(&part, bytes.bytes());
             self.join_part(&part.source, &mut reading, bytes);
         }
+        self.go_on_reading(part.id, reading);
+    }
+
+    /// Adjacent copies have been read, from the read area or ahead; `None`: they could not be.
+    pub(super) fn copies_read(&mut self, id: RequestId, copies: &[CopyPart], bytes: Option<&[u8]>) {
+        let mut reading = self.reads.under_way.remove(&id).expect("a read under way");
+        reading.parts_left -= 1;
+        for (index, part) in copies.iter().enumerate() {
+            let at = index * LINE_SIZE as usize;
+            let bytes = bytes.map(|bytes| &bytes[at..at + LINE_SIZE as usize]);
+            let is_right = |bytes: &&[u8]| {
+                crc32c(bytes) == part.checksum || seeded(SeededBug::DamagedCopyServed)
+            };
+            let buffer = reading.buffer.as_mut().expect("a read of several parts");
+            if let Some(bytes) = bytes.filter(is_right) {
+                copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
+                continue;
+            }
+            let slot = self.copies.slot(part.slot);
+            if slot.line == part.line && slot.checksum == part.checksum {
+                self.copy_is_damaged(part.slot);
+            }
+            // As if the read had come just now, to this line.
+            let start = part.line.lba().0.max(reading.range.start.0);
+            let end = (part.line.lba().0 + FRAGMENTS_PER_LINE).min(reading.range.end());
+            let wanted = LbaRange::new(start, end - start);
+            match self.find(id, wanted, reading.range, buffer) {
+                // Not to be promoted: it has a copy by now, or had one that was bad.
+                Ok(sources) => reading.parts_left += self.start_parts(id, sources, true),
+                Err(Poisoned) => reading.failed = true,
+            }
+        }
+        self.go_on_reading(id, reading);
+    }
+
+    fn go_on_reading(&mut self, id: RequestId, reading: Reading) {
         if reading.parts_left > 0 {
-            self.reads.under_way.insert(part.id, reading);
+            self.reads.under_way.insert(id, reading);
         } else if reading.failed {
-            self.reply(part.id, Err(RequestError::Io), None);
+            self.reply(id, Err(RequestError::Io), None);
         } else {
-            self.reply(part.id, Ok(()), reading.buffer);
+            self.reply(id, Ok(()), reading.buffer);
         }
     }
 
@@ -255,6 +394,7 @@ impl Engine {
                     copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
                 }
             }
+            Source::Copies(_) => unreachable!("they have a way of their own"),
         }
     }
 
@@ -312,6 +452,19 @@ fn adjacent_slots(slots: &[SlotPart], slots_per_segment: u32) -> Vec<Vec<SlotPar
             {
                 group.push(part);
             }
+            _ => groups.push(vec![part]),
+        }
+    }
+    groups
+}
+
+/// Groups copies that follow one another.
+fn adjacent_copies(mut copies: Vec<CopyPart>) -> Vec<Vec<CopyPart>> {
+    copies.sort_by_key(|part| part.slot);
+    let mut groups: Vec<Vec<CopyPart>> = Vec::new();
+    for part in copies {
+        match groups.last_mut() {
+            Some(group) if group[group.len() - 1].slot.0 + 1 == part.slot.0 => group.push(part),
             _ => groups.push(vec![part]),
         }
     }

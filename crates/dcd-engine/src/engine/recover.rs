@@ -1,7 +1,8 @@
 //! From the newest checkpoint and the records after it to a running engine.
 //!
 //! ```text
-//! 1. Read both checkpoint headers, then the newer checkpoint that is whole.
+//! 1. Read both checkpoint headers, then the newer checkpoint that is whole, and the copy pages that it
+//!    names ([`copies`]).
 //! 2. Follow the chain of records ([`chain`]) from its position: through the rest of that segment, then
 //!    through the segments it lists as free, in order, until the next record is not there. A segment
 //!    whose buffer survived in the segment memory is taken from there: it may hold more (C4).
@@ -27,6 +28,7 @@
 //! an opening with the old size leaves out. Crash after: the new size counts. Both can be opened.
 
 mod chain;
+mod copies;
 mod end;
 mod replay;
 mod rewrite;
@@ -37,7 +39,7 @@ use self::rewrite::{Rewrite, Source};
 use super::{Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::error::{FormatError, OpenError};
-use crate::format::checkpoint::{Checkpoint, HEADER_SIZE};
+use crate::format::checkpoint::{Checkpoint, CopyPageRef, HEADER_SIZE};
 use crate::format::checksum::crc32c;
 use crate::format::record::Record;
 use crate::format::superblock::CacheState;
@@ -56,6 +58,7 @@ const SCANS_AT_ONCE: usize = 64;
 pub(super) enum Step {
     CheckpointHeader(usize),
     Checkpoint(usize),
+    CopyPages(Vec<CopyPageRef>),
     Segment,
     /// A slot of a segment that could not be read whole.
     SegmentSlot(u32),
@@ -77,6 +80,8 @@ pub(super) struct Recovery {
     checkpoint: Option<Checkpoint>,
     /// The area it was read from.
     checkpoint_area: usize,
+    /// Copy pages that it names and that are still to be read: neighbours together.
+    copy_pages: VecDeque<Vec<CopyPageRef>>,
     chain: Chain,
     marks: Vec<OpenMark>,
     /// The session gave up its cache-disk (C23): nothing in the segment memory counts.
@@ -109,6 +114,7 @@ pub(super) struct Recovery {
 enum Stage {
     CheckpointHeaders,
     Checkpoint,
+    CopyPages,
     Chain,
     Scan,
     Witnesses,
@@ -162,6 +168,7 @@ impl Engine {
             areas: std::array::from_fn(|_| Ok((0, 0))),
             checkpoint: None,
             checkpoint_area: 0,
+            copy_pages: VecDeque::new(),
             chain: Chain {
                 segments: VecDeque::new(),
                 serial: SegmentSerial(0),
@@ -242,6 +249,10 @@ impl Engine {
                     Err(error) => recovery.areas[area] = Err(error),
                 }
             }
+            (Step::CopyPages(run), bytes) => {
+                let bytes = bytes.as_ref().ok().map(Buffer::bytes);
+                self.load_copy_pages(&run, bytes);
+            }
             (Step::CheckpointHeader(area) | Step::Checkpoint(area), Err(error)) => {
                 recovery.areas[area] =
                     Err(FormatError::Unreadable { what: "the checkpoint", error });
@@ -302,8 +313,9 @@ impl Engine {
             }
             match recovery.stage {
                 Stage::CheckpointHeaders => self.read_newest_checkpoint(),
-                Stage::Checkpoint if recovery.checkpoint.is_some() => self.start_chain(),
+                Stage::Checkpoint if recovery.checkpoint.is_some() => self.plan_copy_pages(),
                 Stage::Checkpoint => self.read_newest_checkpoint(),
+                Stage::CopyPages => self.read_copy_pages(),
                 Stage::Chain => self.read_next_segment(),
                 Stage::Scan if recovery.unseen.is_empty() => self.judge_the_end(),
                 Stage::Scan => self.scan_for_checkpoint(),
@@ -446,6 +458,15 @@ impl Engine {
             && self.log_is_empty()
             && self.recovery().report.records == 0
             && !self.recovery().memory_speaks_for_the_cache_disk;
+        // Copies are as true as the log says, if nobody has changed the data-disk without it.
+        let may_be_false = may_all_differ
+            || self.superblock.state == CacheState::Detached
+            || self.recovery().memory_is_void
+            || self.config.accept_damage;
+        if may_be_false && !seeded(SeededBug::DoubtfulCopiesBelieved) {
+            self.copies.doubt_all();
+        }
+        self.adopt_hot_blocks();
         for (line, checksum) in found {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
             // data-disk: it was perhaps being destaged. After an orderly end nothing was.

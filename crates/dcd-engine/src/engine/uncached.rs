@@ -135,6 +135,9 @@ impl Engine {
     /// The cache-disk has failed while clean.
     pub(super) fn go_uncached(&mut self) {
         self.passing_by = Some(PassingBy::default());
+        // What is on the read area is out of reach, and will not be told of changes.
+        self.end_reading_ahead();
+        self.copies.forget_all();
         for stalled in std::mem::take(&mut self.stalled) {
             self.pass(stalled.id, stalled.change, stalled.fua);
         }

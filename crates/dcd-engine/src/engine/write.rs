@@ -175,6 +175,7 @@ impl Engine {
             self.counters.overwritten_lines += u64::from(!dead.as_slice().is_empty());
             self.drop_dead_slots(dead.as_slice());
             self.clear_poison(line, mask);
+            self.copies_of_line_changed(line);
             self.counters.logged_lines += 1;
         }
     }

@@ -90,6 +90,7 @@ impl Engine {
             self.forget_lines(line, lines);
         }
         self.zeroes.insert(line, lines);
+        self.copies_changed(line, lines);
         self.destage.zeroes_logged(self.log.newest_record());
         match may_unmap {
             true => self.zeroes_kept_allocated.remove(line, lines),

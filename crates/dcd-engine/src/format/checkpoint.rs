@@ -21,7 +21,8 @@ use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
-    FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
+    CopyPageIndex, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
+    SlotIndex, Uuid,
 };
 
 /// "dcdCHECK" in ASCII, read as a little-endian number.
@@ -72,6 +73,17 @@ pub struct Witness {
     pub checksum: u32,
 }
 
+/// Which copy page is true together with this checkpoint: any other is older or was never finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyPageRef {
+    /// Which.
+    pub page: CopyPageIndex,
+    /// Its generation, whose parity is its place.
+    pub generation: u64,
+    /// Its own checksum.
+    pub checksum: u32,
+}
+
 /// A checkpoint in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
@@ -95,6 +107,8 @@ pub struct Checkpoint {
     pub poisoned: Vec<(Line, FragmentMask)>,
     /// Places of the data-disk that are compared at start.
     pub witnesses: Vec<Witness>,
+    /// The copy pages that list something.
+    pub copy_pages: Vec<CopyPageRef>,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -118,7 +132,8 @@ pub(crate) struct CheckpointHeaderOnDisk {
     pub(crate) zeroes: U64,
     pub(crate) poisoned: U64,
     pub(crate) witnesses: U64,
-    pub(crate) unused: [u8; 3968],
+    pub(crate) copy_pages: U64,
+    pub(crate) unused: [u8; 3960],
 }
 
 const _: () = assert!(size_of::<CheckpointHeaderOnDisk>() == HEADER_SIZE);
@@ -156,6 +171,7 @@ pub fn layout() -> Vec<FieldLayout> {
         zeroes,
         poisoned,
         witnesses,
+        copy_pages,
         unused,
     })
 }
@@ -205,7 +221,8 @@ impl Checkpoint {
             + self.live.len()
             + self.zeroes.len()
             + self.poisoned.len()
-            + self.witnesses.len();
+            + self.witnesses.len()
+            + self.copy_pages.len();
         let payload = (items * ITEM_SIZE).next_multiple_of(LINE_SIZE as usize);
         let mut buffer = Buffer::zeroed(HEADER_SIZE + payload);
         let mut rest = &mut buffer.bytes_mut()[HEADER_SIZE..];
@@ -233,6 +250,10 @@ impl Checkpoint {
         for witness in &self.witnesses {
             put(Item::line(witness.line, FragmentMask::FULL, 0, witness.checksum));
         }
+        for CopyPageRef { page, generation, checksum } in &self.copy_pages {
+            let (first, second) = (page.0.into(), (*checksum).into());
+            put(Item { address: (*generation).into(), first, second });
+        }
         let mut header = CheckpointHeaderOnDisk::new_zeroed();
         header.magic = MAGIC.into();
         header.version = VERSION.into();
@@ -250,6 +271,7 @@ impl Checkpoint {
         header.zeroes = (self.zeroes.len() as u64).into();
         header.poisoned = (self.poisoned.len() as u64).into();
         header.witnesses = (self.witnesses.len() as u64).into();
+        header.copy_pages = (self.copy_pages.len() as u64).into();
         header.payload_checksum = crc32c(&buffer.bytes()[HEADER_SIZE..]).into();
         header.checksum = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET).into();
         buffer.bytes_mut()[..HEADER_SIZE].copy_from_slice(header.as_bytes());
@@ -303,7 +325,7 @@ impl Checkpoint {
             rest = tail;
             head
         };
-        let [free, filled, live, zeroes, poisoned, witnesses] = counts.map(&mut take);
+        let [free, filled, live, zeroes, poisoned, witnesses, copy_pages] = counts.map(&mut take);
         let mut checkpoint = Checkpoint {
             uuid,
             generation: header.generation.get(),
@@ -321,6 +343,7 @@ impl Checkpoint {
             zeroes: Vec::new(),
             poisoned: Vec::new(),
             witnesses: Vec::new(),
+            copy_pages: Vec::with_capacity(copy_pages.len()),
         };
         for item in free {
             if item.first.get() >= geometry.segments {
@@ -357,6 +380,16 @@ impl Checkpoint {
                 .iter()
                 .map(|item| Witness { line: item.line_and_mask().0, checksum: item.second.get() }),
         );
+        for item in copy_pages {
+            let (page, generation) = (CopyPageIndex(item.first.get()), item.address.get());
+            // In order, so none twice.
+            let is_next = checkpoint.copy_pages.last().is_none_or(|last| last.page < page);
+            if page.0 >= geometry.copy_pages || generation >= COUNTER_END || !is_next {
+                return Err(field("copy page", page.0.into()));
+            }
+            let checksum = item.second.get();
+            checkpoint.copy_pages.push(CopyPageRef { page, generation, checksum });
+        }
         checkpoint.check_places(geometry)?;
         Ok(checkpoint)
     }
@@ -398,7 +431,7 @@ impl Checkpoint {
     }
 }
 
-fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 6] {
+fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 7] {
     [
         header.free.get(),
         header.filled.get(),
@@ -406,6 +439,7 @@ fn counts(header: &CheckpointHeaderOnDisk) -> [u64; 6] {
         header.zeroes.get(),
         header.poisoned.get(),
         header.witnesses.get(),
+        header.copy_pages.get(),
     ]
 }
 
@@ -430,6 +464,7 @@ fn read_header<'a>(
         ("zeroes", header.zeroes.get(), ZERO_RANGES_MAX),
         ("poisoned", header.poisoned.get(), POISONED_LINES_MAX),
         ("witnesses", header.witnesses.get(), WITNESSES_MAX),
+        ("copy_pages", header.copy_pages.get(), u64::from(geometry.copy_pages)),
     ] {
         if count > most {
             return Err(field(name, count));
@@ -481,6 +516,7 @@ mod tests {
             zeroes: vec![(Line(1 << 33), 1 << 34)],
             poisoned: vec![(Line(9), FragmentMask(1))],
             witnesses: vec![Witness { line: Line(0), checksum: 3 }],
+            copy_pages: Vec::new(),
         }
     }
 
@@ -592,6 +628,32 @@ mod tests {
         assert_eq!(problem(&|c| c.poisoned = vec![c.poisoned[0]; poisoned]), "poisoned");
         let witnesses = beyond(WITNESSES_MAX);
         assert_eq!(problem(&|c| c.witnesses = vec![c.witnesses[0]; witnesses]), "witnesses");
+    }
+
+    #[test]
+    fn copy_pages_are_listed_in_order_and_within_the_read_area() {
+        let geometry = Geometry::fit_with_copies(16 << 20, 128 << 10, 3).unwrap();
+        let page = |page, generation| CopyPageRef {
+            page: CopyPageIndex(page),
+            generation,
+            checksum: 0xfeed_0001,
+        };
+        let decode = |copy_pages: Vec<CopyPageRef>| {
+            let forged = Checkpoint { copy_pages, ..checkpoint() };
+            match Checkpoint::decode(forged.encode().bytes(), forged.uuid, &geometry) {
+                Ok(back) if back == forged => "none",
+                Err(FormatError::Field { field, .. }) => field,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(decode(vec![page(0, 7), page(2, COUNTER_END - 1)]), "none");
+        assert_eq!(decode(vec![page(0, 7), page(3, 1)]), "copy page");
+        assert_eq!(decode(vec![page(2, 7), page(0, 1)]), "copy page");
+        assert_eq!(decode(vec![page(2, 7), page(2, 8)]), "copy page");
+        assert_eq!(decode(vec![page(1, COUNTER_END)]), "copy page");
+        assert_eq!(decode(vec![page(0, 1); 4]), "copy_pages");
+        // Without a read area there are none.
+        assert_eq!(problem(&|c| c.copy_pages.push(page(0, 1))), "copy_pages");
     }
 
     /// Found by the byte fuzzer: a slot of two lines was destaged for ever.

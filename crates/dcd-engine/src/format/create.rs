@@ -45,6 +45,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         zeroes: Vec::new(),
         poisoned: Vec::new(),
         witnesses: Vec::new(),
+        copy_pages: Vec::new(),
     };
     let superblock = |generation| Superblock {
         uuid,

@@ -1,6 +1,6 @@
 //! Where things are on the cache-disk.
 
-use crate::units::{LINE_SIZE, SegmentIndex, SlotIndex};
+use crate::units::{CopyPageIndex, CopySlot, LINE_SIZE, SegmentIndex, SlotIndex};
 
 /// Byte addresses of the two superblock copies: far enough apart to be in different physical
 /// sectors of any disk (contract C20).
@@ -21,6 +21,11 @@ pub const POISONED_LINES_MAX: u64 = 8192;
 /// Most witnesses (checksums of data-disk places) that a checkpoint has room for.
 pub const WITNESSES_MAX: u64 = 256;
 
+/// Copy slots that a copy page lists.
+pub const COPIES_PER_PAGE: u32 = 248;
+/// What a copy page takes of the read area: its slots, and two places for the page itself.
+pub const COPY_PAGE_SPACE_BYTES: u64 = (COPIES_PER_PAGE as u64 + 2) * LINE_SIZE;
+
 /// Sizes and places on one cache-disk. All offsets and sizes are bytes, multiples of 4096.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
@@ -34,6 +39,8 @@ pub struct Geometry {
     pub checkpoint_area_bytes: u64,
     /// Where segment 0 begins.
     pub segments_offset: u64,
+    /// Copy pages of the read area, which begins behind the last segment; 0: there is none.
+    pub copy_pages: u32,
 }
 
 /// A cache-disk on which no geometry fits.
@@ -41,7 +48,8 @@ pub struct Geometry {
 pub enum GeometryError {
     /// Too small.
     #[error(
-        "the cache-disk has {found} bytes; with segments of {segment_size} bytes it needs at least {needed}"
+        "the cache-disk has {found} bytes; with segments of {segment_size} bytes it needs at least {needed}{}",
+        if *copy_pages > 0 { ", read area included" } else { "" }
     )]
     TooSmall {
         /// Bytes there.
@@ -50,6 +58,8 @@ pub enum GeometryError {
         needed: u64,
         /// Segment size asked for.
         segment_size: u64,
+        /// Copy pages asked for.
+        copy_pages: u32,
     },
     /// Too large for 32-bit slot numbers.
     #[error("the cache-disk has {found} bytes; at most {most} can be used")]
@@ -78,8 +88,22 @@ impl Geometry {
         size
     }
 
-    /// The geometry that uses as much of `cache_disk_bytes` as possible.
+    /// The geometry that uses as much of `cache_disk_bytes` as possible, without a read area.
     pub fn fit(cache_disk_bytes: u64, segment_size_bytes: u64) -> Result<Geometry, GeometryError> {
+        Geometry::fit_with_copies(cache_disk_bytes, segment_size_bytes, 0)
+    }
+
+    /// Copy pages that fit into a read area of that size.
+    pub fn copy_pages_in(read_area_bytes: u64) -> u32 {
+        u32::try_from(read_area_bytes / COPY_PAGE_SPACE_BYTES).unwrap_or(u32::MAX)
+    }
+
+    /// The same with a read area of so many copy pages; the segments get what is left.
+    pub fn fit_with_copies(
+        cache_disk_bytes: u64,
+        segment_size_bytes: u64,
+        copy_pages: u32,
+    ) -> Result<Geometry, GeometryError> {
         if !segment_size_bytes.is_power_of_two()
             || !(SEGMENT_SIZE_BYTES_MIN..=SEGMENT_SIZE_BYTES_MAX).contains(&segment_size_bytes)
         {
@@ -91,8 +115,9 @@ impl Geometry {
         }
         let total = |segments: u64| {
             CHECKPOINTS_OFFSET
-                + 2 * checkpoint_area_bytes(segments, segment_size_bytes)
+                + 2 * checkpoint_area_bytes(segments, segment_size_bytes, copy_pages)
                 + segments * segment_size_bytes
+                + u64::from(copy_pages) * COPY_PAGE_SPACE_BYTES
         };
         let mut segments = cache_disk_bytes / segment_size_bytes;
         while segments > 0 && total(segments) > cache_disk_bytes {
@@ -103,21 +128,44 @@ impl Geometry {
                 found: cache_disk_bytes,
                 needed: total(SEGMENTS_MIN),
                 segment_size: segment_size_bytes,
+                copy_pages,
             });
         }
-        let area = checkpoint_area_bytes(segments, segment_size_bytes);
+        let area = checkpoint_area_bytes(segments, segment_size_bytes, copy_pages);
         Ok(Geometry {
             segment_size_bytes,
             segments: segments as u32,
             checkpoint_offsets: [CHECKPOINTS_OFFSET, CHECKPOINTS_OFFSET + area],
             checkpoint_area_bytes: area,
             segments_offset: CHECKPOINTS_OFFSET + 2 * area,
+            copy_pages,
         })
     }
 
     /// Bytes of cache-disk in use.
     pub fn end(&self) -> u64 {
+        self.read_area_offset() + u64::from(self.copy_pages) * COPY_PAGE_SPACE_BYTES
+    }
+
+    /// Where the read area begins: behind the last segment.
+    pub fn read_area_offset(&self) -> u64 {
         self.segments_offset + u64::from(self.segments) * self.segment_size_bytes
+    }
+
+    /// Copy slots in the read area.
+    pub fn copy_slots(&self) -> u32 {
+        self.copy_pages * COPIES_PER_PAGE
+    }
+
+    /// Byte address of the place of a copy page that holds this generation of it.
+    pub fn copy_page_offset(&self, page: CopyPageIndex, generation: u64) -> u64 {
+        self.read_area_offset() + (2 * u64::from(page.0) + generation % 2) * LINE_SIZE
+    }
+
+    /// Byte address of a copy slot.
+    pub fn copy_slot_offset(&self, slot: CopySlot) -> u64 {
+        let directory = 2 * u64::from(self.copy_pages) * LINE_SIZE;
+        self.read_area_offset() + directory + u64::from(slot.0) * LINE_SIZE
     }
 
     /// 4 KiB slots in a segment, record headers included.
@@ -158,9 +206,14 @@ impl Geometry {
 }
 
 /// Room for the largest checkpoint that can be: every slot live.
-fn checkpoint_area_bytes(segments: u64, segment_size_bytes: u64) -> u64 {
+fn checkpoint_area_bytes(segments: u64, segment_size_bytes: u64, copy_pages: u32) -> u64 {
     let slots = segments * (segment_size_bytes / LINE_SIZE - 1);
-    let entries = ZERO_RANGES_MAX + POISONED_LINES_MAX + WITNESSES_MAX + segments + slots;
+    let entries = ZERO_RANGES_MAX
+        + POISONED_LINES_MAX
+        + WITNESSES_MAX
+        + segments
+        + slots
+        + u64::from(copy_pages);
     LINE_SIZE + (entries * 16).next_multiple_of(LINE_SIZE)
 }
 
@@ -189,6 +242,7 @@ mod tests {
             checkpoint_offsets: [131_072, 131_072 + 335_872],
             checkpoint_area_bytes: 335_872,
             segments_offset: 131_072 + 2 * 335_872,
+            copy_pages: 0,
         };
         assert_eq!(geometry, expected);
         assert_eq!(SUPERBLOCK_OFFSETS, [0, 65_536]);
@@ -205,6 +259,26 @@ mod tests {
     }
 
     #[test]
+    fn a_read_area_takes_its_place_behind_the_segments() {
+        // 3 MB and a byte: three pages. The area of a checkpoint has room for three items more.
+        let pages = Geometry::copy_pages_in(3 * 1_024_000 + 1);
+        assert_eq!(pages, 3);
+        let geometry = Geometry::fit_with_copies(16 << 20, 128 << 10, pages).unwrap();
+        assert_eq!((geometry.segments, geometry.copy_slots()), (98, 744));
+        assert_eq!(geometry.checkpoint_area_bytes, 323_584);
+        let area = 131_072 + 2 * 323_584 + 98 * 131_072;
+        assert_eq!(geometry.read_area_offset(), area);
+        assert_eq!(geometry.copy_page_offset(CopyPageIndex(2), 8), area + 4 * 4096);
+        assert_eq!(geometry.copy_page_offset(CopyPageIndex(2), 9), area + 5 * 4096);
+        assert_eq!(geometry.copy_slot_offset(CopySlot(0)), area + 6 * 4096);
+        assert_eq!(geometry.copy_slot_offset(CopySlot(743)) + 4096, geometry.end());
+        assert!(geometry.end() <= 16 << 20);
+        assert_eq!(Geometry::fit_with_copies(geometry.end(), 128 << 10, 3), Ok(geometry));
+        let error = Geometry::fit_with_copies(16 << 20, 128 << 10, 16);
+        assert!(matches!(error, Err(GeometryError::TooSmall { .. })));
+    }
+
+    #[test]
     fn the_smallest_and_the_largest() {
         // 16 segments: areas of a header and 16 * (8192 + 8192 + 256 + 16 * 32) bytes.
         let needed = 131_072 + 2 * (4096 + 274_432) + 16 * 131_072;
@@ -213,7 +287,8 @@ mod tests {
             Ok((16, needed))
         );
         for found in [needed - 1, 128 << 10, 0] {
-            let error = GeometryError::TooSmall { found, needed, segment_size: 128 << 10 };
+            let error =
+                GeometryError::TooSmall { found, needed, segment_size: 128 << 10, copy_pages: 0 };
             assert_eq!(Geometry::fit(found, 128 << 10), Err(error));
         }
         // Slot numbers have 31 bits.

@@ -10,6 +10,7 @@
 
 pub mod checkpoint;
 pub mod checksum;
+pub mod copy_page;
 pub mod create;
 pub mod geometry;
 pub mod layout;

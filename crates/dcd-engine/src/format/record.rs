@@ -12,7 +12,8 @@ use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::error::FormatError;
 use crate::units::{
-    FragmentMask, Lba, LbaRange, Line, RecordNumber, SegmentIndex, SegmentSerial, Uuid,
+    FRAGMENTS_PER_LINE, FragmentMask, Lba, LbaRange, Line, RecordNumber, SegmentIndex,
+    SegmentSerial, Uuid,
 };
 
 /// "dcdRECRD" in ASCII, read as a little-endian number.
@@ -70,6 +71,18 @@ pub(crate) struct EntryOnDisk {
 }
 
 impl Entry {
+    /// The lines that it changes, also where it does so in part: first, and how many.
+    pub fn lines(&self) -> (Line, u64) {
+        match *self {
+            Entry::Data { line, .. } => (line, 1),
+            Entry::Zero { line, lines } => (line, lines),
+            Entry::Bypass { range } => {
+                let first = range.start.line();
+                (first, range.end().div_ceil(FRAGMENTS_PER_LINE) - first.0)
+            }
+        }
+    }
+
     /// The entry as it is on the cache-disk.
     pub(crate) fn encode(&self) -> EntryOnDisk {
         let (kind, mask, address, value) = match *self {

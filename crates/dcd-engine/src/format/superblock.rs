@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::COUNTER_END;
 use super::checksum::crc32c_with_hole;
-use super::geometry::{Geometry, SUPERBLOCK_OFFSETS};
+use super::geometry::{COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
@@ -25,6 +25,9 @@ pub const VERSION: u32 = 1;
 pub const SUPERBLOCK_SIZE: usize = 4096;
 /// Largest data-disk, in blocks of 512 bytes: 4 PiB.
 pub const DATA_DISK_BLOCKS_MAX: u64 = 1 << 43;
+/// Incompatible feature: the cache has a read area. A program that did not know of it would change
+/// the data and leave the copies there as they are.
+pub const FEATURE_READ_AREA: u64 = 1;
 const WHAT: &str = "the superblock";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -92,7 +95,8 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) reserved: U32,
     pub(crate) data_disk_serial: [u8; 64],
     pub(crate) created_unix_seconds: U64,
-    pub(crate) unused: [u8; 3896],
+    pub(crate) copy_pages: U32,
+    pub(crate) unused: [u8; 3892],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -121,6 +125,7 @@ pub fn layout() -> Vec<FieldLayout> {
         reserved,
         data_disk_serial,
         created_unix_seconds,
+        copy_pages,
         unused,
     })
 }
@@ -142,6 +147,10 @@ impl Superblock {
         let mut disk = SuperblockOnDisk::new_zeroed();
         disk.magic = MAGIC.into();
         disk.version = VERSION.into();
+        if self.geometry.copy_pages > 0 {
+            disk.features_incompatible = FEATURE_READ_AREA.into();
+        }
+        disk.copy_pages = self.geometry.copy_pages.into();
         disk.uuid = self.uuid.0;
         disk.generation = self.generation.into();
         disk.segments_offset = self.geometry.segments_offset.into();
@@ -163,7 +172,8 @@ impl Superblock {
     /// Reads one copy. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
-        let unknown = disk.features_incompatible.get() | disk.features_read_only_compatible.get();
+        let incompatible = disk.features_incompatible.get();
+        let unknown = incompatible & !FEATURE_READ_AREA | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
         }
@@ -184,12 +194,21 @@ impl Superblock {
             checkpoint_offsets: disk.checkpoint_offsets.map(|o| o.get()),
             checkpoint_area_bytes: disk.checkpoint_area_bytes.get(),
             segments_offset: disk.segments_offset.get(),
+            copy_pages: disk.copy_pages.get(),
         };
+        let has_read_area = incompatible & FEATURE_READ_AREA != 0;
+        if has_read_area != (geometry.copy_pages > 0) {
+            return Err(field("copy_pages", geometry.copy_pages.into()));
+        }
         // The geometry must be one that `fit` gives for some size: with a segment less than fits.
         let size = geometry
             .segments_offset
-            .checked_add(u64::from(geometry.segments).saturating_mul(segment_size));
-        if size.and_then(|size| Geometry::fit(size, segment_size).ok()) != Some(geometry) {
+            .checked_add(u64::from(geometry.segments).saturating_mul(segment_size))
+            .and_then(|end| {
+                end.checked_add(u64::from(geometry.copy_pages) * COPY_PAGE_SPACE_BYTES)
+            });
+        let fit = |size| Geometry::fit_with_copies(size, segment_size, geometry.copy_pages).ok();
+        if size.and_then(fit) != Some(geometry) {
             return Err(field("segments", geometry.segments.into()));
         }
         let data_disk = DataDiskInfo {
@@ -280,6 +299,29 @@ mod tests {
             };
             assert_eq!(Superblock::decode(superblock.encode().bytes()), Ok(superblock));
         }
+    }
+
+    #[test]
+    fn a_read_area_comes_back_and_is_a_feature() {
+        let geometry = Geometry::fit_with_copies(16 << 20, 128 << 10, 5).unwrap();
+        let with_area = Superblock { geometry, ..superblock(4) };
+        let bytes = with_area.encode();
+        assert_eq!(Superblock::decode(bytes.bytes()), Ok(with_area.clone()));
+        // An older program must not write beside it; one of the two alone was forged.
+        let mut disk = SuperblockOnDisk::read_from_bytes(bytes.bytes()).unwrap();
+        assert_eq!(disk.features_incompatible.get(), FEATURE_READ_AREA);
+        let forged = |disk: &mut SuperblockOnDisk| {
+            disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+            Superblock::decode(disk.as_bytes())
+        };
+        let error = |field, found| Err(FormatError::Field { what: WHAT, field, found });
+        disk.features_incompatible = 0.into();
+        assert_eq!(forged(&mut disk), error("copy_pages", 5));
+        disk.features_incompatible = FEATURE_READ_AREA.into();
+        disk.copy_pages = 0.into();
+        assert_eq!(forged(&mut disk), error("copy_pages", 0));
+        disk.copy_pages = u32::MAX.into();
+        assert_eq!(forged(&mut disk), error("segments", geometry.segments.into()));
     }
 
     #[test]

@@ -168,6 +168,8 @@ pub fn one_byte(bytes: &[u8]) -> u8 {
 pub struct Options {
     pub segments: u32,
     pub segment_size: u64,
+    /// Copy pages of the read area; there is none by default.
+    pub copy_pages: u32,
     pub data_disk: DataDiskInfo,
     pub uuid: Uuid,
     pub engine: EngineConfig,
@@ -178,6 +180,7 @@ impl Default for Options {
         Options {
             segments: 16,
             segment_size: 64 << 10,
+            copy_pages: 0,
             data_disk: DataDiskInfo {
                 blocks: 8192,
                 logical_block_size: 512,
@@ -191,8 +194,9 @@ impl Default for Options {
 
 impl Options {
     pub fn geometry(&self) -> Geometry {
+        let fit = |bytes| Geometry::fit_with_copies(bytes, self.segment_size, self.copy_pages);
         (1..)
-            .filter_map(|part| Geometry::fit(part * (64 << 10), self.segment_size).ok())
+            .filter_map(|part| fit(part * (64 << 10)).ok())
             .find(|geometry| geometry.segments == self.segments)
             .expect("a size with so many segments")
     }

@@ -51,7 +51,11 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     let plan = Plan::of(arguments)?;
     let segment_size =
         arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(plan.size));
-    let geometry = Geometry::fit(plan.size, segment_size)?;
+    let copy_pages = Geometry::copy_pages_in(arguments.read_area);
+    if arguments.read_area > 0 && copy_pages == 0 {
+        return Err(CommandError::ReadAreaSmall { found: arguments.read_area });
+    }
+    let geometry = Geometry::fit_with_copies(plan.size, segment_size, copy_pages)?;
     let lost = match plan.is_missing {
         true => None,
         false => refuse_to_destroy(cache_disk, arguments)?,
@@ -86,12 +90,17 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
             "data_disk": data_disk_path.display().to_string(),
             "segment_size_bytes": geometry.segment_size_bytes,
             "segments": geometry.segments,
+            "read_area_bytes": u64::from(geometry.copy_slots()) * LINE_SIZE,
             "data_disk_blocks": blocks,
             "lost": lost.map(|lost| lost.json()),
         }));
     }
+    let read_area = match geometry.copy_slots() {
+        0 => String::new(),
+        slots => format!(", {} for copies", format_size(u64::from(slots) * LINE_SIZE)),
+    };
     print(&format!(
-        "created cache {uuid} on {}: {} segments of {}, for {} ({})\n",
+        "created cache {uuid} on {}: {} segments of {}{read_area}, for {} ({})\n",
         cache_disk.display(),
         geometry.segments,
         format_size(geometry.segment_size_bytes),

@@ -215,6 +215,7 @@ mod tests {
             zeroes: vec![(Line(3), 2)],
             poisoned: vec![(Line(2), FragmentMask(0x01))],
             witnesses: Vec::new(),
+            copy_pages: Vec::new(),
         };
         let range = |kind, start, end| DirtyRange { kind, start, end };
         let expected = [

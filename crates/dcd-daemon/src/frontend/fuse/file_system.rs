@@ -413,5 +413,7 @@ fn errno(error: RequestError) -> Errno {
         RequestError::Io | RequestError::ShuttingDown | RequestError::Cancelled => Errno::EIO,
         RequestError::NoSpace => Errno::ENOSPC,
         RequestError::ReadOnly => Errno::EROFS,
+        // Nobody asks for these through a file.
+        RequestError::Sequence(_) => Errno::EIO,
     }
 }

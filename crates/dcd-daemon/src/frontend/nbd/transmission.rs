@@ -81,8 +81,10 @@ impl From<RequestError> for Failure {
                 Failure::new(ErrorCode::ShuttingDown, "the device is shutting down")
             }
             RequestError::ReadOnly => Failure::READ_ONLY,
-            // Only drains and detaches are cancelled, and no NBD client asks for those.
-            RequestError::Cancelled => Failure::new(ErrorCode::Io, "cancelled"),
+            // Only drains and detaches are cancelled, and no NBD client asks for those, or for sequences.
+            RequestError::Cancelled | RequestError::Sequence(_) => {
+                Failure::new(ErrorCode::Io, "cancelled")
+            }
         }
     }
 }

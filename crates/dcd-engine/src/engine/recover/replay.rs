@@ -109,6 +109,10 @@ impl Engine {
         slot: SlotIndex,
         is_damaged: bool,
     ) -> Result<(), TooManyLines> {
+        if !seeded(SeededBug::ReplayKeepsCopies) {
+            let (line, lines) = entry.lines();
+            self.copies_changed(line, lines);
+        }
         match entry {
             Entry::Data { line, mask, checksum } => {
                 let mask = mask.and(self.line_mask(line));

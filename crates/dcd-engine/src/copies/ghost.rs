@@ -1,0 +1,181 @@
+//! The ghost of [`S3Fifo`](super::s3_fifo::S3Fifo): which lines left not long ago. It has no data, only numbers of
+//! lines, in the order in which they came; when it is full the oldest goes.
+//!
+//! Exact: a line is found if and only if it is there. Chains from buckets of one line on average, all in tables that
+//! have their size from the start: 21 bytes for each line it may remember.
+
+use super::list::{Links, List};
+use crate::units::Line;
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// The 40 bits of a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PackedLine([u8; 5]);
+
+impl PackedLine {
+    fn new(line: Line) -> PackedLine {
+        let [a, b, c, d, e, zeroes @ ..] = line.0.to_le_bytes();
+        assert_eq!(zeroes, [0; 3], "a line has at most 40 bits");
+        PackedLine([a, b, c, d, e])
+    }
+
+    fn line(self) -> Line {
+        let mut bytes = [0; 8];
+        bytes[..5].copy_from_slice(&self.0);
+        Line(u64::from_le_bytes(bytes))
+    }
+}
+
+/// Lines in the order of their coming, each once.
+pub struct Ghost {
+    /// Of each entry, its line.
+    lines: Vec<PackedLine>,
+    /// Of each entry, the next one of its bucket.
+    chain: Vec<u32>,
+    /// First entry of each bucket.
+    buckets: Vec<u32>,
+    links: Links,
+    remembered: List,
+    unused: List,
+    limit: u32,
+}
+
+impl Ghost {
+    /// A ghost that will never have a limit above `lines_max`; its limit is 0.
+    pub fn new(lines_max: u32) -> Ghost {
+        let mut links = Links::new(lines_max);
+        let mut unused = List::EMPTY;
+        for entry in 0..lines_max {
+            unused.push(&mut links, entry);
+        }
+        Ghost {
+            lines: vec![PackedLine([0; 5]); lines_max as usize],
+            chain: vec![NONE; lines_max as usize],
+            buckets: vec![NONE; lines_max as usize],
+            links,
+            remembered: List::EMPTY,
+            unused,
+            limit: 0,
+        }
+    }
+
+    /// Lines that are remembered.
+    pub fn len(&self) -> u32 {
+        self.remembered.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.remembered.is_empty()
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.lines.capacity() * size_of::<PackedLine>()
+            + (self.chain.capacity() + self.buckets.capacity()) * size_of::<u32>()
+            + self.links.memory_bytes()
+    }
+
+    /// Remembers at most `limit` lines from now on; the oldest go.
+    pub fn set_limit(&mut self, limit: u32) {
+        assert!(limit <= self.links.count(), "the tables have the size of the largest limit");
+        self.limit = limit;
+        while self.remembered.len() > limit {
+            self.forget_oldest();
+        }
+    }
+
+    /// Whether `line` is remembered.
+    pub fn contains(&self, line: Line) -> bool {
+        !self.buckets.is_empty() && self.find(line).is_some()
+    }
+
+    /// Remembers `line`, which is not remembered yet.
+    pub fn insert(&mut self, line: Line) {
+        if self.limit == 0 {
+            return;
+        }
+        debug_assert!(!self.contains(line));
+        if self.remembered.len() == self.limit {
+            self.forget_oldest();
+        }
+        let entry = self.unused.first().expect("there are as many entries as the largest limit");
+        self.unused.remove(&mut self.links, entry);
+        self.remembered.push(&mut self.links, entry);
+        let bucket = self.bucket_of(line);
+        self.lines[entry as usize] = PackedLine::new(line);
+        self.chain[entry as usize] = self.buckets[bucket];
+        self.buckets[bucket] = entry;
+    }
+
+    /// Forgets `line`; whether it was remembered.
+    pub fn remove(&mut self, line: Line) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let Some(entry) = self.find(line) else { return false };
+        self.forget(entry);
+        true
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.remembered.first().expect("a ghost above its limit remembers something");
+        self.forget(oldest);
+    }
+
+    fn forget(&mut self, entry: u32) {
+        let bucket = self.bucket_of(self.lines[entry as usize].line());
+        let behind = self.chain[entry as usize];
+        if self.buckets[bucket] == entry {
+            self.buckets[bucket] = behind;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.chain[before as usize] != entry {
+                before = self.chain[before as usize];
+            }
+            self.chain[before as usize] = behind;
+        }
+        self.remembered.remove(&mut self.links, entry);
+        self.unused.push(&mut self.links, entry);
+    }
+
+    fn find(&self, line: Line) -> Option<u32> {
+        let packed = PackedLine::new(line);
+        let mut entry = self.buckets[self.bucket_of(line)];
+        while entry != NONE && self.lines[entry as usize] != packed {
+            entry = self.chain[entry as usize];
+        }
+        (entry != NONE).then_some(entry)
+    }
+
+    /// Fibonacci hashing, then a multiplication that brings 32 bits to the number of buckets.
+    fn bucket_of(&self, line: Line) -> usize {
+        let hash = line.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((hash * self.buckets.len() as u64) >> 32) as usize
+    }
+
+    /// Asserts that list and buckets tell the same.
+    pub fn check_invariants(&self) {
+        self.remembered.check_invariants(&self.links);
+        self.unused.check_invariants(&self.links);
+        assert!(self.remembered.len() <= self.limit);
+        assert_eq!(self.remembered.len() + self.unused.len(), self.links.count());
+        for entry in self.remembered.iter(&self.links) {
+            // By the number of the entry: of a line that was there twice only one would be found.
+            assert_eq!(self.find(self.lines[entry as usize].line()), Some(entry));
+        }
+        let in_use = |entry: u32| (entry != NONE).then_some(entry);
+        let chained = self.buckets.iter().flat_map(|&first| {
+            std::iter::successors(in_use(first), |&entry| in_use(self.chain[entry as usize]))
+        });
+        assert_eq!(chained.count(), self.remembered.len() as usize);
+    }
+
+    /// The lines, oldest first.
+    #[cfg(test)]
+    pub fn lines(&self) -> Vec<Line> {
+        self.remembered.iter(&self.links).map(|entry| self.lines[entry as usize].line()).collect()
+    }
+}

@@ -1,0 +1,668 @@
+//! Clean copies of lines of the data-disk in the read area of the cache-disk: which line is copied where,
+//! and which copies are true.
+//!
+//! A copy is never the only place of anything. It is *valid* while it equals what the data-disk holds or
+//! will hold once the log before it is destaged; every change of a line, as it enters the log, makes all
+//! copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its lines in the order in which
+//! they are asked for, or to the hot blocks.
+
+mod ghost;
+mod list;
+pub mod s3_fifo;
+pub mod scan_filter;
+pub mod sequence;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use self::sequence::Sequence;
+use crate::buffer::Buffer;
+use crate::format::checkpoint::CopyPageRef;
+use crate::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
+use crate::format::geometry::COPIES_PER_PAGE;
+use crate::seeded_bugs::{SeededBug, seeded};
+use crate::units::{CopyPageIndex, CopySlot, Line, SequenceId, Uuid};
+
+/// No slot: the end of a chain.
+const NONE: u32 = u32::MAX;
+/// Lines whose copies were given up since the last durable checkpoint: more are not remembered one by one,
+/// a new checkpoint is asked for instead.
+const DEPARTED_MAX: usize = 32 << 10;
+/// The same is done when this part of the slots, but not less than so many, have got new copies.
+const UNLISTED_PART: u64 = 8;
+const UNLISTED_MIN: u64 = 4096;
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotState {
+    /// Nothing.
+    Empty,
+    /// A copy is being written. A change meanwhile makes it stale.
+    Filling,
+    /// A true copy.
+    Valid,
+    /// An older copy, or none yet, of a line that has its place here.
+    Stale,
+}
+
+/// A slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// Whose copy; without meaning if empty.
+    pub line: Line,
+    /// CRC-32C of what was copied here last.
+    pub checksum: u32,
+    /// Whether it is there and true.
+    pub state: SlotState,
+    /// A write of the slot is under way: it may not be given to another line.
+    pub is_written: bool,
+}
+
+/// Whose slots those of a page are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Nobody,
+    HotBlocks,
+    /// Part `ordinal` of a sequence.
+    Sequence {
+        id: SequenceId,
+        ordinal: u32,
+    },
+}
+
+#[derive(Clone, Copy)]
+struct Page {
+    owner: Owner,
+    /// As the newest durable checkpoint has it; the next is written to the other place.
+    durable_generation: u64,
+    durable_checksum: u32,
+    /// Something has changed since it was encoded.
+    is_dirty: bool,
+    /// Encoded for a checkpoint under way, with this checksum.
+    pictured: Option<u32>,
+}
+
+/// A page to be written for a checkpoint.
+pub struct PageWrite {
+    /// Which.
+    pub page: CopyPageIndex,
+    /// Its generation: tells the place.
+    pub generation: u64,
+    /// Its bytes.
+    pub bytes: Buffer,
+}
+
+/// Counts for `status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CopyCounts {
+    /// All slots.
+    pub slots: u64,
+    /// Those with a true copy.
+    pub valid: u64,
+    /// Those that wait to be copied anew.
+    pub stale: u64,
+}
+
+/// The read area.
+pub struct Copies {
+    uuid: Uuid,
+    pages: Vec<Page>,
+    slots: Vec<Slot>,
+    /// Chains of the slots that are not empty, by line: first of each bucket, next of each slot.
+    heads: Vec<u32>,
+    next: Vec<u32>,
+    sequences: BTreeMap<SequenceId, Sequence>,
+    counts: CopyCounts,
+    /// Lines that the newest durable checkpoint may list as valid, and that nothing in the log says
+    /// otherwise of: given up since the picture for the next was taken, and before.
+    departed: BTreeSet<Line>,
+    departed_before_picture: BTreeSet<Line>,
+    /// Copies made since the last picture: a crash now would lose them.
+    unlisted: u64,
+}
+
+impl Copies {
+    /// An empty read area of so many pages.
+    pub fn new(uuid: Uuid, pages: u32) -> Copies {
+        let slots = pages * COPIES_PER_PAGE;
+        let page = Page {
+            owner: Owner::Nobody,
+            durable_generation: 0,
+            durable_checksum: 0,
+            is_dirty: false,
+            pictured: None,
+        };
+        let slot = Slot { line: Line(0), checksum: 0, state: SlotState::Empty, is_written: false };
+        let buckets = if pages == 0 { 0 } else { slots.next_power_of_two() };
+        Copies {
+            uuid,
+            pages: vec![page; pages as usize],
+            slots: vec![slot; slots as usize],
+            heads: vec![NONE; buckets as usize],
+            next: vec![NONE; slots as usize],
+            sequences: BTreeMap::new(),
+            counts: CopyCounts { slots: slots.into(), ..CopyCounts::default() },
+            departed: BTreeSet::new(),
+            departed_before_picture: BTreeSet::new(),
+            unlisted: 0,
+        }
+    }
+
+    /// Whether there is a read area.
+    pub fn is_on(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.pages.len() * size_of::<Page>()
+            + self.slots.len() * (size_of::<Slot>() + size_of::<u32>())
+            + self.heads.len() * size_of::<u32>()
+    }
+
+    /// How many slots are in use.
+    pub fn counts(&self) -> CopyCounts {
+        self.counts
+    }
+
+    /// A slot.
+    pub fn slot(&self, slot: CopySlot) -> &Slot {
+        &self.slots[slot.0 as usize]
+    }
+
+    // ---- from line to slot --------------------------------------------------------------------
+
+    fn bucket(&self, line: Line) -> usize {
+        // Fibonacci hashing: the high bits of the product are well mixed, whatever the line numbers.
+        let bits = self.heads.len().trailing_zeros();
+        (line.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - bits)) as usize
+    }
+
+    fn chain(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
+        let mut at = if self.is_on() { self.heads[self.bucket(line)] } else { NONE };
+        std::iter::from_fn(move || {
+            while at != NONE {
+                let slot = at;
+                at = self.next[slot as usize];
+                if self.slots[slot as usize].line == line {
+                    return Some(CopySlot(slot));
+                }
+            }
+            None
+        })
+    }
+
+    /// The true copies of a line.
+    pub fn valid(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
+        let shows_stale = seeded(SeededBug::StaleCopyServed);
+        self.chain(line).filter(move |slot| match self.slot(*slot).state {
+            SlotState::Valid => true,
+            SlotState::Stale => shows_stale && self.slot(*slot).checksum != 0,
+            SlotState::Empty | SlotState::Filling => false,
+        })
+    }
+
+    /// The slots of a line, whatever they hold.
+    pub fn places(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
+        self.chain(line)
+    }
+
+    /// Whether a line has a copy, or is getting one.
+    pub fn contains(&self, line: Line) -> bool {
+        let counts = |slot| matches!(self.slot(slot).state, SlotState::Valid | SlotState::Filling);
+        self.chain(line).any(counts)
+    }
+
+    /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the next one
+    /// will. Then the lines may only change together with the log.
+    pub fn may_be_listed(&self, line: Line, lines: u64) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        let end = Line(line.0.saturating_add(lines));
+        self.departed.range(line..end).next().is_some()
+            || self.departed_before_picture.range(line..end).next().is_some()
+            || (line.0..end.0).any(|line| self.contains(Line(line)))
+    }
+
+    fn set_state(&mut self, slot: CopySlot, state: SlotState) {
+        let at = slot.0 as usize;
+        let old = std::mem::replace(&mut self.slots[at].state, state);
+        for (state, change) in [(old, u64::MAX), (state, 1)] {
+            let count = match state {
+                SlotState::Valid => &mut self.counts.valid,
+                SlotState::Stale | SlotState::Filling => &mut self.counts.stale,
+                SlotState::Empty => continue,
+            };
+            *count = count.wrapping_add(change);
+        }
+        self.unlisted += u64::from(state == SlotState::Valid);
+        let page = &mut self.pages[at / COPIES_PER_PAGE as usize];
+        page.is_dirty = true;
+        if let Owner::Sequence { id, .. } = page.owner
+            && let Some(sequence) = self.sequences.get_mut(&id)
+        {
+            sequence.state_changed(old, state);
+        }
+    }
+
+    /// Gives an empty slot to a line; its copy is still to be made.
+    ///
+    /// # Panics
+    /// If the slot is not empty or is being written.
+    pub fn give(&mut self, slot: CopySlot, line: Line) {
+        let at = slot.0 as usize;
+        assert!(self.slots[at].state == SlotState::Empty && !self.slots[at].is_written);
+        self.slots[at].line = line;
+        self.slots[at].checksum = 0;
+        let bucket = self.bucket(line);
+        self.next[at] = self.heads[bucket];
+        self.heads[bucket] = slot.0;
+        self.set_state(slot, SlotState::Stale);
+    }
+
+    /// Gives up what is in a slot, although it may be true.
+    pub fn evict(&mut self, slot: CopySlot) {
+        if self.slot(slot).state == SlotState::Valid && !seeded(SeededBug::EvictedCopyForgotten) {
+            self.departed.insert(self.slot(slot).line);
+        }
+        self.clear(slot);
+    }
+
+    fn clear(&mut self, slot: CopySlot) {
+        let at = slot.0 as usize;
+        if self.slots[at].state == SlotState::Empty {
+            return;
+        }
+        self.set_state(slot, SlotState::Empty);
+        let bucket = self.bucket(self.slots[at].line);
+        let mut link = self.heads[bucket];
+        if link == slot.0 {
+            self.heads[bucket] = self.next[at];
+            return;
+        }
+        while self.next[link as usize] != slot.0 {
+            link = self.next[link as usize];
+        }
+        self.next[link as usize] = self.next[at];
+    }
+
+    /// A write of the copy starts.
+    pub fn start_filling(&mut self, slot: CopySlot, checksum: u32) {
+        self.slots[slot.0 as usize].checksum = checksum;
+        self.slots[slot.0 as usize].is_written = true;
+        self.set_state(slot, SlotState::Filling);
+    }
+
+    /// The write has ended. Tells whether the copy is true now.
+    pub fn filled(&mut self, slot: CopySlot, is_written: bool) -> bool {
+        self.slots[slot.0 as usize].is_written = false;
+        if !is_written {
+            self.slots[slot.0 as usize].checksum = 0;
+        }
+        if self.slot(slot).state != SlotState::Filling {
+            return false;
+        }
+        let state = if is_written { SlotState::Valid } else { SlotState::Stale };
+        self.set_state(slot, state);
+        is_written
+    }
+
+    /// What the slot holds has been compared with the data-disk by its checksum, and is true.
+    pub fn confirm(&mut self, slot: CopySlot) {
+        self.set_state(slot, SlotState::Valid);
+    }
+
+    /// What the slot should hold cannot be read from it. The next time it perhaps can.
+    pub fn damaged(&mut self, slot: CopySlot) {
+        if self.slot(slot).state == SlotState::Valid {
+            self.departed.insert(self.slot(slot).line);
+            self.slots[slot.0 as usize].checksum = 0;
+            self.lose(slot);
+        }
+    }
+
+    /// A copy is no longer true: it keeps its place in a sequence, hot blocks are given up.
+    fn lose(&mut self, slot: CopySlot) {
+        match self.pages[slot.0 as usize / COPIES_PER_PAGE as usize].owner {
+            Owner::Sequence { .. } => self.set_state(slot, SlotState::Stale),
+            Owner::HotBlocks | Owner::Nobody => self.clear(slot),
+        }
+    }
+
+    /// A line has changed: none of its copies is true any more. Calls `lost` for each hot block.
+    pub fn change(&mut self, line: Line, mut lost: impl FnMut(CopySlot)) {
+        if !self.is_on() || self.counts.valid + self.counts.stale == 0 {
+            return;
+        }
+        let mut at = self.heads[self.bucket(line)];
+        while at != NONE {
+            let slot = CopySlot(at);
+            at = self.next[at as usize];
+            let Slot { line: of, state, .. } = *self.slot(slot);
+            if of == line && matches!(state, SlotState::Valid | SlotState::Filling) {
+                if self.is_hot(slot) {
+                    lost(slot);
+                }
+                self.lose(slot);
+            }
+        }
+    }
+
+    /// The same for a run of lines, which may be longer than the disk.
+    pub fn change_all(&mut self, line: Line, lines: u64, mut lost: impl FnMut(CopySlot)) {
+        if lines < self.slots.len() as u64 {
+            return (line.0..line.0.saturating_add(lines))
+                .for_each(|line| self.change(Line(line), &mut lost));
+        }
+        for slot in (0..self.slots.len() as u32).map(CopySlot) {
+            let of = self.slot(slot).line;
+            if self.slot(slot).state != SlotState::Empty && of >= line && of.0 - line.0 < lines {
+                self.change(of, &mut lost);
+            }
+        }
+    }
+
+    /// Nothing is known of the copies any more: each is to be compared with the data-disk before it is
+    /// believed again. Hot blocks are given up.
+    pub fn doubt_all(&mut self) {
+        for slot in (0..self.slots.len() as u32).map(CopySlot) {
+            if matches!(self.slot(slot).state, SlotState::Valid | SlotState::Filling) {
+                self.lose(slot);
+            }
+        }
+    }
+
+    /// Everything is given up.
+    pub fn forget_all(&mut self) {
+        for slot in (0..self.slots.len() as u32).map(CopySlot) {
+            self.clear(slot);
+        }
+        for page in &mut self.pages {
+            page.owner = Owner::Nobody;
+        }
+        self.sequences.clear();
+    }
+
+    // ---- pages --------------------------------------------------------------------------------
+
+    /// Whether the slot holds a hot block.
+    pub fn is_hot(&self, slot: CopySlot) -> bool {
+        self.pages[slot.0 as usize / COPIES_PER_PAGE as usize].owner == Owner::HotBlocks
+    }
+
+    /// The slots of a page.
+    pub fn slots_of(page: CopyPageIndex) -> impl Iterator<Item = CopySlot> {
+        let first = page.0 * COPIES_PER_PAGE;
+        (first..first + COPIES_PER_PAGE).map(CopySlot)
+    }
+
+    /// Pages that nobody uses, none of whose slots is being written.
+    pub fn free_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
+        self.pages_of(Owner::Nobody)
+            .filter(|page| Copies::slots_of(*page).all(|slot| !self.slot(slot).is_written))
+    }
+
+    /// Pages of hot blocks.
+    pub fn hot_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
+        self.pages_of(Owner::HotBlocks)
+    }
+
+    fn pages_of(&self, owner: Owner) -> impl Iterator<Item = CopyPageIndex> + '_ {
+        let pages = self.pages.iter().enumerate();
+        let mine = pages.filter(move |(_, page)| page.owner == owner);
+        mine.map(|(index, _)| CopyPageIndex(index as u32))
+    }
+
+    /// Number of pages.
+    pub fn pages(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
+    /// Gives a free page to the hot blocks.
+    pub fn give_to_hot_blocks(&mut self, page: CopyPageIndex) {
+        assert_eq!(self.pages[page.0 as usize].owner, Owner::Nobody);
+        self.pages[page.0 as usize].owner = Owner::HotBlocks;
+        self.pages[page.0 as usize].is_dirty = true;
+    }
+
+    /// Takes a page from whoever has it.
+    pub fn take_page(&mut self, page: CopyPageIndex) {
+        for slot in Copies::slots_of(page) {
+            self.evict(slot);
+        }
+        self.pages[page.0 as usize].owner = Owner::Nobody;
+    }
+
+    // ---- sequences ----------------------------------------------------------------------------
+
+    /// All sequences.
+    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.values()
+    }
+
+    /// A sequence.
+    pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+        self.sequences.get(&id)
+    }
+
+    /// A sequence, to change what is known of it.
+    pub fn sequence_mut(&mut self, id: SequenceId) -> Option<&mut Sequence> {
+        let sequence = self.sequences.get_mut(&id)?;
+        // Its first page carries its label.
+        if let Some(first) = sequence.pages().first() {
+            self.pages[first.0 as usize].is_dirty = true;
+        }
+        Some(sequence)
+    }
+
+    /// The sequence of that name.
+    pub fn sequence_named(&self, name: &str) -> Option<&Sequence> {
+        self.sequences.values().find(|sequence| sequence.label().name == name)
+    }
+
+    /// A number that no sequence has.
+    pub fn unused_sequence_id(&self) -> SequenceId {
+        let last = self.sequences.keys().next_back().map_or(0, |id| id.0);
+        match last {
+            u32::MAX => {
+                let is_unused = |id: &u32| !self.sequences.contains_key(&SequenceId(*id));
+                SequenceId((1..u32::MAX).find(is_unused).expect("fewer sequences than numbers"))
+            }
+            last => SequenceId(last + 1),
+        }
+    }
+
+    /// Adds a sequence of these lines, in order, on these free pages. All are still to be copied.
+    ///
+    /// # Panics
+    /// If a page is not free, or the pages are not as many as the lines need.
+    pub fn add_sequence(&mut self, label: SequenceLabel, lines: &[Line], pages: &[CopyPageIndex]) {
+        assert_eq!(pages.len(), lines.len().div_ceil(COPIES_PER_PAGE as usize));
+        let id = label.id;
+        self.sequences.insert(id, Sequence::new(label, pages.to_vec(), lines.len() as u32));
+        for (ordinal, (page, lines)) in
+            pages.iter().zip(lines.chunks(COPIES_PER_PAGE as usize)).enumerate()
+        {
+            assert_eq!(self.pages[page.0 as usize].owner, Owner::Nobody);
+            self.pages[page.0 as usize].owner = Owner::Sequence { id, ordinal: ordinal as u32 };
+            for (slot, line) in Copies::slots_of(*page).zip(lines) {
+                self.give(slot, *line);
+            }
+        }
+    }
+
+    /// Removes a sequence. Its pages are free.
+    pub fn remove_sequence(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.remove(&id) else { return };
+        for page in sequence.pages() {
+            self.take_page(*page);
+        }
+    }
+
+    /// Which place of which sequence a slot is.
+    pub fn place_of(&self, slot: CopySlot) -> Option<(SequenceId, u32)> {
+        let (page, index) = (slot.0 / COPIES_PER_PAGE, slot.0 % COPIES_PER_PAGE);
+        match self.pages[page as usize].owner {
+            Owner::Sequence { id, ordinal } => Some((id, ordinal * COPIES_PER_PAGE + index)),
+            Owner::HotBlocks | Owner::Nobody => None,
+        }
+    }
+
+    // ---- checkpoints --------------------------------------------------------------------------
+
+    /// Whether so many copies were made or given up that a checkpoint should say so.
+    pub fn wants_checkpoint(&self) -> bool {
+        let unlisted_max = (self.slots.len() as u64 / UNLISTED_PART).max(UNLISTED_MIN);
+        self.departed.len() > DEPARTED_MAX || self.unlisted > unlisted_max
+    }
+
+    /// What a checkpoint lists, and what must be written for that. If the picture before has not become
+    /// durable, it never will: its pages are written again, to the same places.
+    pub fn picture(&mut self) -> (Vec<CopyPageRef>, Vec<PageWrite>) {
+        self.unlisted = 0;
+        let (mut listed, mut writes) = (Vec::new(), Vec::new());
+        for index in 0..self.pages.len() {
+            let has_failed = self.pages[index].pictured.take().is_some();
+            self.pages[index].is_dirty |= has_failed;
+            let Page { owner, durable_generation, durable_checksum, is_dirty, .. } =
+                self.pages[index];
+            let page = CopyPageIndex(index as u32);
+            if owner == Owner::Nobody {
+                continue;
+            }
+            if !is_dirty {
+                let (generation, checksum) = (durable_generation, durable_checksum);
+                listed.push(CopyPageRef { page, generation, checksum });
+                continue;
+            }
+            let generation = durable_generation + 1;
+            let (bytes, checksum) = self.encode(page, generation);
+            listed.push(CopyPageRef { page, generation, checksum });
+            writes.push(PageWrite { page, generation, bytes });
+            self.pages[index].pictured = Some(checksum);
+            self.pages[index].is_dirty = false;
+        }
+        self.departed_before_picture.append(&mut self.departed);
+        (listed, writes)
+    }
+
+    fn encode(&self, page: CopyPageIndex, generation: u64) -> (Buffer, u32) {
+        let sequence = match self.pages[page.0 as usize].owner {
+            Owner::Sequence { id, ordinal } => Some((self.sequences[&id].label().clone(), ordinal)),
+            Owner::HotBlocks | Owner::Nobody => None,
+        };
+        let entries = Copies::slots_of(page).map(|slot| {
+            let Slot { line, checksum, state, .. } = *self.slot(slot);
+            let state = match state {
+                SlotState::Empty => return None,
+                SlotState::Valid => CopyState::Valid,
+                SlotState::Filling if seeded(SeededBug::CopyListedBeforeItIsWritten) => {
+                    CopyState::Valid
+                }
+                // A hot block has no place to keep.
+                SlotState::Filling | SlotState::Stale if sequence.is_none() => return None,
+                SlotState::Filling | SlotState::Stale => CopyState::Stale,
+            };
+            Some(CopyEntry { line, checksum, state })
+        });
+        let entries = entries.collect();
+        CopyPage { uuid: self.uuid, page, generation, sequence, entries }.encode()
+    }
+
+    /// The checkpoint of the last picture is durable.
+    pub fn picture_durable(&mut self) {
+        for page in &mut self.pages {
+            if let Some(checksum) = page.pictured.take() {
+                page.durable_generation += 1;
+                page.durable_checksum = checksum;
+            }
+        }
+        self.departed_before_picture.clear();
+    }
+
+    /// Takes over a page that a checkpoint names, as it was read. A page whose sequence does not fit to
+    /// the others is left out.
+    pub fn load(&mut self, reference: &CopyPageRef, page: CopyPage, line_end: Line) {
+        let at = reference.page.0 as usize;
+        self.pages[at].durable_generation = reference.generation;
+        self.pages[at].durable_checksum = reference.checksum;
+        self.pages[at].owner = match page.sequence {
+            None => Owner::HotBlocks,
+            Some((label, ordinal)) => {
+                let id = label.id;
+                let sequence = self.sequences.entry(id).or_insert_with(|| Sequence::loaded(label));
+                if !sequence.load_page(ordinal, reference.page) {
+                    return self.pages[at].is_dirty = true;
+                }
+                Owner::Sequence { id, ordinal }
+            }
+        };
+        for (slot, entry) in Copies::slots_of(reference.page).zip(page.entries) {
+            let Some(CopyEntry { line, checksum, state }) = entry else { continue };
+            // A disk that has shrunk was refused; a forged page is not believed.
+            if line >= line_end {
+                continue;
+            }
+            self.give(slot, line);
+            self.slots[slot.0 as usize].checksum = checksum;
+            if state == CopyState::Valid {
+                self.set_state(slot, SlotState::Valid);
+            }
+        }
+        self.pages[at].is_dirty = false;
+    }
+
+    /// A page that a checkpoint names cannot be read: what it listed is gone.
+    pub fn lost(&mut self, reference: &CopyPageRef) {
+        let page = &mut self.pages[reference.page.0 as usize];
+        page.durable_generation = reference.generation;
+        page.durable_checksum = reference.checksum;
+    }
+
+    /// All pages that could be read are loaded: sequences that lack some begin or end earlier.
+    pub fn loaded(&mut self) {
+        let ids: Vec<SequenceId> = self.sequences.keys().copied().collect();
+        for id in ids {
+            let sequence = self.sequences.get_mut(&id).expect("listed");
+            let has_changed = sequence.close_gaps();
+            if sequence.pages().is_empty() {
+                self.sequences.remove(&id);
+                continue;
+            }
+            if !has_changed {
+                continue;
+            }
+            let sequence = &self.sequences[&id];
+            for (ordinal, page) in sequence.pages().to_vec().into_iter().enumerate() {
+                let ordinal = ordinal as u32;
+                self.pages[page.0 as usize].owner = Owner::Sequence { id, ordinal };
+                self.pages[page.0 as usize].is_dirty = true;
+            }
+        }
+    }
+
+    /// Whether everything counted is there.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn check_invariants(&self) {
+        let of = |state| self.slots.iter().filter(|slot| slot.state == state).count() as u64;
+        assert_eq!(self.counts.valid, of(SlotState::Valid));
+        assert_eq!(self.counts.stale, of(SlotState::Stale) + of(SlotState::Filling));
+        for (index, slot) in self.slots.iter().enumerate() {
+            let slot_index = CopySlot(index as u32);
+            let is_in_chain =
+                self.is_on() && self.chain(slot.line).any(|known| known == slot_index);
+            assert_eq!(is_in_chain, slot.state != SlotState::Empty, "slot {index}");
+            let owner = self.pages[index / COPIES_PER_PAGE as usize].owner;
+            assert!(owner != Owner::Nobody || slot.state == SlotState::Empty, "slot {index}");
+        }
+        for sequence in self.sequences.values() {
+            let stale = sequence.pages().iter().flat_map(|page| Copies::slots_of(*page));
+            let stale = stale.filter(|slot| {
+                matches!(self.slot(*slot).state, SlotState::Stale | SlotState::Filling)
+            });
+            assert_eq!(sequence.stale(), stale.count() as u32, "{}", sequence.label().name);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Serving sequences: when reads follow the order of one, what comes next in it is read ahead from the read
+//! area, in large reads.
+//!
+//! 1. A read of a line with a place in a sequence continues a *stream* if its place is close to where the
+//!    stream is. At the beginning of a sequence, or when two reads follow its order, a stream begins.
+//! 2. A stream keeps a *window* of places read ahead. The window doubles while it is used, up to a quarter of
+//!    the memory for reading ahead.
+//! 3. Reads take what is here, and wait for what is on its way. What the reads have passed by is dropped; so
+//!    is a stream that no read has followed for a while.
+//! 4. A stream that ends tells its sequence how much of what was read ahead was used. A sequence that does not
+//!    pay is switched off ([`crate::copies::Sequence::may_start`]).
+//!
+//! Nothing here decides what is true: a read asks the copies first, and takes bytes from memory only if they
+//! have the checksum of a copy that is valid at that moment.
+
+use std::collections::VecDeque;
+
+use super::read::CopyPart;
+use super::{Engine, Purpose};
+use crate::buffer::Buffer;
+use crate::copies::{Sequence, SlotState};
+use crate::format::checksum::crc32c;
+use crate::io::{Device, IoError, RequestId};
+use crate::seeded_bugs::{SeededBug, seeded};
+use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Time};
+
+/// Streams at a time.
+const STREAMS_MAX: usize = 8;
+/// A read so many places off still belongs to the stream: reads come in parallel, and merged differently.
+const PLACES_NEAR: u32 = 64;
+/// Places at the beginning of a sequence that begin a stream at once.
+const PLACES_AT_START: u32 = 16;
+/// Window of a new stream, in places: 128 KiB.
+const WINDOW_MIN: u32 = 32;
+/// Most slots in one read: 1 MiB.
+const SLOTS_PER_READ: u32 = 256;
+/// Stale slots between two wanted ones are read along up to so many.
+const GAP_SLOTS: u32 = 16;
+/// A stream ends when so many reads in a row did not follow it, or no read for so long.
+const READS_OFF_MAX: u32 = 256;
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Reads remembered that may turn out to be the second last of a stream.
+const SEEN_MAX: usize = 16;
+
+/// Reading ahead.
+#[derive(Default)]
+pub(super) struct Prefetch {
+    streams: Vec<Stream>,
+    /// Places of the last reads that no stream took.
+    seen: VecDeque<(SequenceId, u32)>,
+    chunks: VecDeque<Chunk>,
+    next_chunk: u64,
+    slots_held: u32,
+}
+
+/// A sequence being followed.
+struct Stream {
+    sequence: SequenceId,
+    /// Behind the furthest place that was asked for.
+    cursor: u32,
+    /// Behind the furthest place that was read ahead.
+    ahead: u32,
+    window: u32,
+    read_ahead: u64,
+    used: u64,
+    reads_off: u32,
+    last: Time,
+}
+
+/// Adjacent slots read ahead.
+struct Chunk {
+    id: ChunkId,
+    sequence: SequenceId,
+    /// Behind the last place of it.
+    end_place: u32,
+    first: CopySlot,
+    slots: u32,
+    /// `None`: on its way.
+    bytes: Option<Buffer>,
+    waiting: Vec<(RequestId, CopyPart)>,
+}
+
+/// Name of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChunkId(u64);
+
+impl Chunk {
+    fn holds(&self, slot: CopySlot) -> bool {
+        (self.first.0..self.first.0 + self.slots).contains(&slot.0)
+    }
+
+    fn bytes_of(&self, slot: CopySlot) -> Option<&[u8]> {
+        let at = (slot.0 - self.first.0) as usize * LINE_SIZE as usize;
+        Some(&self.bytes.as_ref()?.bytes()[at..at + LINE_SIZE as usize])
+    }
+}
+
+/// What reading ahead has of a copy.
+pub(super) enum ReadAhead<'a> {
+    /// Its bytes, as its checksum says.
+    Here(&'a [u8]),
+    /// The read waits for it.
+    OnItsWay,
+    /// Nothing.
+    No,
+}
+
+impl Stream {
+    fn is_near(&self, place: u32) -> bool {
+        let from = self.cursor.saturating_sub(PLACES_NEAR);
+        (from..self.ahead.max(self.cursor) + PLACES_NEAR).contains(&place)
+    }
+}
+
+impl Prefetch {
+    /// Memory that holds what was read ahead, in bytes.
+    pub(super) fn bytes_held(&self) -> u64 {
+        u64::from(self.slots_held) * LINE_SIZE
+    }
+
+    /// Whether nothing is read ahead at the moment.
+    pub(super) fn is_idle(&self) -> bool {
+        self.chunks.iter().all(|chunk| chunk.bytes.is_some())
+    }
+
+    fn holds(&self, slot: CopySlot) -> bool {
+        self.chunks.iter().any(|chunk| chunk.holds(slot))
+    }
+
+    /// Drops chunks that are here, except those that `keep` wants.
+    fn drop_chunks(&mut self, keep: impl Fn(&Chunk) -> bool) {
+        let slots_held = &mut self.slots_held;
+        self.chunks.retain(|chunk| {
+            let is_kept = chunk.bytes.is_none() || keep(chunk);
+            *slots_held -= if is_kept { 0 } else { chunk.slots };
+            is_kept
+        });
+    }
+}
+
+impl Engine {
+    /// Steps 1 and 2, for a read that has come.
+    pub(super) fn follow_sequences(&mut self, range: LbaRange) {
+        if self.config.read_ahead_bytes == 0 || self.cache_disk_failed {
+            return;
+        }
+        if self.copies.sequences().next().is_none() {
+            return;
+        }
+        let mut followed = [false; STREAMS_MAX];
+        for (line, _) in range.lines() {
+            if let Some(stream) = self.stream_of(line) {
+                followed[stream] = true;
+            }
+        }
+        let now = self.now;
+        for (stream, is_followed) in self.prefetch.streams.iter_mut().zip(followed) {
+            stream.reads_off = if is_followed { 0 } else { stream.reads_off + 1 };
+            stream.last = if is_followed { now } else { stream.last };
+        }
+        self.end_streams(|stream, places| {
+            stream.reads_off > READS_OFF_MAX
+                || now.since(stream.last) > PAUSE_MAX
+                // What was read ahead for its last places is needed until they have been read.
+                || stream.cursor >= places && stream.reads_off > 0
+        });
+        for stream in 0..self.prefetch.streams.len() {
+            self.read_ahead(stream);
+        }
+    }
+
+    /// The stream that a read of this line continues or begins.
+    fn stream_of(&mut self, line: Line) -> Option<usize> {
+        // Also where the copy is stale: the line has its place in the order all the same.
+        let places: Vec<(SequenceId, u32)> =
+            self.copies.places(line).filter_map(|slot| self.copies.place_of(slot)).collect();
+        for (index, stream) in self.prefetch.streams.iter_mut().enumerate() {
+            let mine = places.iter().find(|(id, at)| *id == stream.sequence && stream.is_near(*at));
+            if let Some((_, place)) = mine {
+                stream.cursor = stream.cursor.max(place + 1);
+                return Some(index);
+            }
+        }
+        let follows = |(id, place): &(SequenceId, u32)| {
+            let is_before = |seen: &(SequenceId, u32)| {
+                seen.0 == *id && seen.1 < *place && place - seen.1 <= PLACES_NEAR
+            };
+            self.prefetch.seen.iter().any(is_before)
+        };
+        let starts = |(_, place): &(SequenceId, u32)| *place < PLACES_AT_START;
+        let begins = places.iter().find(|p| follows(p)).or(places.iter().find(|p| starts(p)));
+        let Some(&(sequence, place)) = begins else {
+            for place in places {
+                self.prefetch.seen.push_back(place);
+            }
+            while self.prefetch.seen.len() > SEEN_MAX {
+                self.prefetch.seen.pop_front();
+            }
+            return None;
+        };
+        let has_one = self.prefetch.streams.iter().any(|stream| stream.sequence == sequence);
+        if has_one {
+            // It has jumped, or is read twice at a time: one stream is enough to follow.
+            self.end_streams(|stream, _| stream.sequence == sequence);
+        } else if !self.copies.sequence_mut(sequence)?.may_start() {
+            return None;
+        }
+        if self.prefetch.streams.len() == STREAMS_MAX {
+            let oldest = self.prefetch.streams.iter().map(|stream| stream.last).min();
+            self.end_streams(|stream, _| Some(stream.last) == oldest);
+        }
+        self.prefetch.streams.push(Stream {
+            sequence,
+            cursor: place,
+            ahead: place,
+            window: WINDOW_MIN,
+            read_ahead: 0,
+            used: 0,
+            reads_off: 0,
+            last: self.now,
+        });
+        Some(self.prefetch.streams.len() - 1)
+    }
+
+    /// Step 4, for the streams that `has_ended`, given the number of places of their sequences.
+    fn end_streams(&mut self, has_ended: impl Fn(&Stream, u32) -> bool) {
+        let streams = std::mem::take(&mut self.prefetch.streams);
+        for stream in streams {
+            let places = self.copies.sequence(stream.sequence).map_or(0, Sequence::places);
+            if !has_ended(&stream, places) && places > 0 {
+                self.prefetch.streams.push(stream);
+                continue;
+            }
+            if let Some(sequence) = self.copies.sequence_mut(stream.sequence)
+                && stream.read_ahead > 0
+            {
+                sequence.run_ended(stream.read_ahead, stream.used);
+            }
+        }
+        let streams = &self.prefetch.streams;
+        let mut sequences = [SequenceId(0); STREAMS_MAX];
+        for (sequence, stream) in sequences.iter_mut().zip(streams) {
+            *sequence = stream.sequence;
+        }
+        self.prefetch.drop_chunks(|chunk| sequences.contains(&chunk.sequence));
+    }
+
+    /// All streams end: the cache does.
+    pub(super) fn end_reading_ahead(&mut self) {
+        self.end_streams(|_, _| true);
+    }
+
+    /// A sequence is about to be removed.
+    pub(super) fn forget_streams_of(&mut self, id: SequenceId) {
+        self.end_streams(|stream, _| stream.sequence == id);
+        self.prefetch.seen.retain(|(known, _)| *known != id);
+    }
+
+    /// Streams that nobody has followed for a while end, whatever is read elsewhere or not at all.
+    pub(super) fn end_paused_streams(&mut self) -> bool {
+        let now = self.now;
+        let before = self.prefetch.streams.len();
+        if before > 0 {
+            self.end_streams(|stream, _| now.since(stream.last) > PAUSE_MAX);
+        }
+        self.prefetch.streams.len() < before
+    }
+
+    pub(super) fn prefetch_wake_up(&self) -> Option<Time> {
+        let last = self.prefetch.streams.iter().map(|stream| stream.last).min()?;
+        Some(last.after(Duration(PAUSE_MAX.0 + 1)))
+    }
+
+    /// Step 2: keeps the window of a stream full.
+    fn read_ahead(&mut self, index: usize) {
+        let slots_max = (self.config.read_ahead_bytes / LINE_SIZE) as u32;
+        let stream = &self.prefetch.streams[index];
+        let (id, cursor, window) = (stream.sequence, stream.cursor, stream.window);
+        let ahead = stream.ahead.max(cursor.saturating_sub(1));
+        if ahead >= cursor + window / 2 {
+            return;
+        }
+        // Step 3: what was passed by.
+        self.prefetch
+            .drop_chunks(|chunk| chunk.sequence != id || chunk.end_place + PLACES_NEAR > cursor);
+        let to = cursor + window;
+        let mut run: Option<(u32, u32)> = None;
+        let mut read = 0;
+        let mut place = ahead;
+        while place < to {
+            let slot = self.copies.sequence(id).and_then(|sequence| sequence.slot(place));
+            let Some(slot) = slot else { break };
+            let is_wanted =
+                self.copies.slot(slot).state == SlotState::Valid && !self.prefetch.holds(slot);
+            if is_wanted {
+                match run {
+                    Some((first, end))
+                        if slot.0 >= end
+                            && slot.0 - end <= GAP_SLOTS
+                            && slot.0 - first < SLOTS_PER_READ =>
+                    {
+                        run = Some((first, slot.0 + 1));
+                    }
+                    _ => {
+                        read += self.read_chunk(id, run, place);
+                        run = Some((slot.0, slot.0 + 1));
+                    }
+                }
+            }
+            place += 1;
+            let planned = run.map_or(0, |(first, end)| end - first);
+            if self.prefetch.slots_held + planned >= slots_max {
+                break;
+            }
+        }
+        read += self.read_chunk(id, run, place);
+        let stream = &mut self.prefetch.streams[index];
+        stream.ahead = place.max(stream.ahead);
+        stream.read_ahead += u64::from(read);
+        stream.window = (window * 2).min((slots_max / 4).max(WINDOW_MIN));
+    }
+
+    fn read_chunk(&mut self, sequence: SequenceId, run: Option<(u32, u32)>, end: u32) -> u32 {
+        let Some((first, end_slot)) = run else { return 0 };
+        let id = ChunkId(self.prefetch.next_chunk);
+        self.prefetch.next_chunk += 1;
+        let (first, slots) = (CopySlot(first), end_slot - first);
+        self.prefetch.slots_held += slots;
+        self.counters.read_ahead_lines += u64::from(slots);
+        self.prefetch.chunks.push_back(Chunk {
+            id,
+            sequence,
+            end_place: end,
+            first,
+            slots,
+            bytes: None,
+            waiting: Vec::new(),
+        });
+        let offset = self.superblock.geometry.copy_slot_offset(first);
+        let length = u64::from(slots) * LINE_SIZE;
+        self.start_read(Device::CacheDisk, offset, length, Purpose::ReadAhead(id));
+        slots
+    }
+
+    /// Step 3: what was read ahead has come.
+    pub(super) fn read_ahead_done(
+        &mut self,
+        id: ChunkId,
+        result: Result<(), IoError>,
+        bytes: Option<Buffer>,
+    ) {
+        let index = self.prefetch.chunks.iter().position(|chunk| chunk.id == id);
+        // Out of the way first: a read that has to look again must not wait here once more.
+        let mut chunk = index
+            .and_then(|index| self.prefetch.chunks.remove(index))
+            .expect("a chunk on its way stays");
+        let bytes = bytes.filter(|_| result.is_ok());
+        for (request, part) in std::mem::take(&mut chunk.waiting) {
+            let at = (part.slot.0 - chunk.first.0) as usize * LINE_SIZE as usize;
+            let piece = bytes.as_ref().map(|bytes| &bytes.bytes()[at..at + LINE_SIZE as usize]);
+            self.copies_read(request, &[part], piece);
+        }
+        let mut streams = self.prefetch.streams.iter();
+        let is_followed = streams.any(|stream| stream.sequence == chunk.sequence);
+        if bytes.is_some() && is_followed {
+            chunk.bytes = bytes;
+            self.prefetch.chunks.push_back(chunk);
+        } else {
+            self.prefetch.slots_held -= chunk.slots;
+        }
+    }
+
+    /// The copy of a line to be read, of several the best: one that was read ahead, else the nearest to where
+    /// the head of the cache-disk is. With one arm for both disks, only what was read ahead is worth it.
+    pub(super) fn copy_to_read(&self, line: Line) -> Option<CopySlot> {
+        if self.cache_disk_failed {
+            return None;
+        }
+        let mut best = None;
+        for slot in self.copies.valid(line) {
+            if self.prefetch.holds(slot) {
+                return Some(slot);
+            }
+            let distance = slot.0.abs_diff(self.last_copy_read.0);
+            if best.is_none_or(|(least, _)| distance < least) {
+                best = Some((distance, slot));
+            }
+        }
+        best.filter(|_| !self.config.one_disk).map(|(_, slot)| slot)
+    }
+
+    /// Takes a copy from what was read ahead, or waits for it there.
+    pub(super) fn take_read_ahead(&mut self, id: RequestId, part: &CopyPart) -> ReadAhead<'_> {
+        self.last_copy_read = part.slot;
+        let Prefetch { chunks, streams, .. } = &mut self.prefetch;
+        let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.holds(part.slot)) else {
+            return ReadAhead::No;
+        };
+        let is_right = |bytes: &[u8]| {
+            crc32c(bytes) == part.checksum || seeded(SeededBug::ReadAheadNotCompared)
+        };
+        // It may have been copied anew since it was read ahead.
+        if chunk.bytes_of(part.slot).is_some_and(|bytes| !is_right(bytes)) {
+            return ReadAhead::No;
+        }
+        if let Some(stream) = streams.iter_mut().find(|s| s.sequence == chunk.sequence) {
+            stream.used += 1;
+        }
+        if chunk.bytes.is_none() {
+            chunk.waiting.push((id, *part));
+            return ReadAhead::OnItsWay;
+        }
+        ReadAhead::Here(chunk.bytes_of(part.slot).expect("looked at"))
+    }
+}

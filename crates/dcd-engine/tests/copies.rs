@@ -1,0 +1,655 @@
+//! Copies in the read area: sequences that are served in the order they are read, hot blocks, and that
+//! neither ever shows anything old. Each test of truth names the care without which it fails.
+
+mod common;
+
+use common::{Driver, Kind, LINE, Options};
+use dcd_engine::units::Line;
+use dcd_engine::{
+    Device, Duration, IoError, LbaRange, NewSequence, Operation, Phase, RequestError, RequestId,
+    SequenceError, SequenceRequest,
+};
+
+/// Lines that are read in this order: far apart, up and down.
+const LINES: [u64; 40] = {
+    let mut lines = [0; 40];
+    let mut i = 0;
+    while i < 40 {
+        lines[i] = 100 + (i as u64 * 37) % 900;
+        i += 1;
+    }
+    lines
+};
+
+fn with_read_area(choose: impl FnOnce(&mut Options)) -> Driver {
+    let mut d = Driver::created(|options| {
+        options.copy_pages = 4;
+        options.engine.hot_blocks = false;
+        choose(options);
+    });
+    for line in 0..1024 {
+        let bytes = [byte_of(line); LINE];
+        d.data_disk.rot(line * LINE as u64, &bytes);
+    }
+    d.reopen();
+    d
+}
+
+/// What a line holds at first.
+fn byte_of(line: u64) -> u8 {
+    (line % 251) as u8
+}
+
+fn sequence(name: &str, lines: &[u64]) -> Operation {
+    let ranges = lines.iter().map(|line| LbaRange::new(line * 8, 8)).collect();
+    let name = name.to_owned();
+    Operation::Sequence(SequenceRequest::Store(Box::new(NewSequence {
+        name,
+        ranges,
+        occurrences: 0,
+        is_detected: false,
+    })))
+}
+
+fn store(d: &mut Driver, name: &str, lines: &[u64]) {
+    let id = d.submit(sequence(name, lines), false);
+    assert_eq!(d.result(id), Ok(()));
+    d.advance_time(Duration::from_secs(3));
+}
+
+/// A cache with a sequence of [`LINES`], all copied.
+fn with_sequence() -> Driver {
+    let mut d = with_read_area(|_| {});
+    store(&mut d, "start", &LINES);
+    assert_eq!((d.status().copies.valid, d.status().copies.stale), (40, 0));
+    d
+}
+
+fn submit_read(d: &mut Driver, line: u64) -> RequestId {
+    d.submit(Operation::Read { range: LbaRange::new(line * 8, 8) }, false)
+}
+
+/// Reads a line, whatever I/Os that takes.
+fn read(d: &mut Driver, line: u64) -> u8 {
+    let id = submit_read(d, line);
+    d.expect_ok(id);
+    common::one_byte(&d.reply_bytes(id))
+}
+
+/// Reads of the data-disk since `mark`.
+fn data_reads(d: &Driver, mark: usize) -> usize {
+    d.count_since(mark, Device::DataDisk, Kind::Read)
+}
+
+// ---- serving ----------------------------------------------------------------------------------
+
+#[test]
+fn a_sequence_is_served_in_few_large_reads() {
+    let mut d = with_sequence();
+    let mark = d.started.len();
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+    let reads: Vec<u64> = d.started[mark..].iter().map(|io| io.length / LINE as u64).collect();
+    assert_eq!(reads, [32, 8]);
+    let sequence = d.engine().sequences().next().expect("one");
+    assert_eq!((sequence.label().runs, sequence.places()), (0, 40));
+    d.advance_time(Duration::from_secs(11));
+    let sequence = d.engine().sequences().next().expect("one");
+    assert_eq!((sequence.label().runs, sequence.label().lines_served), (1, 40));
+}
+
+/// Reads that are merged, in parallel and partly in another order are the same sequence.
+#[test]
+fn a_sequence_is_followed_through_changes_of_order() {
+    let mut d = with_sequence();
+    let mark = d.started.len();
+    let mut reads = Vec::new();
+    for pair in LINES.chunks(2) {
+        reads.push((pair[1], submit_read(&mut d, pair[1])));
+        if pair[0] % 3 > 0 {
+            reads.push((pair[0], submit_read(&mut d, pair[0])));
+        }
+    }
+    for (line, id) in reads {
+        d.expect_ok(id);
+        assert_eq!(common::one_byte(&d.reply_bytes(id)), byte_of(line));
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+    assert!(d.started.len() - mark <= 3);
+}
+
+/// In the middle of a sequence the second read that follows its order begins a stream.
+#[test]
+fn a_sequence_is_found_in_its_middle() {
+    let mut d = with_read_area(|_| {});
+    let lines: Vec<u64> = (0..200).map(|i| (i * 5 + 100) % 1000).collect();
+    store(&mut d, "long", &lines);
+    let mark = d.started.len();
+    for line in &lines[100..180] {
+        assert_eq!(read(&mut d, *line), byte_of(*line));
+    }
+    let sizes: Vec<u64> = d.started[mark..].iter().map(|io| io.length / LINE as u64).collect();
+    assert_eq!(sizes[0], 1, "a copy alone");
+    assert_eq!(sizes[1], 32);
+    assert!(sizes.len() <= 5, "{sizes:?}");
+}
+
+#[test]
+fn a_line_in_two_sequences_is_read_where_the_stream_is() {
+    let mut d = with_read_area(|_| {});
+    store(&mut d, "one", &LINES);
+    let other: Vec<u64> = (600..640).chain(LINES[20..30].iter().copied()).collect();
+    store(&mut d, "two", &other);
+    let translations = d.engine().translate(Line(LINES[25]));
+    assert_eq!(translations.len(), 2);
+    let mark = d.started.len();
+    for line in &other {
+        assert_eq!(read(&mut d, *line), byte_of(*line));
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+    let lengths: u64 = d.started[mark..].iter().map(|io| io.length / LINE as u64).sum();
+    assert_eq!(lengths, 50, "nothing twice");
+}
+
+#[test]
+fn a_sequence_that_does_not_pay_is_switched_off() {
+    let mut d = with_sequence();
+    for round in 0..6 {
+        let before = d.status().counters.read_ahead_lines;
+        assert_eq!(read(&mut d, LINES[0]), byte_of(LINES[0]));
+        d.advance_time(Duration::from_secs(11));
+        let is_read_ahead = d.status().counters.read_ahead_lines > before;
+        assert_eq!(is_read_ahead, round < 3, "{round}");
+    }
+    assert!(d.engine().sequences().next().expect("one").is_off());
+}
+
+#[test]
+fn with_one_arm_only_what_is_read_ahead_comes_from_the_copies() {
+    let mut d = with_read_area(|options| options.engine.one_disk = true);
+    store(&mut d, "start", &LINES);
+    let mark = d.started.len();
+    assert_eq!(read(&mut d, LINES[30]), byte_of(LINES[30]));
+    assert_eq!((data_reads(&d, mark), d.started.len() - mark), (1, 1));
+    let mark = d.started.len();
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+}
+
+// ---- requests about sequences -----------------------------------------------------------------
+
+#[test]
+fn requests_about_sequences_are_checked() {
+    let mut d = Driver::new();
+    let id = d.submit(sequence("x", &LINES), false);
+    assert_eq!(d.result(id), Err(RequestError::Sequence(SequenceError::NoReadArea)));
+    let mut d = with_read_area(|_| {});
+    let mut result = |operation| {
+        let id = d.submit(operation, false);
+        d.result(id)
+    };
+    assert_eq!(
+        result(sequence("", &LINES)),
+        Err(RequestError::Sequence(SequenceError::BadSequence))
+    );
+    assert_eq!(
+        result(sequence(&"x".repeat(41), &LINES)),
+        Err(RequestError::Sequence(SequenceError::BadSequence))
+    );
+    assert_eq!(result(sequence("x", &[])), Err(RequestError::Sequence(SequenceError::BadSequence)));
+    assert_eq!(
+        result(sequence("x", &[5000])),
+        Err(RequestError::Sequence(SequenceError::BadSequence)),
+        "beyond the disk"
+    );
+    let too_many: Vec<u64> = (0..600).collect();
+    assert_eq!(
+        result(sequence("x", &too_many)),
+        Err(RequestError::Sequence(SequenceError::NoRoom))
+    );
+    let unknown = || "x".to_owned();
+    let remove = Operation::Sequence(SequenceRequest::Remove { name: unknown() });
+    assert_eq!(result(remove), Err(RequestError::Sequence(SequenceError::NoSuchSequence)));
+    let pin = Operation::Sequence(SequenceRequest::Pin { name: unknown(), is_pinned: true });
+    assert_eq!(result(pin), Err(RequestError::Sequence(SequenceError::NoSuchSequence)));
+    assert_eq!(result(Operation::Sequence(SequenceRequest::Clear)), Ok(()));
+}
+
+#[test]
+fn what_brings_least_gives_way_and_what_is_pinned_does_not() {
+    let mut d = with_read_area(|_| {});
+    // Half of four pages are for sequences.
+    store(&mut d, "served", &LINES);
+    store(&mut d, "not served", &[600, 800, 700]);
+    for line in LINES {
+        read(&mut d, line);
+    }
+    d.advance_time(Duration::from_secs(3));
+    let names = |d: &Driver| -> Vec<String> {
+        d.engine().sequences().map(|sequence| sequence.label().name.clone()).collect()
+    };
+    store(&mut d, "third", &[610, 810, 710]);
+    assert_eq!(names(&d), ["served", "third"]);
+    for name in ["served", "third"] {
+        let pin = Operation::Sequence(SequenceRequest::Pin { name: name.into(), is_pinned: true });
+        let id = d.submit(pin, false);
+        assert_eq!(d.result(id), Ok(()));
+    }
+    let id = d.submit(sequence("fourth", &[1, 2]), false);
+    assert_eq!(d.result(id), Err(RequestError::Sequence(SequenceError::NoRoom)));
+    // One of the same name is replaced, and stays pinned.
+    store(&mut d, "third", &[620, 820, 720, 500]);
+    let third = d.engine().sequences().find(|s| s.label().name == "third").expect("there");
+    assert!(third.label().is_pinned);
+    let lines: Vec<u64> = d.engine().lines_of(third).iter().map(|(line, _)| line.0).collect();
+    assert_eq!(lines, [620, 820, 720, 500]);
+    let id = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
+    assert_eq!(d.result(id), Ok(()));
+    assert_eq!(names(&d), ["served", "third"]);
+    let id =
+        d.submit(Operation::Sequence(SequenceRequest::Remove { name: "served".into() }), false);
+    assert_eq!(d.result(id), Ok(()));
+    assert_eq!(names(&d), ["third"]);
+    assert_eq!(read(&mut d, LINES[3]), byte_of(LINES[3]));
+}
+
+// ---- truth while it runs ----------------------------------------------------------------------
+
+#[test]
+fn a_write_is_seen_and_its_line_is_copied_anew() {
+    let mut d = with_sequence();
+    let write = d.write(LINES[5], 99);
+    d.expect_ok(write);
+    assert_eq!(d.status().copies.stale, 1);
+    assert_eq!(read(&mut d, LINES[5]), 99);
+    d.advance_time(Duration::from_millis(900));
+    assert_eq!(d.status().copies.stale, 1, "it is in the log");
+    d.drain();
+    assert_eq!(read(&mut d, LINES[5]), 99);
+    d.advance_time(Duration::from_secs(3));
+    assert_eq!(d.status().copies.stale, 0);
+    let mark = d.started.len();
+    for line in LINES {
+        let expected = if line == LINES[5] { 99 } else { byte_of(line) };
+        assert_eq!(read(&mut d, line), expected);
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+}
+
+#[test]
+fn a_write_of_a_part_of_a_line_is_seen() {
+    let mut d = with_sequence();
+    let write = d.write_blocks(LINES[5] * 8 + 3, 1, 99);
+    d.expect_ok(write);
+    let id = submit_read(&mut d, LINES[5]);
+    d.expect_ok(id);
+    let bytes = d.reply_bytes(id);
+    assert_eq!((bytes[0], bytes[3 * 512], bytes[4 * 512]), (byte_of(LINES[5]), 99, bytes[0]));
+}
+
+#[test]
+fn a_discard_is_seen() {
+    let mut d = with_sequence();
+    let discard = d.discard(LINES[5] * 8, 8);
+    d.expect_ok(discard);
+    assert_eq!(read(&mut d, LINES[5]), 0);
+    // Longer than all copies together.
+    let discard = d.discard(0, 8192);
+    d.expect_ok(discard);
+    assert_eq!(d.status().copies.valid, 0);
+    d.drain();
+    for line in LINES {
+        assert_eq!(read(&mut d, line), 0);
+    }
+}
+
+/// Without the care: what was read ahead before the write is served.
+#[test]
+fn what_was_read_ahead_is_not_served_after_a_write() {
+    let mut d = with_sequence();
+    assert_eq!(read(&mut d, LINES[0]), byte_of(LINES[0]));
+    let write = d.write(LINES[3], 99);
+    d.expect_ok(write);
+    assert_eq!(read(&mut d, LINES[3]), 99);
+    d.drain();
+    // Copied anew, while the old bytes are still in memory.
+    d.advance_time(Duration::from_secs(2));
+    assert_eq!(d.status().copies.stale, 0);
+    assert!(d.status().read_ahead_bytes_held > 0);
+    assert_eq!(read(&mut d, LINES[3]), 99);
+}
+
+/// Without the care: the old bytes, read before, become the copy.
+#[test]
+fn a_line_that_is_written_while_it_is_copied_is_not_believed() {
+    let mut d = with_read_area(|_| {});
+    d.hold(|io| io.is(Device::DataDisk, Kind::Read));
+    let id = d.submit(sequence("start", &LINES), false);
+    assert_eq!(d.result(id), Ok(()));
+    d.run_until(|d| d.find_io(Device::DataDisk, Kind::Read).is_some());
+    let reading = d.find_io(Device::DataDisk, Kind::Read).expect("under way");
+    d.land(reading);
+    let line = LINES.iter().min().expect("some");
+    d.write_durably([*line], 99);
+    d.drain();
+    d.finish(reading);
+    d.release();
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(read(&mut d, *line), 99);
+    assert_eq!(d.status().copies.stale, 0);
+    // The same while its copy is being written.
+    d.write_durably([*line], 98);
+    d.drain();
+    d.hold(|io| {
+        io.is(Device::CacheDisk, Kind::Write) && io.length == LINE as u64 && io.offset > 1_300_000
+    });
+    d.advance_time(Duration::from_secs(2));
+    let writing = *d.ios_of(Device::CacheDisk, Kind::Write).first().expect("a copy is written");
+    let write = d.write(*line, 97);
+    d.finish(writing);
+    d.release();
+    d.expect_ok(write);
+    assert_eq!(read(&mut d, *line), 97);
+    d.drain();
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(read(&mut d, *line), 97);
+}
+
+/// Without the care: a bypass that was on its way when the line was read is not in the copy.
+#[test]
+fn a_line_that_is_bypassed_while_it_is_copied_is_not_believed() {
+    let mut d = with_read_area(|options| options.engine.bypass_threshold_bytes = 16384);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    let bypass = d.write_blocks(400 * 8, 32, 99);
+    d.finish_all();
+    let id = d.submit(sequence("start", &[300, 401, 200]), false);
+    assert_eq!(d.result(id), Ok(()));
+    d.advance_time(Duration::from_secs(2));
+    assert_eq!(d.status().copies.valid, 2, "not that line");
+    d.release();
+    d.expect_ok(bypass);
+    d.advance_time(Duration::from_secs(3));
+    assert_eq!(d.status().copies.valid, 3);
+    assert_eq!(read(&mut d, 401), 99);
+}
+
+/// A copy that is not what it should be is no loss: the data-disk has the line.
+#[test]
+fn a_damaged_copy_is_read_from_the_data_disk_and_made_anew() {
+    let mut d = with_sequence();
+    let offset = d.engine().translate(Line(LINES[7]))[0].offset;
+    d.cache_disk.flip(offset + 77);
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    assert_eq!(d.status().counters.copies_damaged, 1);
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(d.status().copies.stale, 0);
+    // The same of one that cannot be read at all.
+    let range = offset..offset + LINE as u64;
+    d.fail_always(Device::CacheDisk, Kind::Read, range, IoError::Failed);
+    d.advance_time(Duration::from_secs(11));
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    d.heal();
+    assert_eq!(*d.engine().phase(), Phase::Running);
+}
+
+/// A read error of the data-disk does not matter where there is a copy.
+#[test]
+fn a_copy_stands_in_for_a_line_that_the_data_disk_cannot_read() {
+    let mut d = with_sequence();
+    d.fail_always(Device::DataDisk, Kind::Read, 0..u64::MAX, IoError::Failed);
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+}
+
+// ---- truth across crashes ---------------------------------------------------------------------
+
+#[test]
+fn sequences_survive_an_orderly_end_and_a_crash() {
+    let mut d = with_sequence();
+    d.write_durably([50], 1);
+    for crash in [false, true] {
+        match crash {
+            true => d.power_cut(),
+            false => d.shut_down(),
+        }
+        d.reopen();
+        let mark = d.started.len();
+        for line in LINES {
+            assert_eq!(read(&mut d, line), byte_of(line));
+        }
+        assert_eq!(data_reads(&d, mark), 0, "crash {crash}");
+        d.write_durably([50], 2);
+    }
+}
+
+/// Without the care: replay leaves the copy, and after destaging the old comes back.
+#[test]
+fn a_write_behind_the_checkpoint_makes_its_copy_stale_after_a_crash() {
+    for is_killed in [false, true] {
+        let mut d = with_sequence();
+        d.write_durably([LINES[5]], 99);
+        let discard = d.discard(LINES[6] * 8, 8);
+        d.expect_ok(discard);
+        let flush = d.flush();
+        d.expect_ok(flush);
+        match is_killed {
+            true => d.kill(),
+            false => d.power_cut(),
+        }
+        d.reopen();
+        assert_eq!((read(&mut d, LINES[5]), read(&mut d, LINES[6])), (99, 0));
+        d.drain();
+        assert_eq!((read(&mut d, LINES[5]), read(&mut d, LINES[6])), (99, 0));
+        d.advance_time(Duration::from_secs(5));
+        assert_eq!((read(&mut d, LINES[5]), read(&mut d, LINES[6])), (99, 0));
+        assert_eq!(d.status().copies.stale, 0);
+    }
+}
+
+/// Without the care: a slot that was given to another line since the checkpoint shows that one.
+#[test]
+fn a_slot_that_was_filled_anew_since_the_checkpoint_shows_nothing_false() {
+    let mut d = with_sequence();
+    d.write_durably([50], 1);
+    let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
+    assert_eq!(d.result(id), Ok(()));
+    // Its copies are written, but no checkpoint says so.
+    let others: Vec<u64> = LINES.iter().map(|line| line + 1).collect();
+    let id = d.submit(sequence("other", &others), false);
+    assert_eq!(d.result(id), Ok(()));
+    let area = d.options.geometry().read_area_offset();
+    d.hold(move |io| io.is(Device::CacheDisk, Kind::Write) && io.offset < area);
+    d.advance_time(Duration::from_secs(3));
+    d.power_cut_keeping(|_, _| true);
+    d.reopen();
+    assert_eq!(d.engine().sequences().next().expect("the old one").label().name, "start");
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    assert!(d.status().counters.copies_damaged > 0);
+}
+
+/// Without the care: after the crash the copy shows the old content of a bypassed line, and the data-disk a
+/// part of the new.
+#[test]
+fn a_line_with_a_listed_copy_is_not_bypassed() {
+    let mut d = with_read_area(|options| options.engine.bypass_threshold_bytes = 16384);
+    store(&mut d, "start", &LINES);
+    let bypass = |d: &mut Driver, line: u64| {
+        let before = d.status().counters.bypasses;
+        let id = d.write_blocks(line * 8, 32, 99);
+        d.expect_ok(id);
+        d.status().counters.bypasses > before
+    };
+    assert!(bypass(&mut d, 20));
+    assert!(!bypass(&mut d, LINES[5]));
+    // Nor is one whose copy was given up, until a checkpoint says so.
+    let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
+    assert_eq!(d.result(id), Ok(()));
+    assert!(!bypass(&mut d, LINES[20]));
+    d.shut_down();
+    d.reopen();
+    assert!(bypass(&mut d, LINES[10]));
+}
+
+/// Without the care: the data-disk was on its own, and copies of what it held before are served.
+#[test]
+fn after_a_detach_copies_are_compared_before_they_are_believed() {
+    let mut d = with_sequence();
+    d.detach();
+    d.data_disk.rot(LINES[5] * LINE as u64, &[99; LINE]);
+    d.reopen();
+    assert_eq!((d.status().copies.valid, d.status().copies.stale), (0, 40));
+    assert_eq!(read(&mut d, LINES[5]), 99);
+    let before = d.status().counters.copy_lines_written;
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(d.status().copies.stale, 0);
+    assert_eq!(d.status().counters.copy_lines_written - before, 1, "only what differs is written");
+    let mark = d.started.len();
+    for line in LINES {
+        assert_eq!(read(&mut d, line), if line == LINES[5] { 99 } else { byte_of(line) });
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+}
+
+/// Without the care: dcd went on without a clean cache-disk, which comes back with what it knew then.
+#[test]
+fn copies_on_a_cache_disk_that_was_given_up_are_not_believed() {
+    let mut d = with_sequence();
+    d.advance_time(Duration::from_secs(10));
+    assert!(d.status().cache_disk_clean);
+    for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+        d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Gone);
+    }
+    let write = d.write_fua(LINES[5], 99);
+    d.expect_ok(write);
+    for line in LINES {
+        assert_eq!(read(&mut d, line), if line == LINES[5] { 99 } else { byte_of(line) });
+    }
+    d.power_cut();
+    d.reopen();
+    for line in LINES {
+        assert_eq!(read(&mut d, line), if line == LINES[5] { 99 } else { byte_of(line) });
+    }
+}
+
+#[test]
+fn a_copy_page_that_cannot_be_read_takes_its_copies_with_it() {
+    let mut d = with_sequence();
+    d.shut_down();
+    let area = d.options.geometry().read_area_offset() as usize;
+    let pages = area..area + 8 * LINE;
+    d.cache_disk.current[pages.clone()].fill(0x55);
+    d.cache_disk.durable[pages].fill(0x55);
+    d.reopen();
+    assert_eq!((d.status().copies.valid, d.engine().sequences().count()), (0, 0));
+    assert_eq!(d.status().recovery.copy_pages_lost, 1);
+    for line in LINES {
+        assert_eq!(read(&mut d, line), byte_of(line));
+    }
+    store(&mut d, "again", &LINES);
+    assert_eq!(d.status().copies.valid, 40);
+}
+
+// ---- hot blocks -------------------------------------------------------------------------------
+
+fn with_hot_blocks() -> Driver {
+    with_read_area(|options| options.engine.hot_blocks = true)
+}
+
+#[test]
+fn what_was_read_once_is_read_from_the_copy() {
+    let mut d = with_hot_blocks();
+    assert_eq!(read(&mut d, 500), byte_of(500));
+    d.advance_time(Duration::from_millis(10));
+    let mark = d.started.len();
+    assert_eq!(read(&mut d, 500), byte_of(500));
+    assert_eq!((data_reads(&d, mark), d.started.len() - mark), (0, 1));
+    let write = d.write(500, 99);
+    d.expect_ok(write);
+    assert_eq!(read(&mut d, 500), 99);
+    d.drain();
+    assert_eq!(read(&mut d, 500), 99);
+    d.advance_time(Duration::from_millis(10));
+    let mark = d.started.len();
+    assert_eq!(read(&mut d, 500), 99);
+    assert_eq!(data_reads(&d, mark), 0);
+    d.shut_down();
+    d.reopen();
+    let mark = d.started.len();
+    assert_eq!(read(&mut d, 500), 99);
+    assert_eq!(data_reads(&d, mark), 0, "kept over the end");
+}
+
+#[test]
+fn a_scan_is_not_promoted_and_displaces_nothing() {
+    let mut d = with_hot_blocks();
+    for line in [3, 903, 503] {
+        read(&mut d, line);
+        d.advance_time(Duration::from_millis(10));
+    }
+    for line in (0..1024).step_by(16) {
+        let range = LbaRange::new(line * 8, 128);
+        let id = d.submit(Operation::Read { range }, false);
+        d.expect_ok(id);
+    }
+    d.advance_time(Duration::from_millis(100));
+    // A scan is known after 1 MiB.
+    assert!(d.status().copies.valid < 300, "{:?}", d.status().copies);
+    let mark = d.started.len();
+    for line in [3, 903, 503] {
+        read(&mut d, line);
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+}
+
+/// Without the care: a line that was written and destaged while it was read is promoted as it was.
+#[test]
+fn a_line_that_changes_while_it_is_read_is_not_promoted() {
+    let mut d = with_hot_blocks();
+    d.hold(|io| io.is(Device::DataDisk, Kind::Read));
+    let id = submit_read(&mut d, 500);
+    let reading = d.find_io(Device::DataDisk, Kind::Read).expect("under way");
+    d.land(reading);
+    d.write_durably([500], 99);
+    // A full cache destages beside reads; here the time for it is given.
+    let drain = d.submit(Operation::Drain, false);
+    d.advance_time(Duration::from_secs(2));
+    d.finish(reading);
+    d.release();
+    d.expect_ok(drain);
+    assert_eq!(d.result(id), Ok(()));
+    d.advance_time(Duration::from_secs(1));
+    assert_eq!(read(&mut d, 500), 99);
+    d.advance_time(Duration::from_secs(1));
+    assert_eq!(read(&mut d, 500), 99);
+}
+
+#[test]
+fn sequences_take_their_room_from_hot_blocks() {
+    let mut d = with_hot_blocks();
+    let mut at = 7;
+    for _ in 0..1100 {
+        at = (at * 421 + 13) % 1024;
+        assert_eq!(read(&mut d, at), byte_of(at));
+        d.advance_time(Duration::from_millis(5));
+    }
+    assert!(d.status().copies.valid > 900, "{:?}", d.status().copies);
+    let lines: Vec<u64> = (0..400).map(|i| (i * 7) % 1024).collect();
+    store(&mut d, "start", &lines);
+    assert_eq!(d.status().copies.stale, 0);
+    let mark = d.started.len();
+    for line in &lines {
+        assert_eq!(read(&mut d, *line), byte_of(*line));
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+}
