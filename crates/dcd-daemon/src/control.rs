@@ -11,6 +11,7 @@
 //! {"command":"cancel-drain"}   {"ok":true}; ends the drains of all connections
 //! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
 //! {"command":"record"}    {"recorded":{...}} ten times a second, until the client says something: then {"ok":true}
+//! {"sequence":...}        see [`crate::sequence_control`]
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"error":"...","hint":"..."}
 //! ```
@@ -39,6 +40,7 @@ use serde_json::{Value, json};
 
 use crate::listen::SocketFile;
 use crate::recording;
+use crate::sequence_control::{self, SequenceCommand};
 pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
 use crate::submitter::{DrainTicket, StopKind, Submitter};
@@ -85,7 +87,8 @@ pub enum Command {
 
 #[derive(Deserialize)]
 pub(crate) struct CommandLine {
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
+    sequence: Option<SequenceCommand>,
 }
 
 /// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
@@ -218,11 +221,11 @@ fn check_peer(stream: &UnixStream) -> Result<(), Value> {
     Err(failure("only root and the daemon's own user may use this socket", "use sudo"))
 }
 
-fn failure(error: &str, hint: &str) -> Value {
+pub(crate) fn failure(error: &str, hint: &str) -> Value {
     json!({ "ok": false, "error": error, "hint": hint })
 }
 
-fn success() -> Value {
+pub(crate) fn success() -> Value {
     json!({ "ok": true })
 }
 
@@ -251,11 +254,16 @@ pub(crate) fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Opt
 pub enum Asked {
     /// A command.
     Command(Command),
+    /// Something about sequences.
+    Sequence(SequenceCommand),
     /// Something else; this is the answer.
     Refused(Value),
     /// So long a line that nothing behind it is read; this is the last answer.
     TooLong(Value),
 }
+
+const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, \
+     cancel, cancel-drain, cancel-detach, record, shutdown, and {\"sequence\":\"list\"}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
@@ -273,11 +281,15 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             continue;
         }
         return Ok(Some(match serde_json::from_slice::<CommandLine>(&line) {
-            Ok(CommandLine { command }) => Asked::Command(command),
+            Ok(CommandLine { command: Some(command), .. }) => Asked::Command(command),
+            Ok(CommandLine { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
+            Ok(CommandLine { command: None, sequence: None }) => Asked::Refused(failure(
+                "expected a command, found something else: missing field `command`",
+                COMMANDS_HINT,
+            )),
             Err(error) => Asked::Refused(failure(
                 &format!("expected a command, found something else: {error}"),
-                "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, cancel, \
-                 cancel-drain, cancel-detach, record, shutdown",
+                COMMANDS_HINT,
             )),
         }));
     }
@@ -296,6 +308,9 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
         shared.clients.fetch_add(1, Ordering::AcqRel);
         let answered = match asked {
             Asked::Command(command) => run_command(&mut reader, shared, command),
+            Asked::Sequence(command) => {
+                sequence_control::run(&mut reader, &shared.submitter, command)
+            }
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }
         .and_then(|answer| write_line(stream, &answer));
@@ -364,7 +379,7 @@ fn run_command(
     })
 }
 
-fn answer(result: Result<(), RequestError>) -> Value {
+pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
     let hint = match result {
         Ok(()) => return success(),
         Err(RequestError::Io) => "a disk has errors: see `dcd status` and dmesg",
@@ -526,7 +541,7 @@ fn listen_to_client(
     let said = reader.fill_buf()?;
     let Some(end) = said.iter().position(|byte| *byte == b'\n') else { return Ok(false) };
     let command = serde_json::from_slice::<CommandLine>(&said[..end]);
-    if !matches!(command, Ok(CommandLine { command: Command::Cancel })) {
+    if !matches!(command, Ok(CommandLine { command: Some(Command::Cancel), .. })) {
         return Ok(false);
     }
     reader.consume(end + 1);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::control::{Command, Progress, read_line};
 use crate::recording::RecordedBatch;
+use crate::sequence_control::{RANGES_PER_LINE, SequenceCommand};
 use crate::signals::Signals;
 use crate::status_report::StatusReport;
 
@@ -134,6 +135,10 @@ impl ControlClient {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Value, ControlError> {
         self.ask(command)?;
+        self.answer(progress)
+    }
+
+    fn answer(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Value, ControlError> {
         let mut is_cancelling = false;
         loop {
             while self.is_interrupted() {
@@ -162,6 +167,27 @@ impl ControlClient {
                 _ => return Err(self.no_answer(&line)),
             }
         }
+    }
+
+    /// Asks something about sequences. `ranges` go with [`SequenceCommand::Store`], as first block and number of
+    /// blocks.
+    pub fn sequence(
+        &mut self,
+        command: &SequenceCommand,
+        ranges: &[(u64, u64)],
+    ) -> Result<Value, ControlError> {
+        let mut text = json!({ "sequence": command }).to_string();
+        text.push('\n');
+        if matches!(command, SequenceCommand::Store { .. }) {
+            for ranges in ranges.chunks(RANGES_PER_LINE) {
+                text.push_str(&json!({ "ranges": ranges }).to_string());
+                text.push('\n');
+            }
+            text.push_str("{\"end\":true}\n");
+        }
+        let sent = self.reader.get_mut().write_all(text.as_bytes());
+        sent.map_err(|source| self.broken(source))?;
+        self.answer(&mut |_| {})
     }
 
     fn ask(&mut self, command: Command) -> Result<(), ControlError> {

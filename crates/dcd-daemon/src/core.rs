@@ -28,6 +28,10 @@ pub trait Core {
     fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
         None
     }
+    /// The cache, if this is one and it runs.
+    fn engine(&self) -> Option<&Engine> {
+        None
+    }
     /// Requests so far, where they are counted: on a disk without a cache.
     fn request_counts(&self) -> Option<RequestCounts> {
         None
@@ -61,6 +65,10 @@ impl Core for Engine {
 
     fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
         Engine::cache_disk_failure(self)
+    }
+
+    fn engine(&self) -> Option<&Engine> {
+        matches!(Engine::phase(self), Phase::Running).then_some(self)
     }
 
     fn status(&self) -> Option<Status> {

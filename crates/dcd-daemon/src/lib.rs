@@ -37,6 +37,7 @@ pub mod request_counts;
 pub mod request_ring;
 pub mod response_times;
 pub mod segment_memory;
+pub mod sequence_control;
 pub mod serve;
 pub mod serve_error;
 pub mod signals;

@@ -115,7 +115,7 @@ fn has_spoken(reader: &mut BufReader<&UnixStream>) -> io::Result<bool> {
     let said = reader.fill_buf()?;
     let Some(end) = said.iter().position(|byte| *byte == b'\n') else { return Ok(true) };
     let command = serde_json::from_slice::<CommandLine>(&said[..end]);
-    if matches!(command, Ok(CommandLine { command: Command::Cancel })) {
+    if matches!(command, Ok(CommandLine { command: Some(Command::Cancel), .. })) {
         reader.consume(end + 1);
     }
     Ok(true)

@@ -130,6 +130,13 @@ pub enum SequenceRequest {
         /// Whether it is to stay.
         is_pinned: bool,
     },
+    /// Reply when a checkpoint that lists all copies is durable.
+    Save,
+    /// Follow sequences and read them ahead, or no longer; after a start they are.
+    Serve {
+        /// Whether.
+        on: bool,
+    },
 }
 
 /// A sequence to be kept.

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::io::{BufRead, stdin};
 use std::time::Instant;
 
-use dcd_engine::copies::s3_fifo::{CopySlot, S3Fifo};
+use dcd_engine::copies::s3_fifo::S3Fifo;
 use dcd_engine::copies::scan_filter::{SCAN_BLOCKS_DEFAULT, ScanFilter};
 use dcd_engine::units::{LbaRange, Line};
 

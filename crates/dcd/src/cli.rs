@@ -18,6 +18,7 @@ use dcd_sim::workload::WorkloadSpec;
 use crate::command::advise::AdviseArguments;
 use crate::command::demo::DemoArguments;
 use crate::command::figures::FiguresArguments;
+use crate::command::sequence::SequenceArguments;
 use crate::command::simulate::{SimulateArguments, parse_stretch};
 use crate::command::sweep::SweepArguments;
 use crate::command::workload::parse_workload;
@@ -84,6 +85,7 @@ pub enum Verb {
     Fuzz(FuzzArguments),
     Disk(DiskArguments),
     Trace(TraceArguments),
+    Sequence(SequenceArguments),
     Advise(Box<AdviseArguments>),
     Simulate(SimulateArguments),
     Sweep(SweepArguments),

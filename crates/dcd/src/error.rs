@@ -105,6 +105,34 @@ pub enum CommandError {
         /// What it is.
         path: PathBuf,
     },
+    /// The command that was to be recorded cannot be run.
+    #[error("cannot run {command}: {source}")]
+    NotRun {
+        /// Its name.
+        command: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It ended badly.
+    #[error("{command} ended with {status}; the sequence is not stored")]
+    RecordedCommand {
+        /// Its name.
+        command: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+    },
+    /// Nothing was read while it ran.
+    #[error("nothing was read from this device: {name} would be empty")]
+    NothingRead {
+        /// The sequence.
+        name: String,
+    },
+    /// The daemon had no room for some requests.
+    #[error("{lost} requests were not recorded: there was no room for them")]
+    RecordingLost {
+        /// So many.
+        lost: u64,
+    },
     /// No copy page fits into it.
     #[error("--read-area {} is too small", format_size(*found))]
     ReadAreaSmall {
@@ -476,6 +504,15 @@ impl CommandError {
             CommandError::DeviceTooSmall { .. } => {
                 Some("without --cache-size all of the device is used".into())
             }
+            CommandError::NotRun { .. } => Some("give the program behind --, with its path".into()),
+            CommandError::RecordedCommand { .. } => {
+                Some("a start that fails reads other blocks; run it alone to see why".into())
+            }
+            CommandError::NothingRead { .. } => Some(
+                "is the program on this device, or was it in memory already? --drop-caches empties that"
+                    .into(),
+            ),
+            CommandError::RecordingLost { .. } => Some("record while less else is going on".into()),
             CommandError::ReadAreaSmall { .. } => {
                 Some("at least 1M; 256M hold the start of a system and some programs".into())
             }

@@ -15,7 +15,7 @@ use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::format::checkpoint::{Checkpoint, LiveSlot};
-use crate::io::{Device, IoError};
+use crate::io::{Device, IoError, RequestError, RequestId};
 use crate::log::line_ranges::LineRanges;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
@@ -43,6 +43,8 @@ pub(super) struct Checkpointing {
     last_serial: SegmentSerial,
     /// Make one even if nothing asks for it.
     forced: bool,
+    /// Those who wait for the next that is begun, and for the one under way.
+    waiting: [Vec<RequestId>; 2],
     /// The cache-disk has failed since the flush under way was started: it proves nothing.
     is_distrusted: bool,
 }
@@ -103,6 +105,12 @@ impl Checkpointing {
     pub(super) fn force(&mut self) {
         self.forced = true;
     }
+
+    /// The same, for somebody who wants to know when it is durable.
+    pub(super) fn force_for(&mut self, id: RequestId) {
+        self.forced = true;
+        self.waiting[0].push(id);
+    }
 }
 
 impl Engine {
@@ -157,6 +165,8 @@ impl Engine {
     /// Step 1.
     fn take_picture(&mut self) {
         self.checkpoint.forced = false;
+        let [next, this] = &mut self.checkpoint.waiting;
+        this.append(next);
         self.log.seal();
         let reusable = self.log.segments.reusable();
         let mut free = self.log.segments.free().clone();
@@ -277,6 +287,13 @@ impl Engine {
         self.checkpoint.forced = true;
     }
 
+    /// There will be no more.
+    pub(super) fn fail_checkpoint_waiters(&mut self) {
+        for id in std::mem::take(&mut self.checkpoint.waiting).into_iter().flatten() {
+            self.reply(id, Err(RequestError::Io), None);
+        }
+    }
+
     /// Step 5.
     fn checkpoint_durable(&mut self) {
         let State::Flushing(picture) = std::mem::take(&mut self.checkpoint.state) else {
@@ -285,6 +302,9 @@ impl Engine {
         self.checkpoint.generation = picture.generation;
         self.witnesses.checkpoint_durable();
         self.copies.picture_durable();
+        for id in std::mem::take(&mut self.checkpoint.waiting[1]) {
+            self.reply(id, Ok(()), None);
+        }
         self.log.checkpoint_generation = picture.generation;
         self.log.segments.make_free(&picture.reusable);
         self.counters.checkpoints += 1;

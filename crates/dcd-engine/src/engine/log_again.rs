@@ -92,6 +92,7 @@ impl Engine {
             return;
         }
         self.cache_disk_failed = true;
+        self.fail_checkpoint_waiters();
         let is_clean = self.log_use.is_clean() || seeded(SeededBug::UncachedWhileDirty);
         if self.phase == Phase::Running && is_clean {
             return self.go_uncached();

@@ -36,7 +36,7 @@ use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
-    Request, RequestError, RequestId,
+    Request, RequestError, RequestId, SequenceRequest,
 };
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
@@ -296,6 +296,7 @@ impl Engine {
                 self.end_drains(RequestError::Cancelled, |id| id == drain);
                 self.reply(request.id, Ok(()), None);
             }
+            Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),
             Operation::Sequence(wanted) => {
                 let result = self.sequence_request(wanted);
                 self.reply(request.id, result.map_err(RequestError::Sequence), None);
@@ -569,6 +570,11 @@ impl Engine {
     /// The sequences that are kept, in the order of their numbers.
     pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
         self.copies.sequences()
+    }
+
+    /// Whether sequences are followed and read ahead.
+    pub fn serves_sequences(&self) -> bool {
+        self.prefetch.is_serving()
     }
 
     /// The copies of a line: where each is on the cache-disk (byte address), the sequence and place it

@@ -45,6 +45,8 @@ const SEEN_MAX: usize = 16;
 /// Reading ahead.
 #[derive(Default)]
 pub(super) struct Prefetch {
+    /// Somebody wants none of it.
+    is_stopped: bool,
     streams: Vec<Stream>,
     /// Places of the last reads that no stream took.
     seen: VecDeque<(SequenceId, u32)>,
@@ -113,6 +115,15 @@ impl Stream {
 }
 
 impl Prefetch {
+    /// Whether sequences are followed.
+    pub(super) fn is_serving(&self) -> bool {
+        !self.is_stopped
+    }
+
+    pub(super) fn serve(&mut self, on: bool) {
+        self.is_stopped = !on;
+    }
+
     /// Memory that holds what was read ahead, in bytes.
     pub(super) fn bytes_held(&self) -> u64 {
         u64::from(self.slots_held) * LINE_SIZE
@@ -141,7 +152,8 @@ impl Prefetch {
 impl Engine {
     /// Steps 1 and 2, for a read that has come.
     pub(super) fn follow_sequences(&mut self, range: LbaRange) {
-        if self.config.read_ahead_bytes == 0 || self.cache_disk_failed {
+        let is_off = self.config.read_ahead_bytes == 0 || self.prefetch.is_stopped;
+        if is_off || self.cache_disk_failed {
             return;
         }
         if self.copies.sequences().next().is_none() {

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::copies::Sequence;
 use crate::format::copy_page::{NAME_BYTES_MAX, SequenceLabel};
 use crate::format::geometry::COPIES_PER_PAGE;
-use crate::io::{NewSequence, SequenceError, SequenceRequest};
+use crate::io::{NewSequence, RequestError, RequestId, SequenceError, SequenceRequest};
 use crate::units::{CopyPageIndex, FRAGMENTS_PER_LINE, Line, SequenceId};
 
 impl Engine {
@@ -17,7 +17,27 @@ impl Engine {
             SequenceRequest::Remove { name } => self.remove_sequences(Some(&name)),
             SequenceRequest::Clear => self.remove_sequences(None),
             SequenceRequest::Pin { name, is_pinned } => self.pin_sequence(&name, is_pinned),
+            SequenceRequest::Serve { on } => self.serve_sequences(on),
+            SequenceRequest::Save => unreachable!("it is answered later"),
         }
+    }
+
+    fn serve_sequences(&mut self, on: bool) -> Result<(), SequenceError> {
+        if !self.copies.is_on() {
+            return Err(SequenceError::NoReadArea);
+        }
+        self.end_reading_ahead();
+        self.prefetch.serve(on);
+        Ok(())
+    }
+
+    /// Has a checkpoint made, and replies when it is durable.
+    pub(super) fn save_copies(&mut self, id: RequestId) {
+        if !self.copies.is_on() || self.cache_disk_failed {
+            let error = RequestError::Sequence(SequenceError::NoReadArea);
+            return self.reply(id, Err(error), None);
+        }
+        self.checkpoint.force_for(id);
     }
 
     /// Keeps the lines of a sequence from now on; a sequence of that name is replaced.

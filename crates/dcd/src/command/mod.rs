@@ -20,6 +20,7 @@ mod help_markdown;
 mod inspect;
 mod man;
 mod seeded_bugs;
+pub mod sequence;
 mod serve;
 pub mod simulate;
 mod slow_disk;
@@ -47,6 +48,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Disk(arguments) => disk::run(&arguments),
         Verb::Trace(arguments) => trace::run(&arguments),
         Verb::Advise(arguments) => advise::run(&arguments),
+        Verb::Sequence(arguments) => sequence::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Figures(arguments) => figures::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),

@@ -1,0 +1,282 @@
+//! Requests about sequences on the control socket.
+//!
+//! ```text
+//! {"sequence":"list"}                          {"ok":true,"sequences":[...],"serving":true,"copies":{...}}
+//! {"sequence":{"store":{"name":"gimp"}}}       then {"ranges":[[block,blocks],...]} lines, then {"end":true}: {"ok":true}
+//! {"sequence":{"remove":{"name":"gimp"}}}      {"ok":true}
+//! {"sequence":"clear"}                         {"ok":true}; pinned ones stay
+//! {"sequence":{"pin":{"name":"gimp","pinned":true}}}   {"ok":true}
+//! {"sequence":{"lines":{"name":"gimp"}}}       {"ok":true,"lines":[[line,1],[line,0],...]}; 1: copied
+//! {"sequence":{"translate":{"line":77}}}       {"ok":true,"translations":[...]}
+//! {"sequence":"save"}                          {"ok":true} when a checkpoint lists all copies
+//! {"sequence":{"serve":{"on":true}}}           {"ok":true}
+//! ```
+
+use std::io::{self, BufRead};
+
+use dcd_engine::copies::Sequence;
+use dcd_engine::stats::Translation;
+use dcd_engine::units::{LINE_SIZE, LbaRange, Line};
+use dcd_engine::{Engine, NewSequence, Operation, SequenceRequest};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::control::{LINE_BYTES_MAX, answer, failure, read_line, success};
+use crate::submitter::Submitter;
+
+/// Ranges that a sequence may be sent in: more are more than fits into any memory for it.
+const RANGES_MAX: usize = 8 << 20;
+/// Ranges in a line: it stays below [`LINE_BYTES_MAX`].
+pub(crate) const RANGES_PER_LINE: usize = 1024;
+
+/// What can be asked about sequences.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SequenceCommand {
+    /// All, as [`SequenceReport`]s.
+    List,
+    /// Keep one; its ranges follow.
+    Store {
+        /// Its name.
+        name: String,
+    },
+    /// Remove one.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+    /// Remove all but the pinned ones.
+    Clear,
+    /// Let nothing displace it, or no longer.
+    Pin {
+        /// Its name.
+        name: String,
+        /// Whether it stays.
+        pinned: bool,
+    },
+    /// Its lines, in order.
+    Lines {
+        /// Its name.
+        name: String,
+    },
+    /// The copies of a line.
+    Translate {
+        /// Its number, in units of 4 KiB.
+        line: u64,
+    },
+    /// Make a checkpoint that lists all copies.
+    Save,
+    /// Follow sequences and read them ahead, or no longer.
+    Serve {
+        /// Whether.
+        on: bool,
+    },
+}
+
+/// A sequence.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SequenceReport {
+    /// Its name.
+    pub name: String,
+    /// Found by the detector.
+    pub detected: bool,
+    /// Nothing displaces it.
+    pub pinned: bool,
+    /// Lines of 4 KiB in it.
+    pub lines: u64,
+    /// Of them, those that wait to be copied.
+    pub stale: u64,
+    /// How often it was served.
+    pub runs: u32,
+    /// Lines that reads had from it.
+    pub lines_served: u64,
+    /// It is not read ahead any more, because that did not pay.
+    pub off: bool,
+}
+
+impl SequenceReport {
+    fn of(engine: &Engine, sequence: &Sequence) -> SequenceReport {
+        let label = sequence.label();
+        SequenceReport {
+            name: label.name.clone(),
+            detected: label.is_detected,
+            pinned: label.is_pinned,
+            lines: engine.lines_of(sequence).len() as u64,
+            stale: sequence.stale().into(),
+            runs: label.runs,
+            lines_served: label.lines_served,
+            off: sequence.is_off(),
+        }
+    }
+}
+
+/// All sequences, and what they take.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SequenceList {
+    /// In the order of their making.
+    pub sequences: Vec<SequenceReport>,
+    /// Whether they are followed and read ahead.
+    pub serving: bool,
+    /// Bytes of the read area.
+    pub read_area_bytes: u64,
+    /// Bytes of it that hold true copies, of sequences and of hot blocks.
+    pub copied_bytes: u64,
+}
+
+/// A copy of a line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TranslationReport {
+    /// Byte address on the cache-disk.
+    pub offset: u64,
+    /// The sequence it belongs to; none: a hot block.
+    pub sequence: Option<String>,
+    /// Its place there.
+    pub place: Option<u32>,
+    /// Whether reads may be served from it.
+    pub valid: bool,
+}
+
+#[derive(Deserialize)]
+struct RangesLine {
+    #[serde(default)]
+    ranges: Vec<(u64, u64)>,
+    #[serde(default)]
+    end: bool,
+}
+
+/// Runs a request; the last line of the answer is returned.
+pub(crate) fn run(
+    reader: &mut impl BufRead,
+    submitter: &Submitter,
+    command: SequenceCommand,
+) -> io::Result<Value> {
+    let request = match command {
+        SequenceCommand::List => return Ok(list(submitter)),
+        SequenceCommand::Lines { name } => return Ok(lines(submitter, name)),
+        SequenceCommand::Translate { line } => return Ok(translate(submitter, line)),
+        SequenceCommand::Store { name } => match read_ranges(reader)? {
+            Ok(ranges) => {
+                let (occurrences, is_detected) = (0, false);
+                let new = NewSequence { name, ranges, occurrences, is_detected };
+                SequenceRequest::Store(Box::new(new))
+            }
+            Err(refusal) => return Ok(refusal),
+        },
+        SequenceCommand::Remove { name } => SequenceRequest::Remove { name },
+        SequenceCommand::Clear => SequenceRequest::Clear,
+        SequenceCommand::Pin { name, pinned } => SequenceRequest::Pin { name, is_pinned: pinned },
+        SequenceCommand::Save => SequenceRequest::Save,
+        SequenceCommand::Serve { on } => SequenceRequest::Serve { on },
+    };
+    Ok(answer(submitter.run(Operation::Sequence(request), false).result))
+}
+
+/// The ranges that follow a request; a refusal if they are none.
+fn read_ranges(reader: &mut impl BufRead) -> io::Result<Result<Vec<LbaRange>, Value>> {
+    let mut ranges = Vec::new();
+    loop {
+        let Some(line) = read_line(reader, LINE_BYTES_MAX)? else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let parsed: Result<RangesLine, _> = serde_json::from_slice(&line);
+        let RangesLine { ranges: more, end } = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let what = format!("expected ranges of a sequence, found something else: {error}");
+                return Ok(Err(failure(
+                    &what,
+                    "send {\"ranges\":[[0,8]]} lines and {\"end\":true}",
+                )));
+            }
+        };
+        if end {
+            return Ok(Ok(ranges));
+        }
+        let fits = |(start, blocks): &(u64, u64)| {
+            start.checked_add(*blocks).is_some_and(|end| end < 1 << 52)
+        };
+        if ranges.len() + more.len() > RANGES_MAX || !more.iter().all(fits) {
+            return Ok(Err(failure(
+                "the sequence is too long, or no disk has these blocks",
+                "send ranges as [first block, number of blocks], of 512 bytes",
+            )));
+        }
+        ranges.extend(more.iter().map(|(start, blocks)| LbaRange::new(*start, *blocks)));
+    }
+}
+
+fn ask<T: Send + 'static>(
+    submitter: &Submitter,
+    function: impl FnOnce(&Engine) -> T + Send + 'static,
+) -> Result<T, Value> {
+    let asked = submitter.ask(|snapshot| snapshot.core.engine().map(function));
+    asked.flatten().ok_or_else(|| {
+        failure(
+            "there is no cache that runs",
+            "sequences are kept by `dcd serve`, in its read area",
+        )
+    })
+}
+
+fn list(submitter: &Submitter) -> Value {
+    let asked = ask(submitter, |engine| {
+        let status = engine.status();
+        SequenceList {
+            sequences: engine.sequences().map(|it| SequenceReport::of(engine, it)).collect(),
+            serving: engine.serves_sequences(),
+            read_area_bytes: status.copies.slots * LINE_SIZE,
+            copied_bytes: status.copies.valid * LINE_SIZE,
+        }
+    });
+    match asked {
+        Ok(list) => {
+            let mut value = json!(list);
+            value["ok"] = json!(true);
+            value
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+fn lines(submitter: &Submitter, name: String) -> Value {
+    let asked = ask(submitter, move |engine| {
+        let found = engine.sequences().find(|sequence| sequence.label().name == name);
+        found.map(|sequence| {
+            let lines = engine.lines_of(sequence).into_iter();
+            lines.map(|(line, is_copied)| (line.0, u8::from(is_copied))).collect::<Vec<_>>()
+        })
+    });
+    match asked {
+        Ok(Some(lines)) => json!({ "ok": true, "lines": lines }),
+        Ok(None) => {
+            let error = dcd_engine::SequenceError::NoSuchSequence;
+            answer(Err(error.into()))
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+fn translate(submitter: &Submitter, line: u64) -> Value {
+    let asked = ask(submitter, move |engine| {
+        let name = |id| {
+            let mut sequences = engine.sequences();
+            let found = sequences.find(|sequence| sequence.label().id == id);
+            found.map(|sequence| sequence.label().name.clone())
+        };
+        let report = |translation: Translation| TranslationReport {
+            offset: translation.offset,
+            sequence: translation.place.and_then(|(id, _)| name(id)),
+            place: translation.place.map(|(_, place)| place),
+            valid: translation.is_valid,
+        };
+        engine.translate(Line(line)).into_iter().map(report).collect::<Vec<_>>()
+    });
+    match asked {
+        Ok(translations) => {
+            let mut value = success();
+            value["translations"] = json!(translations);
+            value
+        }
+        Err(refusal) => refusal,
+    }
+}
