@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::cache::Cache;
-use super::geometry::{Geometry, Run};
+use super::geometry::{Destination, Geometry, Run};
 use super::mechanism::{Mechanism, MechanismTimes, Transfer};
 use super::profile::{CacheProfile, FieldProblem, MechanicalProfile, ReadAheadEnd, ReadStart};
 use super::seek::SeekCurve;
@@ -124,11 +124,11 @@ impl Drive {
         &self.mechanism
     }
 
-    /// Time from `now_ns` to the first sector, if that command came next and the buffer were empty.
-    pub fn access_ns(&self, now_ns: u64, first: u64, write: bool) -> u64 {
+    /// Time from `now_ns` to a first sector there, if that command came next and the buffer were empty.
+    pub fn access_ns(&self, now_ns: u64, to: &Destination, write: bool) -> u64 {
         let overhead = self.overhead(if write { Kind::Write } else { Kind::ReadMiss });
         let at = (now_ns + overhead).max(self.media_free_ns);
-        self.mechanism.start_of(at, &self.mechanism.geometry.run(first, 1), write, 0) - now_ns
+        self.mechanism.start_of(at, to, write, 0) - now_ns
     }
 
     /// Reads `count` sectors from `first` on; the command comes at `at_ns`. The time at which the
@@ -313,7 +313,8 @@ impl Drive {
         let Some(mut ahead) = self.read_ahead else { return };
         while ahead.next < ahead.limit && ahead.at_ns < now_ns {
             let run = self.mechanism.geometry.run(ahead.next, ahead.limit - ahead.next);
-            let start = self.mechanism.start_of(ahead.at_ns, &run, false, 0);
+            let to = self.mechanism.geometry.destination(run.place);
+            let start = self.mechanism.start_of(ahead.at_ns, &to, false, 0);
             if start >= now_ns {
                 // The head is on its way, or waits over the track.
                 self.mechanism.hover(&run);

@@ -6,6 +6,7 @@
 //! profile says: at the end of each track, of each group of cylinders, or of the zone, and in
 //! cylinders that belong to no zone. Tested by taking sectors there and back.
 
+use super::divisor::Divisor;
 use super::profile::{FieldProblem, GeometryProfile, ZoneProfile};
 
 /// Largest number of cylinders: keeps the table of seek times below 8 MB.
@@ -26,6 +27,17 @@ pub struct Place {
     pub zone: u32,
 }
 
+/// What the mechanism has to know of a sector to reach it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Destination {
+    /// Number of the cylinder.
+    pub cylinder: u32,
+    /// Number of the head.
+    pub head: u32,
+    /// When in a turn, that begins at 0, the start of the sector comes below the head.
+    pub angle_ns: u64,
+}
+
 /// Sectors that pass below one head one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
@@ -39,23 +51,32 @@ pub struct Run {
 #[derive(Clone, Debug)]
 pub struct Geometry {
     sector_bytes: u32,
-    surfaces: u32,
+    surfaces: Divisor,
     cylinders: u32,
     rotation_ns: u64,
     sectors: u64,
     zones: Vec<Zone>,
+    zone_index: ZoneIndex,
+}
+
+/// Where to begin to look for the zone of a sector.
+#[derive(Clone, Debug)]
+struct ZoneIndex {
+    shift: u32,
+    /// For each stretch of `1 << shift` sectors the zone of the first.
+    zones: Vec<u32>,
 }
 
 /// Cylinders with the same number of sectors in each track.
 #[derive(Clone, Debug)]
 struct Zone {
     first_cylinder: u32,
-    sectors_per_track: u32,
+    sectors_per_track: Divisor,
     /// Without the spares at the end of the track.
-    usable_per_track: u32,
+    usable_per_track: Divisor,
     group_cylinders: u32,
     /// Without the spares at the end of the group.
-    usable_per_group: u64,
+    usable_per_group: Divisor,
     track_skew: u32,
     /// Skew from a track to that below the same head in the next cylinder, less than a turn.
     whole_cylinder_skew: u32,
@@ -121,10 +142,11 @@ impl Geometry {
         }
         Ok(Geometry {
             sector_bytes: profile.sector_bytes,
-            surfaces: profile.surfaces,
+            surfaces: Divisor::new(u64::from(profile.surfaces)),
             cylinders,
             rotation_ns: (60e9 / profile.rpm).round() as u64,
             sectors,
+            zone_index: ZoneIndex::new(&zones, sectors),
             zones,
         })
     }
@@ -146,7 +168,7 @@ impl Geometry {
 
     /// How many surfaces hold data.
     pub fn surfaces(&self) -> u32 {
-        self.surfaces
+        self.surfaces.get() as u32
     }
 
     /// Time of a turn.
@@ -157,7 +179,7 @@ impl Geometry {
     /// Sectors in a track of the outermost and of the innermost zone.
     pub fn sectors_per_track(&self) -> (u32, u32) {
         let (first, last) = (&self.zones[0], &self.zones[self.zones.len() - 1]);
-        (first.sectors_per_track, last.sectors_per_track)
+        (first.sectors_per_track.get() as u32, last.sectors_per_track.get() as u32)
     }
 
     /// How many zones there are.
@@ -179,49 +201,75 @@ impl Geometry {
     /// If the drive has no such sector.
     pub fn run(&self, sector: u64, count: u64) -> Run {
         assert!(sector < self.sectors, "sector {sector} of {}", self.sectors);
-        let index = self.zones.partition_point(|zone| zone.first_sector <= sector) - 1;
+        let index = self.zone_index.zone_of(sector, &self.zones);
         let zone = &self.zones[index];
         let logical = sector - zone.first_sector + zone.reserved;
         let slipped = zone.slips.partition_point(|before| *before <= logical);
         let physical = logical + slipped as u64;
-        let (group, in_group) =
-            (physical / zone.usable_per_group, physical % zone.usable_per_group);
-        let group_tracks = u64::from(zone.group_cylinders) * u64::from(self.surfaces);
-        let track = group * group_tracks + in_group / u64::from(zone.usable_per_track);
+        let (group, in_group) = zone.usable_per_group.divide(physical);
+        let group_tracks = u64::from(zone.group_cylinders) * self.surfaces.get();
+        let (group_track, in_track) = zone.usable_per_track.divide(in_group);
+        let track = group * group_tracks + group_track;
         let track = track + zone.slipped_tracks.partition_point(|before| *before <= track) as u64;
-        let in_track = in_group % u64::from(zone.usable_per_track);
-        let cylinder = (track / u64::from(self.surfaces)) as u32;
+        let (cylinder, head) = self.surfaces.divide(track);
         let place = Place {
-            cylinder: zone.first_cylinder + cylinder,
-            head: (track % u64::from(self.surfaces)) as u32,
+            cylinder: zone.first_cylinder + cylinder as u32,
+            head: head as u32,
             sector: in_track as u32,
             zone: index as u32,
         };
         let to_slip = zone.slips.get(slipped).map_or(u64::MAX, |before| before - logical);
         let sectors = count
-            .min(u64::from(zone.usable_per_track) - in_track)
-            .min(zone.usable_per_group - in_group)
+            .min(zone.usable_per_track.get() - in_track)
+            .min(zone.usable_per_group.get() - in_group)
             .min(zone.first_sector + zone.sectors - sector)
             .min(to_slip);
         Run { place, sectors }
+    }
+
+    /// First sector of the track of `sector`, and the first behind it that is not in that track any more.
+    ///
+    /// # Panics
+    /// If the drive has no such sector.
+    pub fn track(&self, sector: u64) -> (u64, u64) {
+        let Run { place, sectors } = self.run(sector, u64::MAX);
+        let zone = &self.zones[place.zone as usize];
+        let first = sector.saturating_sub(u64::from(place.sector));
+        if zone.slips.is_empty() {
+            // The first of a zone may be in the middle of a track.
+            return (first.max(zone.first_sector), sector + sectors);
+        }
+        // Slipped sectors make tracks shorter than the number of a sector in it tells.
+        let is_same = |other: u64| {
+            let other = self.place(other);
+            (other.cylinder, other.head) == (place.cylinder, place.head)
+        };
+        let first = (first..).find(|first| is_same(*first)).unwrap_or(sector);
+        let mut end = sector + sectors;
+        while end < self.sectors && is_same(end) {
+            end += self.run(end, u64::MAX).sectors;
+        }
+        (first, end)
     }
 
     /// The sector at a place; none if that is spare, slipped, reserved or not there.
     pub fn sector_at(&self, place: Place) -> Option<u64> {
         let zone = self.zones.get(place.zone as usize)?;
         let cylinder = place.cylinder.checked_sub(zone.first_cylinder)?;
-        if place.head >= self.surfaces || place.sector >= zone.usable_per_track {
+        if u64::from(place.head) >= self.surfaces.get()
+            || u64::from(place.sector) >= zone.usable_per_track.get()
+        {
             return None;
         }
-        let track = u64::from(cylinder) * u64::from(self.surfaces) + u64::from(place.head);
+        let track = u64::from(cylinder) * self.surfaces.get() + u64::from(place.head);
         let track = track - slipped_before(&zone.slipped_tracks, track)?;
-        let group_tracks = u64::from(zone.group_cylinders) * u64::from(self.surfaces);
+        let group_tracks = u64::from(zone.group_cylinders) * self.surfaces.get();
         let (group, in_group) = (track / group_tracks, track % group_tracks);
-        let in_group = in_group * u64::from(zone.usable_per_track) + u64::from(place.sector);
-        if in_group >= zone.usable_per_group {
+        let in_group = in_group * zone.usable_per_track.get() + u64::from(place.sector);
+        if in_group >= zone.usable_per_group.get() {
             return None;
         }
-        let physical = group * zone.usable_per_group + in_group;
+        let physical = group * zone.usable_per_group.get() + in_group;
         let slipped = slipped_before(&zone.slips, physical)?;
         let logical = (physical - slipped).checked_sub(zone.reserved)?;
         let sector = zone.first_sector + logical;
@@ -235,8 +283,8 @@ impl Geometry {
         let zone = &self.zones[index];
         let in_zone = u64::from(cylinder.saturating_sub(zone.first_cylinder));
         let group = in_zone / u64::from(zone.group_cylinders);
-        let tracks = in_zone % u64::from(zone.group_cylinders) * u64::from(self.surfaces);
-        let logical = group * zone.usable_per_group + tracks * u64::from(zone.usable_per_track);
+        let tracks = in_zone % u64::from(zone.group_cylinders) * self.surfaces.get();
+        let logical = group * zone.usable_per_group.get() + tracks * zone.usable_per_track.get();
         (zone.first_sector + logical.min(zone.sectors - 1)).min(self.sectors - 1)
     }
 
@@ -247,13 +295,40 @@ impl Geometry {
             + u64::from(place.cylinder - zone.first_cylinder) * u64::from(zone.whole_cylinder_skew)
             + u64::from(place.head) * u64::from(zone.track_skew)
             + u64::from(place.sector);
-        let sectors = u64::from(zone.sectors_per_track);
-        turned % sectors * self.rotation_ns / sectors
+        let turn = zone.sectors_per_track;
+        turn.divide(turn.remainder(turned) * self.rotation_ns).0
+    }
+
+    /// What the mechanism has to know of a place to reach it.
+    pub fn destination(&self, place: Place) -> Destination {
+        let Place { cylinder, head, .. } = place;
+        Destination { cylinder, head, angle_ns: self.angle_ns(place) }
     }
 
     /// How long `count` sectors of that track take to pass.
     pub fn transfer_ns(&self, place: Place, count: u64) -> u64 {
-        count * self.rotation_ns / u64::from(self.zones[place.zone as usize].sectors_per_track)
+        self.zones[place.zone as usize].sectors_per_track.divide(count * self.rotation_ns).0
+    }
+}
+
+impl ZoneIndex {
+    fn new(zones: &[Zone], sectors: u64) -> ZoneIndex {
+        // So many stretches that few hold more than one border.
+        let stretches = (zones.len() as u64 * 16).next_power_of_two();
+        let shift = (sectors / stretches).checked_ilog2().map_or(0, |log| log + 1);
+        let zone_of = |stretch: u64| {
+            let sector = stretch << shift;
+            zones.partition_point(|zone| zone.first_sector <= sector) as u32 - 1
+        };
+        ZoneIndex { shift, zones: (0..=(sectors - 1) >> shift).map(zone_of).collect() }
+    }
+
+    fn zone_of(&self, sector: u64, zones: &[Zone]) -> usize {
+        let mut index = self.zones[(sector >> self.shift) as usize] as usize;
+        while zones.get(index + 1).is_some_and(|next| next.first_sector <= sector) {
+            index += 1;
+        }
+        index
     }
 }
 
@@ -345,10 +420,10 @@ impl Zone {
             % turn;
         Ok(Zone {
             first_cylinder: first,
-            sectors_per_track,
-            usable_per_track,
+            sectors_per_track: Divisor::new(turn),
+            usable_per_track: Divisor::new(u64::from(usable_per_track)),
             group_cylinders,
-            usable_per_group,
+            usable_per_group: Divisor::new(usable_per_group),
             track_skew: profile.track_skew,
             whole_cylinder_skew: whole_cylinder_skew as u32,
             first_angle: profile.first_angle,
@@ -472,6 +547,19 @@ mod tests {
                 prop_assert!(place.cylinder < geometry.cylinders());
                 prop_assert!(geometry.angle_ns(place) < geometry.rotation_ns());
                 prop_assert!(places.insert((place.cylinder, place.head, place.sector)));
+            }
+            let track_of = |sector| {
+                let Place { cylinder, head, .. } = geometry.place(sector);
+                (cylinder, head)
+            };
+            let mut border = 0;
+            for sector in 0..geometry.sectors() {
+                let is_border = sector > 0 && track_of(sector - 1) != track_of(sector);
+                border = if is_border { sector } else { border };
+                let (first, end) = geometry.track(sector);
+                prop_assert_eq!(first, border);
+                prop_assert!(end > sector && track_of(end - 1) == track_of(sector));
+                prop_assert!(end == geometry.sectors() || track_of(end) != track_of(sector));
             }
         }
 

@@ -4,7 +4,8 @@
 //! a track takes a seek or, in the same cylinder, a head switch; writing wants the head settled better.
 //! Then the mechanism waits for the angle of the sector.
 
-use super::geometry::{Geometry, Run};
+use super::divisor::Divisor;
+use super::geometry::{Destination, Geometry, Run};
 use super::seek::SeekCurve;
 
 /// Waiting for nearly a whole turn means that the sector is just there: times are rounded to the
@@ -43,6 +44,7 @@ pub struct Mechanism {
     seek: SeekCurve,
     times: MechanismTimes,
     phase_ns: u64,
+    turn: Divisor,
     cylinder: u32,
     head: u32,
 }
@@ -55,7 +57,8 @@ impl Mechanism {
         times: MechanismTimes,
         phase_ns: u64,
     ) -> Mechanism {
-        Mechanism { geometry, seek, times, phase_ns, cylinder: 0, head: 0 }
+        let turn = Divisor::new(geometry.rotation_ns());
+        Mechanism { geometry, seek, times, phase_ns, turn, cylinder: 0, head: 0 }
     }
 
     /// Where the arm is.
@@ -68,12 +71,12 @@ impl Mechanism {
         &self.seek
     }
 
-    /// Time to have the head over the track of `run`.
-    fn positioning_ns(&self, run: &Run, write: bool) -> u64 {
-        let distance = run.place.cylinder.abs_diff(self.cylinder);
+    /// Time to have the head over that track.
+    fn positioning_ns(&self, to: &Destination, write: bool) -> u64 {
+        let distance = to.cylinder.abs_diff(self.cylinder);
         let moved = if distance > 0 {
             (self.seek.time_ns(distance) + self.times.settle_ns).max(self.times.head_switch_ns)
-        } else if run.place.head != self.head {
+        } else if to.head != self.head {
             self.times.head_switch_ns
         } else {
             return 0;
@@ -81,26 +84,27 @@ impl Mechanism {
         moved + if write { self.times.write_settle_ns } else { 0 }
     }
 
-    /// Time from `at_ns` until `angle_ns` comes.
+    /// Time from `at_ns` until `angle_ns`, less than a turn, comes.
     fn rotation_to(&self, at_ns: u64, angle_ns: u64) -> u64 {
-        let turn = self.geometry.rotation_ns();
-        let now = (at_ns + self.phase_ns) % turn;
-        let wait = (angle_ns + turn - now) % turn;
+        let turn = self.turn.get();
+        let now = self.turn.remainder(at_ns + self.phase_ns);
+        let wait = if angle_ns >= now { angle_ns - now } else { angle_ns + turn - now };
         if wait + ANGLE_TOLERANCE_NS > turn { 0 } else { wait }
     }
 
-    /// When `run` could begin to pass, if the mechanism starts at `at_ns`, and its data (when writing)
+    /// When a sector could begin to pass, if the mechanism starts at `at_ns`, and its data (when writing)
     /// is there at `data_ns`.
-    pub fn start_of(&self, at_ns: u64, run: &Run, write: bool, data_ns: u64) -> u64 {
-        let ready = (at_ns + self.positioning_ns(run, write)).max(data_ns);
-        ready + self.rotation_to(ready, self.geometry.angle_ns(run.place))
+    pub fn start_of(&self, at_ns: u64, to: &Destination, write: bool, data_ns: u64) -> u64 {
+        let ready = (at_ns + self.positioning_ns(to, write)).max(data_ns);
+        ready + self.rotation_to(ready, to.angle_ns)
     }
 
     /// Moves to `run` and lets it pass.
     pub fn transfer(&mut self, at_ns: u64, run: &Run, write: bool, data_ns: u64) -> Transfer {
-        let ready_ns = (at_ns + self.positioning_ns(run, write)).max(data_ns);
-        (self.cylinder, self.head) = (run.place.cylinder, run.place.head);
-        let wait = self.rotation_to(ready_ns, self.geometry.angle_ns(run.place));
+        let to = self.geometry.destination(run.place);
+        let ready_ns = (at_ns + self.positioning_ns(&to, write)).max(data_ns);
+        (self.cylinder, self.head) = (to.cylinder, to.head);
+        let wait = self.rotation_to(ready_ns, to.angle_ns);
         let duration = self.geometry.transfer_ns(run.place, run.sectors);
         let turn = self.geometry.rotation_ns();
         if self.times.zero_latency[usize::from(write)] && wait + duration > turn {

@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod cache;
+pub mod divisor;
 pub mod drive;
 pub mod geometry;
 pub mod mechanism;

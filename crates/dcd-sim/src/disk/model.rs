@@ -15,7 +15,7 @@ use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{Lba, Time};
 
 use super::drive::Drive;
-use super::geometry::Geometry;
+use super::geometry::{Destination, Geometry};
 use super::profile::{FieldProblem, Profile};
 use super::queue::{Candidate, QueuePolicy};
 use super::simple::SimpleDevice;
@@ -108,8 +108,17 @@ struct QueuedDrive {
     depth: usize,
     age_max_ns: u64,
     /// In the order in which they came.
-    waiting: VecDeque<(u64, DiskRequest)>,
+    waiting: VecDeque<Waiting>,
     candidates: Vec<Candidate>,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    submitted_ns: u64,
+    request: DiskRequest,
+    /// Where it begins, if the policy may ask: that is the same each time the next one is chosen.
+    to: Option<Destination>,
 }
 
 impl DiskModel {
@@ -192,7 +201,7 @@ impl DiskModel {
                 self.run(request.id, now.0, started, completed);
             }
             Device::Drive(queued) => {
-                queued.waiting.push_back((now.0, request));
+                queued.wait(now.0, request);
                 if self.running.is_empty() {
                     self.start_next(now.0);
                 }
@@ -279,8 +288,9 @@ impl DiskModel {
     /// If the disk does not have the block.
     pub fn access_ns(&self, now: Time, block: Lba) -> u64 {
         let Device::Drive(queued) = &self.device else { return 0 };
-        let sector = block.byte() / u64::from(queued.drive.mechanism().geometry.sector_bytes());
-        queued.drive.access_ns(now.0, sector, true)
+        let geometry = &queued.drive.mechanism().geometry;
+        let place = geometry.place(block.byte() / u64::from(geometry.sector_bytes()));
+        queued.drive.access_ns(now.0, &geometry.destination(place), true)
     }
 
     /// The geometry of a drive.
@@ -294,9 +304,9 @@ impl DiskModel {
     /// Lets a drive begin with one of those who wait.
     fn start_next(&mut self, at_ns: u64) {
         let Device::Drive(queued) = &mut self.device else { return };
-        let Some((submitted, request)) = queued.take_next(at_ns) else { return };
+        let Some(Waiting { submitted_ns, request, .. }) = queued.take_next(at_ns) else { return };
         let completed = queued.serve(at_ns, &request);
-        self.run(request.id, submitted, at_ns, completed);
+        self.run(request.id, submitted_ns, at_ns, completed);
     }
 
     fn run(&mut self, id: u64, submitted: u64, started: u64, completed: u64) {
@@ -306,25 +316,34 @@ impl DiskModel {
 }
 
 impl QueuedDrive {
-    fn take_next(&mut self, at_ns: u64) -> Option<(u64, DiskRequest)> {
+    fn wait(&mut self, submitted_ns: u64, request: DiskRequest) {
+        let has_place = request.operation != DiskOperation::Flush;
+        let to = (has_place && self.policy != QueuePolicy::Fcfs).then(|| {
+            let geometry = &self.drive.mechanism().geometry;
+            geometry.destination(geometry.place(self.sectors(&request).0))
+        });
+        self.waiting.push_back(Waiting { submitted_ns, request, to });
+    }
+
+    fn take_next(&mut self, at_ns: u64) -> Option<Waiting> {
         // A flush waits for what came before it, and what comes after waits for the flush.
-        let flush = |(_, request): &(u64, DiskRequest)| request.operation == DiskOperation::Flush;
+        let flush = |waiting: &Waiting| waiting.request.operation == DiskOperation::Flush;
         let free = self.waiting.iter().take(self.depth).position(flush).unwrap_or(self.depth);
         let free = free.min(self.waiting.len());
         if free <= 1 || self.policy == QueuePolicy::Fcfs {
             return self.waiting.pop_front();
         }
         self.candidates.clear();
-        for (submitted_ns, request) in self.waiting.iter().take(free) {
-            let (first, _) = self.sectors(request);
+        for Waiting { submitted_ns, request, to } in self.waiting.iter().take(free) {
+            let to = to.as_ref().expect("only flushes have no place, and none is among these");
             let write = request.operation == DiskOperation::Write;
             let access_ns = if self.policy.wants_access_times() {
-                self.drive.access_ns(at_ns, first, write)
+                self.drive.access_ns(at_ns, to, write)
             } else {
                 0
             };
-            let cylinder = self.drive.mechanism().geometry.place(first).cylinder;
-            self.candidates.push(Candidate { submitted_ns: *submitted_ns, cylinder, access_ns });
+            let (submitted_ns, cylinder) = (*submitted_ns, to.cylinder);
+            self.candidates.push(Candidate { submitted_ns, cylinder, access_ns });
         }
         let arm = self.drive.mechanism().cylinder();
         let next = self.policy.next(&self.candidates, arm, at_ns, self.age_max_ns);

@@ -5,7 +5,7 @@ use dcd_engine::nvram::groups::GROUP_BLOCKS_MAX;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{Lba, LbaRange};
 
-use crate::disk::geometry::{Geometry, Place};
+use crate::disk::geometry::Geometry;
 
 /// Each track is a group; long ones are several.
 #[derive(Debug)]
@@ -28,29 +28,11 @@ impl Tracks {
     fn first_block(&self, sector: u64) -> u64 {
         (sector * u64::from(self.geometry.sector_bytes())).div_ceil(BLOCK_SIZE)
     }
-
-    fn track_of(&self, sector: u64) -> (u64, u64) {
-        let Place { cylinder, head, sector: in_track, .. } = self.geometry.place(sector);
-        let is_same = |other: u64| {
-            let place = self.geometry.place(other);
-            (place.cylinder, place.head) == (cylinder, head)
-        };
-        // Slipped sectors make tracks shorter than the number of a sector in it tells.
-        let mut first = sector.saturating_sub(u64::from(in_track));
-        while !is_same(first) {
-            first += 1;
-        }
-        let mut end = sector;
-        while end < self.geometry.sectors() && is_same(end) {
-            end += self.geometry.run(end, u64::MAX).sectors;
-        }
-        (first, end)
-    }
 }
 
 impl GroupMap for Tracks {
     fn group_of(&self, block: Lba) -> LbaRange {
-        let (first, end) = self.track_of(self.sector(block.0));
+        let (first, end) = self.geometry.track(self.sector(block.0));
         // Sectors may be smaller than blocks: one that begins in this track belongs to it. With larger ones,
         // the blocks of a sector are together.
         let (start, end) = (self.first_block(first), self.first_block(end));
