@@ -15,13 +15,17 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::Bits;
 use super::groups::GroupMap;
+use super::number_map::NumberMap;
 use crate::units::{Lba, LbaRange, Time};
+
+/// So many sizes of cold groups may be out of date, and as many as there are cold groups.
+const COLD_BY_SIZE_MIN: usize = 64;
 
 /// Number of a group while it is in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -60,13 +64,19 @@ pub struct Stored {
 #[derive(Debug)]
 pub struct Directory {
     map: Arc<dyn GroupMap>,
-    /// The group that was asked for last: mostly it is asked for again.
+    /// The group that was asked for last, and the one in memory that was found last: mostly it is the same again.
     last_asked: Cell<LbaRange>,
+    last_found: Cell<Option<GroupIndex>>,
     groups: Vec<Group>,
     unused: Vec<GroupIndex>,
-    by_address: BTreeMap<u64, GroupIndex>,
-    /// Cold groups: blocks, then the one written longest ago.
-    cold_by_size: BTreeSet<(u32, Reverse<u64>, GroupIndex)>,
+    /// By first block.
+    in_memory: NumberMap,
+    /// The same in order, for who asks for neighbours.
+    by_address: Option<BTreeMap<u64, GroupIndex>>,
+    /// Cold groups: blocks, then the one written longest ago. Some are not cold any more, or are there with an
+    /// older size: what is taken is looked at first, and when they are too many they go.
+    cold_by_size: BinaryHeap<(u32, Reverse<u64>, GroupIndex)>,
+    cold_groups: usize,
     newest: Option<GroupIndex>,
     oldest: Option<GroupIndex>,
     oldest_hot: Option<GroupIndex>,
@@ -85,10 +95,13 @@ impl Directory {
         Directory {
             map,
             last_asked: Cell::default(),
+            last_found: Cell::default(),
             groups: Vec::new(),
             unused: Vec::new(),
-            by_address: BTreeMap::new(),
-            cold_by_size: BTreeSet::new(),
+            in_memory: NumberMap::new(),
+            by_address: None,
+            cold_by_size: BinaryHeap::new(),
+            cold_groups: 0,
             newest: None,
             oldest: None,
             oldest_hot: None,
@@ -136,8 +149,14 @@ impl Directory {
     }
 
     /// The cold group with most blocks; of equals the one that was written longest ago.
-    pub fn largest_cold(&self) -> Option<GroupIndex> {
-        self.cold_by_size.last().map(|(_, _, index)| *index)
+    pub fn largest_cold(&mut self) -> Option<GroupIndex> {
+        loop {
+            let key = *self.cold_by_size.peek()?;
+            if self.is_cold_with(key) {
+                return Some(key.2);
+            }
+            self.cold_by_size.pop();
+        }
     }
 
     /// Whether there is a cold group.
@@ -146,13 +165,17 @@ impl Directory {
     }
 
     /// Groups by address, first downwards from a block, at most `count`, then as many upwards: first block,
-    /// and group.
+    /// and group. Only after [`Directory::keep_addresses`].
+    ///
+    /// # Panics
+    /// Without it.
     pub fn beside(&self, block: Lba, count: usize) -> impl Iterator<Item = (Lba, GroupIndex)> + '_ {
         let is_listed = |(start, index): (&u64, &GroupIndex)| {
             self.group(*index).is_listed.then_some((Lba(*start), *index))
         };
-        let below = self.by_address.range(..block.0).rev().filter_map(is_listed);
-        let above = self.by_address.range(block.0..).filter_map(is_listed);
+        let by_address = self.by_address.as_ref().expect("addresses are kept");
+        let below = by_address.range(..block.0).rev().filter_map(is_listed);
+        let above = by_address.range(block.0..).filter_map(is_listed);
         below.take(count).chain(above.take(count))
     }
 
@@ -164,6 +187,11 @@ impl Directory {
     /// Size of the hot zone.
     pub fn hot_zone_blocks(&self) -> u64 {
         self.hot_zone_blocks
+    }
+
+    /// That group is asked for next, which spares asking the map.
+    pub(super) fn expect_group(&self, group: LbaRange) {
+        self.last_asked.set(group);
     }
 
     // ---- changing -----------------------------------------------------------------------------
@@ -219,8 +247,17 @@ impl Directory {
     /// A write of [`Directory::start_cleaning`] has ended. What was not written anew meanwhile is clean, if
     /// it arrived. True with the last of the group.
     pub fn cleaned(&mut self, run: LbaRange, has_arrived: bool) -> bool {
-        let whole = self.range_of(run.start);
-        let index = self.by_address[&whole.start.0];
+        let index = self.find(self.range_of(run.start)).expect("what is being cleaned stays");
+        self.cleaned_of(index, run, has_arrived)
+    }
+
+    /// [`Directory::cleaned`] for who knows the group.
+    pub(super) fn cleaned_of(
+        &mut self,
+        index: GroupIndex,
+        run: LbaRange,
+        has_arrived: bool,
+    ) -> bool {
         let group = self.group_mut(index);
         let blocks = group.relative(run);
         let Group { dirty, cleaning, .. } = group;
@@ -256,6 +293,15 @@ impl Directory {
         });
     }
 
+    /// From now on the order of addresses is known.
+    ///
+    /// # Panics
+    /// If something was written before.
+    pub fn keep_addresses(&mut self) {
+        assert!(self.in_memory.len() == 0, "from the beginning");
+        self.by_address = Some(BTreeMap::new());
+    }
+
     /// From now on a group keeps its place when it is written again: first in, first out. Only with a hot zone
     /// larger than the memory.
     pub fn keep_places(&mut self) {
@@ -272,7 +318,7 @@ impl Directory {
             if self.hot_blocks + size > blocks {
                 break;
             }
-            self.forget_size(index);
+            self.cold_groups -= 1;
             self.group_mut(index).is_hot = true;
             self.hot_blocks += size;
             self.oldest_hot = Some(index);
@@ -299,6 +345,13 @@ impl Directory {
         range
     }
 
+    fn find(&self, group: LbaRange) -> Option<GroupIndex> {
+        let last = self.last_found.get().filter(|last| self.group(*last).range == group);
+        let found = last.or_else(|| self.in_memory.get(group.start.0).map(GroupIndex));
+        self.last_found.set(found);
+        found
+    }
+
     /// The range cut at the borders of groups, each part with its group, if it is in memory.
     fn parts(&self, range: LbaRange) -> impl Iterator<Item = (Option<GroupIndex>, LbaRange)> + '_ {
         let mut at = range.start.0;
@@ -310,7 +363,7 @@ impl Directory {
             let end = whole.end().min(range.end());
             let part = LbaRange::new(at, end - at);
             at = end;
-            Some((self.by_address.get(&whole.start.0).copied(), part))
+            Some((self.find(whole), part))
         })
     }
 
@@ -324,10 +377,7 @@ impl Directory {
         while at < range.end() {
             let whole = self.range_of(Lba(at));
             let end = whole.end().min(range.end());
-            let index = match self.by_address.get(&whole.start.0) {
-                Some(index) => *index,
-                None => self.add_group(whole),
-            };
+            let index = self.find(whole).unwrap_or_else(|| self.add_group(whole));
             change(self, LbaRange::new(at, end - at), index);
             at = end;
         }
@@ -342,7 +392,10 @@ impl Directory {
         group.range = range;
         group.dirty.reset(range.blocks as u32);
         group.cleaning.reset(range.blocks as u32);
-        self.by_address.insert(range.start.0, index);
+        self.in_memory.insert(range.start.0, index.0);
+        if let Some(by_address) = &mut self.by_address {
+            by_address.insert(range.start.0, index);
+        }
         index
     }
 
@@ -358,7 +411,13 @@ impl Directory {
             return self.cool();
         }
         let start = group.range.start.0;
-        self.by_address.remove(&start);
+        self.in_memory.remove(start);
+        if let Some(by_address) = &mut self.by_address {
+            by_address.remove(&start);
+        }
+        if self.last_found.get() == Some(index) {
+            self.last_found.set(None);
+        }
         self.unused.push(index);
     }
 
@@ -396,7 +455,7 @@ impl Directory {
                 self.oldest_hot = newer;
             }
         } else {
-            self.forget_size(index);
+            self.cold_groups -= 1;
         }
         self.group_mut(index).is_listed = false;
         match newer {
@@ -414,9 +473,10 @@ impl Directory {
         (group.dirty_blocks, Reverse(group.touch), index)
     }
 
-    fn forget_size(&mut self, index: GroupIndex) {
-        let was_there = self.cold_by_size.remove(&self.size_key(index));
-        assert!(was_there, "cold groups are known by size");
+    /// Whether the group is cold, and what is known of it is true.
+    fn is_cold_with(&self, key: (u32, Reverse<u64>, GroupIndex)) -> bool {
+        let group = self.group(key.2);
+        group.is_listed && !group.is_hot && key == self.size_key(key.2)
     }
 
     fn newest_cold(&self) -> Option<GroupIndex> {
@@ -435,9 +495,24 @@ impl Directory {
             let (newer, blocks) = (group.newer, u64::from(group.dirty_blocks));
             self.oldest_hot = newer;
             self.hot_blocks -= blocks;
+            self.cold_groups += 1;
             let key = self.size_key(index);
-            self.cold_by_size.insert(key);
+            self.cold_by_size.push(key);
         }
+        if self.cold_by_size.len() > 2 * self.cold_groups + COLD_BY_SIZE_MIN {
+            self.rebuild_cold_by_size();
+        }
+    }
+
+    fn rebuild_cold_by_size(&mut self) {
+        let mut keys = std::mem::take(&mut self.cold_by_size).into_vec();
+        keys.clear();
+        let mut at = self.oldest;
+        while let Some(index) = at.filter(|index| !self.group(*index).is_hot) {
+            keys.push(self.size_key(index));
+            at = self.group(index).newer;
+        }
+        self.cold_by_size = BinaryHeap::from(keys);
     }
 
     /// Walks through everything.
@@ -445,7 +520,7 @@ impl Directory {
     /// # Panics
     /// If a sum or an order is wrong.
     pub fn check_invariants(&self) {
-        let in_memory = || self.by_address.values().map(|index| self.group(*index));
+        let in_memory = || self.in_memory.values().map(|index| self.group(GroupIndex(index)));
         let sum = |count: &dyn Fn(&Group) -> u32| in_memory().map(|g| u64::from(count(g))).sum();
         let all = |group: &Group| 0..group.range.blocks as u32;
         let dirty: u64 = sum(&|group| group.dirty.count_in(all(group)));
@@ -457,12 +532,15 @@ impl Directory {
         }
         let (mut at, mut newer, mut listed, mut hot) = (self.newest, None, 0, 0);
         let mut is_cold = false;
+        let known: BTreeSet<_> = self.cold_by_size.iter().collect();
+        let mut cold = 0;
         while let Some(index) = at {
             let group = self.group(index);
             assert!(group.is_listed && group.newer == newer && group.dirty_blocks > 0);
             assert!(!(is_cold && group.is_hot), "hot behind cold");
             is_cold |= !group.is_hot;
-            assert_eq!(self.cold_by_size.contains(&self.size_key(index)), !group.is_hot);
+            assert!(group.is_hot || known.contains(&self.size_key(index)));
+            cold += usize::from(!group.is_hot);
             hot += if group.is_hot { u64::from(group.dirty_blocks) } else { 0 };
             listed += 1;
             (newer, at) = (at, group.older);
@@ -471,7 +549,15 @@ impl Directory {
         assert_eq!(hot, self.hot_blocks);
         assert!(hot <= self.hot_zone_blocks);
         assert_eq!(listed, in_memory().filter(|group| group.is_listed).count());
-        assert!(self.cold_by_size.len() <= listed);
+        assert_eq!(cold, self.cold_groups);
+        assert!(self.cold_by_size.len() <= 2 * cold + COLD_BY_SIZE_MIN + listed);
+        for group in in_memory() {
+            let index = self.in_memory.get(group.range.start.0);
+            assert!(index.is_some_and(|index| self.group(GroupIndex(index)).range == group.range));
+        }
+        if let Some(by_address) = &self.by_address {
+            assert_eq!(by_address.len(), self.in_memory.len());
+        }
     }
 }
 

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use super::NvramConfig;
 use super::groups::GroupMap;
 use super::stack_distance::HitRatio;
-use super::trial::Trial;
+use super::trial::{Trial, TrialWrite};
 use crate::units::{Duration, Lba, LbaRange, Time};
 
 /// Sizes that are tried, in percent of what may be dirty.
 const PERCENTS: [u64; 8] = [0, 12, 25, 40, 55, 70, 85, 100];
 /// Blocks of a trial at most.
 const TRIAL_BLOCKS_MAX: u64 = 16 << 10;
+/// Writes that are kept until the trials are told: larger writes past group borders are several.
+const WRITES_MAX: usize = 256;
 /// Another size must be better by one part in so many, or what differs is chance.
 const BETTER_BY: u64 = 128;
 
@@ -28,6 +30,8 @@ pub struct HotZone {
     /// A group in so many is tried.
     one_in: u64,
     trials: Vec<Trial>,
+    /// What the trials have not been told yet: each takes many writes in a row, which is faster.
+    writes: Vec<TrialWrite>,
     best: usize,
 }
 
@@ -46,6 +50,7 @@ impl HotZone {
             hit_ratio: HitRatio::new(config.capacity_blocks),
             one_in,
             trials: PERCENTS.into_iter().map(trial).collect(),
+            writes: Vec::new(),
             best: PERCENTS.len() / 2,
             map,
         }
@@ -57,26 +62,35 @@ impl HotZone {
         let write_time = Duration(write_time.0 * self.one_in);
         let mut at = range.start.0;
         while at < range.end() {
+            let group = self.map.group_of(Lba(at));
             let (part, is_sampled) = match self.one_in {
                 1 => (range, true),
                 one_in => {
-                    let group = self.map.group_of(Lba(at));
                     let end = group.end().min(range.end());
                     let hash = group.start.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                     (LbaRange::new(at, end - at), hash.is_multiple_of(one_in))
                 }
             };
             if is_sampled {
-                for trial in &mut self.trials {
-                    trial.written(now, part, write_time);
-                }
+                self.writes.push(TrialWrite { now, range: part, group, write_time });
             }
             at = part.end();
         }
+        if self.writes.len() >= WRITES_MAX {
+            self.try_writes();
+        }
+    }
+
+    fn try_writes(&mut self) {
+        for trial in &mut self.trials {
+            self.writes.iter().for_each(|write| trial.written(write));
+        }
+        self.writes.clear();
     }
 
     /// The size that has done best of late.
     pub fn best_blocks(&mut self) -> u64 {
+        self.try_writes();
         if self.trials.iter().any(Trial::is_old) {
             self.trials.iter_mut().for_each(Trial::age);
         }

@@ -25,6 +25,7 @@ mod bits;
 pub mod directory;
 pub mod groups;
 pub mod hot_zone;
+mod number_map;
 pub mod policy;
 pub mod stack_distance;
 pub mod tier;

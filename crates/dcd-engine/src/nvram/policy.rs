@@ -31,7 +31,12 @@ pub enum NvramPolicyKind {
 /// Chooses a group to clean.
 pub trait NvramPolicy {
     /// One that is not being cleaned, or none if it would have all the others stay.
-    fn choose(&self, groups: &Directory, head: &dyn HeadPosition, now: Time) -> Option<GroupIndex>;
+    fn choose(
+        &self,
+        groups: &mut Directory,
+        head: &dyn HeadPosition,
+        now: Time,
+    ) -> Option<GroupIndex>;
 }
 
 struct Oldest;
@@ -41,19 +46,24 @@ struct Nearest {
 }
 
 impl NvramPolicy for Oldest {
-    fn choose(&self, groups: &Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
+    fn choose(&self, groups: &mut Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
         groups.oldest()
     }
 }
 
 impl NvramPolicy for Largest {
-    fn choose(&self, groups: &Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
+    fn choose(&self, groups: &mut Directory, _: &dyn HeadPosition, _: Time) -> Option<GroupIndex> {
         groups.largest_cold()
     }
 }
 
 impl NvramPolicy for Nearest {
-    fn choose(&self, groups: &Directory, head: &dyn HeadPosition, now: Time) -> Option<GroupIndex> {
+    fn choose(
+        &self,
+        groups: &mut Directory,
+        head: &dyn HeadPosition,
+        now: Time,
+    ) -> Option<GroupIndex> {
         let weighted = |(block, index)| {
             let cost = head.cost(now, block);
             match self.age_max {
@@ -88,6 +98,11 @@ impl NvramPolicyKind {
             }
             NvramPolicyKind::Lst | NvramPolicyKind::Stack => Box::new(Largest),
         }
+    }
+
+    /// Whether it asks for neighbours ([`Directory::beside`]).
+    pub fn wants_addresses(self) -> bool {
+        matches!(self, NvramPolicyKind::Stf | NvramPolicyKind::WeightedStf { .. })
     }
 
     /// Size of the hot zone: `found` for the one policy that has one. Who asks for no order by size has all

@@ -7,6 +7,7 @@
 //! 2015). The curve rises steeply while hot lines still find room, and slowly when only cold ones gain:
 //! between them is the *knee*.
 
+use super::number_map::NumberMap;
 use crate::units::{FragmentMask, LbaRange, Line};
 
 /// Lines that are followed at most.
@@ -105,7 +106,7 @@ struct BlocksByAge {
     places: Vec<Option<(Line, FragmentMask)>>,
     sums: Vec<u64>,
     used: usize,
-    by_line: std::collections::BTreeMap<Line, usize>,
+    by_line: NumberMap,
     total: u64,
 }
 
@@ -116,7 +117,7 @@ impl BlocksByAge {
             places: vec![None; places],
             sums: vec![0; places + 1],
             used: 0,
-            by_line: Default::default(),
+            by_line: NumberMap::new(),
             total: 0,
         }
     }
@@ -127,7 +128,7 @@ impl BlocksByAge {
         if self.used == self.places.len() {
             self.move_together();
         }
-        let before = self.by_line.get(&line).copied();
+        let before = self.by_line.get(line.0).map(|place| place as usize);
         let (distance, mask) = match before {
             None => (None, mask),
             Some(place) => {
@@ -141,7 +142,7 @@ impl BlocksByAge {
         self.used += 1;
         self.places[place] = Some((line, mask));
         self.add(place, i64::from(mask.0.count_ones()));
-        self.by_line.insert(line, place);
+        self.by_line.insert(line.0, place as u32);
         distance
     }
 
@@ -173,7 +174,7 @@ impl BlocksByAge {
         (self.total, self.used) = (0, newest.len());
         for (place, (line, mask)) in newest.iter().enumerate() {
             self.places[place] = Some((*line, *mask));
-            self.by_line.insert(*line, place);
+            self.by_line.insert(line.0, place as u32);
             self.add(place, i64::from(mask.0.count_ones()));
         }
     }

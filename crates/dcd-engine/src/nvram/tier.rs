@@ -86,6 +86,9 @@ impl Nvram {
         };
         let mut groups = Directory::new(map);
         groups.set_hot_zone(config.policy.hot_zone_blocks(hot_blocks));
+        if config.policy.wants_addresses() {
+            groups.keep_addresses();
+        }
         if config.policy == NvramPolicyKind::Fifo {
             groups.keep_places();
         }
@@ -244,7 +247,7 @@ impl Nvram {
     fn make_room(&mut self, most_dirty: u64, head: &dyn HeadPosition) {
         while self.groups.staying_blocks() > most_dirty {
             // Rather a hot group than none.
-            let chosen = self.policy.choose(&self.groups, head, self.now);
+            let chosen = self.policy.choose(&mut self.groups, head, self.now);
             let Some(group) = chosen.or_else(|| self.groups.oldest()) else { return };
             self.start_cleaning(group);
         }
@@ -287,7 +290,7 @@ impl Nvram {
             if !self.is_idle() || self.groups_being_cleaned >= self.config.groups_at_once {
                 return;
             }
-            let Some(group) = self.policy.choose(&self.groups, head, self.now) else {
+            let Some(group) = self.policy.choose(&mut self.groups, head, self.now) else {
                 // Only what is hot is left.
                 self.is_cleaning = false;
                 return;

@@ -14,6 +14,17 @@ const HALF_LIFE: u64 = 4096;
 /// A write that waits costs as much as so many writes to the disk.
 const STALL_COST: u64 = 8;
 
+/// A write, for all trials.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrialWrite {
+    pub(super) now: Time,
+    pub(super) range: LbaRange,
+    /// The group that it begins in.
+    pub(super) group: LbaRange,
+    /// What the disk takes for a write.
+    pub(super) write_time: Duration,
+}
+
 /// A memory without data.
 #[derive(Debug)]
 pub(super) struct Trial {
@@ -23,7 +34,7 @@ pub(super) struct Trial {
     low_blocks: u64,
     is_cleaning: bool,
     /// Writes to the disk under way, with the time of their end.
-    under_way: VecDeque<(Time, LbaRange)>,
+    under_way: VecDeque<(Time, GroupIndex, LbaRange)>,
     /// The disk is busy until then.
     disk_free_at: Time,
     disk_writes: u64,
@@ -75,9 +86,11 @@ impl Trial {
         self.cost() >= HALF_LIFE
     }
 
-    /// Blocks are written; `write_time` is what the disk takes for a write.
-    pub(super) fn written(&mut self, now: Time, range: LbaRange, write_time: Duration) {
+    /// Blocks are written.
+    pub(super) fn written(&mut self, write: &TrialWrite) {
+        let TrialWrite { now, range, group, write_time } = *write;
         self.end_writes(|at, _| at <= now);
+        self.groups.expect_group(group);
         let new = range.blocks - self.groups.dirty_in(range);
         let most_dirty = self.capacity_blocks.saturating_sub(new);
         if self.groups.dirty_blocks() > most_dirty {
@@ -106,18 +119,18 @@ impl Trial {
         for run in self.runs.drain(..) {
             self.disk_writes += 1;
             self.disk_free_at = self.disk_free_at.max(now).after(write_time);
-            self.under_way.push_back((self.disk_free_at, run));
+            self.under_way.push_back((self.disk_free_at, group, run));
         }
     }
 
     /// Ends writes, the first first, while `is_due` says so of the time of their end and the dirty blocks.
     fn end_writes(&mut self, is_due: impl Fn(Time, u64) -> bool) {
-        while let Some((at, run)) = self.under_way.front().copied() {
+        while let Some((at, group, run)) = self.under_way.front().copied() {
             if !is_due(at, self.groups.dirty_blocks()) {
                 return;
             }
             self.under_way.pop_front();
-            self.groups.cleaned(run, true);
+            self.groups.cleaned_of(group, run, true);
         }
     }
 }

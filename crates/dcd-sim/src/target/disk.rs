@@ -99,6 +99,10 @@ impl Target for DiskTarget {
             let (id, is_flush) = (id / PARTS, id % PARTS == 1);
             let service = completed.since(started);
             self.counts.busy.0 += service.0;
+            if self.open.is_empty() {
+                done.push(TargetDone { id, completed, service });
+                continue;
+            }
             let service = match self.open.get_mut(&id) {
                 Some(before) if !is_flush => {
                     *before = service;
