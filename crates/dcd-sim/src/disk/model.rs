@@ -8,6 +8,7 @@
 //!
 //! `now` never goes back. The same profile, seed and requests give the same times.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -110,6 +111,17 @@ struct QueuedDrive {
     /// In the order in which they came.
     waiting: VecDeque<Waiting>,
     candidates: Vec<Candidate>,
+    /// Blocks whose access time was asked for of late, at [`recent_slot`]: who compares groups asks for the same
+    /// ones again and again.
+    recent: RefCell<Vec<Option<(Lba, Destination)>>>,
+}
+
+/// Blocks whose places are remembered.
+const RECENT_BLOCKS: usize = 1024;
+
+fn recent_slot(block: Lba) -> usize {
+    // The first blocks of tracks may have all low bits alike.
+    (block.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT_BLOCKS
 }
 
 /// A request that waits.
@@ -142,6 +154,7 @@ impl DiskModel {
                     age_max_ns: (mechanical.queue.age_max_ms * 1e6) as u64,
                     waiting: VecDeque::new(),
                     candidates: Vec::new(),
+                    recent: RefCell::new(vec![None; RECENT_BLOCKS]),
                 };
                 (Device::Drive(Box::new(queued)), capacity)
             }
@@ -288,9 +301,7 @@ impl DiskModel {
     /// If the disk does not have the block.
     pub fn access_ns(&self, now: Time, block: Lba) -> u64 {
         let Device::Drive(queued) = &self.device else { return 0 };
-        let geometry = &queued.drive.mechanism().geometry;
-        let place = geometry.place(block.byte() / u64::from(geometry.sector_bytes()));
-        queued.drive.access_ns(now.0, &geometry.destination(place), true)
+        queued.drive.access_ns(now.0, &queued.destination(block), true)
     }
 
     /// The geometry of a drive.
@@ -316,6 +327,20 @@ impl DiskModel {
 }
 
 impl QueuedDrive {
+    fn destination(&self, block: Lba) -> Destination {
+        let recent = &mut self.recent.borrow_mut()[recent_slot(block)];
+        match *recent {
+            Some((known, to)) if known == block => to,
+            _ => {
+                let geometry = &self.drive.mechanism().geometry;
+                let sector = block.byte() / u64::from(geometry.sector_bytes());
+                let to = geometry.destination(geometry.place(sector));
+                *recent = Some((block, to));
+                to
+            }
+        }
+    }
+
     fn wait(&mut self, submitted_ns: u64, request: DiskRequest) {
         let has_place = request.operation != DiskOperation::Flush;
         let to = (has_place && self.policy != QueuePolicy::Fcfs).then(|| {

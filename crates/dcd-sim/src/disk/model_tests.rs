@@ -296,3 +296,19 @@ fn a_volume_lets_through_so_many_requests_per_second() {
     let seconds = done.last().unwrap().completed.0 as f64 / 1e9;
     assert!((2.85..3.05).contains(&seconds), "{seconds}");
 }
+
+proptest! {
+    /// Places are remembered: who asks again is told what a disk tells that is asked for the first time.
+    #[test]
+    fn the_access_time_is_the_same_when_asked_again(
+        sectors in prop::collection::vec(0u64..5_000, 1..200), at_us in 0u64..1_000_000,
+    ) {
+        let fresh = disk("");
+        let asked = fresh.clone();
+        let now = Time(at_us * 1000);
+        for sector in sectors.iter().chain(&sectors) {
+            let found = asked.access_ns(now, Lba(*sector));
+            prop_assert_eq!(found, fresh.clone().access_ns(now, Lba(*sector)));
+        }
+    }
+}
