@@ -6,6 +6,9 @@
 //! copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its lines in the order in which
 //! they are asked for, or to the hot blocks.
 
+pub mod detector;
+#[cfg(test)]
+mod detector_tests;
 mod ghost;
 mod list;
 pub mod s3_fifo;

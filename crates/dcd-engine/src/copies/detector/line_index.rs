@@ -1,0 +1,105 @@
+//! From a line to a few numbers, in sets of eight: a look-up is one line of the processor's cache, and what does
+//! not fit into its set is not kept. So no input, however chosen, makes a look-up slow or the table large.
+
+use crate::units::Line;
+
+/// Entries of a set.
+pub(super) const WAYS: usize = 8;
+/// No entry. Tags have 31 bits, so no entry looks like this.
+const EMPTY: u64 = u64::MAX;
+
+/// Eight entries; each a tag (upper half) and a value.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Set([u64; WAYS]);
+
+/// Values by line. The tag is not the whole line: who looks up compares the line with what the value stands for.
+pub(super) struct LineIndex {
+    sets: Vec<Set>,
+    shift: u32,
+}
+
+impl LineIndex {
+    /// For about so many entries: twice the room, so that few sets overflow.
+    pub(super) fn new(entries: usize) -> LineIndex {
+        let sets = (entries * 2 / WAYS).next_power_of_two().max(2);
+        LineIndex { sets: vec![Set([EMPTY; WAYS]); sets], shift: 64 - sets.trailing_zeros() }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.sets.len() * size_of::<Set>()
+    }
+
+    /// The values of a line, and perhaps of others with its tag.
+    pub(super) fn values(&self, line: Line) -> Values {
+        let (set, tag) = self.place(line);
+        let mut values = Values { values: [0; WAYS], count: 0 };
+        for entry in self.sets[set].0 {
+            if (entry >> 32) as u32 == tag {
+                values.values[values.count] = entry as u32;
+                values.count += 1;
+            }
+        }
+        values
+    }
+
+    /// Adds a value. With `same_max` values of the line, or with a full set, it takes the place of the one that
+    /// `age` says is oldest.
+    pub(super) fn replace_oldest(
+        &mut self,
+        line: Line,
+        value: u32,
+        same_max: usize,
+        age: impl Fn(u32) -> u32,
+    ) {
+        let (set, tag) = self.place(line);
+        let set = &mut self.sets[set].0;
+        let same = |entry: u64| (entry >> 32) as u32 == tag;
+        let only_same = set.iter().filter(|entry| same(**entry)).count() >= same_max;
+        let candidates = (0..WAYS).filter(|way| !only_same || same(set[*way]));
+        let rank = |way: &usize| match set[*way] {
+            EMPTY => u64::MAX,
+            entry => u64::from(age(entry as u32)),
+        };
+        let way = candidates.max_by_key(rank).expect("a set has ways");
+        set[way] = u64::from(tag) << 32 | u64::from(value);
+    }
+
+    /// Adds a value if there is room.
+    pub(super) fn insert(&mut self, line: Line, value: u32) {
+        let (set, tag) = self.place(line);
+        if let Some(entry) = self.sets[set].0.iter_mut().find(|entry| **entry == EMPTY) {
+            *entry = u64::from(tag) << 32 | u64::from(value);
+        }
+    }
+
+    /// Takes a value out, if it is there.
+    pub(super) fn remove(&mut self, line: Line, value: u32) {
+        let (set, tag) = self.place(line);
+        let wanted = u64::from(tag) << 32 | u64::from(value);
+        if let Some(entry) = self.sets[set].0.iter_mut().find(|entry| **entry == wanted) {
+            *entry = EMPTY;
+        }
+    }
+
+    fn place(&self, line: Line) -> (usize, u32) {
+        let tag = line.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let set = (tag ^ tag >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((set >> self.shift) as usize, (tag >> 33) as u32)
+    }
+}
+
+/// The values of a line.
+pub(super) struct Values {
+    values: [u32; WAYS],
+    count: usize,
+}
+
+impl std::ops::Deref for Values {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.values[..self.count]
+    }
+}
