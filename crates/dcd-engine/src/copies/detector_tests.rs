@@ -636,6 +636,12 @@ proptest! {
     }
 }
 
+/// Time that the processor has spent on this thread.
+fn processor_ns() -> u64 {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
+    statistics.split(' ').next().and_then(|first| first.parse().ok()).expect("a number")
+}
+
 /// The cost of a line: `cargo test --release -p dcd-engine --lib -- --ignored --nocapture nanoseconds`.
 #[test]
 #[ignore = "measures"]
@@ -643,15 +649,12 @@ fn nanoseconds_for_each_line() {
     let measure = |name: &str, read: &dyn Fn(&mut Computer) -> u64| {
         let mut computer = Computer::new(1);
         read(&mut computer);
-        let clock = std::time::Instant::now();
+        let began = processor_ns();
         let lines: u64 = (0..4).map(|_| read(&mut computer)).sum();
-        let nanoseconds = clock.elapsed().as_nanos() as u64 / lines;
+        let nanoseconds = (processor_ns() - began) / lines;
         let sequences = computer.detector.sequences();
         println!("{name}: {nanoseconds} ns a line, {sequences} sequences");
     };
-    measure("nothing but the test", &|computer| {
-        (0..1 << 18).map(|_| computer.random.below(1 << 30) & 1).sum::<u64>() + (1 << 18)
-    });
     let random = |among: u64, lines: u64| {
         move |computer: &mut Computer| {
             for _ in 0..1 << 18 {
@@ -665,24 +668,25 @@ fn nanoseconds_for_each_line() {
     measure("random, 64 KiB", &random(1 << 30, 16));
     measure("random among 2000 lines", &random(2000, 1));
     measure("random among 60000 lines", &random(60_000, 1));
-    measure("20 programs of 5000 lines, again and again", &|computer| {
+    measure("10 programs of 5000 lines, again and again", &|computer| {
         let mut random = Random(3);
-        for _ in 0..20 {
+        for _ in 0..10 {
             let lines = program(&mut random, 5000);
             computer.start(&lines, EXACT);
             computer.pause();
         }
-        100_000
+        50_000
     });
-    let mut computer = Computer::new(2);
-    let lines = computer.program(32_000);
-    let mut longest = std::time::Duration::ZERO;
-    for _ in 0..4 {
-        computer.start(&lines, USUAL);
-        let clock = std::time::Instant::now();
-        computer.pause();
-        longest = longest.max(clock.elapsed());
+    for count in [1000, 5000, 32_000] {
+        let mut computer = Computer::new(2);
+        let lines = computer.program(count);
+        for start in 1..=4 {
+            computer.start(&lines, USUAL);
+            let began = processor_ns();
+            computer.pause();
+            let took = (processor_ns() - began) / 1000;
+            println!("end of start {start} of {count} lines: {took} us");
+        }
+        println!("memory: {} bytes", computer.detector.memory_bytes());
     }
-    println!("end of a start of 32000 lines: {} us", longest.as_micros());
-    println!("memory: {} bytes", computer.detector.memory_bytes());
 }

@@ -34,12 +34,11 @@ impl LineIndex {
     /// The values of a line, and perhaps of others with its tag.
     pub(super) fn values(&self, line: Line) -> Values {
         let (set, tag) = self.place(line);
+        // No branches: where in the set the tag is found cannot be predicted.
         let mut values = Values { values: [0; WAYS], count: 0 };
         for entry in self.sets[set].0 {
-            if (entry >> 32) as u32 == tag {
-                values.values[values.count] = entry as u32;
-                values.count += 1;
-            }
+            values.values[values.count % WAYS] = entry as u32;
+            values.count += usize::from((entry >> 32) as u32 == tag);
         }
         values
     }
@@ -56,13 +55,15 @@ impl LineIndex {
         let (set, tag) = self.place(line);
         let set = &mut self.sets[set].0;
         let same = |entry: u64| (entry >> 32) as u32 == tag;
-        let only_same = set.iter().filter(|entry| same(**entry)).count() >= same_max;
-        let candidates = (0..WAYS).filter(|way| !only_same || same(set[*way]));
-        let rank = |way: &usize| match set[*way] {
-            EMPTY => u64::MAX,
-            entry => u64::from(age(entry as u32)),
-        };
-        let way = candidates.max_by_key(rank).expect("a set has ways");
+        let only_same =
+            set.iter().map(|entry| usize::from(same(*entry))).sum::<usize>() >= same_max;
+        // No branches here either. An empty entry is older than any other.
+        let (mut way, mut oldest) = (0, 0);
+        for (other, entry) in set.iter().enumerate() {
+            let age = u64::from(age(*entry as u32)) + 1 + (u64::from(*entry == EMPTY) << 33);
+            let rank = age * u64::from(!only_same | same(*entry));
+            (way, oldest) = if rank > oldest { (other, rank) } else { (way, oldest) };
+        }
         set[way] = u64::from(tag) << 32 | u64::from(value);
     }
 

@@ -39,7 +39,7 @@ pub(super) fn window(lines: usize) -> (u64, u64) {
 
 /// Whether `place` is within the window around `cursor`.
 pub(super) fn is_near(cursor: u64, place: u64, (back, ahead): (u64, u64)) -> bool {
-    place + back >= cursor && place <= cursor + ahead
+    (place + back).wrapping_sub(cursor) <= back + ahead
 }
 
 /// Places in a list at which a reading may go on at once.

@@ -47,11 +47,13 @@ impl Repeat {
 /// Those that are going on.
 pub(super) struct Repeats {
     pub(super) active: Vec<Repeat>,
+    /// The one that was replaced last.
+    hand: usize,
 }
 
 impl Repeats {
     pub(super) fn new() -> Repeats {
-        Repeats { active: Vec::with_capacity(REPEATS_MAX) }
+        Repeats { active: Vec::with_capacity(REPEATS_MAX), hand: 0 }
     }
 
     /// The line at position `at` stands at `places` of the history too, and may begin a repeat there if it is at
@@ -65,18 +67,16 @@ impl Repeats {
         limits: &Limits,
         history: &History,
     ) {
+        let Some(newest) = places.iter().copied().max() else { return };
         for repeat in &mut self.active {
-            let is_again = |place: &u64| repeat.later.contains(*place);
-            repeat.again += u32::from(places.iter().any(is_again));
+            if newest >= repeat.later.began {
+                let is_again = |place: &u64| repeat.later.contains(*place);
+                repeat.again += u32::from(places.iter().any(is_again));
+            }
         }
         let mut extended = 0u32;
         for place in places {
-            let fits = |repeat: &Repeat| {
-                is_near(repeat.cursor, *place, WINDOW)
-                    && !repeat.is_over()
-                    && places.iter().all(|place| *place < repeat.later.began)
-            };
-            match self.active.iter().position(fits) {
+            match self.find(*place, newest) {
                 Some(index) if extended & 1 << index != 0 => {}
                 Some(index) => {
                     extended |= 1 << index;
@@ -102,8 +102,25 @@ impl Repeats {
         }
     }
 
-    /// A new one, in the place of the one that is the least likely to become anything; none if all are
-    /// established.
+    /// The one that goes on at this place of the history, with a line that was read last at `newest`.
+    fn find(&self, place: u64, newest: u64) -> Option<usize> {
+        // Mostly there is none: without branches that is soon known.
+        let mut near = 0u32;
+        for (index, repeat) in self.active.iter().enumerate() {
+            near |= u32::from(is_near(repeat.cursor, place, WINDOW)) << index;
+        }
+        while near != 0 {
+            let index = near.trailing_zeros() as usize;
+            let repeat = &self.active[index];
+            if newest < repeat.later.began && !repeat.is_over() {
+                return Some(index);
+            }
+            near &= near - 1;
+        }
+        None
+    }
+
+    /// A new one, in the place of one of long ago that has not become anything; none if all are established.
     fn begin(&mut self, place: u64, at: u64, now: Time) -> Option<usize> {
         let repeat = Repeat {
             earlier: Region { began: place, last: place },
@@ -117,10 +134,14 @@ impl Repeats {
             self.active.push(repeat);
             return Some(self.active.len() - 1);
         }
-        let nascent = (0..).zip(&self.active).filter(|(_, other)| other.hits < NASCENT_HITS);
-        let (index, _) = nascent.min_by_key(|(_, other)| other.later.last)?;
-        self.active[index] = repeat;
-        Some(index)
+        for _ in 0..REPEATS_MAX {
+            self.hand = (self.hand + 1) % REPEATS_MAX;
+            if self.active[self.hand].hits < NASCENT_HITS {
+                self.active[self.hand] = repeat;
+                return Some(self.hand);
+            }
+        }
+        None
     }
 
     /// Joins those that have just become established to others that they are parts of. They go on where the newer

@@ -64,17 +64,22 @@ impl Detector {
         repeats.iter().any(|(_, count)| most(*count)) || (0..slots.len()).any(in_candidate)
     }
 
-    /// Lines of the later reading that are in the earlier one, from a sample: those that are there twice, or more
-    /// often, once.
+    /// How many lines of the later reading are in the earlier one, from a sample. Of those that are there more often
+    /// than once its hits count each.
     fn lines_repeated(&self, repeat: &Repeat) -> u32 {
         let step = repeat.later.lines().div_ceil(SAMPLES);
-        let is_there = |position: &u64| {
-            let places = self.history.places(self.history.line(*position));
-            places.iter().any(|place| repeat.earlier.contains(*place))
-        };
+        self.sample_repeated(repeat).count() as u32 * step as u32
+    }
+
+    /// Lines of the later reading that are in the earlier one: some of them, evenly.
+    fn sample_repeated(&self, repeat: &Repeat) -> impl Iterator<Item = Line> {
+        let step = repeat.later.lines().div_ceil(SAMPLES);
         let start = repeat.later.began.max(self.history.start());
         let positions = (start..=repeat.later.last).step_by(step as usize);
-        positions.filter(is_there).count() as u32 * step as u32
+        let earlier = repeat.earlier;
+        positions.map(|position| self.history.line(position)).filter(move |line| {
+            self.history.places(*line).iter().any(|place| earlier.contains(*place))
+        })
     }
 
     /// The candidates that have the line in their sequence.
@@ -149,12 +154,16 @@ impl Detector {
     /// A stretch of the history has been read again: a new candidate, or one that is known.
     pub(super) fn end_repeat(&mut self, repeat: Repeat) {
         let Repeat { earlier, later, last_time, hits, .. } = repeat;
-        if u64::from(hits) * 2 < u64::from(self.settings.lines_min) {
+        // Shared lines may have counted for others, so that there are more of them than hits.
+        let lines = earlier.lines().max(later.lines());
+        let is_enough = u64::from(hits) * 2 >= u64::from(self.settings.lines_min)
+            && u64::from(hits) * 10 >= lines;
+        if !is_enough || self.is_nothing_new(&repeat) {
             return;
         }
         let first: Vec<Entry> = self.lines_of(&earlier).map(|line| Entry::new(line, 0b1)).collect();
         let merged = merge::merge(&first, self.lines_of(&later), 0b1);
-        let is_dense = merged.met as u64 * 5 >= earlier.lines().max(later.lines());
+        let is_dense = merged.met as u64 * 5 >= lines;
         let Merged { mut entries, met, is_in_order, .. } = merged;
         let both: Vec<Line> =
             entries.iter().filter(|entry| entry.is_strong()).map(|entry| entry.line).collect();
@@ -200,6 +209,28 @@ impl Detector {
         self.make_room(entries.len());
         let slot = self.add_candidate(entries, later, met as u32, last_time);
         self.confirm(slot);
+    }
+
+    /// Whether a candidate that was seen where the repeat is has nine of ten of its lines, from a sample.
+    fn is_nothing_new(&self, repeat: &Repeat) -> bool {
+        let seen: Vec<usize> = (0..self.candidates.len())
+            .filter(|slot| {
+                let candidate = self.candidates[*slot].as_ref();
+                candidate.is_some_and(|one| {
+                    one.latest.overlap(&repeat.later) * 10 >= repeat.later.lines() * 9
+                })
+            })
+            .collect();
+        if seen.is_empty() {
+            return false;
+        }
+        let mut samples = 0;
+        let mut common = vec![0; self.candidates.len()];
+        for line in self.sample_repeated(repeat) {
+            samples += 1;
+            self.strong_in(line).for_each(|slot| common[slot] += 1);
+        }
+        seen.iter().any(|slot| common[*slot] * 10 >= samples * 9)
     }
 
     /// Both readings of a repeat had these lines. Those that the candidate does not have come into its list; it is
