@@ -21,8 +21,9 @@
 //!
 //! Everything is decided by the reads and their times alone: the same reads give the same sequences.
 //!
-//! Cost: a look-up in each of two tables of fixed size and a few comparisons for each line. When a repeat ends, its
-//! two readings are sorted: for 5000 lines that takes less than a millisecond, for the longest about ten.
+//! Cost: a look-up in each of two tables of fixed size and a few comparisons for each line, 70 to 300 ns. When an
+//! occurrence ends, its two readings are sorted: 0.3 ms for 1000 lines, 7 ms for the longest. That is mostly in
+//! quiet, and a driver that says when it is quiet ([`Detector::wake_up`]) does not have a request wait for it.
 //!
 //! Tests: `detector_tests.rs` has starts of programs among noise, and what must not be found.
 
@@ -34,7 +35,7 @@ mod repeats;
 mod settings;
 mod verdict;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, Time};
 use candidate::{Candidate, Sighting};
@@ -46,8 +47,8 @@ pub use settings::DetectorSettings;
 
 /// A line that was read within so many lines before is being read in parts: it is the same read.
 const SAME_READ_LINES: u64 = 64;
-/// Lines after which it is looked whether something has ended.
-const CHECK_LINES: u64 = 64;
+/// Lines at least after which it is looked whether something has ended.
+const CHECK_LINES_MIN: u64 = 64;
 
 /// Number of a sequence, never used again by the same detector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -178,6 +179,9 @@ pub struct Detector {
     now: Time,
     /// Position of the history at which it is looked whether something has ended.
     check_at: u64,
+    check_lines: u64,
+    /// Position of the first line after the last quiet.
+    burst_began: u64,
 }
 
 /// Where a line is in a candidate: its slot and the place in its list, in 16 bits each.
@@ -206,13 +210,17 @@ impl Detector {
             span_max: u64::from(settings.lines_max) * 2,
             quiet_lines: u64::from(settings.gap_lines),
         };
+        // All candidates are looked at: so that this is one for each line, however many there are.
+        let check_lines = CHECK_LINES_MIN.max(u64::from(settings.candidates_max));
         // A repeat begins at most `lines_ago` back and is complete at most `span_max` later; until it is looked at
         // again, and while it waits for a larger one, some more lines come.
-        let ring = limits.lines_ago + limits.span_max + limits.quiet_lines + 2 * CHECK_LINES;
+        let ring = limits.lines_ago + limits.span_max + limits.quiet_lines + 2 * check_lines;
         let history = History::new(ring as usize);
         Detector {
             streams: Streams::new(),
-            check_at: history.end() + CHECK_LINES,
+            check_at: history.end() + check_lines,
+            burst_began: history.end(),
+            check_lines,
             history,
             repeats: Repeats::new(),
             candidates: (0..settings.candidates_max).map(|_| None).collect(),
@@ -245,6 +253,7 @@ impl Detector {
     pub fn quiet(&mut self, now: Time) {
         if now.since(self.now) >= self.settings.gap {
             self.end(|_, _| true);
+            self.burst_began = self.history.end();
         }
     }
 
@@ -288,7 +297,9 @@ impl Detector {
     /// None if there is no room for it, or it is too short. Lines after the first
     /// [`DetectorSettings::lines_max`] are left out.
     pub fn restore(&mut self, lines: &[Line], occurrences: u32) -> Option<SequenceId> {
-        let mut entries: Vec<Entry> = lines.iter().map(|line| Entry::new(*line, 0b11)).collect();
+        let mut seen = BTreeSet::new();
+        let lines = lines.iter().filter(|line| seen.insert(**line));
+        let mut entries: Vec<Entry> = lines.map(|line| Entry::new(*line, 0b11)).collect();
         entries.truncate(self.settings.lines_max as usize);
         let fits =
             self.candidate_lines + entries.len() <= self.settings.candidate_lines_max as usize;
@@ -353,7 +364,7 @@ impl Detector {
         }
         self.repeats.read(&places, at, self.now, &self.limits, &self.history);
         if at >= self.check_at {
-            self.check_at = at + CHECK_LINES;
+            self.check_at = at + self.check_lines;
             self.end_what_is_over();
         }
     }

@@ -8,6 +8,8 @@ use crate::units::{Line, Time};
 
 /// Lines of a region that are looked at to find out what it is a part of.
 const SAMPLES: u64 = 256;
+/// Lines before and after an occurrence that come on trial: it may begin earlier, or end later, than the list says.
+const EDGE_LINES: u64 = 64;
 
 impl Detector {
     /// The reading of a candidate's list has ended: was it an occurrence?
@@ -97,7 +99,12 @@ impl Detector {
     /// The candidate's lines were read in this region. If that is so, and in order, the list is refined.
     fn occurred(&mut self, slot: usize, region: Region, time: Time) {
         let Some(candidate) = &self.candidates[slot] else { return };
-        let merged = merge::merge(&candidate.entries, self.lines_of(&region), 0b1);
+        // Its first and last lines may have been missing in the list so far.
+        let edges = Region {
+            began: region.began.saturating_sub(EDGE_LINES).max(self.burst_began.min(region.began)),
+            last: (region.last + EDGE_LINES).min(self.history.end() - 1),
+        };
+        let merged = merge::merge(&candidate.entries, self.lines_of(&edges), 0b1);
         if merged.met_strong * 2 < candidate.strong || !merged.is_in_order {
             return;
         }
