@@ -5,12 +5,12 @@
 //! C-Miner cuts a recorded trace into windows and mines those together, which takes the whole trace. Here
 //! reads come one at a time, memory is bounded, and nothing says where a start begins, so it goes like this:
 //!
-//! 1. Each line read is appended to the [history](history); long sequential reads are cut short before.
-//! 2. A line that stands in the history already may be part of a [repeat](repeats): when the lines after it are
+//! 1. Each line read is appended to the `history`; long sequential reads are cut short before.
+//! 2. A line that stands in the history already may be part of a repeat (`repeats`): when the lines after it are
 //!    those that followed it then, in nearly that order, the repeat grows. Lines that are missing, additional
 //!    or overtaken leave it as it is. It ends when nothing of it is read for a time, or for many lines.
-//! 3. Both readings of a repeat that has ended are laid [beside each other](merge). What is in both becomes a
-//!    [candidate](candidate); what is in one alone stays in its list, on trial.
+//! 3. Both readings of a repeat that has ended are laid beside each other (`merge`). What is in both becomes a
+//!    `candidate`; what is in one alone stays in its list, on trial.
 //! 4. Further occurrences are found by the candidate's own list, so that the history may have forgotten the
 //!    first ones. Each occurrence refines the list: what two of the last eight occurrences had is in the sequence.
 //! 5. At the third occurrence it is confirmed and told; later it is told when seen, and when it has changed much.
@@ -171,7 +171,7 @@ pub struct Detector {
     candidates: Vec<Option<Candidate>>,
     /// Entries of all.
     candidate_lines: usize,
-    /// From a line to slots of candidates and places in their lists ([`Place`]).
+    /// From a line to slots of candidates and places in their lists (`Place`).
     index: LineIndex,
     next_id: u64,
     events: VecDeque<Event>,

@@ -37,7 +37,7 @@ pub struct DetectorSettings {
 
 impl Default for DetectorSettings {
     /// For a computer that is used by people: 256 MiB of reads are remembered; 64 sequences of up to 128 MiB, 512
-    /// MiB together. Takes about 8 MiB.
+    /// MiB together. Takes 9 MB.
     fn default() -> DetectorSettings {
         DetectorSettings {
             history_lines: 1 << 16,
