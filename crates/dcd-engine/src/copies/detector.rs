@@ -50,15 +50,16 @@ const SAME_READ_LINES: u64 = 64;
 /// Lines at least after which it is looked whether something has ended.
 const CHECK_LINES_MIN: u64 = 64;
 
-/// Number of a sequence, never used again by the same detector.
+/// Number of a sequence, never used again by the same detector. Not its name on the cache-disk,
+/// [`SequenceId`](crate::units::SequenceId): the detector knows sequences that have no copy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SequenceId(pub u64);
+pub struct DetectedId(pub u64);
 
 /// Lines that are read one after the other again and again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DetectedSequence {
     /// Which.
-    pub id: SequenceId,
+    pub id: DetectedId,
     /// Its lines, in the order in which they are read; each once.
     pub lines: Vec<Line>,
     /// How often the arm of the disk has to go elsewhere to read them: seeks that a copy saves.
@@ -73,7 +74,7 @@ pub struct DetectedSequence {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Occurrence {
     /// Which.
-    pub id: SequenceId,
+    pub id: DetectedId,
     /// When it was read: at its last line.
     pub time: Time,
     /// How many of its lines were.
@@ -94,17 +95,17 @@ pub enum DetectorEvent {
     /// A sequence was seen again.
     Seen(Occurrence),
     /// A sequence was given up: others were seen later and needed the room, or a larger one has all of it.
-    Forgotten(SequenceId),
+    Forgotten(DetectedId),
 }
 
 /// Events kept until they are polled; of more, the oldest are lost.
 const EVENTS_MAX: usize = 1024;
 
 enum Event {
-    Confirmed(SequenceId),
-    Changed(SequenceId),
+    Confirmed(DetectedId),
+    Changed(DetectedId),
     Seen(Occurrence),
-    Forgotten(SequenceId),
+    Forgotten(DetectedId),
 }
 
 /// A stretch of the history: positions, both included.
@@ -281,7 +282,7 @@ impl Detector {
     }
 
     /// A sequence that is known.
-    pub fn sequence(&self, id: SequenceId) -> Option<DetectedSequence> {
+    pub fn sequence(&self, id: DetectedId) -> Option<DetectedSequence> {
         let known =
             self.candidates.iter().flatten().find(|one| one.id == id && one.is_confirmed)?;
         Some(DetectedSequence {
@@ -296,7 +297,7 @@ impl Detector {
     /// A sequence of earlier, of which there is a copy: it is known from now on without having to be found again.
     /// None if there is no room for it, or it is too short. Lines after the first
     /// [`DetectorSettings::lines_max`] are left out.
-    pub fn restore(&mut self, lines: &[Line], occurrences: u32) -> Option<SequenceId> {
+    pub fn restore(&mut self, lines: &[Line], occurrences: u32) -> Option<DetectedId> {
         let mut seen = BTreeSet::new();
         let lines = lines.iter().filter(|line| seen.insert(**line));
         let mut entries: Vec<Entry> = lines.map(|line| Entry::new(*line, 0b11)).collect();
@@ -316,7 +317,7 @@ impl Detector {
     }
 
     /// A sequence is of no use to the store any more. It may be found again.
-    pub fn forget(&mut self, id: SequenceId) {
+    pub fn forget(&mut self, id: DetectedId) {
         let slot = self.candidates.iter().position(|one| one.as_ref().is_some_and(|c| c.id == id));
         if let Some(slot) = slot {
             self.remove_candidate(slot);

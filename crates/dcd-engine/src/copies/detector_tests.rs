@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::detector::{
-    DetectedSequence, Detector, DetectorEvent, DetectorSettings, Occurrence, SequenceId,
+    DetectedId, DetectedSequence, Detector, DetectorEvent, DetectorSettings, Occurrence,
 };
 use crate::units::{Duration, LbaRange, Line, Time};
 use proptest::prelude::*;
@@ -497,7 +497,7 @@ fn sequences_outlive_candidates_and_the_oldest_make_room() {
         start(&mut computer, program, 4);
     }
     assert_eq!(computer.confirmed().len(), 12);
-    let forgotten: Vec<SequenceId> = computer
+    let forgotten: Vec<DetectedId> = computer
         .events
         .iter()
         .filter_map(|event| match event {

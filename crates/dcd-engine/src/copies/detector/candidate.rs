@@ -2,7 +2,7 @@
 //! going on.
 
 use super::merge::{Entry, is_near, window};
-use super::{Region, SequenceId};
+use super::{DetectedId, Region};
 use crate::units::{Line, Time};
 
 /// Hits before which a sighting is nothing yet: shared lines are met all the time.
@@ -12,7 +12,7 @@ const TRAIL_HITS: u32 = 4;
 
 /// A list of lines that may be a sequence, or is one.
 pub(super) struct Candidate {
-    pub(super) id: SequenceId,
+    pub(super) id: DetectedId,
     pub(super) entries: Vec<Entry>,
     /// Of the entries, those in the sequence.
     pub(super) strong: usize,

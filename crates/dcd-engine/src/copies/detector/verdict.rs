@@ -3,7 +3,7 @@
 use super::candidate::{Candidate, NASCENT_HITS, Sighting};
 use super::merge::{self, Entry, Merged, shorten};
 use super::repeats::Repeat;
-use super::{Detector, Event, Occurrence, Place, Region, SequenceId};
+use super::{DetectedId, Detector, Event, Occurrence, Place, Region};
 use crate::units::{Line, Time};
 
 /// Lines of a region that are looked at to find out what it is a part of.
@@ -278,7 +278,7 @@ impl Detector {
         last_seen: Time,
     ) -> usize {
         let slot = self.candidates.iter().position(Option::is_none).expect("there is room");
-        let id = SequenceId(self.next_id);
+        let id = DetectedId(self.next_id);
         self.next_id += 1;
         self.candidates[slot] = Some(Candidate {
             id,
