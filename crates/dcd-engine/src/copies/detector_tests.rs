@@ -470,6 +470,34 @@ fn what_is_restored_is_known() {
 }
 
 #[test]
+fn a_sequence_that_a_larger_one_has_all_of_is_forgotten() {
+    let mut computer = Computer::new(14);
+    let lines = computer.program(800);
+    let part = computer.detector.restore(&lines[..300], 3).expect("there is room");
+    for _ in 0..3 {
+        computer.start(&lines, EXACT);
+        computer.pause();
+    }
+    assert_one(&computer, &lines);
+    assert!(computer.events.contains(&DetectorEvent::Forgotten(part)), "{:?}", computer.seen());
+    assert_eq!(computer.detector.sequences(), 1);
+}
+
+#[test]
+fn what_comes_just_before_and_after_a_sequence_becomes_a_part_of_it() {
+    let mut computer = Computer::new(15);
+    let lines = computer.program(500);
+    let id = computer.detector.restore(&lines[20..480], 3).expect("there is room");
+    for _ in 0..2 {
+        computer.noise(1000);
+        computer.pause();
+        computer.start(&lines, EXACT);
+        computer.pause();
+    }
+    assert_eq!(computer.detector.sequence(id).expect("it is known").lines, lines);
+}
+
+#[test]
 fn sequences_outlive_candidates_and_the_oldest_make_room() {
     let settings = DetectorSettings {
         candidates_max: 8,
