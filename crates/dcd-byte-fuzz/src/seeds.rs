@@ -33,6 +33,8 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"command\":\"status\"}\n",
             "{\"command\":\"ping\"}\n\n  \n{\"command\":\"drain\"}\n{\"command\":\"detach\"}",
             "{\"command\":\"flush\",\"more\":[1,2.5e3,null,{\"a\":\"\\u00e4\"}]}\n",
+            "{\"sequence\":{\"store\":{\"name\":\"boot\"}}}\n{\"sequence\":\"list\"}\n",
+            "{\"ranges\":[[0,8],[4096,16]]}\n{\"ranges\":[]}\n{\"end\":true}\n",
             "{\"command\":\"record\"}\n{\"command\":\"cancel\"}\n",
             "{\"command\":\"stop\"}\nhello\n[[[[[[",
         ]),

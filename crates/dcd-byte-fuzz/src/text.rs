@@ -10,6 +10,7 @@ use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::recording::RecordedBatch;
+use dcd_daemon::sequence_control::read_ranges;
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
 use dcd_settings::config_file;
 use dcd_settings::settings::parse_percent;
@@ -112,6 +113,10 @@ pub(crate) fn config_file(bytes: &[u8]) {
 }
 
 pub(crate) fn control_request(bytes: &[u8]) {
+    // What may follow the request to store a sequence. An end without an end line is the client's.
+    if let Ok(Err(refusal)) = read_ranges(&mut BufReader::with_capacity(64, bytes)) {
+        assert!(refusal["error"].is_string() && !refusal.to_string().contains('\n'));
+    }
     // A buffer shorter than most lines, as sockets give them in pieces.
     let mut reader = BufReader::with_capacity(64, bytes);
     let lines = bytes.split(|byte| *byte == b'\n');
@@ -122,6 +127,7 @@ pub(crate) fn control_request(bytes: &[u8]) {
         match asked {
             None => break,
             Some(Asked::Command(command)) => assert!(!format!("{command:?}").is_empty()),
+            Some(Asked::Sequence(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Refused(answer)) => {
                 assert_eq!(answer["ok"], false);
                 // An answer is one line, too.

@@ -172,7 +172,7 @@ pub(crate) fn run(
 }
 
 /// The ranges that follow a request; a refusal if they are none.
-fn read_ranges(reader: &mut impl BufRead) -> io::Result<Result<Vec<LbaRange>, Value>> {
+pub fn read_ranges(reader: &mut impl BufRead) -> io::Result<Result<Vec<LbaRange>, Value>> {
     let mut ranges = Vec::new();
     loop {
         let Some(line) = read_line(reader, LINE_BYTES_MAX)? else {

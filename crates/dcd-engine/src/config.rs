@@ -1,5 +1,6 @@
 //! What can be set, checked once and then trusted.
 
+use crate::copies::detector::DetectorSettings;
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
 
 /// Fewest segment buffers: one fills while others are written.
@@ -68,6 +69,8 @@ pub struct EngineConfig {
     pub read_ahead_bytes: u64,
     /// Copy what is read to the read area.
     pub hot_blocks: bool,
+    /// Look for sequences in what is read, and keep those that are found; only with a read area.
+    pub detector: Option<DetectorSettings>,
     /// Share of the read area that sequences may take; hot blocks get the rest, and what is not taken.
     pub sequence_percent: u8,
     /// Refuse everything that changes data.
@@ -100,6 +103,7 @@ impl Default for EngineConfig {
             segment_buffers: 16,
             read_ahead_bytes: 16 << 20,
             hot_blocks: true,
+            detector: Some(DetectorSettings::default()),
             sequence_percent: 50,
             read_only: false,
             accept_damage: false,

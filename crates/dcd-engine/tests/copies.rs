@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Driver, Kind, LINE, Options};
+use dcd_engine::copies::detector::DetectorSettings;
 use dcd_engine::units::Line;
 use dcd_engine::{
     Device, Duration, IoError, LbaRange, NewSequence, Operation, Phase, RequestError, RequestId,
@@ -25,6 +26,7 @@ fn with_read_area(choose: impl FnOnce(&mut Options)) -> Driver {
     let mut d = Driver::created(|options| {
         options.copy_pages = 4;
         options.engine.hot_blocks = false;
+        options.engine.detector = None;
         choose(options);
     });
     for line in 0..1024 {
@@ -651,5 +653,76 @@ fn sequences_take_their_room_from_hot_blocks() {
     for line in &lines {
         assert_eq!(read(&mut d, *line), byte_of(*line));
     }
+    assert_eq!(data_reads(&d, mark), 0);
+}
+
+// ---- sequences that are found -----------------------------------------------------------------
+
+fn with_detector() -> Driver {
+    with_read_area(|options| options.engine.detector = Some(DetectorSettings::default()))
+}
+
+/// Lines of a program: an arm has far to go from one to the next.
+fn program() -> impl Iterator<Item = u64> {
+    (0..80).map(|i| 20 + (i * 397) % 1000)
+}
+
+fn start_program(d: &mut Driver) -> usize {
+    let mark = d.started.len();
+    for line in program() {
+        read(d, line);
+        d.advance_time(Duration::from_millis(5));
+    }
+    let reads = data_reads(d, mark);
+    d.advance_time(Duration::from_secs(60));
+    reads
+}
+
+#[test]
+fn what_is_read_in_the_same_order_three_times_is_kept() {
+    let mut d = with_detector();
+    let reads: Vec<usize> = (0..4).map(|_| start_program(&mut d)).collect();
+    assert_eq!(reads[..3], [80, 80, 80]);
+    assert!(reads[3] <= 2, "{reads:?}");
+    let sequence = d.engine().sequences().next().expect("one").label().clone();
+    assert_eq!((sequence.name.as_str(), sequence.is_detected), ("found-1", true));
+    // It is known after a start, and no second one is made of it.
+    d.shut_down();
+    d.reopen();
+    for _ in 0..4 {
+        assert!(start_program(&mut d) <= 2);
+    }
+    assert_eq!(d.engine().sequences().count(), 1);
+}
+
+#[test]
+fn what_was_recorded_is_not_found_as_well() {
+    let mut d = with_detector();
+    store(&mut d, "start", &program().collect::<Vec<_>>());
+    for _ in 0..4 {
+        assert_eq!(start_program(&mut d), 0);
+    }
+    assert_eq!(d.engine().sequences().count(), 1);
+    let stop = d.submit(Operation::Sequence(SequenceRequest::Serve { on: false }), false);
+    assert_eq!(d.result(stop), Ok(()));
+    let before = d.status().counters.read_ahead_lines;
+    start_program(&mut d);
+    assert_eq!(d.status().counters.read_ahead_lines, before, "nothing is followed");
+}
+
+#[test]
+fn saving_answers_when_the_copies_survive_a_crash() {
+    let mut d = with_read_area(|options| options.engine.hot_blocks = true);
+    read(&mut d, 500);
+    d.advance_time(Duration::from_millis(10));
+    d.write_durably([600], 1);
+    let save = d.submit(Operation::Sequence(SequenceRequest::Save), false);
+    assert!(!d.is_answered(save));
+    d.expect_ok(save);
+    d.write_durably([600], 2);
+    d.power_cut();
+    d.reopen();
+    let mark = d.started.len();
+    read(&mut d, 500);
     assert_eq!(data_reads(&d, mark), 0);
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use dcd_engine::copies::s3_fifo::S3Fifo;
 use dcd_engine::copies::scan_filter::{SCAN_BLOCKS_DEFAULT, ScanFilter};
-use dcd_engine::units::{LbaRange, Line};
+use dcd_engine::units::{CopySlot, LbaRange, Line};
 
 /// The policy with the tables of an owner; lines are numbered from 0 without gaps.
 struct Owner {

@@ -22,7 +22,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use crate::settings::{Settings, parse_percent};
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 27] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -47,6 +47,7 @@ pub const KEYS: [&str; 26] = [
     "read-ahead",
     "sequence-share",
     "no-hot-blocks",
+    "no-detect",
     "read-only",
     "memory-directory",
 ];
@@ -113,6 +114,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "read-ahead" => settings.read_ahead = Some(with(value, parse_size)?),
         "sequence-share" => settings.sequence_share = Some(with(value, parse_percent)?),
         "no-hot-blocks" => settings.no_hot_blocks = Some(boolean(value)?),
+        "no-detect" => settings.no_detect = Some(boolean(value)?),
         "read-only" => settings.read_only = Some(boolean(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
         // In a file it would be said once and hold for every damage to come.

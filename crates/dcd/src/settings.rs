@@ -95,6 +95,10 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_hot_blocks: Option<bool>,
+    /// Do not look for sequences in what is read; those that were recorded or found before are served.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub no_detect: Option<bool>,
     /// Refuse everything that changes data.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
@@ -136,6 +140,7 @@ impl Settings {
             read_ahead: self.read_ahead.or(under.read_ahead),
             sequence_share: self.sequence_share.or(under.sequence_share),
             no_hot_blocks: self.no_hot_blocks.or(under.no_hot_blocks),
+            no_detect: self.no_detect.or(under.no_detect),
             read_only: self.read_only.or(under.read_only),
             accept_damage: self.accept_damage || under.accept_damage,
             memory_directory: self.memory_directory.or(under.memory_directory),
@@ -182,6 +187,7 @@ impl Settings {
             read_ahead_bytes: self.read_ahead.unwrap_or(default.read_ahead_bytes),
             sequence_percent: self.sequence_share.unwrap_or(default.sequence_percent),
             hot_blocks: !self.no_hot_blocks.unwrap_or(!default.hot_blocks),
+            detector: default.detector.filter(|_| !self.no_detect.unwrap_or(false)),
             read_only: self.read_only.unwrap_or(default.read_only),
             accept_damage: self.accept_damage,
             // `dcd grow` does that.

@@ -9,6 +9,7 @@ mod bypass;
 mod checkpoint;
 mod close;
 mod destage;
+mod detect;
 mod flush;
 mod invariants;
 mod log_again;
@@ -116,6 +117,8 @@ pub struct Engine {
     prefetch: prefetch::Prefetch,
     arranging: arrange::Arranging,
     promotion: promote::Promotion,
+    /// `None`: sequences are not looked for.
+    detection: Option<detect::Detection>,
     /// The copy that was read last: about where the head of the cache-disk is.
     last_copy_read: CopySlot,
 
@@ -211,6 +214,10 @@ impl Engine {
             prefetch: prefetch::Prefetch::default(),
             arranging: arrange::Arranging::default(),
             promotion: promote::Promotion::new(geometry.copy_slots()),
+            detection: config
+                .detector
+                .filter(|_| geometry.copy_pages > 0)
+                .map(detect::Detection::new),
             last_copy_read: CopySlot(0),
             stalled: VecDeque::new(),
             reads: read::Reads::default(),
@@ -376,6 +383,7 @@ impl Engine {
             moved |= self.advance_checkpoint();
             moved |= self.advance_uncached();
             moved |= self.end_paused_streams();
+            moved |= self.advance_detection();
             moved |= self.advance_arrange();
             moved |= self.advance_promotion();
             moved |= self.advance_close();
@@ -398,7 +406,7 @@ impl Engine {
         }
         let stalled = self.stalled.front().map(|s| s.since.after(self.config.full_timeout));
         let clean = self.clean_checkpoint_wake_up();
-        let copies = [self.prefetch_wake_up(), self.arrange_wake_up()];
+        let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
         let others = [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean, copies];
         others.into_iter().flatten().min()

@@ -139,6 +139,7 @@ impl Engine {
         self.counters.read_bytes += range.bytes();
         self.pace.foreground(self.now);
         self.follow_sequences(range);
+        self.detect(range);
         let is_scan = self.is_scan(range);
         let mut buffer = Buffer::zeroed(range.bytes() as usize);
         let Ok(sources) = self.find(id, range, range, &mut buffer) else {

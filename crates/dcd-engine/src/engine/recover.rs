@@ -467,6 +467,7 @@ impl Engine {
             self.copies.doubt_all();
         }
         self.adopt_hot_blocks();
+        self.restore_detected();
         for (line, checksum) in found {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
             // data-disk: it was perhaps being destaged. After an orderly end nothing was.

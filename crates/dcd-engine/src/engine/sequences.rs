@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Keeps the lines of a sequence from now on; a sequence of that name is replaced.
-    fn store_sequence(&mut self, new: &NewSequence) -> Result<(), SequenceError> {
+    pub(super) fn store_sequence(&mut self, new: &NewSequence) -> Result<(), SequenceError> {
         if !self.copies.is_on() || self.cache_disk_failed {
             return Err(SequenceError::NoReadArea);
         }
