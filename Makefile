@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build demo bench-starts test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -15,6 +15,11 @@ demo:
 	scripts/install-packages.sh
 	$(MAKE) build
 	$$([ "$$(id -u)" = 0 ] || echo sudo) target/release/dcd demo $(DEMO)
+
+# Cold starts of programs, and a make, on a modelled disk: half an hour with all variants; BENCH_STARTS="outdated memory
+# boot" for the rest. Needs root, and Debian's packages once: docs/benchmarks.md.
+bench-starts: build
+	$$([ "$$(id -u)" = 0 ] || echo sudo) scripts/bench-starts $(BENCH_STARTS)
 
 lint:
 	cargo fmt --check
