@@ -148,7 +148,7 @@ report_of! {
         log_write_bytes, cache_disk_flushes, cache_disk_fua_writes, records, checkpoints,
         checkpoint_bytes, destage_batches, destaged_lines, destage_writes, destage_write_bytes,
         destaged_zero_ranges, destage_read_bytes, completed_lines, data_disk_flushes,
-        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines,
+        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines, read_clean_lines,
         read_ahead_lines, copy_lines_written, copies_damaged,
     }
 }

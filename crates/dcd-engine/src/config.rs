@@ -67,7 +67,7 @@ pub struct EngineConfig {
     pub segment_buffers: u32,
     /// Memory for reading sequences ahead; 0: they are not.
     pub read_ahead_bytes: u64,
-    /// Copy what is read to the read area.
+    /// Copy what is read to the read area, and read what was destaged from the log as long as it is there.
     pub hot_blocks: bool,
     /// Look for sequences in what is read, and keep those that are found; only with a read area.
     pub detector: Option<DetectorSettings>,

@@ -273,6 +273,10 @@ bugs! {
     BypassOverCopies = "bypass-over-copies", "C9";
     /// The same, of lines whose copies were given up since the checkpoint.
     EvictedCopyForgotten = "evicted-copy-forgotten", "C9";
+    /// A slot that was filled again is taken for the line that was destaged from it, whatever its checksum.
+    RefilledSlotIsClean = "refilled-slot-is-clean", "C1";
+    /// A line that was destaged is read from its slot although it has changed since.
+    ChangedLineIsClean = "changed-line-is-clean", "C1";
     /// Copies are believed although someone may have changed the data-disk without the log.
     DoubtfulCopiesBelieved = "doubtful-copies-believed", "C23";
 }

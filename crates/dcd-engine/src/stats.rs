@@ -73,6 +73,8 @@ pub struct Counters {
     pub checksum_errors: u64,
     /// Lines of reads that came from a copy in the read area.
     pub read_copy_lines: u64,
+    /// Lines of reads that came from a slot of the log from which they had been destaged.
+    pub read_clean_lines: u64,
     /// Lines read ahead for sequences.
     pub read_ahead_lines: u64,
     /// Lines copied to the read area.
@@ -172,6 +174,8 @@ pub struct Status {
     pub dirty_lines: u64,
     /// Copies in the read area.
     pub copies: CopyCounts,
+    /// Memory of what is known of copies: in the read area, in the log, and of what the detector has seen.
+    pub copies_bytes: u64,
     /// Memory that holds what was read ahead.
     pub read_ahead_bytes_held: u64,
     /// Ranges that are zero in the log and not yet on the data-disk.

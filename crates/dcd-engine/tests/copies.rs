@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Driver, Kind, LINE, Options};
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, Options};
 use dcd_engine::copies::detector::DetectorSettings;
 use dcd_engine::units::Line;
 use dcd_engine::{
@@ -585,10 +585,11 @@ fn what_was_read_once_is_read_from_the_copy() {
     let mark = d.started.len();
     assert_eq!(read(&mut d, 500), 99);
     assert_eq!(data_reads(&d, mark), 0);
+    assert_eq!(read(&mut d, 501), byte_of(501));
     d.shut_down();
     d.reopen();
     let mark = d.started.len();
-    assert_eq!(read(&mut d, 500), 99);
+    assert_eq!(read(&mut d, 501), byte_of(501));
     assert_eq!(data_reads(&d, mark), 0, "kept over the end");
 }
 
@@ -725,4 +726,79 @@ fn saving_answers_when_the_copies_survive_a_crash() {
     let mark = d.started.len();
     read(&mut d, 500);
     assert_eq!(data_reads(&d, mark), 0);
+}
+
+// ---- lines that were destaged and are still in the log ----------------------------------------
+
+fn with_clean_lines() -> Driver {
+    Driver::with(|options| options.engine.bypass_threshold_bytes = 16384)
+}
+
+#[test]
+fn a_destaged_line_is_read_from_the_log_until_its_slot_is_filled_again() {
+    let mut d = with_clean_lines();
+    d.write_durably(0..LINES_PER_SEGMENT, 7);
+    d.drain();
+    let mark = d.started.len();
+    for line in 0..LINES_PER_SEGMENT {
+        assert_eq!(read(&mut d, line), 7);
+    }
+    assert_eq!((data_reads(&d, mark), d.status().counters.read_clean_lines), (0, 15));
+    // The log goes round: other lines have those slots.
+    d.overwrite_segments(100, 20);
+    for line in 0..LINES_PER_SEGMENT {
+        assert_eq!(read(&mut d, line), 7);
+    }
+    assert_eq!(d.status().counters.read_clean_lines, 15);
+}
+
+/// Without the care: the old line is read after it was changed past the log, or in part.
+#[test]
+fn a_destaged_line_that_changes_is_not_read_from_its_old_slot() {
+    let mut d = with_clean_lines();
+    d.write_durably(200..208, 7);
+    d.drain();
+    let write = d.write_blocks(203 * 8 + 1, 1, 8);
+    d.expect_ok(write);
+    d.drain();
+    let id = submit_read(&mut d, 203);
+    d.expect_ok(id);
+    let bytes = d.reply_bytes(id);
+    assert_eq!((bytes[0], bytes[512], bytes[1024]), (7, 8, 7));
+    let discard = d.discard(204 * 8, 8);
+    d.expect_ok(discard);
+    d.drain();
+    assert_eq!(read(&mut d, 204), 0);
+    // The lines destaged last are witnesses, and never bypassed.
+    d.write_durably(200..208, 7);
+    d.drain();
+    d.write_durably(300..330, 1);
+    d.drain();
+    d.advance_time(Duration::from_secs(10));
+    let before = d.status().counters.read_clean_lines;
+    assert_eq!(read(&mut d, 201), 7);
+    assert_eq!(d.status().counters.read_clean_lines, before + 1);
+    let bypass = d.write_blocks(200 * 8, 8 * 8, 9);
+    d.expect_ok(bypass);
+    assert_eq!(d.status().counters.bypasses, 1);
+    for line in 200..208 {
+        assert_eq!(read(&mut d, line), 9);
+    }
+}
+
+/// Without the care: a slot that is filled again while it is read shows the other line, or fails.
+#[test]
+fn a_destaged_line_whose_slot_is_filled_while_it_is_read_comes_from_the_data_disk() {
+    let mut d = with_clean_lines();
+    d.write_durably(0..LINES_PER_SEGMENT, 7);
+    d.drain();
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Read));
+    let id = submit_read(&mut d, 3);
+    let reading = d.find_io(Device::CacheDisk, Kind::Read).expect("under way");
+    d.overwrite_segments(100, 20);
+    d.finish(reading);
+    d.release();
+    d.expect_ok(id);
+    assert_eq!(common::one_byte(&d.reply_bytes(id)), 7);
+    assert_eq!(d.status().poisoned_lines, 0);
 }

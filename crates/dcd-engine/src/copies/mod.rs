@@ -6,6 +6,7 @@
 //! copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its lines in the order in which
 //! they are asked for, or to the hot blocks.
 
+pub mod clean_lines;
 pub mod detector;
 #[cfg(test)]
 mod detector_tests;

@@ -254,6 +254,7 @@ impl Engine {
         }
         self.log.end_request();
         self.forget_lines(line, lines);
+        self.forget_clean(line, lines);
         if !seeded(SeededBug::BypassKeepsZeroes) {
             self.zeroes.remove(line, lines);
         }

@@ -29,6 +29,11 @@ impl Detection {
     pub(super) fn new(settings: DetectorSettings) -> Detection {
         Detection { detector: Detector::new(settings), names: BTreeMap::new() }
     }
+
+    /// Bytes of memory.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.detector.memory_bytes()
+    }
 }
 
 impl Engine {

@@ -30,6 +30,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
+use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::OpenError;
 use crate::format::geometry::POISONED_LINES_MAX;
@@ -117,6 +118,8 @@ pub struct Engine {
     prefetch: prefetch::Prefetch,
     arranging: arrange::Arranging,
     promotion: promote::Promotion,
+    /// Lines that were destaged and can still be read from the log; `None`: they are not looked for.
+    clean: Option<CleanLines>,
     /// `None`: sequences are not looked for.
     detection: Option<detect::Detection>,
     /// The copy that was read last: about where the head of the cache-disk is.
@@ -214,6 +217,8 @@ impl Engine {
             prefetch: prefetch::Prefetch::default(),
             arranging: arrange::Arranging::default(),
             promotion: promote::Promotion::new(geometry.copy_slots()),
+            clean: (config.hot_blocks && !config.one_disk)
+                .then(|| CleanLines::new(geometry.segments, geometry.slots_per_segment())),
             detection: config
                 .detector
                 .filter(|_| geometry.copy_pages > 0)
@@ -617,13 +622,16 @@ impl Engine {
             segment_size_bytes: self.superblock.geometry.segment_size_bytes,
             segment_map: self.log.segments.map(),
             copies: self.copies.counts(),
+            copies_bytes: (self.copies.memory_bytes()
+                + self.promotion.memory_bytes()
+                + self.clean.as_ref().map_or(0, CleanLines::memory_bytes)
+                + self.detection.as_ref().map_or(0, detect::Detection::memory_bytes))
+                as u64,
             read_ahead_bytes_held: self.prefetch.bytes_held(),
             dirty_lines: self.table.lines() as u64,
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
             poisoned_lines: self.poisoned.len() as u64,
             index_bytes: self.table.memory_bytes() as u64
-                + self.copies.memory_bytes() as u64
-                + self.promotion.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,
             cache_disk_failed: self.cache_disk_failed,

@@ -26,8 +26,10 @@ use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Ti
 
 /// Streams at a time.
 const STREAMS_MAX: usize = 8;
-/// A read so many places off still belongs to the stream: reads come in parallel, and merged differently.
-const PLACES_NEAR: u32 = 64;
+/// A read so many places off still belongs to the stream: programs read in parallel, in another order each time.
+const PLACES_OFF_MAX: u32 = 512;
+/// Two reads that begin a stream in the middle of a sequence are closer.
+const PLACES_APART_MAX: u32 = 64;
 /// Places at the beginning of a sequence that begin a stream at once.
 const PLACES_AT_START: u32 = 16;
 /// Window of a new stream, in places: 128 KiB.
@@ -79,7 +81,7 @@ struct Chunk {
     slots: u32,
     /// `None`: on its way.
     bytes: Option<Buffer>,
-    waiting: Vec<(RequestId, CopyPart)>,
+    waiting: Vec<(RequestId, CopySlot, CopyPart)>,
 }
 
 /// Name of a chunk.
@@ -109,8 +111,8 @@ pub(super) enum ReadAhead<'a> {
 
 impl Stream {
     fn is_near(&self, place: u32) -> bool {
-        let from = self.cursor.saturating_sub(PLACES_NEAR);
-        (from..self.ahead.max(self.cursor) + PLACES_NEAR).contains(&place)
+        let from = self.cursor.saturating_sub(PLACES_OFF_MAX);
+        (from..self.ahead.max(self.cursor) + PLACES_OFF_MAX).contains(&place)
     }
 }
 
@@ -195,7 +197,7 @@ impl Engine {
         }
         let follows = |(id, place): &(SequenceId, u32)| {
             let is_before = |seen: &(SequenceId, u32)| {
-                seen.0 == *id && seen.1 < *place && place - seen.1 <= PLACES_NEAR
+                seen.0 == *id && seen.1 < *place && place - seen.1 <= PLACES_APART_MAX
             };
             self.prefetch.seen.iter().any(is_before)
         };
@@ -288,13 +290,14 @@ impl Engine {
         let slots_max = (self.config.read_ahead_bytes / LINE_SIZE) as u32;
         let stream = &self.prefetch.streams[index];
         let (id, cursor, window) = (stream.sequence, stream.cursor, stream.window);
-        let ahead = stream.ahead.max(cursor.saturating_sub(1));
+        // Also what reads have passed over: they will come to it.
+        let ahead = stream.ahead;
         if ahead >= cursor + window / 2 {
             return;
         }
         // Step 3: what was passed by.
         self.prefetch
-            .drop_chunks(|chunk| chunk.sequence != id || chunk.end_place + PLACES_NEAR > cursor);
+            .drop_chunks(|chunk| chunk.sequence != id || chunk.end_place + PLACES_OFF_MAX > cursor);
         let to = cursor + window;
         let mut run: Option<(u32, u32)> = None;
         let mut read = 0;
@@ -367,8 +370,8 @@ impl Engine {
             .and_then(|index| self.prefetch.chunks.remove(index))
             .expect("a chunk on its way stays");
         let bytes = bytes.filter(|_| result.is_ok());
-        for (request, part) in std::mem::take(&mut chunk.waiting) {
-            let at = (part.slot.0 - chunk.first.0) as usize * LINE_SIZE as usize;
+        for (request, slot, part) in std::mem::take(&mut chunk.waiting) {
+            let at = (slot.0 - chunk.first.0) as usize * LINE_SIZE as usize;
             let piece = bytes.as_ref().map(|bytes| &bytes.bytes()[at..at + LINE_SIZE as usize]);
             self.copies_read(request, &[part], piece);
         }
@@ -402,26 +405,31 @@ impl Engine {
     }
 
     /// Takes a copy from what was read ahead, or waits for it there.
-    pub(super) fn take_read_ahead(&mut self, id: RequestId, part: &CopyPart) -> ReadAhead<'_> {
-        self.last_copy_read = part.slot;
+    pub(super) fn take_read_ahead(
+        &mut self,
+        id: RequestId,
+        slot: CopySlot,
+        part: &CopyPart,
+    ) -> ReadAhead<'_> {
+        self.last_copy_read = slot;
         let Prefetch { chunks, streams, .. } = &mut self.prefetch;
-        let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.holds(part.slot)) else {
+        let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.holds(slot)) else {
             return ReadAhead::No;
         };
         let is_right = |bytes: &[u8]| {
             crc32c(bytes) == part.checksum || seeded(SeededBug::ReadAheadNotCompared)
         };
         // It may have been copied anew since it was read ahead.
-        if chunk.bytes_of(part.slot).is_some_and(|bytes| !is_right(bytes)) {
+        if chunk.bytes_of(slot).is_some_and(|bytes| !is_right(bytes)) {
             return ReadAhead::No;
         }
         if let Some(stream) = streams.iter_mut().find(|s| s.sequence == chunk.sequence) {
             stream.used += 1;
         }
         if chunk.bytes.is_none() {
-            chunk.waiting.push((id, *part));
+            chunk.waiting.push((id, slot, *part));
             return ReadAhead::OnItsWay;
         }
-        ReadAhead::Here(chunk.bytes_of(part.slot).expect("looked at"))
+        ReadAhead::Here(chunk.bytes_of(slot).expect("looked at"))
     }
 }

@@ -23,7 +23,7 @@ use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     BLOCK_SIZE, CopyPageIndex, CopySlot, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange,
-    Line,
+    Line, SlotIndex,
 };
 
 /// Lines that may wait to be written: 4 MiB.
@@ -233,8 +233,37 @@ impl Engine {
         }
     }
 
+    /// A whole line has been destaged from this slot, which still holds it.
+    pub(super) fn keep_clean(&mut self, line: Line, slot: SlotIndex) {
+        let (segment, _) = self.superblock.geometry.locate(slot);
+        let serial = self.log.segments.get(segment).serial;
+        if let Some(clean) = &mut self.clean {
+            clean.insert(line, slot, serial);
+        }
+    }
+
+    /// The slot from which a line was destaged, and its checksum, if it still holds it.
+    pub(super) fn clean_slot(&self, line: Line) -> Option<(SlotIndex, u32)> {
+        let clean = self.clean.as_ref().filter(|_| !self.cache_disk_failed)?;
+        let (slot, serial) = clean.find(line)?;
+        let (segment, _) = self.superblock.geometry.locate(slot);
+        let is_there = self.log.segments.get(segment).serial == serial
+            || seeded(SeededBug::RefilledSlotIsClean);
+        is_there.then(|| (slot, self.table.checksum(slot)))
+    }
+
+    /// Lines have changed, or are no longer in the slots they were destaged from.
+    pub(super) fn forget_clean(&mut self, line: Line, lines: u64) {
+        if let Some(clean) = &mut self.clean
+            && !seeded(SeededBug::ChangedLineIsClean)
+        {
+            clean.remove_all(line, lines);
+        }
+    }
+
     /// A line has changed in the log: its copies are no longer true.
     pub(super) fn copies_of_line_changed(&mut self, line: Line) {
+        self.forget_clean(line, 1);
         if !seeded(SeededBug::WriteKeepsCopies) {
             let policy = &mut self.promotion.policy;
             self.copies.change(line, |slot| policy.remove(slot));
@@ -243,6 +272,7 @@ impl Engine {
 
     /// The same of a run of lines.
     pub(super) fn copies_changed(&mut self, line: Line, lines: u64) {
+        self.forget_clean(line, lines);
         if seeded(SeededBug::DiscardKeepsCopies) {
             return;
         }

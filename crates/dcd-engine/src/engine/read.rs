@@ -5,8 +5,9 @@
 //! found in the log wins over what the data-disk returns, fragment by fragment.
 //!
 //! A line of which the log has nothing may have copies in the read area ([`crate::copies`]): one that was
-//! read ahead for a sequence is taken from memory ([`super::prefetch`]), else one is read from there. A copy
-//! that cannot be read, or is not what it should be, is no loss: its line is looked up anew.
+//! read ahead for a sequence is taken from memory ([`super::prefetch`]), else one is read from there. It may also have
+//! been destaged from a slot of the log that has not been filled again ([`crate::copies::clean_lines`]). A copy that
+//! cannot be read, or is not what it should be, is no loss: its line is looked up anew.
 
 use std::collections::BTreeMap;
 
@@ -97,17 +98,27 @@ enum Source {
     Span { span: LbaRange, wanted: Vec<LbaRange> },
     /// Adjacent slots of the cache-disk.
     Slots { segment: SegmentIndex, slots: Vec<SlotPart> },
-    /// Adjacent slots of the read area.
+    /// Adjacent copies on the cache-disk.
     Copies(Vec<CopyPart>),
 }
 
 /// What is wanted of a copy. The checksum is the one that was true when the read started.
 #[derive(Clone, Copy)]
 pub(super) struct CopyPart {
-    pub(super) slot: CopySlot,
+    pub(super) place: CopyPlace,
     pub(super) line: Line,
     mask: FragmentMask,
     pub(super) checksum: u32,
+    /// Byte address on the cache-disk.
+    offset: u64,
+}
+
+/// Where a clean copy is.
+#[derive(Clone, Copy)]
+pub(super) enum CopyPlace {
+    ReadArea(CopySlot),
+    /// A slot from which it was destaged.
+    Log,
 }
 
 /// Where the parts of a read are that could not be copied at once.
@@ -204,12 +215,23 @@ impl Engine {
                 self.counters.read_copy_lines += 1;
                 self.copy_was_read(slot);
                 let checksum = self.copies.slot(slot).checksum;
-                let part = CopyPart { slot, line, mask, checksum };
-                match self.take_read_ahead(id, &part) {
+                let offset = self.superblock.geometry.copy_slot_offset(slot);
+                let place = CopyPlace::ReadArea(slot);
+                let part = CopyPart { place, line, mask, checksum, offset };
+                match self.take_read_ahead(id, slot, &part) {
                     ReadAhead::Here(bytes) => copy_fragments(bytes, line, mask, buffer, range),
                     ReadAhead::OnItsWay => sources.read_ahead += 1,
                     ReadAhead::No => sources.copies.push(part),
                 }
+                continue;
+            }
+            if in_log.as_slice().is_empty()
+                && let Some((slot, checksum)) = self.clean_slot(line)
+            {
+                self.counters.read_clean_lines += 1;
+                let offset = self.superblock.geometry.slot_offset(slot);
+                let place = CopyPlace::Log;
+                sources.copies.push(CopyPart { place, line, mask, checksum, offset });
                 continue;
             }
             self.counters.read_miss_lines += 1;
@@ -256,7 +278,7 @@ impl Engine {
         }
         for copies in adjacent_copies(sources.copies) {
             parts += 1;
-            let offset = self.superblock.geometry.copy_slot_offset(copies[0].slot);
+            let offset = copies[0].offset;
             let length = copies.len() as u64 * LINE_SIZE;
             let part = Part { id, source: Source::Copies(copies), stamp, is_scan };
             self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
@@ -335,9 +357,15 @@ impl Engine {
                 copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
                 continue;
             }
-            let slot = self.copies.slot(part.slot);
-            if slot.line == part.line && slot.checksum == part.checksum {
-                self.copy_is_damaged(part.slot);
+            match part.place {
+                CopyPlace::ReadArea(slot) => {
+                    let held = self.copies.slot(slot);
+                    if held.line == part.line && held.checksum == part.checksum {
+                        self.copy_is_damaged(slot);
+                    }
+                }
+                // It was being filled again, or is damaged: it has been destaged.
+                CopyPlace::Log => self.forget_clean(part.line, 1),
             }
             // As if the read had come just now, to this line.
             let start = part.line.lba().0.max(reading.range.start.0);
@@ -461,11 +489,13 @@ fn adjacent_slots(slots: &[SlotPart], slots_per_segment: u32) -> Vec<Vec<SlotPar
 
 /// Groups copies that follow one another.
 fn adjacent_copies(mut copies: Vec<CopyPart>) -> Vec<Vec<CopyPart>> {
-    copies.sort_by_key(|part| part.slot);
+    copies.sort_by_key(|part| part.offset);
     let mut groups: Vec<Vec<CopyPart>> = Vec::new();
     for part in copies {
         match groups.last_mut() {
-            Some(group) if group[group.len() - 1].slot.0 + 1 == part.slot.0 => group.push(part),
+            Some(group) if group[group.len() - 1].offset + LINE_SIZE == part.offset => {
+                group.push(part);
+            }
             _ => groups.push(vec![part]),
         }
     }

@@ -138,6 +138,7 @@ impl Engine {
         // What is on the read area is out of reach, and will not be told of changes.
         self.end_reading_ahead();
         self.copies.forget_all();
+        self.clean = None;
         for stalled in std::mem::take(&mut self.stalled) {
             self.pass(stalled.id, stalled.change, stalled.fua);
         }

@@ -476,6 +476,11 @@ impl Engine {
                 self.witnesses.forget(entry.line);
             }
             self.forget(entry.line, FragmentMask::FULL);
+            if let [(slot, mask)] = entry.pieces.as_slice()
+                && mask.is_full()
+            {
+                self.keep_clean(entry.line, *slot);
+            }
             self.destage.incomplete_allowed.remove(&entry.line);
             self.counters.destaged_lines += 1;
         }

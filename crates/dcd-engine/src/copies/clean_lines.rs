@@ -1,0 +1,168 @@
+//! Lines that were destaged and whose slot in the log has not been filled again: the cache-disk still has them, so
+//! they are read from there. Known only in memory, and lost at the end; a start begins without.
+//!
+//! Nothing is taken out when a segment is filled again: its serial tells that what was known of its slots is over.
+
+use crate::units::{Line, SegmentSerial, SlotIndex};
+
+/// No slot: the end of a chain.
+const NONE: u32 = u32::MAX;
+/// No line.
+const EMPTY: u64 = u64::MAX;
+
+/// The lines, by slot and by line.
+pub struct CleanLines {
+    slots_per_segment: u32,
+    /// Of each segment, the filling that is known of.
+    serials: Vec<SegmentSerial>,
+    lines: Vec<u64>,
+    /// Chains of slots by line: first of each bucket, next of each slot.
+    heads: Vec<u32>,
+    next: Vec<u32>,
+}
+
+impl CleanLines {
+    /// None of the slots of so many segments holds a clean line.
+    pub fn new(segments: u32, slots_per_segment: u32) -> CleanLines {
+        let slots = (segments * slots_per_segment) as usize;
+        CleanLines {
+            slots_per_segment,
+            serials: vec![SegmentSerial(0); segments as usize],
+            lines: vec![EMPTY; slots],
+            heads: vec![NONE; slots.next_power_of_two()],
+            next: vec![NONE; slots],
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.serials.len() * size_of::<SegmentSerial>()
+            + self.lines.len() * (size_of::<u64>() + size_of::<u32>())
+            + self.heads.len() * size_of::<u32>()
+    }
+
+    fn bucket(&self, line: u64) -> usize {
+        // Fibonacci hashing, as in the table of copies.
+        let bits = self.heads.len().trailing_zeros();
+        (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - bits)) as usize
+    }
+
+    /// The line is in this slot, of a segment with this serial, and on the data-disk.
+    pub fn insert(&mut self, line: Line, slot: SlotIndex, serial: SegmentSerial) {
+        self.remove(line);
+        let segment = slot.0 / self.slots_per_segment;
+        if std::mem::replace(&mut self.serials[segment as usize], serial) != serial {
+            let first = segment * self.slots_per_segment;
+            (first..first + self.slots_per_segment).for_each(|slot| self.clear(slot));
+        }
+        self.clear(slot.0);
+        let bucket = self.bucket(line.0);
+        self.lines[slot.0 as usize] = line.0;
+        self.next[slot.0 as usize] = self.heads[bucket];
+        self.heads[bucket] = slot.0;
+    }
+
+    /// The slot of a line, and the serial that its segment must still have.
+    pub fn find(&self, line: Line) -> Option<(SlotIndex, SegmentSerial)> {
+        let mut at = self.heads[self.bucket(line.0)];
+        while at != NONE {
+            if self.lines[at as usize] == line.0 {
+                let segment = at / self.slots_per_segment;
+                return Some((SlotIndex(at), self.serials[segment as usize]));
+            }
+            at = self.next[at as usize];
+        }
+        None
+    }
+
+    /// The line has changed.
+    pub fn remove(&mut self, line: Line) {
+        if let Some((slot, _)) = self.find(line) {
+            self.clear(slot.0);
+        }
+    }
+
+    /// The same of a run of lines, which may be longer than the disk.
+    pub fn remove_all(&mut self, line: Line, lines: u64) {
+        if lines < self.lines.len() as u64 {
+            return (line.0..line.0.saturating_add(lines)).for_each(|line| self.remove(Line(line)));
+        }
+        for slot in 0..self.lines.len() as u32 {
+            let of = self.lines[slot as usize];
+            if of != EMPTY && of >= line.0 && of - line.0 < lines {
+                self.clear(slot);
+            }
+        }
+    }
+
+    fn clear(&mut self, slot: u32) {
+        let line = std::mem::replace(&mut self.lines[slot as usize], EMPTY);
+        if line == EMPTY {
+            return;
+        }
+        let bucket = self.bucket(line);
+        let mut link = self.heads[bucket];
+        if link == slot {
+            self.heads[bucket] = self.next[slot as usize];
+            return;
+        }
+        while self.next[link as usize] != slot {
+            link = self.next[link as usize];
+        }
+        self.next[link as usize] = self.next[slot as usize];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_segment_that_is_filled_again_is_known_by_its_serial() {
+        let mut clean = CleanLines::new(2, 4);
+        clean.insert(Line(7), SlotIndex(1), SegmentSerial(10));
+        clean.insert(Line(8), SlotIndex(2), SegmentSerial(10));
+        assert_eq!(clean.find(Line(7)), Some((SlotIndex(1), SegmentSerial(10))));
+        // Filled again, and line 9 destaged from it: 7 and 8 are not there any more.
+        clean.insert(Line(9), SlotIndex(3), SegmentSerial(20));
+        assert_eq!(clean.find(Line(7)), None);
+        assert_eq!(clean.find(Line(8)), None);
+        clean.insert(Line(9), SlotIndex(5), SegmentSerial(21));
+        assert_eq!(clean.find(Line(9)), Some((SlotIndex(5), SegmentSerial(21))));
+        clean.remove_all(Line(0), u64::MAX);
+        assert_eq!(clean.find(Line(9)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn does_as_a_map(steps in proptest::collection::vec((0u8..3, 0u64..40, 0u32..32), 0..200)) {
+            let mut clean = CleanLines::new(4, 8);
+            let mut model: BTreeMap<u64, u32> = BTreeMap::new();
+            for (what, line, slot) in steps {
+                match what {
+                    0 => {
+                        clean.insert(Line(line), SlotIndex(slot), SegmentSerial(1));
+                        model.retain(|known, at| *known != line && *at != slot);
+                        model.insert(line, slot);
+                    }
+                    1 => {
+                        clean.remove(Line(line));
+                        model.remove(&line);
+                    }
+                    _ => {
+                        clean.remove_all(Line(line), u64::from(slot));
+                        model.retain(|known, _| *known < line || *known >= line + u64::from(slot));
+                    }
+                }
+                for line in 0..40 {
+                    let found = clean.find(Line(line)).map(|(slot, _)| slot.0);
+                    prop_assert_eq!(found, model.get(&line).copied());
+                }
+            }
+        }
+    }
+}
