@@ -65,6 +65,9 @@ pub struct StatusReport {
     pub poisoned_lines: u64,
     /// Memory of the index.
     pub index_bytes: u64,
+    /// Clean copies of what is read.
+    #[serde(default)]
+    pub copies: CopiesReport,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.
@@ -88,6 +91,23 @@ pub struct StatusReport {
     pub response_times: ResponseTimesReport,
     /// How the start went.
     pub recovery: RecoverySummary,
+}
+
+/// Clean copies.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CopiesReport {
+    /// Room for them in the read area; 0: there is none.
+    pub read_area_bytes: u64,
+    /// Bytes of it that hold true copies.
+    pub valid_bytes: u64,
+    /// Bytes of it whose lines wait to be copied anew.
+    pub stale_bytes: u64,
+    /// Sequences that are kept.
+    pub sequences: u64,
+    /// Memory that holds what was read ahead of them.
+    pub read_ahead_bytes: u64,
+    /// Memory of what is known of copies.
+    pub memory_bytes: u64,
 }
 
 /// Segments by state.
@@ -216,10 +236,12 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 impl FiguresReport {
     fn of(counters: &Counters) -> FiguresReport {
-        let read_lines = counters.read_hit_lines + counters.read_miss_lines;
+        let read_hits =
+            counters.read_hit_lines + counters.read_copy_lines + counters.read_clean_lines;
+        let read_lines = read_hits + counters.read_miss_lines;
         FiguresReport {
             write_amplification: ratio(counters.log_write_bytes, counters.write_bytes),
-            read_hit_rate: ratio(counters.read_hit_lines, read_lines),
+            read_hit_rate: ratio(read_hits, read_lines),
             overwrite_rate: ratio(counters.overwritten_lines, counters.logged_lines),
             merge_ratio: ratio(counters.destage_writes, counters.destaged_lines),
         }
@@ -268,6 +290,14 @@ impl StatusReport {
             zero_ranges: status.zero_ranges,
             poisoned_lines: status.poisoned_lines,
             index_bytes: status.index_bytes,
+            copies: CopiesReport {
+                read_area_bytes: status.copies.slots * LINE_SIZE,
+                valid_bytes: status.copies.valid * LINE_SIZE,
+                stale_bytes: status.copies.stale * LINE_SIZE,
+                sequences: status.copies.sequences,
+                read_ahead_bytes: status.read_ahead_bytes_held,
+                memory_bytes: status.copies_bytes,
+            },
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
             cache_disk_clean: status.cache_disk_clean,
@@ -294,7 +324,9 @@ mod tests {
         let figures = FiguresReport::of(&Counters {
             write_bytes: 4096,
             log_write_bytes: 8192,
-            read_hit_lines: 3,
+            read_hit_lines: 1,
+            read_copy_lines: 1,
+            read_clean_lines: 1,
             read_miss_lines: 1,
             logged_lines: 4,
             overwritten_lines: 1,

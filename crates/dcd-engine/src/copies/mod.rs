@@ -104,6 +104,8 @@ pub struct CopyCounts {
     pub valid: u64,
     /// Those that wait to be copied anew.
     pub stale: u64,
+    /// Sequences that are kept.
+    pub sequences: u64,
 }
 
 /// The read area.
@@ -165,7 +167,7 @@ impl Copies {
 
     /// How many slots are in use.
     pub fn counts(&self) -> CopyCounts {
-        self.counts
+        CopyCounts { sequences: self.sequences.len() as u64, ..self.counts }
     }
 
     /// A slot.

@@ -139,6 +139,22 @@ fn segments(report: &StatusReport, paint: Paint) -> String {
     let threshold = Duration::from_nanos((report.idle_threshold_microseconds * 1e3) as u64);
     text += &line("destages after", &format!("{} of quiet", short(threshold)));
     text += &line("index", &format!("{} of memory", format_size(report.index_bytes)));
+    let copies = &report.copies;
+    if copies.read_area_bytes > 0 {
+        let stale = match copies.stale_bytes {
+            0 => String::new(),
+            stale => format!(", {} to be copied", format_size(stale)),
+        };
+        text += &line(
+            "copies",
+            &format!(
+                "{} of {}{stale}; {}",
+                format_size(copies.valid_bytes),
+                format_size(copies.read_area_bytes),
+                count(copies.sequences, "sequence")
+            ),
+        );
+    }
     text
 }
 
