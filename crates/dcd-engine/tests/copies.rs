@@ -155,6 +155,26 @@ fn a_line_in_two_sequences_is_read_where_the_stream_is() {
     assert_eq!(lengths, 50, "nothing twice");
 }
 
+/// Both begin with the same libraries: only the one that goes on is read ahead to its end.
+#[test]
+fn of_sequences_that_begin_alike_the_one_that_goes_on_is_read_ahead() {
+    let mut d = with_read_area(|_| {});
+    let one: Vec<u64> = (0..12).map(|i| 900 - i * 7).chain((0..100).map(|i| 3 * i)).collect();
+    let two: Vec<u64> = one[..12].iter().copied().chain((0..100).map(|i| 400 + 3 * i)).collect();
+    store(&mut d, "one", &one);
+    store(&mut d, "two", &two);
+    for lines in [&one, &two] {
+        d.advance_time(Duration::from_secs(3));
+        let (mark, before) = (d.started.len(), d.status().counters.read_ahead_lines);
+        for line in lines {
+            assert_eq!(read(&mut d, *line), byte_of(*line));
+        }
+        assert_eq!(data_reads(&d, mark), 0);
+        let read_ahead = d.status().counters.read_ahead_lines - before;
+        assert!((100..=112 + 32).contains(&read_ahead), "{read_ahead}");
+    }
+}
+
 #[test]
 fn a_sequence_that_does_not_pay_is_switched_off() {
     let mut d = with_sequence();

@@ -2,9 +2,11 @@
 //! area, in large reads.
 //!
 //! 1. A read of a line with a place in a sequence continues a *stream* if its place is close to where the
-//!    stream is. At the beginning of a sequence, or when two reads follow its order, a stream begins.
+//!    stream is. At the beginning of a sequence, or when two reads follow its order, a stream begins. A line may be in
+//!    several sequences, and so continue several streams.
 //! 2. A stream keeps a *window* of places read ahead. The window doubles while it is used, up to a quarter of
-//!    the memory for reading ahead.
+//!    the memory for reading ahead. Of the streams that a read continues only that is read ahead which
+//!    had the most lines to itself: libraries are part of every program's start.
 //! 3. Reads take what is here, and wait for what is on its way. What the reads have passed by is dropped; so
 //!    is a stream that no read has followed for a while.
 //! 4. A stream that ends tells its sequence how much of what was read ahead was used. A sequence that does not
@@ -25,7 +27,9 @@ use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Time};
 
 /// Streams at a time.
-const STREAMS_MAX: usize = 8;
+const STREAMS_MAX: usize = 16;
+/// Of one sequence.
+const STREAMS_OF_SEQUENCE_MAX: usize = 4;
 /// A read so many places off still belongs to the stream: programs read in parallel, in another order each time.
 const PLACES_OFF_MAX: u32 = 512;
 /// Two reads that begin a stream in the middle of a sequence are closer.
@@ -52,6 +56,7 @@ pub(super) struct Prefetch {
     streams: Vec<Stream>,
     /// Places of the last reads that no stream took.
     seen: VecDeque<(SequenceId, u32)>,
+    next_stream: u64,
     chunks: VecDeque<Chunk>,
     next_chunk: u64,
     slots_held: u32,
@@ -59,6 +64,7 @@ pub(super) struct Prefetch {
 
 /// A sequence being followed.
 struct Stream {
+    id: StreamId,
     sequence: SequenceId,
     /// Behind the furthest place that was asked for.
     cursor: u32,
@@ -67,14 +73,20 @@ struct Stream {
     window: u32,
     read_ahead: u64,
     used: u64,
+    /// Lines that were read of it and of no other stream.
+    own_hits: u64,
     reads_off: u32,
     last: Time,
 }
 
+/// Name of a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct StreamId(u64);
+
 /// Adjacent slots read ahead.
 struct Chunk {
     id: ChunkId,
-    sequence: SequenceId,
+    stream: StreamId,
     /// Behind the last place of it.
     end_place: u32,
     first: CopySlot,
@@ -161,16 +173,21 @@ impl Engine {
         if self.copies.sequences().next().is_none() {
             return;
         }
-        let mut followed = [false; STREAMS_MAX];
+        let mut followed = [0u32; STREAMS_MAX];
         for (line, _) in range.lines() {
-            if let Some(stream) = self.stream_of(line) {
-                followed[stream] = true;
-            }
+            self.follow_line(line, &mut followed);
         }
         let now = self.now;
-        for (stream, is_followed) in self.prefetch.streams.iter_mut().zip(followed) {
-            stream.reads_off = if is_followed { 0 } else { stream.reads_off + 1 };
-            stream.last = if is_followed { now } else { stream.last };
+        let mut best: Option<(u32, u64, StreamId)> = None;
+        for (stream, lines) in self.prefetch.streams.iter_mut().zip(followed) {
+            stream.reads_off = if lines > 0 { 0 } else { stream.reads_off + 1 };
+            if lines == 0 {
+                continue;
+            }
+            stream.last = now;
+            if best.is_none_or(|(most, hits, _)| (lines, stream.own_hits) > (most, hits)) {
+                best = Some((lines, stream.own_hits, stream.id));
+            }
         }
         self.end_streams(|stream, places| {
             stream.reads_off > READS_OFF_MAX
@@ -178,62 +195,81 @@ impl Engine {
                 // What was read ahead for its last places is needed until they have been read.
                 || stream.cursor >= places && stream.reads_off > 0
         });
-        for stream in 0..self.prefetch.streams.len() {
-            self.read_ahead(stream);
+        if let Some((_, _, id)) = best {
+            self.read_ahead(id);
         }
     }
 
-    /// The stream that a read of this line continues or begins.
-    fn stream_of(&mut self, line: Line) -> Option<usize> {
+    /// Moves the streams that a read of this line continues, and begins those that it begins. Counts the line for
+    /// each of them.
+    fn follow_line(&mut self, line: Line, followed: &mut [u32; STREAMS_MAX]) {
         // Also where the copy is stale: the line has its place in the order all the same.
         let places: Vec<(SequenceId, u32)> =
             self.copies.places(line).filter_map(|slot| self.copies.place_of(slot)).collect();
+        if places.is_empty() {
+            return;
+        }
+        let mut continued = [None; 2];
         for (index, stream) in self.prefetch.streams.iter_mut().enumerate() {
             let mine = places.iter().find(|(id, at)| *id == stream.sequence && stream.is_near(*at));
             if let Some((_, place)) = mine {
                 stream.cursor = stream.cursor.max(place + 1);
-                return Some(index);
+                followed[index] += 1;
+                continued = [Some(index), continued[0]];
             }
         }
-        let follows = |(id, place): &(SequenceId, u32)| {
-            let is_before = |seen: &(SequenceId, u32)| {
-                seen.0 == *id && seen.1 < *place && place - seen.1 <= PLACES_APART_MAX
-            };
-            self.prefetch.seen.iter().any(is_before)
-        };
-        let starts = |(_, place): &(SequenceId, u32)| *place < PLACES_AT_START;
-        let begins = places.iter().find(|p| follows(p)).or(places.iter().find(|p| starts(p)));
-        let Some(&(sequence, place)) = begins else {
-            for place in places {
-                self.prefetch.seen.push_back(place);
+        if let [Some(only), None] = continued {
+            self.prefetch.streams[only].own_hits += 1;
+        }
+        for (sequence, place) in places {
+            let streams = &self.prefetch.streams;
+            let is_followed =
+                streams.iter().any(|stream| stream.sequence == sequence && stream.is_near(place));
+            if is_followed {
+                continue;
             }
-            while self.prefetch.seen.len() > SEEN_MAX {
+            let is_before = |seen: &(SequenceId, u32)| {
+                seen.0 == sequence && seen.1 < place && place - seen.1 <= PLACES_APART_MAX
+            };
+            let begins = place < PLACES_AT_START || self.prefetch.seen.iter().any(is_before);
+            if begins && self.begin_stream(sequence, place) {
+                followed[self.prefetch.streams.len() - 1] = 1;
+                continue;
+            }
+            self.prefetch.seen.push_back((sequence, place));
+            if self.prefetch.seen.len() > SEEN_MAX {
                 self.prefetch.seen.pop_front();
             }
-            return None;
-        };
-        let has_one = self.prefetch.streams.iter().any(|stream| stream.sequence == sequence);
-        if has_one {
-            // It has jumped, or is read twice at a time: one stream is enough to follow.
-            self.end_streams(|stream, _| stream.sequence == sequence);
-        } else if !self.copies.sequence_mut(sequence)?.may_start() {
-            return None;
         }
-        if self.prefetch.streams.len() == STREAMS_MAX {
-            let oldest = self.prefetch.streams.iter().map(|stream| stream.last).min();
-            self.end_streams(|stream, _| Some(stream.last) == oldest);
+    }
+
+    /// Begins a stream, if there is room for it and its sequence pays.
+    fn begin_stream(&mut self, sequence: SequenceId, place: u32) -> bool {
+        let streams = &self.prefetch.streams;
+        let others = streams.iter().filter(|stream| stream.sequence == sequence).count();
+        // A program with threads is in several places at a time.
+        if streams.len() == STREAMS_MAX || others == STREAMS_OF_SEQUENCE_MAX {
+            return false;
         }
+        let may_start = |sequence: &mut Sequence| sequence.may_start();
+        if others == 0 && !self.copies.sequence_mut(sequence).is_some_and(may_start) {
+            return false;
+        }
+        let id = StreamId(self.prefetch.next_stream);
+        self.prefetch.next_stream += 1;
         self.prefetch.streams.push(Stream {
+            id,
             sequence,
             cursor: place,
             ahead: place,
             window: WINDOW_MIN,
             read_ahead: 0,
             used: 0,
+            own_hits: 0,
             reads_off: 0,
             last: self.now,
         });
-        Some(self.prefetch.streams.len() - 1)
+        true
     }
 
     /// Step 4, for the streams that `has_ended`, given the number of places of their sequences.
@@ -251,12 +287,11 @@ impl Engine {
                 sequence.run_ended(stream.read_ahead, stream.used);
             }
         }
-        let streams = &self.prefetch.streams;
-        let mut sequences = [SequenceId(0); STREAMS_MAX];
-        for (sequence, stream) in sequences.iter_mut().zip(streams) {
-            *sequence = stream.sequence;
+        let mut alive = [None; STREAMS_MAX];
+        for (alive, stream) in alive.iter_mut().zip(&self.prefetch.streams) {
+            *alive = Some(stream.id);
         }
-        self.prefetch.drop_chunks(|chunk| sequences.contains(&chunk.sequence));
+        self.prefetch.drop_chunks(|chunk| alive.contains(&Some(chunk.stream)));
     }
 
     /// All streams end: the cache does.
@@ -286,18 +321,22 @@ impl Engine {
     }
 
     /// Step 2: keeps the window of a stream full.
-    fn read_ahead(&mut self, index: usize) {
+    fn read_ahead(&mut self, stream_id: StreamId) {
         let slots_max = (self.config.read_ahead_bytes / LINE_SIZE) as u32;
+        let index = self.prefetch.streams.iter().position(|stream| stream.id == stream_id);
+        let Some(index) = index else { return };
         let stream = &self.prefetch.streams[index];
         let (id, cursor, window) = (stream.sequence, stream.cursor, stream.window);
         // Also what reads have passed over: they will come to it.
         let ahead = stream.ahead;
-        if ahead >= cursor + window / 2 {
+        // The last window was half as large: more is read when half of that was used.
+        if ahead >= cursor + window / 4 && stream.read_ahead > 0 {
             return;
         }
         // Step 3: what was passed by.
-        self.prefetch
-            .drop_chunks(|chunk| chunk.sequence != id || chunk.end_place + PLACES_OFF_MAX > cursor);
+        self.prefetch.drop_chunks(|chunk| {
+            chunk.stream != stream_id || chunk.end_place + PLACES_OFF_MAX > cursor
+        });
         let to = cursor + window;
         let mut run: Option<(u32, u32)> = None;
         let mut read = 0;
@@ -317,7 +356,7 @@ impl Engine {
                         run = Some((first, slot.0 + 1));
                     }
                     _ => {
-                        read += self.read_chunk(id, run, place);
+                        read += self.read_chunk(stream_id, run, place);
                         run = Some((slot.0, slot.0 + 1));
                     }
                 }
@@ -328,14 +367,14 @@ impl Engine {
                 break;
             }
         }
-        read += self.read_chunk(id, run, place);
+        read += self.read_chunk(stream_id, run, place);
         let stream = &mut self.prefetch.streams[index];
         stream.ahead = place.max(stream.ahead);
         stream.read_ahead += u64::from(read);
         stream.window = (window * 2).min((slots_max / 4).max(WINDOW_MIN));
     }
 
-    fn read_chunk(&mut self, sequence: SequenceId, run: Option<(u32, u32)>, end: u32) -> u32 {
+    fn read_chunk(&mut self, stream: StreamId, run: Option<(u32, u32)>, end: u32) -> u32 {
         let Some((first, end_slot)) = run else { return 0 };
         let id = ChunkId(self.prefetch.next_chunk);
         self.prefetch.next_chunk += 1;
@@ -344,7 +383,7 @@ impl Engine {
         self.counters.read_ahead_lines += u64::from(slots);
         self.prefetch.chunks.push_back(Chunk {
             id,
-            sequence,
+            stream,
             end_place: end,
             first,
             slots,
@@ -376,7 +415,7 @@ impl Engine {
             self.copies_read(request, &[part], piece);
         }
         let mut streams = self.prefetch.streams.iter();
-        let is_followed = streams.any(|stream| stream.sequence == chunk.sequence);
+        let is_followed = streams.any(|stream| stream.id == chunk.stream);
         if bytes.is_some() && is_followed {
             chunk.bytes = bytes;
             self.prefetch.chunks.push_back(chunk);
@@ -423,7 +462,7 @@ impl Engine {
         if chunk.bytes_of(slot).is_some_and(|bytes| !is_right(bytes)) {
             return ReadAhead::No;
         }
-        if let Some(stream) = streams.iter_mut().find(|s| s.sequence == chunk.sequence) {
+        if let Some(stream) = streams.iter_mut().find(|stream| stream.id == chunk.stream) {
             stream.used += 1;
         }
         if chunk.bytes.is_none() {
