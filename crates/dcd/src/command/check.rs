@@ -1,7 +1,8 @@
 //! `dcd check`: verifies every checksum that counts, and tells what is damaged. Writes nothing.
 //!
 //! What counts: both superblocks; the checkpoints (an older one may have been torn by a crash);
-//! the records of the log after the newest; every slot that is live after those records.
+//! the records of the log after the newest; every slot that is live after those records. Copies in the read area are
+//! compared and counted; one that is not as listed is no damage.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,6 +11,7 @@ use dcd_daemon::segment_memory::SegmentFile;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::checkpoint::LiveSlot;
 use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{FormatError, Superblock};
@@ -17,6 +19,7 @@ use serde::Serialize;
 
 use crate::cli::CheckArguments;
 use crate::error::CommandError;
+use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Colour, Paint, count, print, print_json};
@@ -39,6 +42,10 @@ pub struct CheckReport {
     records: u64,
     slots_verified: u64,
     slots_damaged: u64,
+    /// Copies that are as their page says.
+    copies_verified: u64,
+    /// Copies that are not, with those of lost pages as 248 each: their lines are read from the data-disk.
+    copies_not_as_listed: u64,
     dirty_lines: u64,
     zero_lines: u64,
     poisoned_lines: u64,
@@ -154,6 +161,10 @@ pub fn check(
         live.apply(found, &superblock.geometry);
     }
     report.verify_slots(image, &superblock, &live, progress);
+    let copies = CopyCheck::of(image, &superblock, checkpoint, progress);
+    report.copies_verified = copies.as_listed;
+    report.copies_not_as_listed =
+        copies.not_as_listed + copies.pages_lost * u64::from(COPIES_PER_PAGE);
     report.dirty_lines = live.dirty_lines();
     report.zero_lines = live.zero_lines();
     report.poisoned_lines = live.poisoned_lines();
@@ -216,6 +227,8 @@ impl CheckReport {
             records: 0,
             slots_verified: 0,
             slots_damaged: 0,
+            copies_verified: 0,
+            copies_not_as_listed: 0,
             dirty_lines: 0,
             zero_lines: 0,
             poisoned_lines: 0,
@@ -312,6 +325,16 @@ fn describe(report: &CheckReport, paint: Paint) -> String {
     line("records", format!("{} after the checkpoint", report.records));
     let verified = count(report.slots_verified, "slot");
     line("live data", format!("{verified} verified, {} damaged", report.slots_damaged));
+    let (verified, others) = (report.copies_verified, report.copies_not_as_listed);
+    if verified + others > 0 {
+        let others = match others {
+            0 => String::new(),
+            others => {
+                format!(", {} not as listed, and not believed", format_size(others * LINE_SIZE))
+            }
+        };
+        line("copies", format!("{} verified{others}", format_size(verified * LINE_SIZE)));
+    }
     let dirty = format_size(report.dirty_lines * LINE_SIZE);
     let zeroes = format_size(report.zero_lines * LINE_SIZE);
     line("dirty", format!("{dirty} of data, {zeroes} of zeroes"));

@@ -16,6 +16,7 @@ use dcd_engine::{Buffer, FormatError, Superblock};
 
 use crate::error::CommandError;
 
+pub mod copies;
 pub mod dirty;
 pub mod log;
 pub mod segments;
