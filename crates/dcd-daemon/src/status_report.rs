@@ -168,8 +168,9 @@ report_of! {
         log_write_bytes, cache_disk_flushes, cache_disk_fua_writes, records, checkpoints,
         checkpoint_bytes, destage_batches, destaged_lines, destage_writes, destage_write_bytes,
         destaged_zero_ranges, destage_read_bytes, completed_lines, data_disk_flushes,
-        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines, read_clean_lines,
-        read_ahead_lines, copy_lines_written, copies_damaged,
+        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines,
+        read_clean_lines, read_ahead_lines, read_ahead_used_lines, copy_lines_written,
+        copies_damaged,
     }
 }
 
@@ -194,6 +195,10 @@ pub struct RecoverySummary {
     pub data_disk_changed: bool,
     /// Copy pages that could not be read: their copies are gone.
     pub copy_pages_lost: u64,
+    /// Copies that records behind the checkpoint made stale.
+    pub copies_changed: u64,
+    /// Copies that were not believed: the data-disk may have been changed without the log.
+    pub copies_doubted: u64,
 }
 
 impl From<&RecoveryReport> for RecoverySummary {
@@ -208,6 +213,8 @@ impl From<&RecoveryReport> for RecoverySummary {
             was_closed: report.was_closed,
             data_disk_changed: report.data_disk_changed,
             copy_pages_lost: report.copy_pages_lost,
+            copies_changed: report.copies_changed,
+            copies_doubted: report.copies_doubted,
         }
     }
 }

@@ -77,6 +77,8 @@ pub struct Counters {
     pub read_clean_lines: u64,
     /// Lines read ahead for sequences.
     pub read_ahead_lines: u64,
+    /// Lines of reads that came from what was read ahead, or waited for it.
+    pub read_ahead_used_lines: u64,
     /// Lines copied to the read area.
     pub copy_lines_written: u64,
     /// Copies that were not what they should be; their lines were read from the data-disk.
@@ -116,6 +118,10 @@ pub struct RecoveryReport {
     pub data_disk_changed: bool,
     /// Copy pages that the checkpoint names and that could not be read: their copies are gone.
     pub copy_pages_lost: u64,
+    /// Copies that the checkpoint lists and the records behind it made stale.
+    pub copies_changed: u64,
+    /// Copies that were not believed, because the data-disk may have been changed without the log.
+    pub copies_doubted: u64,
 }
 
 /// Number of segments in each state.

@@ -432,6 +432,64 @@ fn a_copy_stands_in_for_a_line_that_the_data_disk_cannot_read() {
     }
 }
 
+/// Without the care: the line that cannot be read is tried again and again without a pause, and the others
+/// wait for it.
+#[test]
+fn a_line_that_the_data_disk_cannot_read_is_left_alone() {
+    let mut d = with_read_area(|_| {});
+    let bad = LINES[3] * LINE as u64;
+    d.fail_always(Device::DataDisk, Kind::Read, bad..bad + 512, IoError::Failed);
+    let mark = d.started.len();
+    store(&mut d, "start", &LINES);
+    assert_eq!((d.status().copies.valid, d.status().copies.stale), (39, 1));
+    assert!(data_reads(&d, mark) < 60);
+    d.heal();
+    d.advance_time(Duration::from_secs(700));
+    d.write_durably([LINES[4]], 99);
+    d.drain();
+    d.advance_time(Duration::from_secs(3));
+    assert_eq!((d.status().copies.valid, d.status().copies.stale), (40, 0));
+}
+
+/// Without the care: what was read for the copies is never written, and the end waits for that.
+#[test]
+fn without_a_cache_disk_copying_does_not_hold_up_the_end() {
+    let mut d = with_read_area(|_| {});
+    d.write_durably([5], 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Read));
+    let id = d.submit(sequence("start", &LINES), false);
+    assert_eq!(d.result(id), Ok(()));
+    d.run_until(|d| d.find_io(Device::DataDisk, Kind::Read).is_some());
+    for kind in [Kind::Write, Kind::Flush] {
+        d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Gone);
+    }
+    let write = d.write_fua(6, 2);
+    assert_eq!(d.wait(write), Err(RequestError::Io));
+    d.release();
+    d.finish_all();
+    let id = d.submit(Operation::Shutdown, false);
+    assert_eq!(d.wait(id), Err(RequestError::Io));
+    assert_eq!(*d.engine().phase(), Phase::Closed);
+}
+
+/// Without the care: a cache-disk that fails with a copy while a probe is under way is a broken invariant.
+#[test]
+fn a_cache_disk_may_fail_with_a_copy_while_it_is_probed() {
+    let mut d = with_hot_blocks();
+    d.advance_time(Duration::from_secs(10));
+    assert!(d.status().cache_disk_clean);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Write));
+    assert_eq!(read(&mut d, 500), byte_of(500));
+    let write = d.write_fua(5, 99);
+    d.run_until(|d| d.ios_of(Device::CacheDisk, Kind::Write).len() == 2);
+    for io in d.ios_of(Device::CacheDisk, Kind::Write) {
+        d.fail(io, IoError::Gone);
+    }
+    d.release();
+    d.expect_ok(write);
+    assert_eq!((read(&mut d, 5), read(&mut d, 500)), (99, byte_of(500)));
+}
+
 // ---- truth across crashes ---------------------------------------------------------------------
 
 #[test]
@@ -611,6 +669,29 @@ fn what_was_read_once_is_read_from_the_copy() {
     let mark = d.started.len();
     assert_eq!(read(&mut d, 501), byte_of(501));
     assert_eq!(data_reads(&d, mark), 0, "kept over the end");
+}
+
+/// Without the care: a start fails when the log has something newer than a hot block.
+#[test]
+fn a_hot_block_that_was_written_behind_the_checkpoint_is_given_up_by_the_start() {
+    for is_killed in [false, true] {
+        let mut d = with_hot_blocks();
+        read(&mut d, 500);
+        read(&mut d, 600);
+        d.advance_time(Duration::from_millis(10));
+        d.shut_down();
+        d.reopen();
+        d.write_durably([500], 99);
+        match is_killed {
+            true => d.kill(),
+            false => d.power_cut(),
+        }
+        d.reopen();
+        assert_eq!(d.status().recovery.copies_changed, 1);
+        assert_eq!((d.status().copies.valid, read(&mut d, 500)), (1, 99));
+        d.drain();
+        assert_eq!((read(&mut d, 500), read(&mut d, 600)), (99, byte_of(600)));
+    }
 }
 
 #[test]

@@ -652,17 +652,31 @@ impl Copies {
     /// # Panics
     /// If not.
     pub fn check_invariants(&self) {
-        let of = |state| self.slots.iter().filter(|slot| slot.state == state).count() as u64;
-        assert_eq!(self.counts.valid, of(SlotState::Valid));
-        assert_eq!(self.counts.stale, of(SlotState::Stale) + of(SlotState::Filling));
-        for (index, slot) in self.slots.iter().enumerate() {
-            let slot_index = CopySlot(index as u32);
-            let is_in_chain =
-                self.is_on() && self.chain(slot.line).any(|known| known == slot_index);
-            assert_eq!(is_in_chain, slot.state != SlotState::Empty, "slot {index}");
-            let owner = self.pages[index / COPIES_PER_PAGE as usize].owner;
-            assert!(owner != Owner::Nobody || slot.state == SlotState::Empty, "slot {index}");
+        if !self.is_on() {
+            return;
         }
+        let (mut valid, mut stale) = (0, 0);
+        for (index, page) in self.pages.iter().enumerate() {
+            for slot in Copies::slots_of(CopyPageIndex(index as u32)) {
+                let state = self.slot(slot).state;
+                valid += u64::from(state == SlotState::Valid);
+                stale += u64::from(matches!(state, SlotState::Stale | SlotState::Filling));
+                assert!(page.owner != Owner::Nobody || state == SlotState::Empty, "{slot:?}");
+            }
+        }
+        assert_eq!((self.counts.valid, self.counts.stale), (valid, stale));
+        // Each slot that is not empty is in the chain of its line, and nothing else is in any.
+        let mut chained = 0;
+        for (bucket, head) in self.heads.iter().enumerate() {
+            let next = |slot: &u32| Some(self.next[*slot as usize]).filter(|next| *next != NONE);
+            for slot in std::iter::successors(Some(*head).filter(|head| *head != NONE), next) {
+                let Slot { line, state, .. } = self.slots[slot as usize];
+                assert!(state != SlotState::Empty && self.bucket(line) == bucket, "slot {slot}");
+                chained += 1;
+                assert!(chained <= valid + stale, "a slot is chained twice");
+            }
+        }
+        assert_eq!(chained, valid + stale);
         for sequence in self.sequences.values() {
             let stale = sequence.pages().iter().flat_map(|page| Copies::slots_of(*page));
             let stale = stale.filter(|slot| {

@@ -14,7 +14,7 @@
 //! bypass or zeroes have something of the line, or anything was written to it below the log
 //! ([`Engine::data_disk_changes`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
@@ -30,6 +30,8 @@ use crate::units::{
 const QUIET: Duration = Duration::from_millis(20);
 /// How long a sequence that could not be completed is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long lines that the data-disk could not read are left alone.
+const UNREADABLE_FOR: Duration = Duration::from_secs(600);
 /// Lines no further apart than this are read together, and so many at most.
 const GAP_LINES_MAX: u64 = 16;
 const READ_LINES_MAX: u64 = 256;
@@ -48,6 +50,9 @@ pub(super) struct Arranging {
     next: (SequenceId, u32),
     /// Nothing could be done then, with the data-disk as it was.
     waits: Option<(Time, u64)>,
+    /// Lines that the data-disk could not read, and until when they are not tried again.
+    unreadable: BTreeSet<Line>,
+    unreadable_until: Time,
     /// Something was copied since the last checkpoint was asked for.
     is_unlisted: bool,
 }
@@ -79,8 +84,11 @@ impl Arranging {
 
 impl Engine {
     pub(super) fn advance_arrange(&mut self) -> bool {
-        if !self.copies.is_on() || self.cache_disk_failed || self.is_passing_by() {
+        if !self.copies.is_on() {
             return false;
+        }
+        if self.cache_disk_failed {
+            return self.give_up_page();
         }
         let is_ending = self.close.is_some();
         match self.arranging.page.take() {
@@ -105,6 +113,19 @@ impl Engine {
                 may_read
             }
         }
+    }
+
+    /// There is no cache-disk to write to.
+    fn give_up_page(&mut self) -> bool {
+        let is_idle = |copy: &PageCopy| copy.reading.is_none() && copy.writes_left == 0;
+        if !self.arranging.page.as_ref().is_some_and(is_idle) {
+            return false;
+        }
+        let copy = self.arranging.page.take().expect("looked at");
+        for slot in copy.gathered.into_keys() {
+            self.copies.filled(slot, false);
+        }
+        true
     }
 
     fn quiet_at(&self) -> Time {
@@ -142,6 +163,9 @@ impl Engine {
 
     /// Step 1: the next page with something to do.
     fn start_page(&mut self) -> bool {
+        if self.now >= self.arranging.unreadable_until {
+            self.arranging.unreadable.clear();
+        }
         let (next, from) = self.arranging.next;
         let mut pages: Vec<(SequenceId, u32, CopyPageIndex)> = Vec::new();
         for sequence in self.copies.sequences().filter(|sequence| sequence.stale() > 0) {
@@ -192,6 +216,7 @@ impl Engine {
             })
             .map(|slot| (self.copies.slot(slot).line, slot))
             .filter(|(line, _)| self.is_only_on_data_disk(*line))
+            .filter(|(line, _)| !self.arranging.unreadable.contains(line))
             .collect();
         lines.sort_unstable();
         let mut reads: VecDeque<Vec<(Line, CopySlot)>> = VecDeque::new();
@@ -260,8 +285,17 @@ impl Engine {
     fn lines_read(&mut self, first: Line, bytes: Option<Buffer>) {
         let copy = self.arranging.page.as_mut().expect("a page being copied");
         let Read { wanted, stamp } = copy.reading.take().expect("it has ended");
-        // A line that cannot be read stays stale.
-        let Some(bytes) = bytes else { return };
+        let Some(bytes) = bytes else {
+            // A line that cannot be read stays stale, and is left alone. It may be any one of them.
+            match wanted.as_slice() {
+                [(line, _)] => {
+                    self.arranging.unreadable.insert(*line);
+                    self.arranging.unreadable_until = self.now.after(UNREADABLE_FOR);
+                }
+                _ => wanted.into_iter().rev().for_each(|one| copy.reads.push_front(vec![one])),
+            }
+            return;
+        };
         let is_as_it_was = stamp == self.data_disk_changes || seeded(SeededBug::CopyOfChangedLine);
         for (line, slot) in wanted {
             let held = *self.copies.slot(slot);

@@ -610,6 +610,21 @@ impl Engine {
         lines.map(|slot| (slot.line, slot.state == SlotState::Valid)).collect()
     }
 
+    /// Counts since it was opened.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How the start went.
+    pub fn recovery_report(&self) -> &RecoveryReport {
+        &self.recovery_report
+    }
+
+    /// Copies in the read area.
+    pub fn copy_counts(&self) -> crate::copies::CopyCounts {
+        self.copies.counts()
+    }
+
     /// A picture of the engine.
     pub fn status(&self) -> Status {
         Status {

@@ -451,6 +451,7 @@ impl Engine {
         part: &CopyPart,
     ) -> ReadAhead<'_> {
         self.last_copy_read = slot;
+        let counters = &mut self.counters;
         let Prefetch { chunks, streams, .. } = &mut self.prefetch;
         let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.holds(slot)) else {
             return ReadAhead::No;
@@ -465,6 +466,7 @@ impl Engine {
         if let Some(stream) = streams.iter_mut().find(|stream| stream.id == chunk.stream) {
             stream.used += 1;
         }
+        counters.read_ahead_used_lines += 1;
         if chunk.bytes.is_none() {
             chunk.waiting.push((id, slot, *part));
             return ReadAhead::OnItsWay;

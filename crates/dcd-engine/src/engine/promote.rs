@@ -94,7 +94,9 @@ impl Engine {
 
     /// Step 2, with what a part of a read brought from the data-disk.
     pub(super) fn promote(&mut self, part: &Part, bytes: &[u8]) {
-        if part.is_scan || part.stamp != self.data_disk_changes || !self.promotes() {
+        let is_as_it_was =
+            part.stamp == self.data_disk_changes || seeded(SeededBug::CopyOfChangedLine);
+        if part.is_scan || !is_as_it_was || !self.promotes() {
             return;
         }
         let Some(start) = part.start() else { return };
@@ -278,8 +280,14 @@ impl Engine {
         }
         let last = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let lines = lines.min(last.saturating_sub(line.0));
+        // A start replays the log before the policy takes over what is left.
+        let is_adopted = self.recovery.is_none();
         let policy = &mut self.promotion.policy;
-        self.copies.change_all(line, lines, |slot| policy.remove(slot));
+        self.copies.change_all(line, lines, |slot| {
+            if is_adopted {
+                policy.remove(slot);
+            }
+        });
     }
 }
 

@@ -464,6 +464,7 @@ impl Engine {
             || self.recovery().memory_is_void
             || self.config.accept_damage;
         if may_be_false && !seeded(SeededBug::DoubtfulCopiesBelieved) {
+            self.recovery().report.copies_doubted = self.copies.counts().valid;
             self.copies.doubt_all();
         }
         self.adopt_hot_blocks();

@@ -182,7 +182,11 @@ impl Engine {
             return true;
         }
         // While the cache-disk is clean, nothing is durable that could be destaged.
-        assert!(self.destage.is_idle() && !self.log_is_busy());
+        assert!(self.destage.is_idle());
+        if self.log_is_busy() {
+            // It was the write of a copy that failed, and a probe is still under way.
+            return false;
+        }
         let Some(bypasses) = self.take_bypasses() else { return false };
         // They arrived before those that wait already.
         let later = std::mem::take(&mut self.passing().changes);

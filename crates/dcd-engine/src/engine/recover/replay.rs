@@ -111,7 +111,10 @@ impl Engine {
     ) -> Result<(), TooManyLines> {
         if !seeded(SeededBug::ReplayKeepsCopies) {
             let (line, lines) = entry.lines();
+            let valid = self.copies.counts().valid;
             self.copies_changed(line, lines);
+            let changed = valid - self.copies.counts().valid;
+            self.recovery().report.copies_changed += changed;
         }
         match entry {
             Entry::Data { line, mask, checksum } => {
