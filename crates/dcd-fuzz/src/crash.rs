@@ -126,6 +126,9 @@ impl Run {
             self.is_over |= crash.is_real;
             return Ok(());
         };
+        if self.options.copy_pages > 0 {
+            self.report.copies.started(host.engine());
+        }
         if has_grown {
             self.options.data_blocks += crash.grows_by;
             self.model.grow(self.options.data_blocks);
@@ -151,12 +154,18 @@ impl Run {
                 *host.struck_by_kind.entry(*kind).or_default() += count;
             }
             host.is_traced = self.host.is_traced;
+            if let Some(engine) = self.host.engine.as_ref() {
+                self.report.copies.ended(engine);
+            }
             self.host = host;
             if self.older.len() < 4 {
                 self.older.push(self.host.images());
             }
-        } else if random.one_in(4) {
-            self.check_again(host, &blocks, &shown, random)?;
+        } else {
+            self.report.copies.ended(host.engine());
+            if random.one_in(4) {
+                self.check_again(host, &blocks, &shown, random)?;
+            }
         }
         self.report.times.check += opened.elapsed();
         Ok(())

@@ -11,9 +11,11 @@
 //! minimise   the shortest run that fails      session many runs, on several threads
 //! exhaustive all sequences of few operations  sweep   the n-th I/O fails, for every n
 //! model      what reads may show                    faults  the kinds, and what each one allows
+//! copy_load  what uses the read area           report  what was done
 //! corpus     shrunk runs that once found something, and variations of them
 //! ```
 
+pub mod copy_load;
 pub mod corpus;
 pub mod crash;
 pub mod disk;

@@ -92,7 +92,8 @@ impl Search {
         try_plain!(segments, segment_buffers, data_blocks, physical_sector, logical_block, ack);
         try_plain!(policy, max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
         try_plain!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
-        try_plain!(shears, overlaps, faults);
+        try_plain!(shears, overlaps, early_reads, faults);
+        try_plain!(copy_pages, hot_blocks, read_ahead_bytes, sequence_percent);
     }
 
     fn simplify_steps(&mut self) {
@@ -136,6 +137,22 @@ fn plainer(step: Step) -> Vec<Step> {
         }
         Op::Read { start, blocks } => {
             forms.extend(ranges(start, blocks).map(|(start, blocks)| Op::Read { start, blocks }));
+        }
+        Op::Store { name, line, lines, step, is_detected } => {
+            if is_detected {
+                forms.push(Op::Store { name, line, lines, step, is_detected: false });
+            }
+            if step != 1 {
+                forms.push(Op::Store { name, line, lines, step: 1, is_detected });
+            }
+            if lines > 1 {
+                forms.push(Op::Store { name, line, lines: lines / 2, step, is_detected });
+            }
+        }
+        Op::ChangeDetached { start, blocks } => {
+            let ranges = ranges(start, blocks);
+            forms.extend(ranges.map(|(start, blocks)| Op::ChangeDetached { start, blocks }));
+            forms.push(Op::CancelDetach);
         }
         Op::CancelDetach => forms.push(Op::Shutdown),
         Op::EndIo => forms.push(Op::Settle),

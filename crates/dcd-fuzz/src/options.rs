@@ -3,6 +3,7 @@
 //!
 //! Everything is a plain number or name, so that what `{:?}` prints is what a test can say.
 
+use dcd_engine::format::geometry::COPY_PAGE_SPACE_BYTES;
 use dcd_engine::{AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry};
 
 use crate::faults::FaultKind;
@@ -49,6 +50,16 @@ pub struct Options {
     pub shears: bool,
     /// Changes of the same blocks may be under way together.
     pub overlaps: bool,
+    /// Reads of the data-disk may bring what was there when they were started.
+    pub early_reads: bool,
+    /// Copy pages of the read area, of 248 lines each; 0: there is none.
+    pub copy_pages: u32,
+    /// What is read is copied to the read area.
+    pub hot_blocks: bool,
+    /// Memory for reading sequences ahead; 0: they are not.
+    pub read_ahead_bytes: u64,
+    /// Share of the read area that sequences may take.
+    pub sequence_percent: u8,
     /// Kinds of faults in the script.
     pub faults: Vec<FaultKind>,
 }
@@ -76,6 +87,11 @@ impl Default for Options {
             cannot_zero: false,
             shears: true,
             overlaps: false,
+            early_reads: false,
+            copy_pages: 0,
+            hot_blocks: false,
+            read_ahead_bytes: 1 << 20,
+            sequence_percent: 100,
             faults: Vec::new(),
         }
     }
@@ -111,6 +127,12 @@ impl Options {
             cannot_zero: random.one_in(5),
             shears: random.one_in(2),
             overlaps: random.one_in(3),
+            early_reads: random.one_in(3),
+            // A third of the runs. A page has room for the lines of most volumes.
+            copy_pages: random.pick(&[0, 0, 0, 0, 1, 2, 3, 0, 0]) as u32,
+            hot_blocks: random.one_in(2),
+            read_ahead_bytes: random.pick(&[0, 64 << 10, 1 << 20, 1 << 20]),
+            sequence_percent: random.pick(&[0, 50, 100, 100]) as u8,
             faults: faults.to_vec(),
         }
         .consistent()
@@ -135,9 +157,11 @@ impl Options {
     /// Sizes on the cache-disk: the smallest with so many segments.
     pub fn geometry(&self) -> Geometry {
         let segment_size = 64 << 10;
-        let mut bytes = u64::from(self.segments) * segment_size + (640 << 10);
+        let mut bytes = u64::from(self.segments) * segment_size
+            + u64::from(self.copy_pages) * COPY_PAGE_SPACE_BYTES
+            + (640 << 10);
         loop {
-            match Geometry::fit(bytes, segment_size) {
+            match Geometry::fit_with_copies(bytes, segment_size, self.copy_pages) {
                 Ok(geometry) if geometry.segments == self.segments => return geometry,
                 _ => bytes += 4096,
             }
@@ -169,6 +193,9 @@ impl Options {
             one_disk: self.one_disk,
             verify_reads: self.verify_reads,
             segment_buffers: self.segment_buffers,
+            read_ahead_bytes: self.read_ahead_bytes,
+            hot_blocks: self.hot_blocks,
+            sequence_percent: self.sequence_percent,
             full_timeout: Duration::from_secs(self.full_timeout_s),
             io_timeout: Duration::from_secs(3000),
             ..EngineConfig::default()

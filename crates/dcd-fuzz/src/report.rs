@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dcd_engine::Engine;
+
 use crate::faults::FaultKind;
 use crate::model::Notes;
 
@@ -17,6 +19,60 @@ pub struct Times {
     pub recover: Duration,
     /// Reading back, and comparing with the model.
     pub check: Duration,
+}
+
+/// What the read area did: whether it was tried at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CopyUse {
+    /// Runs with a read area.
+    pub runs: u64,
+    /// Crash points of those runs.
+    pub crash_points: u64,
+    /// Lines that reads took from copies.
+    pub lines_read: u64,
+    /// Of them, those that had been read ahead.
+    pub lines_read_ahead: u64,
+    /// Copies that were damaged, and noticed.
+    pub damaged: u64,
+    /// True copies found after a crash.
+    pub survived: u64,
+    /// Copies that a start found changed in the log.
+    pub changed: u64,
+    /// Copies that a start did not believe.
+    pub doubted: u64,
+    /// Copy pages that a start could not read.
+    pub pages_lost: u64,
+}
+
+impl CopyUse {
+    fn add(&mut self, other: &CopyUse) {
+        self.runs += other.runs;
+        self.crash_points += other.crash_points;
+        self.lines_read += other.lines_read;
+        self.lines_read_ahead += other.lines_read_ahead;
+        self.damaged += other.damaged;
+        self.survived += other.survived;
+        self.changed += other.changed;
+        self.doubted += other.doubted;
+        self.pages_lost += other.pages_lost;
+    }
+
+    /// An engine has started.
+    pub fn started(&mut self, engine: &Engine) {
+        let start = engine.recovery_report();
+        self.survived += engine.copy_counts().valid;
+        self.changed += start.copies_changed;
+        self.doubted += start.copies_doubted;
+        self.pages_lost += start.copy_pages_lost;
+    }
+
+    /// An engine has come to its end.
+    pub fn ended(&mut self, engine: &Engine) {
+        let counters = engine.counters();
+        self.lines_read += counters.read_copy_lines;
+        self.lines_read_ahead += counters.read_ahead_used_lines;
+        self.damaged += counters.copies_damaged;
+    }
 }
 
 /// What one or several runs did.
@@ -40,6 +96,8 @@ pub struct Report {
     pub errors: u64,
     /// Blocks that showed what the contract openly does not cover.
     pub uncovered: u64,
+    /// What the read area did.
+    pub copies: CopyUse,
     /// Where the time went.
     pub times: Times,
 }
@@ -69,6 +127,7 @@ impl Report {
         self.refused += other.refused;
         self.errors += other.errors;
         self.uncovered += other.uncovered;
+        self.copies.add(&other.copies);
         self.times.run += other.times.run;
         self.times.crash += other.times.crash;
         self.times.recover += other.times.recover;

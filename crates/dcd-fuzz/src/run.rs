@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{
-    AckMode, Buffer, Device, Duration, Lba, LbaRange, Operation, Phase, Reply, RequestError,
-    RequestId, Time, Uuid,
+    AckMode, Buffer, Device, Duration, Lba, LbaRange, NewSequence, Operation, Phase, Reply,
+    RequestError, RequestId, SequenceRequest, Time, Uuid,
 };
 
+use crate::copy_load::places;
 use crate::crash::{Crash, Twist};
 use crate::disk::{FaultyDisk, Pages};
 use crate::faults::{FaultKind, IoKind, Level, SweepRule, Trap};
@@ -21,6 +22,9 @@ use crate::options::Options;
 use crate::random::Random;
 use crate::report::Report;
 use crate::script::{Op, Script, Step};
+
+/// I/Os after which there must be a pause.
+const SETTLE_IOS_MAX: u32 = 100_000;
 
 /// A run that went wrong.
 #[derive(Clone, Debug)]
@@ -59,6 +63,8 @@ enum Asked {
     Cancel,
     /// Something that comes too late, behind a request to close.
     TooLate,
+    /// About sequences: may be refused, and that harms nobody.
+    Sequence,
 }
 
 /// A run.
@@ -158,6 +164,13 @@ impl Run {
         for (kind, count) in &self.host.struck_by_kind {
             *self.report.faults.entry(*kind).or_default() += count;
         }
+        if self.options.copy_pages > 0 {
+            self.report.copies.runs += 1;
+            self.report.copies.crash_points += self.report.crash_points;
+        }
+        if let Some(engine) = self.host.engine.as_ref() {
+            self.report.copies.ended(engine);
+        }
         let times = &mut self.report.times;
         let others = times.crash + times.recover + times.check;
         times.run = started.elapsed().saturating_sub(others);
@@ -215,7 +228,12 @@ impl Run {
             Op::CancelDrain => self.cancel_drain()?,
             Op::EndIo => self.end_one_io(&mut random)?,
             Op::Settle => {
+                let mut left = SETTLE_IOS_MAX;
                 while self.host.has_ready_io() {
+                    left -= 1;
+                    if left == 0 {
+                        return Err(Violation("I/Os without end".into()));
+                    }
                     self.end_one_io(&mut random)?;
                 }
             }
@@ -234,6 +252,27 @@ impl Run {
             Op::Crash { power } => self.crash(Crash::real(power), &mut random)?,
             Op::Shutdown => self.shut_down(&mut random)?,
             Op::CancelDetach => self.cancel_detach(&mut random)?,
+            Op::ChangeDetached { start, blocks } => {
+                self.change_detached(start, blocks, &mut random)?;
+            }
+            Op::Store { name, line, lines, step, is_detected } => {
+                let order = places(line, lines, step, self.options.data_blocks);
+                let new = NewSequence {
+                    name: name_of(name),
+                    ranges: order.map(|(start, blocks)| LbaRange::new(start, blocks)).collect(),
+                    occurrences: u64::from(is_detected),
+                    is_detected,
+                };
+                self.sequence_request(SequenceRequest::Store(Box::new(new)))?;
+            }
+            Op::Remove { name } => {
+                self.sequence_request(SequenceRequest::Remove { name: name_of(name) })?;
+            }
+            Op::Clear => self.sequence_request(SequenceRequest::Clear)?,
+            Op::Pin { name, is_pinned } => {
+                let name = name_of(name);
+                self.sequence_request(SequenceRequest::Pin { name, is_pinned })?;
+            }
             Op::Grow { blocks } => self.grow(blocks, &mut random)?,
         }
         if self.is_over {
@@ -311,6 +350,10 @@ impl Run {
             }
         };
         self.ask(Asked::Change { number, fua, is_atomic }, operation, fua)
+    }
+
+    fn sequence_request(&mut self, request: SequenceRequest) -> Result<(), Violation> {
+        self.ask(Asked::Sequence, Operation::Sequence(request), false)
     }
 
     fn end_one_io(&mut self, random: &mut Random) -> Result<(), Violation> {
@@ -401,7 +444,7 @@ impl Run {
                 }
             }
             Asked::TooLate => return Err(Violation("taken although it is being closed".into())),
-            Asked::Drain { .. } | Asked::Close | Asked::Cancel => {}
+            Asked::Drain { .. } | Asked::Close | Asked::Cancel | Asked::Sequence => {}
         }
         Ok(())
     }
@@ -411,6 +454,7 @@ impl Run {
         match asked {
             Asked::TooLate => return error == RequestError::ShuttingDown,
             Asked::Cancel => return false,
+            Asked::Sequence => return matches!(error, RequestError::Sequence(_)),
             Asked::Drain { is_cancelled: true } if error == RequestError::Cancelled => return true,
             _ => {}
         }
@@ -597,6 +641,30 @@ impl Run {
         self.crash_after_close(random)
     }
 
+    /// The data-disk stands on its own, and somebody uses it. The cache that is opened again must not show
+    /// anything older (C29).
+    fn change_detached(
+        &mut self,
+        start: u64,
+        blocks: u64,
+        random: &mut Random,
+    ) -> Result<(), Violation> {
+        self.host.data_disk.failing = None;
+        self.close(Operation::Detach, random)?;
+        if self.close_failed() || self.host.engine().cache_disk_failure().is_some() {
+            return self.crash_after_close(random);
+        }
+        let (start, blocks) = self.fit(start, blocks);
+        let number = self.model.submit(start, blocks, false, true);
+        let mut bytes = vec![0; blocks as usize * 512];
+        for (i, block) in bytes.chunks_exact_mut(512).enumerate() {
+            fill_block(block, number, start + i as u64);
+        }
+        self.host.data_disk.rot(start as usize * 512, &bytes);
+        self.model.acknowledge(number, true);
+        self.crash_after_close(random)
+    }
+
     /// Nobody waits for the oldest drain any more; it is told so at once.
     fn cancel_drain(&mut self) -> Result<(), Violation> {
         let is_drain = |asked: &Asked| matches!(asked, Asked::Drain { .. });
@@ -703,6 +771,10 @@ impl Run {
         }
         Ok(())
     }
+}
+
+fn name_of(sequence: u8) -> String {
+    format!("sequence {sequence}")
 }
 
 /// A change, as the load has them.

@@ -4,6 +4,7 @@
 
 use dcd_engine::{AckMode, DestagePolicyKind};
 
+use crate::copy_load::CopyLoad;
 use crate::corpus;
 use crate::faults::FaultKind;
 use crate::options::Options;
@@ -80,6 +81,40 @@ pub enum Op {
     Shutdown,
     /// The same by way of a detach that is cancelled after some I/Os, or too late.
     CancelDetach,
+    /// A detach; somebody writes to the data-disk; a start.
+    ChangeDetached {
+        /// First block.
+        start: u64,
+        /// How many.
+        blocks: u64,
+    },
+    /// Store a sequence, as [`crate::copy_load::places`] says.
+    Store {
+        /// Its name.
+        name: u8,
+        /// Its first line.
+        line: u64,
+        /// How many.
+        lines: u64,
+        /// From one to the next.
+        step: u64,
+        /// It gives way to others.
+        is_detected: bool,
+    },
+    /// Remove a sequence.
+    Remove {
+        /// Its name.
+        name: u8,
+    },
+    /// Remove all sequences that are not pinned.
+    Clear,
+    /// Pin a sequence, or no longer.
+    Pin {
+        /// Its name.
+        name: u8,
+        /// Whether it is to stay.
+        is_pinned: bool,
+    },
     /// A crash, after which the data-disk has so many blocks more.
     Grow {
         /// How many.
@@ -184,6 +219,7 @@ impl Script {
         let mut steps = Vec::new();
         let (mut last, mut now) = (None, options.clone());
         let mut contest = None;
+        let mut copy_load = CopyLoad::draw(random, &options, load.home, blocks_used);
         for _ in 0..load.steps {
             if options.overlaps && chance(random, load.contest_one_in) {
                 contest = Some((load.draw_range(random, &now, true), 4 + random.below(28)));
@@ -193,8 +229,12 @@ impl Script {
                     *left -= 1;
                     load.draw_contest_op(random, &now, *range)
                 }
-                _ => load.draw_op(random, &now, &mut last),
+                _ => match copy_load.draw_op(random, &now) {
+                    Some(op) => op,
+                    None => load.draw_op(random, &now, &mut last),
+                },
             };
+            copy_load.note(op);
             if let Op::Grow { blocks } = op {
                 now.data_blocks += blocks;
             }
@@ -211,8 +251,12 @@ impl Load {
     /// `last` is the range of the request before.
     fn draw_op(&self, random: &mut Random, options: &Options, last: &mut Option<(u64, u64)>) -> Op {
         if random.one_in(self.crash_one_in) {
-            return match random.below(12) {
+            return match random.below(13) {
                 0 | 1 => Op::Shutdown,
+                12 => {
+                    let (start, blocks) = self.draw_range(random, options, false);
+                    Op::ChangeDetached { start, blocks }
+                }
                 2 => Op::CancelDetach,
                 3 => {
                     let unit = u64::from(options.logical_block) / 512;
@@ -333,7 +377,8 @@ impl Options {
         differing!(segments, segment_buffers, data_blocks, physical_sector, logical_block);
         differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
         differing!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
-        differing!(shears, overlaps);
+        differing!(shears, overlaps, early_reads, copy_pages, hot_blocks, read_ahead_bytes);
+        differing!(sequence_percent);
         if self.ack != AckMode::Memory {
             fields.push(format!("ack: AckMode::{:?}", self.ack));
         }

@@ -1,24 +1,29 @@
 //! The bytes of a disk in pages that copies share until one of them writes.
 //!
-//! A crash point copies both disks. With shared pages that costs a reference count per page, and
+//! A crash point copies both disks. With shared groups of pages that costs a reference count for each, and
 //! only what recovery writes is copied at all.
 
 use std::rc::Rc;
 
 /// Bytes in a page.
 const PAGE: usize = 4096;
+/// Pages in a group.
+const GROUP: usize = 64;
+
+type Group = [Option<Rc<[u8; PAGE]>>; GROUP];
 
 /// The bytes of a disk. Pages that were never written are zero and take no room.
 #[derive(Clone)]
 pub struct Pages {
-    pages: Vec<Option<Rc<[u8; PAGE]>>>,
+    /// Groups of pages: a copy of a disk costs a reference for each group, also of a large disk.
+    groups: Vec<Option<Rc<Group>>>,
     len: usize,
 }
 
 impl Pages {
     /// `len` zero bytes.
     pub fn new(len: usize) -> Pages {
-        Pages { pages: vec![None; len.div_ceil(PAGE)], len }
+        Pages { groups: vec![None; len.div_ceil(PAGE * GROUP)], len }
     }
 
     /// Size in bytes.
@@ -31,6 +36,16 @@ impl Pages {
         self.len == 0
     }
 
+    fn page(&self, index: usize) -> Option<&[u8; PAGE]> {
+        self.groups[index / GROUP].as_ref()?[index % GROUP].as_deref()
+    }
+
+    fn page_mut(&mut self, index: usize) -> &mut Option<Rc<[u8; PAGE]>> {
+        let group = &mut self.groups[index / GROUP];
+        let group = group.get_or_insert_with(|| Rc::new([const { None }; GROUP]));
+        &mut Rc::make_mut(group)[index % GROUP]
+    }
+
     /// Copies bytes from `offset` on into `to`.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset + to.len() <= self.len, "a read within the disk");
@@ -39,7 +54,7 @@ impl Pages {
         while !rest.is_empty() {
             let within = at % PAGE;
             let (head, tail) = rest.split_at_mut((PAGE - within).min(rest.len()));
-            match &self.pages[at / PAGE] {
+            match self.page(at / PAGE) {
                 Some(page) => head.copy_from_slice(&page[within..within + head.len()]),
                 None => head.fill(0),
             }
@@ -56,7 +71,7 @@ impl Pages {
         while !rest.is_empty() {
             let within = at % PAGE;
             let (head, tail) = rest.split_at((PAGE - within).min(rest.len()));
-            let slot = &mut self.pages[at / PAGE];
+            let slot = self.page_mut(at / PAGE);
             if head.len() == PAGE {
                 // Whole pages need not be copied before they are replaced.
                 match slot.as_mut().and_then(Rc::get_mut) {
@@ -74,8 +89,21 @@ impl Pages {
 
     /// Cuts or lengthens the disk.
     pub fn resize(&mut self, len: usize) {
-        self.pages.resize(len.div_ceil(PAGE), None);
+        if len < self.len {
+            self.cut(len);
+        }
+        self.groups.resize(len.div_ceil(PAGE * GROUP), None);
         self.len = len;
+    }
+
+    /// Forgets whole pages behind `len`.
+    fn cut(&mut self, len: usize) {
+        let first = len.div_ceil(PAGE);
+        for index in first..first.next_multiple_of(GROUP).min(self.len.div_ceil(PAGE)) {
+            if self.page(index).is_some() {
+                *self.page_mut(index) = None;
+            }
+        }
     }
 }
 
@@ -97,5 +125,16 @@ mod tests {
         assert_eq!(bytes, [1, 2]);
         first.read(9998, &mut bytes);
         assert_eq!(bytes, [0, 0]);
+    }
+
+    #[test]
+    fn what_is_cut_off_does_not_come_back() {
+        let mut pages = Pages::new(12_288);
+        pages.write(0, &[1; 12_288]);
+        pages.resize(4096);
+        pages.resize(12_288);
+        let mut bytes = [7; 2];
+        pages.read(4095, &mut bytes);
+        assert_eq!(bytes, [1, 0]);
     }
 }

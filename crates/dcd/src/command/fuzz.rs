@@ -146,6 +146,15 @@ struct Summary {
     refused_starts: u64,
     allowed_read_errors: u64,
     blocks_not_covered: u64,
+    runs_with_read_area: u64,
+    crash_points_with_read_area: u64,
+    lines_read_from_copies: u64,
+    lines_read_ahead_and_used: u64,
+    copies_damaged: u64,
+    copies_after_crash: u64,
+    copies_changed_in_log: u64,
+    copies_doubted: u64,
+    copy_pages_lost: u64,
     violations: u64,
     failed_seeds: Vec<u64>,
     seconds: f64,
@@ -189,6 +198,15 @@ impl Summary {
             refused_starts: report.refused,
             allowed_read_errors: report.errors,
             blocks_not_covered: report.uncovered,
+            runs_with_read_area: report.copies.runs,
+            crash_points_with_read_area: report.copies.crash_points,
+            lines_read_from_copies: report.copies.lines_read,
+            lines_read_ahead_and_used: report.copies.lines_read_ahead,
+            copies_damaged: report.copies.damaged,
+            copies_after_crash: report.copies.survived,
+            copies_changed_in_log: report.copies.changed,
+            copies_doubted: report.copies.doubted,
+            copy_pages_lost: report.copies.pages_lost,
             violations: outcome.failures.len() as u64,
             failed_seeds: outcome.failures.iter().map(|failure| failure.seed).collect(),
             seconds: outcome.elapsed.as_secs_f64(),
@@ -222,6 +240,15 @@ impl Summary {
         row("starts refused, rightly", self.refused_starts);
         row("blocks with an error, rightly", self.allowed_read_errors);
         row("blocks not covered", self.blocks_not_covered);
+        row("runs with a read area", self.runs_with_read_area);
+        row("  crash points", self.crash_points_with_read_area);
+        row("  lines read from copies", self.lines_read_from_copies);
+        row("  of them, read ahead", self.lines_read_ahead_and_used);
+        row("  copies damaged, noticed", self.copies_damaged);
+        row("  true copies after crashes", self.copies_after_crash);
+        row("  copies changed in the log", self.copies_changed_in_log);
+        row("  copies doubted", self.copies_doubted);
+        row("  copy pages lost", self.copy_pages_lost);
         row("violations", self.violations);
         text += &table.render(Paint::for_stdout());
         text += &format!(
