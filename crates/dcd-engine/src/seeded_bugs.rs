@@ -257,8 +257,8 @@ bugs! {
     ReplayKeepsCopies = "replay-keeps-copies", "C9";
     /// A copy that is known to be old is served.
     StaleCopyServed = "stale-copy-served", "C1";
-    /// A checkpoint lists a copy whose write has not ended.
-    CopyListedBeforeItIsWritten = "copy-listed-before-it-is-written", "C21";
+    /// A stale copy is believed again without being compared with the data-disk.
+    StaleCopyConfirmed = "stale-copy-confirmed", "C1";
     /// A copy that is not what it should be is served.
     DamagedCopyServed = "damaged-copy-served", "C21";
     /// What was read ahead is served without a look at what the copy should be.

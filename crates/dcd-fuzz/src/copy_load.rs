@@ -43,6 +43,7 @@ pub(crate) struct CopyLoad {
     sequence_one_in: u64,
     rest_one_in: u64,
     follow_one_in: u64,
+    race_one_in: u64,
     again_one_in: u64,
     stored: Vec<Stored>,
     recent: VecDeque<(u64, u64)>,
@@ -64,6 +65,7 @@ impl CopyLoad {
             sequence_one_in: random.pick(&[15, 40, 200]),
             rest_one_in: random.pick(&[10, 25]),
             follow_one_in: random.pick(&[6, 20]),
+            race_one_in: random.pick(&[12, 50]),
             again_one_in: random.pick(&[3, 10]),
             stored: Vec::new(),
             recent: VecDeque::new(),
@@ -100,7 +102,9 @@ impl CopyLoad {
         if random.one_in(self.sequence_one_in) || self.stored.is_empty() && random.one_in(8) {
             return Some(self.draw_request(random));
         }
-        if random.one_in(self.rest_one_in) {
+        if random.one_in(self.race_one_in) {
+            self.plan_race(random, options);
+        } else if random.one_in(self.rest_one_in) {
             self.plan_rest(random);
         } else if random.one_in(self.follow_one_in) {
             self.plan_reads(random, options);
@@ -144,6 +148,40 @@ impl CopyLoad {
             for _ in 0..random.below(4) {
                 self.planned.push_back(Op::EndIo);
             }
+        }
+    }
+
+    /// A change that goes past the log, or is destaged at once, where a copy is being made or was just given up.
+    fn plan_race(&mut self, random: &mut Random, options: &Options) {
+        let whole = (options.bypass_bytes / 512).next_multiple_of(8);
+        let blocks = if whole <= 64 && random.below(3) > 0 { whole } else { 8 };
+        let line = self.first_line + random.below(self.lines);
+        let (start, blocks) = match self.stored.first().filter(|_| random.one_in(2)) {
+            Some(stored) => {
+                if random.one_in(2) {
+                    self.planned.push_back(Op::Remove { name: stored.name });
+                }
+                (stored.line * 8, blocks)
+            }
+            None => (line * 8, blocks),
+        };
+        let start = start.min(options.data_blocks.saturating_sub(blocks) / 8 * 8);
+        if random.one_in(2) {
+            self.planned.push_back(Op::Read { start, blocks: 8 });
+        }
+        self.planned.push_back(Op::Write { start, blocks, fua: random.one_in(2) });
+        if random.one_in(3) {
+            self.planned.push_back(Op::Drain);
+        }
+        for _ in 0..1 + random.below(12) {
+            self.planned.push_back(Op::EndIo);
+        }
+        if random.one_in(4) {
+            self.planned.push_back(Op::Crash { power: random.one_in(2) });
+        }
+        for _ in 0..2 {
+            self.planned.push_back(Op::Read { start, blocks: 8 });
+            self.planned.push_back(Op::Settle);
         }
     }
 

@@ -484,5 +484,24 @@ pub fn corpus() -> Vec<Shrunk> {
                 ],
             },
         },
+        Shrunk {
+            name: "copy-of-changed-line",
+            script: Script {
+                options: Options {
+                    early_reads: true,
+                    copy_pages: 1,
+                    hot_blocks: true,
+                    ..Options::default()
+                },
+                steps: vec![
+                    Step(Read { start: 176, blocks: 8 }, 0),
+                    Step(Write { start: 176, blocks: 32, fua: false }, 0),
+                    Step(EndIo, 0),
+                    Step(Idle, 0),
+                    Step(Read { start: 176, blocks: 4 }, 0),
+                    Step(Idle, 0),
+                ],
+            },
+        },
     ]
 }

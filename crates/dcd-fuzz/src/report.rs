@@ -45,7 +45,8 @@ pub struct CopyUse {
 }
 
 impl CopyUse {
-    fn add(&mut self, other: &CopyUse) {
+    /// Adds another.
+    pub fn add(&mut self, other: &CopyUse) {
         self.runs += other.runs;
         self.crash_points += other.crash_points;
         self.lines_read += other.lines_read;

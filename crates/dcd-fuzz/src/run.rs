@@ -26,6 +26,9 @@ use crate::script::{Op, Script, Step};
 /// I/Os after which there must be a pause.
 const SETTLE_IOS_MAX: u32 = 100_000;
 
+/// I/Os and pauses after which a detach will not end.
+const DETACH_IOS_MAX: u32 = 5_000;
+
 /// A run that went wrong.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -650,7 +653,28 @@ impl Run {
         random: &mut Random,
     ) -> Result<(), Violation> {
         self.host.data_disk.failing = None;
-        self.close(Operation::Detach, random)?;
+        self.is_closing = true;
+        self.ask(Asked::Close, Operation::Detach, false)?;
+        let mut left = DETACH_IOS_MAX;
+        while *self.host.engine().phase() != Phase::Closed {
+            let before = self.host.now;
+            let goes_on = if self.host.has_ready_io() {
+                self.end_one_io(random)?;
+                true
+            } else {
+                let goes_on = self.host.wake();
+                self.take_replies()?;
+                goes_on && self.host.now > before
+            };
+            left -= 1;
+            if left == 0 || !goes_on {
+                // A write was given up: nothing is destaged before a restart.
+                self.ask(Asked::Cancel, Operation::CancelDetach, false)?;
+                self.end_close(random)?;
+                return self.crash_after_close(random);
+            }
+        }
+        self.end_close(random)?;
         if self.close_failed() || self.host.engine().cache_disk_failure().is_some() {
             return self.crash_after_close(random);
         }

@@ -1,14 +1,18 @@
 //! Random runs with fixed seeds: crashes at random points in all ack modes, against the model.
 
+use dcd_fuzz::report::CopyUse;
+
 #[test]
 fn random_runs_with_crashes_agree_with_the_model() {
     let seeds = std::env::var("DCD_FUZZ_SEEDS").map_or(1_000, |n| n.parse().expect("a number"));
     let (mut crash_points, mut times_uncached) = (0, 0);
+    let mut copies = CopyUse::default();
     for seed in 0..seeds {
         match dcd_fuzz::run::run(seed) {
             Ok(report) => {
                 crash_points += report.crash_points;
                 times_uncached += report.times_uncached;
+                copies.add(&report.copies);
             }
             Err(failure) => panic!(
                 "seed {}, step {}: {}\noptions: {:?}",
@@ -19,4 +23,12 @@ fn random_runs_with_crashes_agree_with_the_model() {
     println!("{crash_points} crash points, {times_uncached} times uncached");
     assert!(crash_points > 5 * seeds);
     assert!(times_uncached > seeds / 20);
+    // What is said of copies was tried.
+    println!("{copies:?}");
+    assert!(copies.runs > seeds / 5 && copies.crash_points > 5 * copies.runs);
+    let CopyUse { lines_read, lines_read_ahead, damaged, survived, changed, doubted, .. } = copies;
+    for count in [lines_read, lines_read_ahead, damaged, survived, changed, doubted] {
+        assert!(count > 0, "{copies:?}");
+    }
+    assert!(copies.pages_lost > 0, "{copies:?}");
 }

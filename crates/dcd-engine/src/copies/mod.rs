@@ -562,9 +562,6 @@ impl Copies {
             let state = match state {
                 SlotState::Empty => return None,
                 SlotState::Valid => CopyState::Valid,
-                SlotState::Filling if seeded(SeededBug::CopyListedBeforeItIsWritten) => {
-                    CopyState::Valid
-                }
                 // A hot block has no place to keep.
                 SlotState::Filling | SlotState::Stale if sequence.is_none() => return None,
                 SlotState::Filling | SlotState::Stale => CopyState::Stale,

@@ -312,7 +312,8 @@ impl Engine {
             let at = ((line.0 - first.0) * LINE_SIZE) as usize;
             let bytes = &bytes.bytes()[at..at + LINE_SIZE as usize];
             let checksum = crc32c(bytes);
-            if held.checksum == checksum && checksum != 0 {
+            let is_same = held.checksum == checksum || seeded(SeededBug::StaleCopyConfirmed);
+            if is_same && held.checksum != 0 {
                 self.copies.confirm(slot);
                 self.arranging.is_unlisted = true;
                 continue;
