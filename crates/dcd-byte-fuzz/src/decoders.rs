@@ -4,11 +4,13 @@
 //! The first byte of the input says whether the checksum is put right first: without that, no
 //! mutation would ever get past it.
 
-use dcd_engine::format::checkpoint::{self, Checkpoint};
+use dcd_engine::format::checkpoint::{self, Checkpoint, CopyPageRef};
 use dcd_engine::format::checksum::{crc32c, crc32c_with_hole};
+use dcd_engine::format::copy_page::{self, CopyPage, PAGE_SIZE};
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
+use dcd_engine::units::CopyPageIndex;
 use dcd_engine::{Geometry, Uuid};
 
 /// The cache of all inputs of `checkpoint`.
@@ -126,5 +128,43 @@ pub(crate) fn record(input: &[u8]) {
         assert_eq!(found[..6], written[..6]);
         assert!(!is_data || found[6] == written[6]);
         assert_eq!((found[7], &found[8..]), (written[7], &written[8..]));
+    }
+}
+
+/// The page is named as it names itself: else nothing behind that would be looked at.
+pub(crate) fn copy_page(input: &[u8]) {
+    let layout = copy_page::layout();
+    let bytes = structure(input, PAGE_SIZE, &layout);
+    let mut whole = bytes.clone();
+    whole.resize(PAGE_SIZE, 0);
+    let number = |name: &str| {
+        let mut word = [0; 8];
+        let place = field(&layout, name);
+        word[..place.len()].copy_from_slice(&whole[place]);
+        u64::from_le_bytes(word)
+    };
+    let uuid = Uuid(whole[field(&layout, "uuid")].try_into().expect("16 bytes"));
+    let expected = CopyPageRef {
+        page: CopyPageIndex(number("page") as u32),
+        generation: number("generation"),
+        checksum: number("checksum") as u32,
+    };
+    let Ok(decoded) = CopyPage::decode(&bytes, uuid, &expected) else { return };
+    let (written, checksum) = decoded.encode();
+    let again = CopyPage::decode(written.bytes(), uuid, &CopyPageRef { checksum, ..expected });
+    assert_eq!(again.as_ref(), Ok(&decoded));
+    // The rest of a name and what is reserved are ignored; what belongs to a sequence, where there is none.
+    let mut ignored = vec!["checksum", "name", "unused", "table"];
+    if decoded.sequence.is_none() {
+        ignored.extend(["ordinal", "runs", "lines_served"]);
+    }
+    assert_same(&bytes, written.bytes(), &layout, &ignored);
+    if let Some((label, _)) = &decoded.sequence {
+        assert!(bytes[field(&layout, "name")].starts_with(label.name.as_bytes()));
+    }
+    let table = field(&layout, "table");
+    let entries = bytes[table.clone()].chunks(16).zip(written.bytes()[table].chunks(16));
+    for (found, written) in entries.filter(|(found, _)| found[7] != 0) {
+        assert_eq!(found[..12], written[..12]);
     }
 }

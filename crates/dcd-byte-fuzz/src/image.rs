@@ -7,15 +7,17 @@ use std::sync::OnceLock;
 
 use dcd_engine::format::checkpoint::{self, Checkpoint};
 use dcd_engine::format::checksum::crc32c;
+use dcd_engine::format::copy_page;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE};
 use dcd_engine::log::control::CONTROL_SIZE;
+use dcd_engine::units::CopyPageIndex;
 use dcd_engine::{
     AckMode, Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData,
-    IoDone, IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request,
-    RequestId, Superblock, Time,
+    IoDone, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase, Reply,
+    Request, RequestId, SequenceRequest, Superblock, Time,
 };
 
 use crate::decoders::{UUID, field, put_checksum};
@@ -33,6 +35,7 @@ pub(crate) struct Image {
     pub(crate) cache_disk: Vec<u8>,
     data_disk: &'static [u8],
     pub(crate) memory: Vec<u8>,
+    geometry: Geometry,
     /// Places of the record headers on the cache-disk, in the order of their numbers.
     records: Vec<usize>,
 }
@@ -42,8 +45,8 @@ pub(crate) fn config(ack: AckMode) -> EngineConfig {
     EngineConfig { ack, segment_buffers: 3, ..EngineConfig::default() }
 }
 
-fn geometry() -> Geometry {
-    let fit = |part: u64| Geometry::fit(part * (64 << 10), 64 << 10).ok();
+fn geometry(copy_pages: u32) -> Geometry {
+    let fit = |part: u64| Geometry::fit_with_copies(part * (64 << 10), 64 << 10, copy_pages).ok();
     (1..).find_map(fit).expect("a smallest cache")
 }
 
@@ -58,15 +61,17 @@ pub(crate) fn base_images() -> &'static [Image] {
 }
 
 /// How many there are.
-pub(crate) const BASES: usize = 5;
+pub(crate) const BASES: usize = 6;
 
 /// 0: in use, records of every kind, the last one open in memory; 1: closed in order, dirty;
-/// 2: in use, several segments long; 3: detached after use; 4: new.
+/// 2: in use, several segments long; 3: detached after use; 4: new; 5: in use, with a read area that holds
+/// a sequence and hot blocks.
 fn build(which: usize) -> Image {
-    let mut cache_disk = vec![0; geometry().end() as usize];
+    let geometry = geometry(if which == 5 { 2 } else { 0 });
+    let mut cache_disk = vec![0; geometry.end() as usize];
     for (offset, bytes) in create(CreateOptions {
         uuid: UUID,
-        geometry: geometry(),
+        geometry,
         data_disk: data_disk_info(),
         data_disk_serial: "WD-1".to_owned(),
         created_unix_seconds: 1_700_000_000,
@@ -75,8 +80,8 @@ fn build(which: usize) -> Image {
         cache_disk[at..at + bytes.len()].copy_from_slice(bytes.bytes());
     }
     static EMPTY: [u8; DATA_LINES as usize * LINE] = [0; DATA_LINES as usize * LINE];
-    let memory = vec![0; Engine::segment_memory_size(&geometry(), &config(AckMode::Memory))];
-    let image = Image { cache_disk, data_disk: &EMPTY, memory, records: Vec::new() };
+    let memory = vec![0; Engine::segment_memory_size(&geometry, &config(AckMode::Memory))];
+    let image = Image { cache_disk, data_disk: &EMPTY, memory, geometry, records: Vec::new() };
     if which == 4 {
         return image.with_records();
     }
@@ -88,6 +93,21 @@ fn build(which: usize) -> Image {
         machine.write(line(n * 7 % DATA_LINES), 4096, n as u8);
     }
     machine.submit(Operation::WriteZeroes { range: LbaRange::new(8 * 200, 80), may_unmap: true });
+    if which == 5 {
+        machine.submit(Operation::Drain);
+        machine.submit(Operation::Sequence(SequenceRequest::Store(Box::new(NewSequence {
+            name: "start".to_owned(),
+            ranges: [300, 20, 7, 140, 141, 142].map(|line| LbaRange::new(line * 8, 8)).to_vec(),
+            occurrences: 0,
+            is_detected: false,
+        }))));
+        for n in [50, 250, 450, 50] {
+            machine.submit(Operation::Read { range: LbaRange::new(n * 8, 8) });
+        }
+        machine.rest();
+        assert_eq!(machine.engine.copy_counts().stale, 0);
+        assert_eq!(machine.engine.copy_counts().valid, 9);
+    }
     machine.submit(if which == 3 { Operation::Detach } else { Operation::Shutdown });
     if matches!(which, 1 | 3) {
         return machine.stop().with_records();
@@ -123,8 +143,8 @@ impl Image {
     }
 
     fn with_records(mut self) -> Image {
-        let start = geometry().segments_offset as usize;
-        let slots = (start..self.cache_disk.len()).step_by(LINE);
+        let start = self.geometry.segments_offset as usize;
+        let slots = (start..self.geometry.read_area_offset() as usize).step_by(LINE);
         let mut records: Vec<(u64, usize)> = slots
             .filter_map(|at| Some((Record::decode(&self.cache_disk[at..]).ok()?, at)))
             .map(|(record, at)| (record.header.number.0, at))
@@ -137,13 +157,13 @@ impl Image {
     /// Runs a program that changes the disk. Its first byte says what is put right afterwards:
     ///
     /// ```text
-    /// bit 0   every checksum of superblocks, checkpoints and record headers
+    /// bit 0   every checksum of superblocks, checkpoints, record headers and copy pages
     /// bit 1   each record repeats the checksum of the one before
     /// bit 2   entries have the checksums of their slots
     /// ```
     pub(crate) fn change_disk(&mut self, program: &mut Program) {
         let repairs = program.u8();
-        let geometry = geometry();
+        let geometry = self.geometry;
         let mut places: Vec<Range<usize>> = SUPERBLOCK_OFFSETS
             .iter()
             .map(|at| *at as usize..*at as usize + SUPERBLOCK_SIZE)
@@ -154,6 +174,8 @@ impl Image {
             }))
             .collect();
         places.extend(self.records.iter().map(|at| *at..at + LINE));
+        let pages = self.copy_pages();
+        places.extend(pages.iter().map(|at| *at..at + LINE));
         let segments = geometry.segments_offset as usize;
         places.push(segments..self.cache_disk.len());
         change(&mut self.cache_disk, &places, program);
@@ -164,9 +186,37 @@ impl Image {
         for place in &places[..2] {
             put_checksum(&mut self.cache_disk[place.clone()], &superblock::layout());
         }
+        for at in pages {
+            put_checksum(&mut self.cache_disk[at..at + LINE], &copy_page::layout());
+        }
         for place in [&places[2], &places[4]] {
             self.repair_checkpoint(place.start);
+            self.name_copy_pages(place.start);
         }
+    }
+
+    /// Both places of each copy page.
+    fn copy_pages(&self) -> Vec<usize> {
+        let places = (0..self.geometry.copy_pages)
+            .flat_map(|page| [0, 1].map(|generation| (CopyPageIndex(page), generation)));
+        let offset = |(page, generation)| self.geometry.copy_page_offset(page, generation) as usize;
+        places.map(offset).collect()
+    }
+
+    /// The checkpoint names the copy pages as they are now.
+    fn name_copy_pages(&mut self, at: usize) {
+        let Ok(mut checkpoint) = Checkpoint::decode(&self.cache_disk[at..], UUID, &self.geometry)
+        else {
+            return;
+        };
+        for named in &mut checkpoint.copy_pages {
+            let page = self.geometry.copy_page_offset(named.page, named.generation) as usize;
+            let checksum = page + field(&copy_page::layout(), "checksum").start;
+            let bytes = self.cache_disk[checksum..][..4].try_into().expect("four bytes");
+            named.checksum = u32::from_le_bytes(bytes);
+        }
+        let bytes = checkpoint.encode();
+        self.cache_disk[at..at + bytes.len()].copy_from_slice(bytes.bytes());
     }
 
     fn repair_records(&mut self, repairs: u8) {
@@ -204,7 +254,7 @@ impl Image {
         let (header, payload) = self.cache_disk[at..].split_at_mut(LINE);
         put_checksum(header, &layout);
         // The decoder itself says how long the payload is; if it refuses, nothing needs it.
-        if let Ok(found) = Checkpoint::decode_header(header, UUID, &geometry())
+        if let Ok(found) = Checkpoint::decode_header(header, UUID, &self.geometry)
             && let Some(payload) = payload.get(..found.payload_bytes as usize)
         {
             let place = field(&layout, "payload_checksum");
@@ -242,7 +292,7 @@ impl Image {
             // checksum 28, checksum of all that 32.
             if repairs & 2 != 0 {
                 let (buffer, slot) = (word(&self.memory, 16), word(&self.memory, 20));
-                let segment = geometry().segment_size_bytes as usize;
+                let segment = self.geometry.segment_size_bytes as usize;
                 let at = buffer
                     .saturating_mul(segment)
                     .saturating_add(slot.saturating_mul(LINE))
@@ -419,6 +469,14 @@ impl Machine {
         let mut data = Buffer::zeroed(bytes);
         data.bytes_mut().fill(fill);
         self.submit(Operation::Write { start, data });
+    }
+
+    /// Lets time pass until nothing is left to do.
+    fn rest(&mut self) {
+        while let Output::Wait { until: Some(until) } = self.engine.poll_output() {
+            self.now = self.now.max(until);
+            self.input(Input::Timeout);
+        }
     }
 
     /// Lets time pass until `id` is answered.

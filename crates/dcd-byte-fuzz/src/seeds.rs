@@ -4,9 +4,14 @@
 
 use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
+use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
+use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
-use dcd_engine::units::{FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex};
+use dcd_engine::units::{
+    CopyPageIndex, FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SequenceId,
+    SlotIndex,
+};
 use dcd_engine::{LbaRange, Superblock};
 use dcd_sim::disk::profiles;
 
@@ -27,6 +32,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "superblock" => numbered(superblocks()),
         "checkpoint" => numbered(checkpoints()),
         "record" => numbered(records()),
+        "copy_page" => numbered(copy_pages()),
         "recovery" => numbered(recoveries()),
         "segment_memory" => numbered(memories()),
         "control_request" => texts(&[
@@ -348,6 +354,31 @@ fn records() -> Vec<Vec<u8>> {
             2,
         ),
     ]
+}
+
+fn copy_pages() -> Vec<Vec<u8>> {
+    let label = SequenceLabel {
+        id: SequenceId(3),
+        name: "start".to_owned(),
+        is_pinned: true,
+        is_detected: true,
+        runs: 7,
+        lines_served: 1 << 33,
+    };
+    let page = |sequence, count: u64| {
+        let entry = |n| {
+            let state = if n % 3 == 0 { CopyState::Stale } else { CopyState::Valid };
+            CopyEntry { line: Line(n * 37), checksum: n as u32, state }
+        };
+        let mut entries: Vec<Option<CopyEntry>> = (0..count).map(|n| Some(entry(n))).collect();
+        entries.resize(COPIES_PER_PAGE as usize, None);
+        let page = CopyPageIndex(1);
+        let page = CopyPage { uuid: UUID, page, generation: 4, sequence, entries };
+        let (bytes, _) = page.encode();
+        let end = bytes.bytes().iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
+        [&[1], &bytes.bytes()[..end]].concat()
+    };
+    vec![page(None, 0), page(None, 9), page(Some((label, 2)), 20)]
 }
 
 /// One step: which place, how, where in it, and what the step takes.

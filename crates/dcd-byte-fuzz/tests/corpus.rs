@@ -113,6 +113,7 @@ targets!(
     superblock,
     checkpoint,
     record,
+    copy_page,
     recovery,
     segment_memory,
     control_request,

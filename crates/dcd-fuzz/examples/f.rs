@@ -7,48 +7,104 @@ fn main() {
     let n = |i: usize| a[i].parse::<u64>().unwrap();
     match a[1].as_str() {
         "a" => {
-            use dcd_fuzz::{options::Options, script::{Script, Step, Op::*}, faults::FaultKind::*}; use dcd_engine::AckMode;
-            let r = dcd_fuzz::run::replay(&Script {
-        options: Options { ack: AckMode::Durable, ..Options::default() },
-        steps: vec![
-            Step(Write { start: 192, blocks: 2, fua: false }, 0),
-            Step(Settle, 0),
-            Step(Fault(CacheVanishes), 2969543784),
-            Step(Write { start: 463, blocks: 3, fua: false }, 0),
-            Step(Idle, 3604037484),
-            Step(Crash { power: false }, 0),
-            Step(Idle, 0),
-            Step(Fault(CacheVanishes), 0),
-            Step(Write { start: 464, blocks: 4, fua: false }, 0),
-            Step(Fault(Hang), 3871903561),
-            Step(Idle, 0),
-            Step(Write { start: 560, blocks: 2, fua: false }, 3686120325),
-        ],
-    }, true); println!("{:?}", r.map_err(|f| f.violation)); }
+            use dcd_engine::AckMode;
+            use dcd_fuzz::{
+                faults::FaultKind::*,
+                options::Options,
+                script::{Op::*, Script, Step},
+            };
+            let r = dcd_fuzz::run::replay(
+                &Script {
+                    options: Options { ack: AckMode::Durable, ..Options::default() },
+                    steps: vec![
+                        Step(Write { start: 192, blocks: 2, fua: false }, 0),
+                        Step(Settle, 0),
+                        Step(Fault(CacheVanishes), 2969543784),
+                        Step(Write { start: 463, blocks: 3, fua: false }, 0),
+                        Step(Idle, 3604037484),
+                        Step(Crash { power: false }, 0),
+                        Step(Idle, 0),
+                        Step(Fault(CacheVanishes), 0),
+                        Step(Write { start: 464, blocks: 4, fua: false }, 0),
+                        Step(Fault(Hang), 3871903561),
+                        Step(Idle, 0),
+                        Step(Write { start: 560, blocks: 2, fua: false }, 3686120325),
+                    ],
+                },
+                true,
+            );
+            println!("{:?}", r.map_err(|f| f.violation));
+        }
         #[cfg(feature = "seeded-bugs")]
-        "sc" => { let s = dcd_fuzz::seeded::script(n(2), n(3)); println!("{:?}", s.options); let r = dcd_fuzz::run::replay(&s, false); if let Err(f) = r { println!("{}", f.violation); let m = minimise(&f); println!("{}\n{}", m.violation, m.script.to_test("x", "")); println!("{:?}", m.script.options.faults); dcd_fuzz::run::replay(&m.script, true).ok(); } }
+        "sc" => {
+            let s = dcd_fuzz::seeded::script(n(2), n(3));
+            println!("{:?}", s.options);
+            let r = dcd_fuzz::run::replay(&s, false);
+            if let Err(f) = r {
+                println!("{}", f.violation);
+                let m = minimise(&f);
+                println!("{}\n{}", m.violation, m.script.to_test("x", ""));
+                println!("{:?}", m.script.options.faults);
+                dcd_fuzz::run::replay(&m.script, true).ok();
+            }
+        }
         #[cfg(feature = "seeded-bugs")]
         "hunt" => {
-            use dcd_fuzz::seeded::*; use dcd_engine::seeded_bugs::turn_on;
-            use dcd_fuzz::{options::Options, script::{Script, Step, Op::*}, random::Random};
-            let bug = *SeededBug::ALL.iter().find(|b| b.name()=="copy-of-changed-line").unwrap();
+            use dcd_engine::seeded_bugs::turn_on;
+            use dcd_fuzz::seeded::*;
+            use dcd_fuzz::{
+                options::Options,
+                random::Random,
+                script::{Op::*, Script, Step},
+            };
+            let bug = *SeededBug::ALL.iter().find(|b| b.name() == "copy-of-changed-line").unwrap();
             let mut r = Random::new(n(2));
             turn_on(Some(bug));
             for i in 0..20000 {
                 let mut steps = vec![];
-                if r.one_in(2) { steps.push(Step(Read { start: 640, blocks: 8 }, 0)); steps.push(Step(Settle, 0)); }
-                if r.one_in(2) { steps.push(Step(Write { start: 480, blocks: 8, fua: true }, 0)); steps.push(Step(Settle, 0)); }
+                if r.one_in(2) {
+                    steps.push(Step(Read { start: 640, blocks: 8 }, 0));
+                    steps.push(Step(Settle, 0));
+                }
+                if r.one_in(2) {
+                    steps.push(Step(Write { start: 480, blocks: 8, fua: true }, 0));
+                    steps.push(Step(Settle, 0));
+                }
                 steps.push(Step(Read { start: 176, blocks: 8 }, 0));
-                steps.push(Step(Write { start: 176, blocks: if r.one_in(2) {8} else {32}, fua: true }, 0));
-                for _ in 0..r.below(5) { steps.push(Step(EndIo, r.bits() as u32)); }
+                steps.push(Step(
+                    Write { start: 176, blocks: if r.one_in(2) { 8 } else { 32 }, fua: true },
+                    0,
+                ));
+                for _ in 0..r.below(5) {
+                    steps.push(Step(EndIo, r.bits() as u32));
+                }
                 steps.push(Step(Drain, 0));
-                for _ in 0..r.below(10) { steps.push(Step(EndIo, r.bits() as u32)); }
-                steps.push(Step(Settle, 0)); steps.push(Step(Idle, 0));
-                steps.push(Step(Read { start: 176, blocks: 8 }, 0)); steps.push(Step(Settle, 0));
-                let s = Script { options: Options { copy_pages: 1, hot_blocks: true, early_reads: true, ..Options::default() }, steps };
+                for _ in 0..r.below(10) {
+                    steps.push(Step(EndIo, r.bits() as u32));
+                }
+                steps.push(Step(Settle, 0));
+                steps.push(Step(Idle, 0));
+                steps.push(Step(Read { start: 176, blocks: 8 }, 0));
+                steps.push(Step(Settle, 0));
+                let s = Script {
+                    options: Options {
+                        copy_pages: 1,
+                        hot_blocks: true,
+                        early_reads: true,
+                        ..Options::default()
+                    },
+                    steps,
+                };
                 if let Err(f) = dcd_fuzz::run::replay(&s, false) {
-                    println!("{i} {}", f.violation); let m = minimise(&f); println!("{}", m.script.to_test("x", "")); 
-                    turn_on(None); println!("anyway {:?}", dcd_fuzz::run::replay(&m.script, false).err().map(|f| f.violation)); return;
+                    println!("{i} {}", f.violation);
+                    let m = minimise(&f);
+                    println!("{}", m.script.to_test("x", ""));
+                    turn_on(None);
+                    println!(
+                        "anyway {:?}",
+                        dcd_fuzz::run::replay(&m.script, false).err().map(|f| f.violation)
+                    );
+                    return;
                 }
             }
         }
