@@ -18,6 +18,48 @@ fn replay(script: Script) {
     }
 }
 
+// Copies that could not be written any more were given up twice: their line had changed meanwhile.
+#[test]
+fn found_by_seed_202486() {
+    replay(Script {
+        options: Options {
+            copy_pages: 2,
+            hot_blocks: true,
+            ack: AckMode::Durable,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 832, blocks: 1, fua: true }, 0),
+            Step(Fault(Hang), 1468070812),
+            Step(Settle, 0),
+            Step(Read { start: 872, blocks: 8 }, 0),
+            Step(Settle, 0),
+            Step(Write { start: 872, blocks: 1, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+        ],
+    });
+}
+
+// A start panicked: replay told the policy of a hot block that it had not taken over yet.
+#[test]
+fn found_by_seed_1008() {
+    replay(Script {
+        options: Options {
+            data_blocks: 4096,
+            copy_pages: 2,
+            hot_blocks: true,
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 4088, blocks: 1, fua: false }, 0),
+            Step(Read { start: 2312, blocks: 8 }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 2312, blocks: 8, fua: false }, 0),
+        ],
+    });
+}
+
 // Half of a request was destaged: mod c14_half_a_request_is_destaged.
 #[test]
 fn found_by_seed_34() {

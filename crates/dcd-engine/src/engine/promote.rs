@@ -179,9 +179,7 @@ impl Engine {
     pub(super) fn promoted(&mut self, write: &Write, result: Result<(), IoError>) {
         self.promotion.writes_in_flight -= 1;
         for slot in (write.first.0..write.first.0 + write.slots).map(CopySlot) {
-            let is_there = self.copies.filled(slot, result.is_ok());
-            if !is_there && self.copies.slot(slot).state == SlotState::Stale {
-                // Nothing keeps a hot block that is not there.
+            if !self.copies.filled(slot, result.is_ok()) {
                 self.lose_hot_block(slot);
             }
         }
@@ -190,8 +188,9 @@ impl Engine {
         }
     }
 
+    /// Nothing keeps a hot block that is not there. It may be gone already: its line has changed meanwhile.
     fn lose_hot_block(&mut self, slot: CopySlot) {
-        if self.copies.is_hot(slot) {
+        if self.copies.is_hot(slot) && self.copies.slot(slot).state == SlotState::Stale {
             self.promotion.policy.remove(slot);
             self.copies.evict(slot);
         }
