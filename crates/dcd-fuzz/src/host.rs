@@ -290,7 +290,8 @@ impl Host {
     /// Every other read of the data-disk is done when it is started, if the run has that.
     fn read_early(&self, io: &Io) -> Option<Vec<u8>> {
         let IoOperation::Read { offset, buffer } = &io.operation else { return None };
-        let is_early = self.early_reads && io.device == Device::DataDisk && io.id.0 % 2 == 0;
+        let is_early =
+            self.early_reads && io.device == Device::DataDisk && io.id.0.is_multiple_of(2);
         if !is_early || *self.engine().phase() != Phase::Running {
             return None;
         }
