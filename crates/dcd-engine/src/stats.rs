@@ -77,7 +77,7 @@ pub struct Counters {
     pub read_clean_lines: u64,
     /// Lines read ahead for sequences.
     pub read_ahead_lines: u64,
-    /// Lines of reads that came from what was read ahead, or waited for it.
+    /// Of them, those that reads used; one that was used twice counts twice.
     pub read_ahead_used_lines: u64,
     /// Lines copied to the read area.
     pub copy_lines_written: u64,

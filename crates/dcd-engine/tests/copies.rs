@@ -202,6 +202,29 @@ fn with_one_arm_only_what_is_read_ahead_comes_from_the_copies() {
     assert_eq!(data_reads(&d, mark), 0);
 }
 
+/// Reads that are larger than what is read ahead at first: nothing is dropped before they take it, nothing missing is read
+/// from elsewhere.
+#[test]
+fn large_reads_take_all_that_is_read_ahead() {
+    let mut d = with_read_area(|options| options.engine.one_disk = true);
+    let starts = [500, 100, 700, 300];
+    let lines: Vec<u64> = starts.iter().flat_map(|start| *start..start + 100).collect();
+    store(&mut d, "files", &lines);
+    let mark = d.started.len();
+    for start in starts {
+        let id = d.submit(Operation::Read { range: LbaRange::new(start * 8, 100 * 8) }, false);
+        d.expect_ok(id);
+        let bytes = d.reply_bytes(id);
+        for (line, bytes) in (start..).zip(bytes.chunks(LINE)) {
+            assert_eq!(common::one_byte(bytes), byte_of(line));
+        }
+    }
+    assert_eq!(data_reads(&d, mark), 0);
+    let counters = d.status().counters;
+    assert_eq!((counters.read_ahead_lines, counters.read_ahead_used_lines), (400, 400));
+    assert!(d.started.len() - mark <= 8, "{}", d.started.len() - mark);
+}
+
 // ---- requests about sequences -----------------------------------------------------------------
 
 #[test]

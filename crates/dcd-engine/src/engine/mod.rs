@@ -625,6 +625,12 @@ impl Engine {
         self.copies.counts()
     }
 
+    /// Whether an I/O that is under way reads for clients: what they asked for, or what is read ahead for them.
+    pub fn serves_reads(&self, id: IoId) -> bool {
+        let purpose = self.ios.get(&id).and_then(|io| io.purpose.as_ref());
+        matches!(purpose, Some(Purpose::Read(_) | Purpose::ReadAhead(_)))
+    }
+
     /// A picture of the engine.
     pub fn status(&self) -> Status {
         Status {
