@@ -13,6 +13,8 @@ pub mod pace;
 pub mod plot;
 pub mod random;
 pub mod replay;
+pub mod sequence_pictures;
+pub mod sequence_runs;
 pub mod sweep;
 pub mod target;
 pub mod trace;

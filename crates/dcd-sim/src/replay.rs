@@ -14,6 +14,7 @@ use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
 pub use crate::pace::Pace;
 use crate::pace::Pacer;
+use crate::sequence_runs::SequenceRunFacts;
 use crate::target::{DrainFacts, Target, TargetDone, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
 
@@ -129,8 +130,37 @@ pub struct ReplayFacts {
     pub write: TimesFacts,
     /// Times of flushes that are requests of their own.
     pub flush: TimesFacts,
+    /// What the disks spent on reads.
+    #[serde(flatten)]
+    pub access: ReadAccess,
+    /// Of a run with sequences: how it was done, and what it is compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<SequenceRunFacts>,
     /// What it would take to move what a log still holds at the end; not part of the numbers above.
     pub drain: Option<DrainFacts>,
+}
+
+/// What the disks spent on the reads of clients. Parts are in [`TargetFacts`].
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ReadAccess {
+    /// Sum of the access times of all disk reads that served reads of clients, those ahead of them included.
+    pub read_disk_time_ms: f64,
+    /// Sum of the distances that the arms went for them, in blocks of 512 bytes.
+    pub seek_distance: u64,
+    /// That time by read of a client; none if there were none.
+    pub average_access_ms: Option<f64>,
+}
+
+impl ReadAccess {
+    fn of(target: &TargetFacts, reads: u64) -> ReadAccess {
+        let (data, cache) = (target.data_disk_access, target.cache_disk_access.unwrap_or_default());
+        let read_disk_time_ms = data.time_ms + cache.time_ms;
+        ReadAccess {
+            read_disk_time_ms,
+            seek_distance: data.seek_distance + cache.seek_distance,
+            average_access_ms: (reads > 0).then(|| read_disk_time_ms / reads as f64),
+        }
+    }
 }
 
 /// A replay.
@@ -138,6 +168,8 @@ pub struct Replay {
     target: Box<dyn Target>,
     pacer: Pacer,
     device: Option<u32>,
+    /// When it began; times of the trace count from there.
+    start_ns: u64,
     number: u64,
     pending: HashMap<u64, Pending>,
     done: Vec<TargetDone>,
@@ -151,14 +183,20 @@ pub struct Replay {
 impl Replay {
     /// Of a trace on that disk or cache.
     pub fn new(target: Box<dyn Target>, pace: Pace) -> Replay {
+        Replay::begin_at(target, pace, Time::ZERO)
+    }
+
+    /// The same, on a target for which it is that late already.
+    pub fn begin_at(target: Box<dyn Target>, pace: Pace, start: Time) -> Replay {
         Replay {
             target,
             pacer: Pacer::new(pace),
             device: None,
+            start_ns: start.0,
             number: 0,
             pending: HashMap::new(),
             done: Vec::new(),
-            end_ns: 0,
+            end_ns: start.0,
             outstanding_max: 0,
             counts: [0; 4],
             times: Default::default(),
@@ -175,8 +213,9 @@ impl Replay {
             return Err(ReplayError::Devices { first, found: request.device });
         }
         self.counts[request.operation as usize] += 1;
+        let end_ns = self.end_ns - self.start_ns;
         let submitted_ns =
-            self.pacer.submission_ns(request, self.end_ns).ok_or(ReplayError::TooLong)?;
+            self.pacer.submission_ns(request, end_ns).ok_or(ReplayError::TooLong)? + self.start_ns;
         self.end_ns = self.end_ns.max(submitted_ns);
         if request.operation == Operation::Discard {
             return Ok(());
@@ -262,7 +301,14 @@ impl Replay {
     }
 
     /// Waits for what is not done yet. What a cache holds then stays there; what moving it would take is told apart.
-    pub fn finish(mut self) -> ReplayFacts {
+    pub fn finish(self) -> ReplayFacts {
+        let (mut facts, mut target, end) = self.finish_pass();
+        facts.drain = target.drain(end);
+        facts
+    }
+
+    /// The same, for a replay that others on the same target follow: without what emptying a cache would take.
+    pub fn finish_pass(mut self) -> (ReplayFacts, Box<dyn Target>, Time) {
         self.wait_for_all();
         let [reads, writes, discards, flushes] = self.counts;
         let [read, write, flush] = self.times.map(|times| TimesFacts {
@@ -270,20 +316,24 @@ impl Replay {
             queue_ms: times.queue.percentiles(1e6),
             response_ms: times.response.percentiles(1e6),
         });
-        ReplayFacts {
+        let target = self.target.facts();
+        let facts = ReplayFacts {
             requests: reads + writes + discards + flushes,
             reads,
             writes,
             flushes,
             discards,
-            target: self.target.facts(),
-            drain: self.target.drain(Time(self.end_ns)),
+            access: ReadAccess::of(&target, reads),
+            target,
             outstanding_max: self.outstanding_max as u64,
-            duration_s: self.end_ns as f64 / 1e9,
+            duration_s: (self.end_ns - self.start_ns) as f64 / 1e9,
             read,
             write,
             flush,
-        }
+            sequences: None,
+            drain: None,
+        };
+        (facts, self.target, Time(self.end_ns))
     }
 }
 

@@ -3,14 +3,16 @@
 //! Each point reads its load anew, so memory does not grow with it, and depends on nothing but itself: the same
 //! grid gives the same rows, however many threads there are and wherever it was interrupted.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::replay::{Pace, Replay, ReplayFacts};
+use crate::replay::{Pace, Replay, ReplayError, ReplayFacts};
+use crate::sequence_runs::{self, SequenceMode};
 use crate::target::setup::Setup;
-use crate::trace::{TraceError, TraceFormat, TraceReader};
+use crate::trace::{Request, TraceError, TraceFormat, TraceReader};
 use crate::workload::WorkloadSpec;
 
 /// Where the requests come from.
@@ -42,6 +44,8 @@ pub struct Point {
     pub setup: Setup,
     /// When requests come.
     pub pace: Pace,
+    /// Whether, and how, the load is known before.
+    pub sequences: Option<SequenceMode>,
 }
 
 /// What came of a point: facts, or why there are none.
@@ -69,41 +73,70 @@ impl TraceSource {
 impl Point {
     /// Simulates it.
     pub fn run(&self, load: &Load) -> Outcome {
-        let target = self.setup.build().map_err(|error| error.to_string())?;
-        let mut replay = Replay::new(target, self.pace);
-        let any = match load {
-            Load::Trace(trace) => replay_trace(&mut replay, trace)?,
-            Load::Workload(workload) => {
-                for request in workload.workload().map_err(|error| error.to_string())? {
-                    replay.add(&request).map_err(|problem| {
-                        format!("request {}: {}: {problem}", request.line, problem.field())
-                    })?;
-                }
-                true
+        let any = Cell::new(false);
+        let feed = |take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>| {
+            load.for_each(&mut |request| {
+                any.set(true);
+                take(request)
+            })
+        };
+        let facts = match self.sequences {
+            Some(mode) => sequence_runs::run(&self.setup, self.pace, mode, feed)
+                .map_err(|error| error.to_string())?,
+            None => {
+                let target = self.setup.build().map_err(|error| error.to_string())?;
+                let mut replay = Replay::new(target, self.pace);
+                feed(&mut |request| replay.add(request))?;
+                replay.finish()
             }
         };
-        match any {
-            true => Ok(replay.finish()),
+        match any.get() {
+            true => Ok(facts),
             false => Err("the trace has no requests for this disk".into()),
         }
     }
 }
 
-/// Whether there was any request for the disk.
-fn replay_trace(replay: &mut Replay, trace: &TraceSource) -> Result<bool, String> {
-    let mut reader = trace.open().map_err(|error| error.to_string())?;
-    let mut any = false;
-    while let Some(request) = reader.next() {
-        let request = request.map_err(|error| error.to_string())?;
-        if trace.device.is_some_and(|device| device != request.device) {
-            continue;
+impl Load {
+    fn for_each(
+        &self,
+        take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
+    ) -> Result<(), String> {
+        match self {
+            Load::Trace(trace) => trace.for_each(take),
+            Load::Workload(workload) => {
+                for request in workload.workload().map_err(|error| error.to_string())? {
+                    take(&request).map_err(|problem| {
+                        format!("request {}: {}: {problem}", request.line, problem.field())
+                    })?;
+                }
+                Ok(())
+            }
         }
-        any = true;
-        replay.add(&request).map_err(|problem| {
-            reader.refused(&request, problem.field(), problem.to_string()).to_string()
-        })?;
     }
-    Ok(any)
+}
+
+impl TraceSource {
+    /// Gives all requests for the disk to `take`.
+    ///
+    /// # Errors
+    /// In words: of the trace, or of `take`, with the place.
+    pub fn for_each(
+        &self,
+        take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
+    ) -> Result<(), String> {
+        let mut reader = self.open().map_err(|error| error.to_string())?;
+        while let Some(request) = reader.next() {
+            let request = request.map_err(|error| error.to_string())?;
+            if self.device.is_some_and(|device| device != request.device) {
+                continue;
+            }
+            take(&request).map_err(|problem| {
+                reader.refused(&request, problem.field(), problem.to_string()).to_string()
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order, with its

@@ -678,7 +678,8 @@ pub struct PlotFile {
     pub is_html: bool,
 }
 
-fn parse_plot_file(text: &str) -> Result<PlotFile, &'static str> {
+/// `--out` and `--plot`.
+pub fn parse_plot_file(text: &str) -> Result<PlotFile, &'static str> {
     let path = PathBuf::from(text);
     let is_html = match path.extension().and_then(|extension| extension.to_str()) {
         Some("html" | "htm") => true,

@@ -18,6 +18,7 @@ use dcd_sim::disk::profile::ProfileError;
 use dcd_sim::figures::ExperimentError;
 use dcd_sim::plot::PlotError;
 use dcd_sim::replay::ReplayError;
+use dcd_sim::sequence_runs::SequenceRunError;
 use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
 use dcd_sim::workload::WorkloadError;
@@ -395,6 +396,14 @@ pub enum CommandError {
         /// What it needs.
         needs: &'static str,
     },
+    /// Sequences cannot be simulated for this load.
+    #[error("{problem}")]
+    SequenceRun {
+        /// Why.
+        problem: String,
+        /// The next step.
+        hint: &'static str,
+    },
     /// An experiment of the figures did not come to its end.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
@@ -422,6 +431,21 @@ pub enum CommandError {
     /// The demonstration did not come to its end.
     #[error(transparent)]
     Demo(#[from] DemoError),
+}
+
+impl From<SequenceRunError<CommandError>> for CommandError {
+    fn from(error: SequenceRunError<CommandError>) -> CommandError {
+        let problem = error.to_string();
+        let hint = match error {
+            SequenceRunError::Load(error) => return error,
+            SequenceRunError::Setup(error) => return error.into(),
+            SequenceRunError::NoReadArea => "add --cache-disk SIZE --read-area SIZE",
+            SequenceRunError::Refused(_) => {
+                "choose a larger --read-area: sequences may take half of it"
+            }
+        };
+        CommandError::SequenceRun { problem, hint }
+    }
 }
 
 impl CommandError {
@@ -585,6 +609,7 @@ impl CommandError {
                 Some(format!("leave {flag} out, or add {needs}"))
             }
             CommandError::Setup(error) => error.hint(),
+            CommandError::SequenceRun { hint, .. } => Some((*hint).into()),
             CommandError::Control(error) => error.hint(),
             CommandError::RecordingCut { source, .. } => source.hint(),
             CommandError::TraceCancelled { .. } => Some("begin again".into()),

@@ -124,7 +124,7 @@ impl Grid {
     /// The bare disk, at that pace.
     pub fn bare(&self, pace: &PaceFacts) -> Point {
         let setup = Setup { disk: self.disk.clone(), seed: self.seed, nvram: None, log: None };
-        Point { labels: Vec::new(), setup, pace: pace.pace() }
+        Point { labels: Vec::new(), setup, pace: pace.pace(), sequences: None }
     }
 
     /// A simulation.
@@ -133,6 +133,7 @@ impl Grid {
         point.setup.log = Some(LogSetup {
             cache_disk: self.devices[variant.device].profile.clone(),
             cache_bytes: variant.cache_bytes,
+            read_area_bytes: 0,
             segment_bytes: Geometry::default_segment_size(variant.cache_bytes),
             config: EngineConfig {
                 ack: variant.ack,

@@ -7,6 +7,7 @@
 //! row.rs             what came of each, beside the bare disk
 //! knee.rs            the size beyond which more brings little
 //! recommendation.rs  one sentence, and what limits it
+//! sequences.rs       what a sequence would bring to a load of reads
 //! words.rs           numbers as people read them
 //! page.rs, plots.rs  all of it as one HTML page
 //! ```
@@ -21,6 +22,7 @@ pub mod page;
 mod plots;
 pub mod recommendation;
 pub mod row;
+pub mod sequences;
 #[cfg(test)]
 mod tests;
 pub mod words;
@@ -35,6 +37,7 @@ use load::LoadFacts;
 use overload::Overload;
 use recommendation::Recommendation;
 use row::{Row, RowFacts};
+use sequences::SequenceAdvice;
 
 /// Everything that is told.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +56,8 @@ pub struct Advice {
     pub curves: Vec<Curve>,
     /// What to do.
     pub recommendation: Recommendation,
+    /// What a sequence would bring; none for a load that hardly reads.
+    pub sequences: Option<SequenceAdvice>,
     /// What was left out of the grid, and why.
     pub left_out: Vec<String>,
 }
@@ -129,6 +134,7 @@ impl Advice {
             rows,
             curves,
             recommendation: Recommendation::default(),
+            sequences: None,
             left_out: grid.left_out(),
         };
         advice.recommendation = recommendation::recommend(&advice);

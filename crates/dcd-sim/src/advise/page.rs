@@ -98,6 +98,9 @@ fn write_verdict(page: &mut String, advice: &Advice) -> std::fmt::Result {
     if !recommendation.details.is_empty() {
         writeln!(page, "<p>{}</p>", escaped(&recommendation.details.join(" ")))?;
     }
+    if let Some(sequences) = &advice.sequences {
+        writeln!(page, "<p>{}</p>", escaped(&sequences.sentence))?;
+    }
     writeln!(page, "</div>")
 }
 

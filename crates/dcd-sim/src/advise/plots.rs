@@ -153,7 +153,7 @@ fn size_view(advice: &Advice) -> View {
     let mark =
         |bytes: u64| Mark { x: (bytes as f64).log2(), label: format!("knee: {}", size(bytes)) };
     let marks = row.and_then(|row| row.cache_bytes).map(mark).into_iter().collect();
-    View { x_is_log_of_bytes: true, y_from_zero: true, marks }
+    View { x_is_log_of_bytes: true, y_from_zero: true, marks, ..View::default() }
 }
 
 /// Requests over the time of the trace.

@@ -10,7 +10,7 @@ use super::recommendation::{Reason, Verdict};
 use super::{Advice, PaceFacts};
 use crate::disk::profile::Profile;
 use crate::distribution::Percentiles;
-use crate::replay::{ReplayFacts, TimesFacts};
+use crate::replay::{ReadAccess, ReplayFacts, TimesFacts};
 use crate::sweep::Outcome;
 use crate::target::{DrainFacts, LogFacts, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
@@ -95,6 +95,7 @@ impl Case {
             destage_writes: 0,
             dirty_lines: 7,
             failed_requests: self.failed,
+            read_area: None,
         };
         let drain = DrainFacts {
             seconds: 1.5,
@@ -122,6 +123,8 @@ impl Case {
             write: times(self.writes, found.write_ms),
             flush: TimesFacts::default(),
             drain: is_log.then_some(drain),
+            access: ReadAccess::default(),
+            sequences: None,
         }
     }
 

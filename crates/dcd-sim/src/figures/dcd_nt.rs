@@ -53,7 +53,8 @@ fn setup(disk: &Profile, has_log: bool) -> Setup {
         ..EngineConfig::default()
     };
     let (cache_bytes, segment_bytes) = (20 << 20, 64 << 10);
-    let log = LogSetup { cache_disk: disk.clone(), cache_bytes, segment_bytes, config };
+    let (cache_disk, read_area_bytes) = (disk.clone(), 0);
+    let log = LogSetup { cache_disk, cache_bytes, read_area_bytes, segment_bytes, config };
     Setup { disk: disk.clone(), seed: 0, nvram: None, log: has_log.then_some(log) }
 }
 
@@ -94,7 +95,10 @@ impl NtRuns {
         let both = |disk: &Profile, load: Load| {
             [false, true].map(|has_log| {
                 let setup = setup(disk, has_log);
-                (Point { labels: Vec::new(), setup, pace: Pace::Closed }, load.clone())
+                (
+                    Point { labels: Vec::new(), setup, pace: Pace::Closed, sequences: None },
+                    load.clone(),
+                )
             })
         };
         for kb in SIZES_KB {

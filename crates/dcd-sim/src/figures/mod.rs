@@ -7,6 +7,7 @@
 //! findings.rs                   its findings
 //! dcd_unix.rs                   Nightingale, Hu, Yang, USENIX 1999, section 4     unix_runs.rs simulates it
 //! dcd_nt.rs                     He, Yang, a filter driver for Windows NT 4
+//! odsc.rs                       the on-disk sequence cache, of a trace that is given
 //! ```
 //!
 //! The traces of `snake` are not to be had, and the DCD papers used file systems and programs of their time:
@@ -16,6 +17,7 @@ pub mod dcd_nt;
 pub mod dcd_unix;
 mod experiments;
 mod findings;
+pub mod odsc;
 mod parallel;
 pub mod service_times;
 mod thesis;
@@ -30,7 +32,7 @@ pub use thesis_tables::tables;
 
 use crate::plot::notes::with_notes;
 use crate::plot::stacked_bars::{self, StackedBars};
-use crate::plot::{Plot, PlotError, svg};
+use crate::plot::{Plot, PlotError, View, svg};
 
 /// T. R. Haining's dissertation.
 pub const THESIS: &str = "thesis";
@@ -38,6 +40,8 @@ pub const THESIS: &str = "thesis";
 pub const UNIX: &str = "USENIX 1999";
 /// He and Yang.
 pub const NT: &str = "NT";
+/// C. R. Slade.
+pub const ODSC: &str = "ODSC";
 
 /// A figure: a picture, and what is to be said of it.
 #[derive(Clone, Debug)]
@@ -55,6 +59,8 @@ pub struct Figure {
 pub enum Picture {
     /// Curves.
     Curves(Plot),
+    /// Points that no lines join.
+    Points(Plot),
     /// Bars.
     Bars(StackedBars),
 }
@@ -67,6 +73,9 @@ impl Figure {
     pub fn svg(&self) -> Result<String, PlotError> {
         let drawn = match &self.picture {
             Picture::Curves(plot) => svg::render(plot)?,
+            Picture::Points(plot) => {
+                svg::render_view(plot, &View { as_points: true, ..View::default() })?
+            }
             Picture::Bars(bars) => stacked_bars::render(bars)?,
         };
         Ok(with_notes(&drawn, &self.notes))

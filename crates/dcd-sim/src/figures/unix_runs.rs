@@ -107,7 +107,8 @@ pub(super) fn setup(disk: &Profile, has_log: bool) -> Setup {
         ..EngineConfig::default()
     };
     let (cache_bytes, segment_bytes) = (64 << 20, 128 << 10);
-    let log = LogSetup { cache_disk: disk.clone(), cache_bytes, segment_bytes, config };
+    let (cache_disk, read_area_bytes) = (disk.clone(), 0);
+    let log = LogSetup { cache_disk, cache_bytes, read_area_bytes, segment_bytes, config };
     Setup { disk: disk.clone(), seed: 0, nvram: None, log: has_log.then_some(log) }
 }
 
@@ -190,7 +191,8 @@ impl Job {
                     DiskModel::new(profile, 0).expect("the profile was checked").capacity_bytes();
                 let load = random_writes(BANDWIDTH_BYTES / (kb << 10), kb << 10, span_bytes);
                 let setup = setup(profile, false);
-                let point = Point { labels: Vec::new(), setup, pace: Pace::Closed };
+                let point =
+                    Point { labels: Vec::new(), setup, pace: Pace::Closed, sequences: None };
                 let facts = point.run(&load)?;
                 Ok(Outcome::Bandwidth(kb, BANDWIDTH_BYTES as f64 / facts.duration_s))
             }

@@ -43,6 +43,8 @@ pub struct View {
     pub x_is_log_of_bytes: bool,
     /// The y axis begins at 0, or below.
     pub y_from_zero: bool,
+    /// Points are drawn each for itself, and not joined by lines.
+    pub as_points: bool,
     /// Places on the x axis that are pointed at.
     pub marks: Vec<Mark>,
 }
@@ -100,6 +102,11 @@ impl Plot {
     pub fn draw(&self) -> Result<Drawing, PlotError> {
         let (svg, height) = (svg::render(self)?, svg::height(self));
         Ok(Drawing { title: self.title.clone(), svg, height })
+    }
+
+    /// Height of its drawing.
+    pub fn height(&self) -> f64 {
+        svg::height(self)
     }
 
     /// Whether all of it can be drawn.

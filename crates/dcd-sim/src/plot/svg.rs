@@ -72,7 +72,10 @@ fn write_document(
     begin_svg(svg, &plot.title, height)?;
     write_axes(svg, plot, axes)?;
     for (index, series) in plot.series.iter().enumerate() {
-        write_curve(svg, axes, index, &series.points)?;
+        match view.as_points {
+            true => write_points(svg, axes, index, &series.points)?,
+            false => write_curve(svg, axes, index, &series.points)?,
+        }
     }
     // Above the curves: labels keep them off.
     write_marks(svg, view, axes)?;
@@ -136,6 +139,15 @@ fn write_curve(
     if points.len() > MARKED_POINTS_MAX {
         return Ok(());
     }
+    write_points(svg, axes, index, points)
+}
+
+fn write_points(
+    svg: &mut String,
+    axes: &Axes,
+    index: usize,
+    points: &[(f64, f64)],
+) -> std::fmt::Result {
     let colour = COLOURS[index % COLOURS.len()];
     for &(x, y) in points {
         let (x, y) = (axes.x_at(x), axes.y_at(y));

@@ -41,6 +41,15 @@ fn points_land_where_they_must() {
 }
 
 #[test]
+fn points_alone_are_not_joined() {
+    let view = View { as_points: true, ..View::default() };
+    let svg = render_view(&plot(false, &[(0.0, 0.0); 100]), &view).unwrap();
+    let elements = parsed(&svg);
+    let count = |wanted| elements.iter().filter(|(name, _)| name == wanted).count();
+    assert_eq!((count("circle"), count("polyline")), (100, 0));
+}
+
+#[test]
 fn ticks_are_where_their_labels_say() {
     for (low, high) in [(0.0, 1.0), (-3.7, 12.1), (0.02, 0.0213), (1e9, 5e9), (-1e-9, 1e-9)] {
         let axis = Axis::around([low, high].into_iter(), false);
@@ -115,6 +124,7 @@ fn sizes_are_ticks_at_powers_of_two_and_marks_are_where_they_belong() {
         x_is_log_of_bytes: true,
         y_from_zero: true,
         marks: vec![mark(at(16 << 20)), mark(at(1 << 40))],
+        ..View::default()
     };
     let svg = render_view(&plot, &view).unwrap();
     for label in [">4M<", ">512M<", ">1G<", ">0<", ">&lt;knee&gt;<"] {

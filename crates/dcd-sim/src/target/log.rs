@@ -6,20 +6,26 @@
 use std::collections::HashMap;
 
 use dcd_engine::nvram::HeadPosition;
+use dcd_engine::stats::Counters;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoData,
-    IoDone, IoId, IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request,
-    RequestId, Time,
+    IoDone, IoId, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase,
+    Reply, Request, RequestError, RequestId, SequenceRequest, Time,
 };
 
 use super::disk::DiskTarget;
 use super::pages::Pages;
-use super::{DrainFacts, LogFacts, Target, TargetDone, TargetFacts};
+use super::{
+    Access, AccessFacts, DrainFacts, LogFacts, ReadAreaFacts, SequenceFacts, Target, TargetDone,
+    TargetFacts,
+};
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest, DiskRequestError};
 use crate::new_cache::write_new_cache;
 
 /// No request of a trace: their numbers begin at 0.
 const DRAIN: u64 = u64::MAX;
+/// Nor this.
+const KEEP_SEQUENCE: u64 = u64::MAX - 1;
 /// Buffers that are kept for later writes.
 const SPARE_MAX: usize = 256;
 /// A drain that moves nothing for so long never ends: the disk takes longer for a write than the engine waits.
@@ -45,6 +51,10 @@ pub struct LogTarget {
     disk_done: Vec<TargetDone>,
     /// Requests that the engine answered with an error.
     failed: u64,
+    /// The counters when counting began.
+    counted: Counters,
+    /// How it answered the last request to keep a sequence.
+    kept: Result<(), RequestError>,
     /// Buffers of requests that are done, some.
     spare: Vec<Buffer>,
 }
@@ -111,6 +121,8 @@ impl LogTarget {
             done: Vec::new(),
             disk_done: Vec::new(),
             failed: 0,
+            counted: Counters::default(),
+            kept: Ok(()),
             spare: Vec::new(),
         };
         target.open();
@@ -168,6 +180,7 @@ impl LogTarget {
             IoOperation::Flush => (DiskOperation::Flush, 0, 0, false),
         };
         let id = io.id.0;
+        let serves = Some(io.device).filter(|_| self.engine.serves_reads(io.id));
         let (disk, offset_bytes) = match io.device {
             Device::CacheDisk if self.is_one_disk => {
                 self.cache_disk.counts_mut().count(operation, size_bytes);
@@ -178,7 +191,8 @@ impl LogTarget {
         };
         self.ios.insert(id, io);
         let request = DiskRequest { id, operation, offset_bytes, size_bytes };
-        disk.submit(self.now, request, is_fua).expect("the engine knows how large its disks are");
+        let submitted = disk.submit_for(self.now, request, is_fua, serves);
+        submitted.expect("the engine knows how large its disks are");
         disk.advance(self.now, &mut self.disk_done);
     }
 
@@ -210,6 +224,10 @@ impl LogTarget {
 
     fn reply(&mut self, reply: Reply) {
         let Reply { id: RequestId(id), result, buffer } = reply;
+        if id == KEEP_SEQUENCE {
+            self.kept = result;
+            return;
+        }
         self.failed += u64::from(result.is_err());
         // Reads bring buffers that nobody takes again: with all of them, memory would grow with the trace.
         if self.spare.len() < SPARE_MAX {
@@ -233,6 +251,89 @@ impl LogTarget {
                 self.poll();
             }
         }
+    }
+
+    /// Keeps these ranges as a sequence from now on, which replaces one of the same name.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub fn keep_sequence(
+        &mut self,
+        now: Time,
+        name: &str,
+        ranges: Vec<LbaRange>,
+    ) -> Result<(), RequestError> {
+        let new = NewSequence { name: name.to_owned(), ranges, occurrences: 0, is_detected: false };
+        let operation = Operation::Sequence(SequenceRequest::Store(Box::new(new)));
+        let request = Request { id: RequestId(KEEP_SEQUENCE), operation, fua: false };
+        self.now = now;
+        self.engine.handle_input(now, Input::Request(request));
+        self.poll();
+        self.take_disk_done();
+        self.kept
+    }
+
+    /// Nobody asks for anything: at least for the one time and, as long as sequences are still to be copied, up
+    /// to the other. Tells when that is over, and how long copying took.
+    pub fn rest(&mut self, now: Time, least: Duration, most: Duration) -> (Time, Duration) {
+        let (quiet_until, until) = (now.after(least), now.after(most));
+        let is_copying = |target: &LogTarget| target.engine.sequences().any(|it| it.stale() > 0);
+        let (mut at, mut copied) = (now, now);
+        let mut done = Vec::new();
+        while at < until && (at < quiet_until || is_copying(self)) {
+            let was_copying = is_copying(self);
+            let end = if at < quiet_until { quiet_until } else { until };
+            at = self.next_event().map_or(end, |next| next.clamp(at, end));
+            self.advance(at, &mut done);
+            if was_copying {
+                copied = at;
+            }
+        }
+        (at, copied.since(now))
+    }
+
+    /// Counts from now on: what happened before is not in the facts.
+    pub fn count_from(&mut self, now: Time) {
+        self.counted = self.engine.status().counters;
+        self.failed = 0;
+        self.cache_disk.count_from(now);
+        self.data_disk.count_from(now);
+    }
+
+    /// Lists what the disks read for clients from now on.
+    pub fn list_accesses(&mut self) {
+        self.data_disk.list_accesses();
+        self.cache_disk.list_accesses();
+    }
+
+    /// What they have read since: of each disk in the order in which it was, the data-disk first.
+    pub fn take_accesses(&mut self) -> Vec<Access> {
+        let mut accesses = self.data_disk.take_listed();
+        accesses.extend(self.cache_disk.take_listed());
+        accesses
+    }
+
+    fn read_area_facts(&self) -> Option<ReadAreaFacts> {
+        let status = self.engine.status();
+        if status.copies.slots == 0 {
+            return None;
+        }
+        let (now, before) = (status.counters, &self.counted);
+        let sequences = self.engine.sequences().map(|sequence| SequenceFacts {
+            name: sequence.label().name.clone(),
+            lines: self.engine.lines_of(sequence).len() as u64,
+            stale: sequence.stale().into(),
+            runs: sequence.label().runs,
+            off: sequence.is_off(),
+        });
+        Some(ReadAreaFacts {
+            read_copy_lines: now.read_copy_lines - before.read_copy_lines,
+            read_ahead_lines: now.read_ahead_lines - before.read_ahead_lines,
+            read_ahead_used_lines: now.read_ahead_used_lines - before.read_ahead_used_lines,
+            copy_lines_written: now.copy_lines_written - before.copy_lines_written,
+            copied_lines: status.copies.valid,
+            sequences: sequences.collect(),
+        })
     }
 
     /// A buffer of zeroes.
@@ -328,26 +429,42 @@ impl Target for LogTarget {
 
     fn facts(&self) -> TargetFacts {
         let status = self.engine.status();
-        let counters = status.counters;
+        let (counters, before) = (status.counters, &self.counted);
         let counts = self.cache_disk.counts();
+        let access = |device| {
+            let (cache, data) = (self.cache_disk.served(device), self.data_disk.served(device));
+            AccessFacts {
+                reads: cache.reads + data.reads,
+                read_bytes: cache.read_bytes + data.read_bytes,
+                time_ms: cache.time_ms + data.time_ms,
+                seek_distance: cache.seek_distance + data.seek_distance,
+            }
+        };
         TargetFacts {
-            stalled_writes: counters.stalled_writes,
+            data_disk_access: access(Device::DataDisk),
+            cache_disk_access: Some(access(Device::CacheDisk)),
+            stalled_writes: counters.stalled_writes - before.stalled_writes,
             log: Some(LogFacts {
                 cache_disk_writes: counts.write_sizes.count(),
                 cache_disk_write_bytes: counts.write_bytes,
                 cache_disk_reads: counts.reads,
                 cache_disk_busy_percent: counts.busy_percent(self.now),
-                read_hit_lines: counters.read_hit_lines,
-                read_miss_lines: counters.read_miss_lines,
-                overwritten_lines: counters.overwritten_lines,
-                bypasses: counters.bypasses,
-                destaged_lines: counters.destaged_lines,
-                destage_writes: counters.destage_writes,
+                read_hit_lines: counters.read_hit_lines - before.read_hit_lines,
+                read_miss_lines: counters.read_miss_lines - before.read_miss_lines,
+                overwritten_lines: counters.overwritten_lines - before.overwritten_lines,
+                bypasses: counters.bypasses - before.bypasses,
+                destaged_lines: counters.destaged_lines - before.destaged_lines,
+                destage_writes: counters.destage_writes - before.destage_writes,
                 dirty_lines: status.dirty_lines,
                 failed_requests: self.failed,
+                read_area: self.read_area_facts(),
             }),
             ..self.data_disk.facts()
         }
+    }
+
+    fn as_log(&mut self) -> Option<&mut LogTarget> {
+        Some(self)
     }
 
     fn drain(&mut self, now: Time) -> Option<DrainFacts> {
@@ -387,108 +504,5 @@ impl Target for LogTarget {
 }
 
 #[cfg(test)]
-mod tests {
-    use dcd_engine::{AckMode, Duration};
-
-    use super::*;
-    use crate::disk::profile::Profile;
-
-    fn target() -> LogTarget {
-        let model = || DiskModel::new(&Profile::load("nvme-ssd").unwrap(), 0).unwrap();
-        let geometry = Geometry::fit(8 << 20, 128 << 10).unwrap();
-        LogTarget::new(geometry, EngineConfig::default(), model(), model()).unwrap()
-    }
-
-    /// Requests one after the other, each waited for.
-    fn serve(target: &mut LogTarget, operation: DiskOperation, count: u64) {
-        let mut done = Vec::new();
-        for id in 0..count {
-            let request = DiskRequest { id, operation, offset_bytes: id * 4096, size_bytes: 4096 };
-            target.submit(target.now, request, false).unwrap();
-            while done.is_empty() {
-                let next = target.next_event().unwrap_or(target.now);
-                target.advance(next.max(target.now), &mut done);
-            }
-            done.clear();
-        }
-    }
-
-    #[test]
-    fn reads_leave_no_memory_behind() {
-        let mut target = target();
-        serve(&mut target, DiskOperation::Read, 3 * SPARE_MAX as u64);
-        assert!(target.spare.len() <= SPARE_MAX && target.submitted.is_empty());
-    }
-
-    #[test]
-    fn a_drain_writes_what_is_left_and_takes_its_time() {
-        let mut target = target();
-        serve(&mut target, DiskOperation::Write, 100);
-        let facts = target.facts();
-        let left = facts.log.as_ref().unwrap().dirty_lines;
-        assert!(left > 0 && left <= 100, "{facts:?}");
-        let drain = target.drain(target.now).unwrap();
-        assert_eq!(facts.disk_write_bytes + drain.disk_write_bytes, 100 * 4096);
-        assert!(drain.disk_writes > 0 && drain.seconds > 0.0, "{drain:?}");
-        assert!(drain.cache_disk_write_bytes >= left * 4096, "what was in memory went to the log");
-        assert_eq!(target.facts().log.unwrap().dirty_lines, 0);
-        assert_eq!(target.drain(target.now).unwrap().disk_writes, 0, "nothing is left");
-    }
-
-    const MIB: u64 = 1 << 20;
-
-    fn log(one_disk: bool) -> LogTarget {
-        let profile = Profile::load("barracuda-4lp-4gb").unwrap();
-        let disk = || DiskModel::new(&profile, 0).unwrap();
-        let geometry = Geometry::fit(16 * MIB, MIB / 8).unwrap();
-        let config = EngineConfig { one_disk, ack: AckMode::Memory, ..EngineConfig::default() };
-        LogTarget::new(geometry, config, disk(), disk()).unwrap()
-    }
-
-    fn request(id: u64, operation: DiskOperation, offset_bytes: u64) -> DiskRequest {
-        DiskRequest { id, operation, offset_bytes, size_bytes: 4096 }
-    }
-
-    /// The same requests, done after a minute of rest: facts, and the time of the last read.
-    fn facts(mut log: LogTarget) -> (TargetFacts, Duration) {
-        let mut now = Time::ZERO;
-        let mut done = Vec::new();
-        for id in 0..100 {
-            let write = request(id, DiskOperation::Write, id * MIB);
-            log.submit(now, write, false).unwrap();
-            now = now.after(Duration::from_millis(1));
-            log.advance(now, &mut done);
-        }
-        now = now.after(Duration::from_secs(60));
-        log.advance(now, &mut done);
-        log.submit(now, request(100, DiskOperation::Read, 500 * MIB), false).unwrap();
-        log.advance(now.after(Duration::from_secs(1)), &mut done);
-        assert_eq!(done.len(), 101);
-        (log.facts(), done.last().unwrap().service)
-    }
-
-    #[test]
-    fn one_disk_does_the_work_of_both() {
-        let ((two, _), (one, read)) = (facts(log(false)), facts(log(true)));
-        let (two_log, one_log) = (two.log.unwrap(), one.log.unwrap());
-        assert_eq!((one_log.destaged_lines, two_log.destaged_lines), (100, 100));
-        assert_eq!((one_log.dirty_lines, one_log.failed_requests), (0, 0));
-        // All that the log does is also done by the only disk there is; of two, each does its own.
-        assert_eq!(one.disk_writes - one_log.cache_disk_writes, one_log.destage_writes);
-        assert_eq!(two.disk_writes, two_log.destage_writes);
-        assert_eq!(one.disk_reads - one_log.cache_disk_reads, 1);
-        assert!(one_log.cache_disk_busy_percent > 0.0);
-        assert!(one.disk_busy_percent > one_log.cache_disk_busy_percent);
-        assert!(read > Duration::from_millis(1) && read < Duration::from_millis(40), "{read:?}");
-    }
-
-    #[test]
-    fn the_log_takes_its_room_from_the_data() {
-        let (one, two) = (log(true), log(false));
-        let last = two.data_disk.disk().capacity_bytes() / 4096 * 4096 - 4096;
-        let at = |offset_bytes| request(0, DiskOperation::Read, offset_bytes);
-        assert_eq!(two.check(&at(last)), Ok(()));
-        assert!(matches!(one.check(&at(last)), Err(DiskRequestError::BeyondEnd { .. })));
-        assert_eq!(one.check(&at(last - 16 * MIB)), Ok(()));
-    }
-}
+#[path = "log_tests.rs"]
+mod tests;

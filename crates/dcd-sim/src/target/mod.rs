@@ -14,7 +14,7 @@ pub mod setup;
 pub mod tracks;
 
 use dcd_engine::nvram::HeadPosition;
-use dcd_engine::{Duration, Time};
+use dcd_engine::{Device, Duration, Time};
 use serde::Serialize;
 
 use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
@@ -66,6 +66,11 @@ pub trait Target: HeadPosition {
     fn drain(&mut self, _now: Time) -> Option<DrainFacts> {
         None
     }
+
+    /// The log, if it is what serves requests, without memory above it.
+    fn as_log(&mut self) -> Option<&mut log::LogTarget> {
+        None
+    }
 }
 
 /// What the disks and caches did. Where log and data are on one disk, that is the data-disk: what is done for the log
@@ -82,6 +87,10 @@ pub struct TargetFacts {
     pub disk_write_kib: Option<Percentiles>,
     /// Share of the time that it was busy.
     pub disk_busy_percent: f64,
+    /// What the (data-)disk read for clients.
+    pub data_disk_access: AccessFacts,
+    /// What the cache-disk read for them, if there is one.
+    pub cache_disk_access: Option<AccessFacts>,
     /// Writes that waited for room in a cache.
     pub stalled_writes: u64,
     /// Writes that found all their blocks in a cache, not on the disk yet.
@@ -90,6 +99,31 @@ pub struct TargetFacts {
     pub nvram: Option<NvramFacts>,
     /// The log, if there is one.
     pub log: Option<LogFacts>,
+}
+
+/// Reads of a disk that served reads of clients, those ahead of them included.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct AccessFacts {
+    /// How many.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Sum of their access times: from when the disk began with one to its end.
+    pub time_ms: f64,
+    /// Sum of the distances, in blocks of 512 bytes, from the end of what the arm had done before to their beginning;
+    /// 0 where there is no arm.
+    pub seek_distance: u64,
+}
+
+/// A read of a disk that served reads of clients.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Access {
+    /// Whose it was; one disk may be both.
+    pub device: Device,
+    /// As in [`AccessFacts`].
+    pub seek_distance: u64,
+    /// From when the disk began with it to its end.
+    pub access_ms: f64,
 }
 
 /// What the non-volatile memory did.
@@ -152,6 +186,40 @@ pub struct LogFacts {
     pub dirty_lines: u64,
     /// Requests that failed: for a minute there was no room (C25).
     pub failed_requests: u64,
+    /// The read area, if there is one.
+    pub read_area: Option<ReadAreaFacts>,
+}
+
+/// What the read area did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ReadAreaFacts {
+    /// Lines of reads that came from copies.
+    pub read_copy_lines: u64,
+    /// Lines read ahead for sequences.
+    pub read_ahead_lines: u64,
+    /// Of the lines read ahead, those that reads used.
+    pub read_ahead_used_lines: u64,
+    /// Lines copied meanwhile.
+    pub copy_lines_written: u64,
+    /// Lines with a true copy at the end.
+    pub copied_lines: u64,
+    /// The sequences that are kept.
+    pub sequences: Vec<SequenceFacts>,
+}
+
+/// A sequence that is kept.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SequenceFacts {
+    /// Its name.
+    pub name: String,
+    /// Lines of it.
+    pub lines: u64,
+    /// Of them, those without a copy.
+    pub stale: u64,
+    /// How often it was read ahead; a run that nothing has followed for less than two seconds has not ended.
+    pub runs: u32,
+    /// It is not read ahead any more, because that did not pay.
+    pub off: bool,
 }
 
 /// What it takes to empty a log.
@@ -174,6 +242,10 @@ pub(crate) struct DiskCounts {
     pub(crate) write_bytes: u64,
     pub(crate) write_sizes: Distribution,
     pub(crate) busy: Duration,
+    /// What was read for clients, by [`dcd_engine::Device`].
+    pub(crate) served: [AccessFacts; 2],
+    /// Since when it is counted.
+    pub(crate) since: Time,
 }
 
 impl DiskCounts {
@@ -189,6 +261,7 @@ impl DiskCounts {
     }
 
     pub(crate) fn busy_percent(&self, now: Time) -> f64 {
-        if now.0 == 0 { 0.0 } else { 100.0 * self.busy.0 as f64 / now.0 as f64 }
+        let time = now.since(self.since);
+        if time.0 == 0 { 0.0 } else { 100.0 * self.busy.0 as f64 / time.0 as f64 }
     }
 }

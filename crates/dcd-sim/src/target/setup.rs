@@ -52,6 +52,8 @@ pub struct LogSetup {
     pub cache_disk: Profile,
     /// Room for it there, superblocks and checkpoints included.
     pub cache_bytes: u64,
+    /// How much of it is for copies of what is read: sequences and hot blocks.
+    pub read_area_bytes: u64,
     /// Size of a segment.
     pub segment_bytes: u64,
     /// How it behaves.
@@ -73,7 +75,9 @@ impl SetupError {
     /// The next step.
     pub fn hint(&self) -> Option<String> {
         match self {
-            SetupError::Geometry(_) => Some("choose another --cache-disk or --segment size".into()),
+            SetupError::Geometry(_) => {
+                Some("choose another --cache-disk, --read-area or --segment size".into())
+            }
             SetupError::Log(LogError::CacheDiskTooSmall { .. }) => {
                 Some("choose a smaller --cache-disk, or a larger --cache-disk-profile".into())
             }
@@ -112,7 +116,8 @@ impl Setup {
                 None => Box::new(disk),
             });
         };
-        let geometry = Geometry::fit(log.cache_bytes, log.segment_bytes)?;
+        let copy_pages = Geometry::copy_pages_in(log.read_area_bytes);
+        let geometry = Geometry::fit_with_copies(log.cache_bytes, log.segment_bytes, copy_pages)?;
         let log = LogTarget::new(geometry, log.config.clone(), model(&log.cache_disk), disk)?;
         Ok(match nvram {
             Some((config, map)) => Box::new(NvramTarget::new(config, map, log)),

@@ -14,7 +14,7 @@ use dcd_sim::advise::overload::Overload;
 use dcd_sim::advise::page::{BEGINNING, page};
 use dcd_sim::advise::recommendation::Verdict;
 use dcd_sim::advise::row::{Response, Row};
-use dcd_sim::advise::{Advice, PaceFacts, words};
+use dcd_sim::advise::{Advice, PaceFacts, sequences, words};
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Replay, ReplayError};
 use dcd_sim::sweep::{self, Load, Outcome, Point, TraceSource};
@@ -135,6 +135,11 @@ pub fn run(arguments: &AdviseArguments) -> Result<(), CommandError> {
     }
     let (bare, outcomes) = arguments.simulate(&load, &grid, &pace, bare);
     let mut advice = Advice::new(facts, &grid, pace, &bare, &outcomes);
+    let points = sequences::points(&advice.load, &grid, &advice.pace);
+    if !points.is_empty() {
+        let outcomes = arguments.run_points(&load, &points);
+        advice.sequences = sequences::advice(&advice, &grid, &outcomes);
+    }
     if let Some(lost) = recording.as_ref().map(|recording| recording.lost).filter(|lost| *lost > 0)
     {
         let lost = words::count(lost, "request");
@@ -296,27 +301,32 @@ impl AdviseArguments {
         pace: &PaceFacts,
         bare: Option<Outcome>,
     ) -> (Outcome, Vec<Outcome>) {
-        let jobs = self.jobs.map_or_else(
-            || std::thread::available_parallelism().map_or(1, |count| count.get()),
-            |jobs| jobs as usize,
-        );
         let variants = grid.variants();
         let mut points: Vec<Point> =
             variants.iter().map(|variant| grid.point(variant, pace)).collect();
         if bare.is_none() {
             points.push(grid.bare(pace));
         }
+        let mut outcomes = self.run_points(load, &points);
+        let bare = bare.or_else(|| outcomes.pop()).expect("it was simulated first or last");
+        (bare, outcomes)
+    }
+
+    fn run_points(&self, load: &Load, points: &[Point]) -> Vec<Outcome> {
+        let jobs = self.jobs.map_or_else(
+            || std::thread::available_parallelism().map_or(1, |count| count.get()),
+            |jobs| jobs as usize,
+        );
         let mut progress = Progress::new("simulating", Unit::Rounds);
         progress.update(0, points.len() as u64);
         let mut outcomes = Vec::with_capacity(points.len());
-        sweep::run(load, &points, 0, jobs, |index, outcome| {
+        sweep::run(load, points, 0, jobs, |index, outcome| {
             outcomes.push(outcome);
             progress.update(index as u64 + 1, points.len() as u64);
             true
         });
         progress.finish();
-        let bare = bare.or_else(|| outcomes.pop()).expect("it was simulated first or last");
-        (bare, outcomes)
+        outcomes
     }
 }
 
@@ -379,6 +389,9 @@ fn in_words(advice: &Advice, out: &Path, paint: Paint) -> String {
     text += &format!("\n{}\n", paint.paint(colour, &recommendation.sentence));
     for detail in &recommendation.details {
         text += &format!("{detail}\n");
+    }
+    if let Some(sequences) = &advice.sequences {
+        text += &format!("{}\n", sequences.sentence);
     }
     text.push('\n');
     for limit in &recommendation.limits {

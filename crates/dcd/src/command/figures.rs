@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use dcd_sim::analysis::figures::{figure_3_1, figure_3_2, figure_5_5, figure_5_7};
 use dcd_sim::figures::dcd_nt::{self, NtRuns};
 use dcd_sim::figures::dcd_unix::{self, UnixRuns};
+use dcd_sim::figures::odsc::OdscRun;
 use dcd_sim::figures::service_times::{self, Part};
 use dcd_sim::figures::{
     Compared, Disk, ExperimentError, Experiments, Figure, Finding, Picture, figures, findings,
@@ -27,7 +28,8 @@ use crate::progress::{Progress, Unit};
 /// statements that hold or do not. The papers: Haining's thesis, "Non-volatile cache management for improving write
 /// response time with rotating magnetic media" (2000), Figures 3.1, 3.2, 4.1, 5.5, 5.7, 6.2, 6.3, 7.1 to 7.13 and
 /// Tables 7.1 to 7.3; "The Design and Implementation of a DCD Device Driver for UNIX" (USENIX 1999), Figures 7 to 12;
-/// "A DCD Filter Driver for Windows NT 4", Figures 7 and 8. Where their traces or programs are not to be had, a made-up
+/// "A DCD Filter Driver for Windows NT 4", Figures 7 and 8; "On-Disk Sequence Cache" (2005), Table 4.2 and Figures 4.1
+/// to 4.3, of a trace that you have. Where their traces or programs are not to be had, a made-up
 /// load takes their place (docs/workloads.md), and the figure says so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -45,6 +47,9 @@ pub struct FiguresArguments {
     /// A trace of its disk 1 with measured service times, for the second part of Figure 6.2.
     #[arg(long, value_name = "FILE")]
     pub hplajw_disk1: Option<PathBuf>,
+    /// A trace of the start of a program or of a system with cold caches, for the figures of the on-disk sequence cache.
+    #[arg(long, value_name = "FILE")]
+    pub start: Option<PathBuf>,
     /// Where to put them; made if it is missing. Figures of before are overwritten.
     #[arg(long, value_name = "DIRECTORY", default_value = "figures")]
     pub out: PathBuf,
@@ -65,6 +70,8 @@ pub enum PaperArgument {
     Unix,
     /// He, Yang
     Nt,
+    /// Slade 2005
+    Odsc,
 }
 
 /// What has been done so far.
@@ -78,7 +85,7 @@ struct Results {
 }
 
 pub fn run(arguments: &FiguresArguments) -> Result<(), CommandError> {
-    let traces = [&arguments.hplajw, &arguments.hplajw_disk1]
+    let traces = [&arguments.hplajw, &arguments.hplajw_disk1, &arguments.start]
         .map(|path| path.clone().map(|path| TraceSource { path, format: None, device: None }));
     for trace in traces.iter().flatten() {
         trace.check()?;
@@ -86,7 +93,7 @@ pub fn run(arguments: &FiguresArguments) -> Result<(), CommandError> {
     let is_wanted = |paper| arguments.paper.is_empty() || arguments.paper.contains(&paper);
     let mut results = Results::default();
     if is_wanted(PaperArgument::Thesis) {
-        let [disk_0, disk_1] = &traces;
+        let [disk_0, disk_1, _] = &traces;
         results.add_figure_6_2(disk_0.as_ref(), disk_1.as_ref())?;
     }
     let out = &arguments.out;
@@ -95,8 +102,8 @@ pub fn run(arguments: &FiguresArguments) -> Result<(), CommandError> {
         || std::thread::available_parallelism().map_or(1, |count| count.get()),
         |jobs| jobs as usize,
     );
+    let [hplajw_0_trace, _, start] = traces;
     if is_wanted(PaperArgument::Thesis) {
-        let [hplajw_0_trace, _] = traces;
         results.add_thesis(hplajw_0_trace, jobs)?;
     }
     if is_wanted(PaperArgument::Unix) {
@@ -110,6 +117,9 @@ pub fn run(arguments: &FiguresArguments) -> Result<(), CommandError> {
         results.figures.extend(dcd_nt::figures(&runs));
         results.compared.extend(dcd_nt::tables(&runs));
         results.findings.extend(dcd_nt::findings(&runs));
+    }
+    if is_wanted(PaperArgument::Odsc) {
+        results.add_odsc(start.as_ref())?;
     }
     results.write(out)?;
     if arguments.json {
@@ -209,6 +219,19 @@ impl Results {
         Ok(())
     }
 
+    fn add_odsc(&mut self, start: Option<&TraceSource>) -> Result<(), CommandError> {
+        let Some(trace) = start else {
+            let why = "Table 4.2 and Figures 4.1 to 4.3 of the on-disk sequence cache: give a trace of a start with --start";
+            self.left_out.push(why.into());
+            return Ok(());
+        };
+        let run = OdscRun::of(trace)?;
+        self.figures.extend(run.figures());
+        self.compared.extend(run.tables());
+        self.findings.extend(run.findings());
+        Ok(())
+    }
+
     fn add_disk(&mut self, disk: &Disk, runs: &Experiments) -> Result<(), CommandError> {
         self.figures.extend(figures(disk, runs));
         let failed = |problem| ExperimentError::Failed { what: disk.name.into(), problem };
@@ -236,7 +259,8 @@ impl Results {
              <h1>The papers' experiments with dcd</h1>\n\
              <p>Thesis: T. R. Haining, Non-volatile cache management for improving write response time with rotating \
              magnetic media, 2000. USENIX 1999: T. Nightingale, Y. Hu, Q. Yang, The Design and Implementation of a DCD \
-             Device Driver for UNIX. NT: X. He, Q. Yang, A DCD Filter Driver for Windows NT 4.</p>\n\
+             Device Driver for UNIX. NT: X. He, Q. Yang, A DCD Filter Driver for Windows NT 4. ODSC: C. R. Slade, On-Disk Sequence \
+             Cache (ODSC): Using Excess Disk Capacity to Increase Performance, 2005.</p>\n\
              <p>The traces of <i>snake</i> are not to be had, nor are the programs of the other two papers: their loads are \
              made up. Where that is so, the figure says it.</p>\n"
         );

@@ -1,6 +1,7 @@
 //! `dcd sequence`: the sequences that a running dcd keeps: recorded, made from a trace, listed, looked at, removed.
 
 mod record;
+mod show;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,8 +16,9 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_sim::trace::{Operation, TraceError};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use show::Model;
 
-use crate::cli::TraceInputArguments;
+use crate::cli::{PlotFile, TraceInputArguments, parse_plot_file};
 use crate::command::trace::for_each_request;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, count, print, print_json};
@@ -117,12 +119,30 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// List the blocks of a sequence, in order
+    /// List the blocks of a sequence, in order, and what it saves on a modelled disk
+    ///
+    /// With --disk, the reads of the sequence are simulated in order, each when the one before is done: without it, and
+    /// from a copy, read ahead as the engine does it. The copy is on the first part of the same disk, or on the disk of
+    /// --cache-disk-profile.
+    #[command(after_help = "\
+Examples:
+  dcd sequence show --control /run/sdb.ctl gimp
+  dcd sequence show --control /run/sdb.ctl boot --disk wd400bb --plot boot.html")]
     Show {
         #[command(flatten)]
         control: Control,
         /// Its name.
         name: String,
+        /// The model of the data-disk: name of a profile (`dcd disk list`), or path of a TOML file.
+        #[arg(long, value_name = "PROFILE")]
+        disk: Option<String>,
+        /// The model of the cache-disk [default: the same disk, with one arm for both].
+        #[arg(long, value_name = "PROFILE", requires = "disk")]
+        cache_disk_profile: Option<String>,
+        /// Draw seek distance and access time of each disk read to this file, NAME.html or NAME.svg; an earlier one of
+        /// dcd sequence show is replaced, nothing else is.
+        #[arg(long, value_name = "FILE", value_parser = parse_plot_file, requires = "disk")]
+        plot: Option<PlotFile>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -205,7 +225,14 @@ pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
             print(&format!("{name} is {}pinned\n", if *off { "no longer " } else { "" }))
         }
         SequenceWhat::List { control, json } => list(control, *json),
-        SequenceWhat::Show { control, name, json } => show(control, name, *json),
+        SequenceWhat::Show { control, name, disk, cache_disk_profile, plot, json } => {
+            let model = disk.as_ref().map(|disk| Model {
+                disk,
+                cache_disk: cache_disk_profile.as_deref(),
+                plot: plot.as_ref(),
+            });
+            show::show(control, name, model, *json)
+        }
         SequenceWhat::Translate { control, address, json } => translate(control, *address, *json),
         SequenceWhat::Save { control } => {
             ask(control, SequenceCommand::Save)?;
@@ -311,22 +338,6 @@ fn notes(sequence: &SequenceReport) -> String {
     ];
     let notes: Vec<&str> = notes.iter().filter(|(is, _)| *is).map(|(_, note)| *note).collect();
     notes.join(", ")
-}
-
-fn show(control: &Control, name: &str, as_json: bool) -> Result<(), CommandError> {
-    let answer = ask(control, SequenceCommand::Lines { name: name.to_owned() })?;
-    let lines: Vec<(u64, u8)> = parse(control, &answer["lines"])?;
-    if as_json {
-        return print_json(&json!({ "sequence": name, "lines": lines }));
-    }
-    let mut text = String::new();
-    for run in lines.chunk_by(|(a, is_copied), (b, next)| a + 1 == *b && is_copied == next) {
-        let (first, is_copied) = run[0];
-        let note = if is_copied == 1 { "" } else { "  not copied" };
-        let length = run.len() as u64 * LINE_SIZE;
-        text.push_str(&format!("{:>15} {:>7}{note}\n", first * LINE_SIZE, format_size(length)));
-    }
-    print(&text)
 }
 
 fn translate(control: &Control, address: u64, as_json: bool) -> Result<(), CommandError> {

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::units_text::{parse_duration, parse_size};
+use dcd_engine::copies::detector::DetectorSettings;
 use dcd_engine::nvram::groups::GROUP_BLOCKS_MAX;
 use dcd_engine::nvram::policy::NvramPolicyKind;
 use dcd_engine::nvram::{HotZoneSize, NvramConfig};
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{DestagePolicyKind, EngineConfig};
 use dcd_sim::disk::profile::Profile;
+use dcd_sim::sequence_runs::SequenceMode;
 use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
 use dcd_sim::workload::WorkloadSpec;
 
@@ -21,6 +23,8 @@ use crate::settings::{AckArgument, parse_percent};
 
 /// Most blocks of the memory: 1 TiB.
 const NVRAM_BYTES_MAX: u64 = 1 << 40;
+/// `--passes`: three times to be found, once to be served.
+pub const PASSES_DEFAULT: u32 = 4;
 const AGE_MAX_DEFAULT: dcd_engine::Duration = dcd_engine::Duration::from_secs(30);
 
 /// Replay a trace on a disk model, in simulated time.
@@ -35,6 +39,7 @@ Examples:
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy stack
   dcd simulate --trace load.csv.zst --disk hp-2200a --nvram 256k --policy lst --low 100 --high 100
   dcd simulate --trace load.csv.zst --disk hp-97560 --cache-disk 64M --segment 128k --destage lifo
+  dcd simulate --trace boot.csv.zst --disk wd400bb --closed-loop --cache-disk 1G --read-area 512M --one-disk --sequences record-then-replay
   dcd simulate --workload users,users=4 --closed-loop --disk barracuda-4lp-4gb
   dcd simulate --trace Financial1.spc.gz --device 0 --disk ultrastar-hc310 --stretch 2 --json")]
 pub struct SimulateArguments {
@@ -65,6 +70,15 @@ pub struct SimulateArguments {
     /// Caches in front of the disk.
     #[command(flatten)]
     pub caches: CacheArguments,
+    /// Let the load come again when it is known, and tell both: how long the disks take for its reads, and how far
+    /// their arms go. Needs --read-area; hot blocks are off then, unless --hot-blocks says otherwise.
+    #[arg(long, value_name = "MODE", conflicts_with = "nvram", help_heading = "Read area")]
+    pub sequences: Option<SequencesArgument>,
+    /// How often the load comes with --sequences detect; the last time counts.
+    #[arg(long, value_name = "COUNT", default_value_t = PASSES_DEFAULT)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(requires = "sequences", help_heading = "Read area")]
+    pub passes: u32,
     /// Only so many requests.
     #[arg(long, value_name = "COUNT")]
     pub requests: Option<u64>,
@@ -143,6 +157,50 @@ pub struct CacheArguments {
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
     #[arg(requires = "cache_disk", help_heading = "Log")]
     pub log_bypass: u64,
+    /// The cache is on the first part of the disk itself, and both share its arm.
+    #[arg(long, requires = "cache_disk", conflicts_with = "cache_disk_profile")]
+    #[arg(help_heading = "Log")]
+    pub one_disk: bool,
+
+    /// How much of the cache-disk is for copies of what is read: sequences and hot blocks.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "cache_disk")]
+    #[arg(help_heading = "Read area")]
+    pub read_area: Option<u64>,
+    /// Whether what is read is copied there [default: on; with --sequences off].
+    #[arg(long, value_name = "on|off", requires = "read_area", help_heading = "Read area")]
+    pub hot_blocks: Option<OnOff>,
+    /// Memory for reading sequences ahead; 0: they are not.
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_size)]
+    #[arg(requires = "read_area", help_heading = "Read area")]
+    pub read_ahead: u64,
+    /// So often must a sequence be seen before it is kept.
+    #[arg(long, value_name = "COUNT", default_value_t = DetectorSettings::default().confirmations)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(requires = "read_area", help_heading = "Read area")]
+    pub confirmations: u32,
+    /// In so many lines read before, the first occurrence of a sequence is looked for.
+    #[arg(long, value_name = "LINES", default_value_t = DetectorSettings::default().history_lines)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
+    #[arg(requires = "read_area", help_heading = "Read area")]
+    pub history: u32,
+}
+
+/// `--hot-blocks`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnOff {
+    /// They are copied
+    On,
+    /// They are not
+    Off,
+}
+
+/// `--sequences`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SequencesArgument {
+    /// Its reads are kept as a sequence when it has come once, and it comes once more
+    RecordThenReplay,
+    /// It comes several times, and sequences in it are found
+    Detect,
 }
 
 /// `--policy`.
@@ -185,6 +243,21 @@ impl Default for CacheArguments {
     }
 }
 
+impl SequencesArgument {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        name(self)
+    }
+
+    /// With so many passes, if they are to be found.
+    pub fn mode(self, passes: u32) -> SequenceMode {
+        match self {
+            SequencesArgument::RecordThenReplay => SequenceMode::RecordThenReplay,
+            SequencesArgument::Detect => SequenceMode::Detect { passes },
+        }
+    }
+}
+
 impl NvramPolicyArgument {
     /// As on the command line.
     pub fn name(self) -> String {
@@ -213,6 +286,15 @@ fn name(value: impl ValueEnum) -> String {
 }
 
 impl CacheArguments {
+    /// As they are with sequences, which are shown alone: hot blocks are only copied if somebody says so.
+    pub fn with_sequences(mut self) -> Result<CacheArguments, CommandError> {
+        if self.read_area.is_none() {
+            return Err(CommandError::FlagNeeds { flag: "--sequences", needs: "--read-area SIZE" });
+        }
+        self.hot_blocks.get_or_insert(OnOff::Off);
+        Ok(self)
+    }
+
     /// What they describe, in front of that disk.
     pub fn setup(&self, disk: Profile, seed: u64) -> Result<Setup, CommandError> {
         let (is_stack, is_wstf) =
@@ -255,12 +337,21 @@ impl CacheArguments {
                     None => disk.clone(),
                 },
                 cache_bytes,
+                read_area_bytes: self.read_area.unwrap_or(0),
                 segment_bytes: self.segment,
                 config: EngineConfig {
                     ack: self.ack.mode(),
                     bypass_threshold_bytes: self.log_bypass,
                     destage_policy: self.destage.kind(),
                     segment_buffers: self.segment_buffers,
+                    one_disk: self.one_disk,
+                    read_ahead_bytes: self.read_ahead,
+                    hot_blocks: self.hot_blocks != Some(OnOff::Off),
+                    detector: Some(DetectorSettings {
+                        confirmations: self.confirmations,
+                        history_lines: self.history,
+                        ..DetectorSettings::default()
+                    }),
                     ..EngineConfig::default()
                 },
             }),

@@ -3,56 +3,50 @@
 mod arguments;
 
 pub use arguments::{
-    CacheArguments, DestageArgument, NvramPolicyArgument, SimulateArguments, parse_groups_at_once,
-    parse_hot_zone, parse_stretch,
+    CacheArguments, DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument,
+    SimulateArguments, parse_groups_at_once, parse_hot_zone, parse_stretch,
 };
 use dcd_daemon::units_text::format_size;
 use dcd_sim::disk::profile::Profile;
-use dcd_sim::replay::{Pace, Replay, ReplayFacts, TimesFacts};
-use dcd_sim::target::{LogFacts, NvramFacts, TargetFacts};
-use dcd_sim::trace::TraceError;
+use dcd_sim::replay::{Pace, Replay, ReplayError, ReplayFacts, TimesFacts};
+use dcd_sim::sequence_runs;
+use dcd_sim::sweep::TraceSource;
+use dcd_sim::target::{AccessFacts, LogFacts, NvramFacts, SequenceFacts, TargetFacts};
+use dcd_sim::trace::{Request, TraceError};
 use serde_json::json;
 
 use super::trace::{for_each_request, percentile_cells, percentile_table};
 use super::workload::for_each_request_of;
+use crate::cli::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
 
 pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
     let profile = Profile::load(&arguments.disk)?;
-    let target = arguments.caches.setup(profile, arguments.seed)?.build()?;
     let pace = if arguments.closed_loop {
         Pace::Closed
     } else {
         Pace::Open { stretch: arguments.stretch }
     };
-    let mut replay = Replay::new(target, pace);
-    let mut left = arguments.requests.unwrap_or(u64::MAX);
-    let mut is_wanted = || {
-        let wanted = left > 0;
-        left = left.saturating_sub(1);
-        wanted
+    let facts = match arguments.sequences {
+        Some(mode) => {
+            // It is read several times, which a pipe cannot be.
+            if let Some(path) = &arguments.trace {
+                let TraceInputArguments { format, device } = arguments.input;
+                TraceSource { path: path.clone(), format, device }.check()?;
+            }
+            let caches = arguments.caches.clone().with_sequences()?;
+            let setup = caches.setup(profile, arguments.seed)?;
+            let mode = mode.mode(arguments.passes);
+            sequence_runs::run(&setup, pace, mode, |take| feed(arguments, take))?
+        }
+        None => {
+            let target = arguments.caches.setup(profile, arguments.seed)?.build()?;
+            let mut replay = Replay::new(target, pace);
+            feed(arguments, &mut |request| replay.add(request))?;
+            replay.finish()
+        }
     };
-    if let Some(trace) = &arguments.trace {
-        for_each_request(trace, &arguments.input, "simulating", |reader, request| {
-            if !is_wanted() {
-                return Ok(());
-            }
-            replay.add(request).map_err(|problem| CommandError::Replay {
-                place: reader.refused(request, problem.field(), problem.to_string()),
-                hint: problem.hint(),
-            })
-        })?;
-    }
-    if let Some(workload) = &arguments.workload {
-        for_each_request_of(workload, "simulating", |request| {
-            if !is_wanted() {
-                return Ok(());
-            }
-            replay.add(request).map_err(|problem| CommandError::workload(request.line, &problem))
-        })?;
-    }
-    let facts = replay.finish();
     if let Some(trace) = arguments.trace.as_ref().filter(|_| facts.requests == 0) {
         return Err(TraceError::Empty { path: trace.clone() }.into());
     }
@@ -70,6 +64,39 @@ pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
     print(&in_words(&facts))
 }
 
+/// Gives all requests that are wanted to `take`.
+fn feed(
+    arguments: &SimulateArguments,
+    take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
+) -> Result<(), CommandError> {
+    let mut left = arguments.requests.unwrap_or(u64::MAX);
+    let mut is_wanted = || {
+        let wanted = left > 0;
+        left = left.saturating_sub(1);
+        wanted
+    };
+    if let Some(trace) = &arguments.trace {
+        for_each_request(trace, &arguments.input, "simulating", |reader, request| {
+            if !is_wanted() {
+                return Ok(());
+            }
+            take(request).map_err(|problem| CommandError::Replay {
+                place: reader.refused(request, problem.field(), problem.to_string()),
+                hint: problem.hint(),
+            })
+        })?;
+    }
+    if let Some(workload) = &arguments.workload {
+        for_each_request_of(workload, "simulating", |request| {
+            if !is_wanted() {
+                return Ok(());
+            }
+            take(request).map_err(|problem| CommandError::workload(request.line, &problem))
+        })?;
+    }
+    Ok(())
+}
+
 fn in_words(facts: &ReplayFacts) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &format!("{name:<24}{value}\n");
@@ -84,7 +111,8 @@ fn in_words(facts: &ReplayFacts) -> String {
         let writes = drain.disk_writes;
         line("to empty the log", format!("{:.3} s, {writes} disk writes", drain.seconds));
     }
-    target_in_words(&facts.target, line);
+    target_in_words(&facts.target, &mut line);
+    reads_in_words(facts, line);
 
     let mut table = percentile_table("time, ms");
     for (what, times) in
@@ -102,7 +130,51 @@ fn in_words(facts: &ReplayFacts) -> String {
     format!("{text}\n{}", table.render(Paint::for_stdout()))
 }
 
-fn target_in_words(facts: &TargetFacts, mut line: impl FnMut(&str, String)) {
+/// What the disks spent on reads; with sequences also before they were known.
+fn reads_in_words(facts: &ReplayFacts, mut line: impl FnMut(&str, String)) {
+    if facts.reads == 0 {
+        return;
+    }
+    let before = facts.sequences.as_ref().map(|run| &*run.before);
+    let mut row = |name: &str, value: &dyn Fn(&ReplayFacts) -> Option<String>| {
+        let Some(now) = value(facts) else { return };
+        let before = before.and_then(value);
+        line(name, before.map_or(now.clone(), |before| format!("{now}, before {before}")));
+    };
+    row("disk time of reads", &|facts| Some(format!("{:.1} ms", facts.access.read_disk_time_ms)));
+    let part = |access: &AccessFacts| {
+        let AccessFacts { reads, time_ms, .. } = access;
+        Some(format!("{reads}, {time_ms:.1} ms"))
+    };
+    if facts.target.cache_disk_access.is_some() {
+        row("  data-disk reads", &|facts| part(&facts.target.data_disk_access));
+        row("  cache-disk reads", &|facts| part(facts.target.cache_disk_access.as_ref()?));
+    }
+    row("seek distance, blocks", &|facts| Some(facts.access.seek_distance.to_string()));
+    row("disk time of a read", &|facts| {
+        facts.access.average_access_ms.map(|ms| format!("{ms:.3} ms"))
+    });
+    if let Some(before) = before {
+        let (now, before) = (facts.access.read_disk_time_ms, before.access.read_disk_time_ms);
+        if now > 0.0 {
+            line("disk time before / now", format!("{:.2}", before / now));
+        }
+    }
+    let area = facts.target.log.as_ref().and_then(|log| log.read_area.as_ref());
+    if let Some(area) = area {
+        line("lines from copies", area.read_copy_lines.to_string());
+        line("lines read ahead", {
+            format!("{}, {} of them used", area.read_ahead_lines, area.read_ahead_used_lines)
+        });
+        line("lines copied", area.copied_lines.to_string());
+        for SequenceFacts { name, lines, stale, off, .. } in &area.sequences {
+            let off = if *off { ", off: it did not pay" } else { "" };
+            line("sequence", format!("{name}: {lines} lines, {stale} not copied{off}"));
+        }
+    }
+}
+
+fn target_in_words(facts: &TargetFacts, line: &mut impl FnMut(&str, String)) {
     let percent = |part: u64, all: u64| match all {
         0 => String::new(),
         _ => format!(", {:.1} %", 100.0 * part as f64 / all as f64),

@@ -10,7 +10,8 @@ use dcd_sim::workload::WorkloadSpec;
 
 use crate::cli::TraceInputArguments;
 use crate::command::simulate::{
-    DestageArgument, NvramPolicyArgument, parse_groups_at_once, parse_hot_zone,
+    DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument, parse_groups_at_once,
+    parse_hot_zone,
 };
 use crate::command::workload::parse_workload;
 use crate::settings::parse_percent;
@@ -26,7 +27,8 @@ Examples:
   dcd sweep --trace load.csv.zst --disk hp-2200a --nvram 128k,256k,512k --policy lru,lst,stack --out sweep.csv
   dcd sweep --trace load.csv.zst --disk hp-2200a --nvram 256k --high 90 --low 10,20,40,80 --out low.csv
   dcd sweep --workload zipf,rate=50 --workload snake,disk=5 --disk hp-97560 --nvram 256k --policy stack --hot-zone auto,25,50 --out zone.json
-  dcd sweep --trace load.csv.zst --disk hp-97560,wd-4tb --cache-disk none,64M --out disks.csv --json")]
+  dcd sweep --trace load.csv.zst --disk hp-97560,wd-4tb --cache-disk none,64M --out disks.csv --json
+  dcd sweep --trace boot.csv.zst --disk wd400bb --cache-disk 1G --read-area 64M,256M --sequences detect --confirmations 2,3 --stretch 0 --out boot.csv")]
 pub struct SweepArguments {
     /// The trace; `dcd trace --help` lists the formats.
     #[arg(long, value_name = "FILE", required_unless_present = "workload")]
@@ -90,6 +92,25 @@ pub struct SweepArguments {
         requires = "cache_disk"
     )]
     pub destage: Vec<DestageArgument>,
+    /// Parts of it for copies of what is read; `none` for no such part [default: none].
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size_or_none)]
+    #[arg(requires = "cache_disk")]
+    pub read_area: Vec<OrNone>,
+    /// How the engine comes to know the load, as for `dcd simulate` [default: it comes once].
+    #[arg(long, value_name = "MODES", value_delimiter = ',', requires = "read_area")]
+    pub sequences: Vec<SequencesArgument>,
+    /// How often the load comes with --sequences detect.
+    #[arg(long, value_name = "COUNT", default_value_t = PASSES_DEFAULT, requires = "sequences")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub passes: u32,
+    /// How often a sequence must be seen before it is kept.
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', requires = "read_area")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub confirmations: Vec<u32>,
+    /// Lines read before in which the first occurrence of a sequence is looked for.
+    #[arg(long, value_name = "LINES", value_delimiter = ',', requires = "read_area")]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
+    pub history: Vec<u32>,
     /// Factors for the times of the load; 0: each request comes when the one before is done.
     #[arg(long, value_name = "FACTORS", value_delimiter = ',', default_value = "1", value_parser = parse_stretch)]
     pub stretch: Vec<f64>,

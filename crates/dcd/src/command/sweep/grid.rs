@@ -1,12 +1,14 @@
 //! The points of a sweep: all combinations that differ, in the order of the flags, the last one changing fastest.
 
+use std::collections::BTreeSet;
+
 use dcd_engine::nvram::HotZoneSize;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::Pace;
 use dcd_sim::sweep::Point;
 
 use super::arguments::{OrNone, SweepArguments};
-use crate::command::simulate::{CacheArguments, NvramPolicyArgument};
+use crate::command::simulate::{CacheArguments, NvramPolicyArgument, SequencesArgument};
 use crate::error::CommandError;
 
 /// A point before its caches are set up.
@@ -16,6 +18,7 @@ struct Draft<'a> {
     profile: &'a Profile,
     caches: CacheArguments,
     stretch: f64,
+    sequences: Option<SequencesArgument>,
 }
 
 /// One more flag: each draft once for each value, or as it is where the flag makes no difference.
@@ -47,7 +50,13 @@ pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
     let disks = arguments.disk.iter().map(|name| Ok((name, Profile::load(name)?)));
     let disks: Vec<(&String, Profile)> = disks.collect::<Result<_, CommandError>>()?;
     let caches = CacheArguments::default();
-    let of_disk = |(disk, profile)| Draft { disk, profile, caches: caches.clone(), stretch: 1.0 };
+    let of_disk = |(disk, profile)| Draft {
+        disk,
+        profile,
+        caches: caches.clone(),
+        stretch: 1.0,
+        sequences: None,
+    };
     let drafts = disks.iter().map(|(disk, profile)| of_disk((disk.as_str(), profile))).collect();
 
     let always = |_: &CacheArguments| true;
@@ -80,12 +89,31 @@ pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
     let drafts = span(drafts, &arguments.destage, log, |draft, policy| {
         draft.caches.destage = policy;
     });
+    let area = |caches: &CacheArguments| caches.read_area.is_some();
+    let drafts = span(drafts, &arguments.read_area, log, |draft, OrNone(bytes)| {
+        draft.caches.read_area = bytes;
+    });
+    let drafts = span(drafts, &arguments.sequences, area, |draft, mode| {
+        draft.sequences = Some(mode);
+    });
+    let drafts = span(drafts, &arguments.confirmations, area, |draft, count| {
+        draft.caches.confirmations = count;
+    });
+    let drafts = span(drafts, &arguments.history, area, |draft, lines| {
+        draft.caches.history = lines;
+    });
     let drafts = span(drafts, &arguments.stretch, always, |draft, stretch| draft.stretch = stretch);
 
     let points = drafts.into_iter().map(|draft| {
+        let labels = labels(&draft);
+        let caches = match draft.sequences {
+            Some(_) => draft.caches.with_sequences()?,
+            None => draft.caches,
+        };
         Ok(Point {
-            labels: labels(&draft),
-            setup: draft.caches.setup(draft.profile.clone(), arguments.seed)?,
+            labels,
+            setup: caches.setup(draft.profile.clone(), arguments.seed)?,
+            sequences: draft.sequences.map(|mode| mode.mode(arguments.passes)),
             pace: match draft.stretch {
                 0.0 => Pace::Closed,
                 stretch => Pace::Open { stretch },
@@ -93,8 +121,9 @@ pub fn points(arguments: &SweepArguments) -> Result<Vec<Point>, CommandError> {
         })
     });
     let mut points = points.collect::<Result<Vec<_>, CommandError>>()?;
-    // Low thresholds above the high one.
-    points.dedup_by(|a, b| a.labels == b.labels);
+    // Low thresholds above the high one, settings of the detector where nothing is to be found.
+    let mut known = BTreeSet::new();
+    points.retain(|point| known.insert(point.labels.clone()));
     Ok(points)
 }
 
@@ -103,6 +132,10 @@ fn labels(draft: &Draft<'_>) -> Vec<(&'static str, String)> {
     let caches = &draft.caches;
     let of_nvram = |text: String| if caches.nvram.is_some() { text } else { String::new() };
     let of_log = |text: String| if caches.cache_disk.is_some() { text } else { String::new() };
+    // Where the load is recorded, nothing is found.
+    let detects =
+        caches.read_area.is_some() && draft.sequences != Some(SequencesArgument::RecordThenReplay);
+    let of_detector = |count: u32| if detects { count.to_string() } else { String::new() };
     let bytes = |size: Option<u64>| size.map_or(String::new(), |bytes| bytes.to_string());
     let hot_zone = match caches.hot_zone.unwrap_or(HotZoneSize::Found) {
         _ if caches.policy != NvramPolicyArgument::Stack => String::new(),
@@ -125,6 +158,10 @@ fn labels(draft: &Draft<'_>) -> Vec<(&'static str, String)> {
         ("cache_disk_bytes", bytes(caches.cache_disk)),
         ("segment_bytes", of_log(caches.segment.to_string())),
         ("destage", of_log(caches.destage.name())),
+        ("read_area_bytes", bytes(caches.read_area)),
+        ("sequences", draft.sequences.map_or(String::new(), SequencesArgument::name)),
+        ("confirmations", of_detector(caches.confirmations)),
+        ("history_lines", of_detector(caches.history)),
         ("stretch", draft.stretch.to_string()),
     ]
 }

@@ -14,7 +14,7 @@ use super::arguments::ResultFormat;
 use crate::error::CommandError;
 
 /// Names of the results, behind the parameters.
-pub const RESULTS: [&str; 17] = [
+pub const RESULTS: [&str; 21] = [
     "requests",
     "reads",
     "writes",
@@ -31,11 +31,15 @@ pub const RESULTS: [&str; 17] = [
     "write_response_ms",
     "write_response_p99_ms",
     "cache_disk_write_bytes",
+    "read_disk_time_ms",
+    "seek_distance",
+    "before_read_disk_time_ms",
+    "before_seek_distance",
     "error",
 ];
 /// Columns that are text, whatever it looks like.
-const TEXTS: [&str; 7] =
-    ["load", "disk", "policy", "groups_at_once", "hot_zone", "destage", "error"];
+const TEXTS: [&str; 8] =
+    ["load", "disk", "policy", "groups_at_once", "hot_zone", "destage", "sequences", "error"];
 
 /// Values by name; empty: none.
 pub type Labels = Vec<(&'static str, String)>;
@@ -50,7 +54,8 @@ pub fn results(outcome: &Outcome) -> Vec<String> {
             return values;
         }
     };
-    let ReplayFacts { target, .. } = facts;
+    let ReplayFacts { target, access, .. } = facts;
+    let before = facts.sequences.as_ref().map(|run| run.before.access);
     let ms = |times: Option<Percentiles>, value: fn(Percentiles) -> f64| {
         times.map_or(String::new(), |times| format!("{:.4}", value(times)))
     };
@@ -73,6 +78,10 @@ pub fn results(outcome: &Outcome) -> Vec<String> {
         ms(facts.write.response_ms, mean),
         ms(facts.write.response_ms, p99),
         log.map_or(String::new(), |log| log.cache_disk_write_bytes.to_string()),
+        format!("{:.3}", access.read_disk_time_ms),
+        access.seek_distance.to_string(),
+        before.map_or(String::new(), |before| format!("{:.3}", before.read_disk_time_ms)),
+        before.map_or(String::new(), |before| before.seek_distance.to_string()),
         String::new(),
     ];
     values.to_vec()
