@@ -246,6 +246,8 @@ bugs! {
     MemoryNotVoided = "memory-not-voided", "C23";
     /// The first record behind a clean checkpoint is written without a probe.
     ProbeSkipped = "probe-skipped", "C23";
+    /// The log of an older checkpoint is replayed although the session went on without its cache-disk.
+    OlderCheckpointOfVoidSession = "older-checkpoint-of-void-session", "C23";
     /// Without a cache-disk, FLUSH and FUA do not flush the data-disk.
     UncachedWithoutFlush = "uncached-without-flush", "C2";
 

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{ACK_MODES, Driver, Kind, LINE, never_idle};
+use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::stats::Uncached;
 use dcd_engine::{
     AckMode, Device, Duration, IoError, LbaRange, OpenError, Operation, RequestError, RequestId,
@@ -758,4 +759,27 @@ fn a_start_without_the_cache_disk_is_refused() {
     d.data_disk.rot(0, &[0; LINE]);
     d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
     assert!(matches!(d.try_open(), Err(OpenError::Io { device: Device::CacheDisk, .. })));
+}
+
+/// Without the care: the checkpoint that said that there is nothing cannot be read, and the log of the one before puts old
+/// data over what was acknowledged without the cache-disk. Found by the fuzzer, with a disk that hangs at the start.
+#[test]
+fn an_older_checkpoint_is_not_believed_of_a_session_that_gave_its_cache_disk_up() {
+    let mut d = uncached(AckMode::Durable);
+    let write = d.write_fua(100, 2);
+    d.expect_ok(write);
+    d.kill();
+    let superblock = d.superblock();
+    let newest = (0..2)
+        .max_by_key(|area| {
+            let at = superblock.geometry.checkpoint_offsets[*area] as usize;
+            let bytes = &d.cache_disk.current[at..at + LINE];
+            Checkpoint::decode_header(bytes, superblock.uuid, &superblock.geometry)
+                .map_or(0, |header| header.generation)
+        })
+        .expect("two");
+    d.cache_disk.flip(superblock.geometry.checkpoint_offsets[newest] + 40);
+    let error = d.try_open().expect_err("the older one lists lines");
+    assert!(matches!(error, OpenError::CheckpointLost { .. }), "{error}");
+    assert_eq!(d.data_disk.line(100), 2);
 }

@@ -5,10 +5,11 @@ use crate::format::copy_page::SequenceLabel;
 use crate::format::geometry::COPIES_PER_PAGE;
 use crate::units::{CopyPageIndex, CopySlot};
 
-/// A run that used less than one in so many of the lines that were read ahead for it did not pay.
-const PAYS_ONE_IN: u64 = 4;
-/// Runs in a row that did not pay, after which it is switched off.
-const STRIKES_MAX: u32 = 3;
+/// Of the lines that were read ahead one in so many must have been used, or it did not pay: on a disk that turns,
+/// reading one for nothing costs about what one that is used saves.
+const PAYS_ONE_IN: u64 = 2;
+/// Lines read ahead after which that is judged.
+const JUDGED_FROM_LINES: u64 = 64;
 /// While it is switched off, each so-many-th start is tried all the same.
 const TRIED_EVERY: u32 = 8;
 
@@ -21,8 +22,10 @@ pub struct Sequence {
     pages: Vec<CopyPageIndex>,
     lines: u32,
     stale: u32,
-    /// Runs in a row that did not pay.
-    strikes: u32,
+    /// Lines that were read ahead in the last runs, and those of them that were used: each run counts
+    /// three quarters of what the next counts.
+    read_ahead_lately: u64,
+    used_lately: u64,
     /// Starts that were passed over since it was switched off.
     passed_over: u32,
 }
@@ -30,7 +33,16 @@ pub struct Sequence {
 impl Sequence {
     /// A new one.
     pub(super) fn new(label: SequenceLabel, pages: Vec<CopyPageIndex>, lines: u32) -> Sequence {
-        Sequence { label, loading: Vec::new(), pages, lines, stale: 0, strikes: 0, passed_over: 0 }
+        Sequence {
+            label,
+            loading: Vec::new(),
+            pages,
+            lines,
+            stale: 0,
+            read_ahead_lately: 0,
+            used_lately: 0,
+            passed_over: 0,
+        }
     }
 
     /// One of which a first page was read.
@@ -104,7 +116,8 @@ impl Sequence {
 
     /// Whether it is not read ahead any more, because that did not pay.
     pub fn is_off(&self) -> bool {
-        self.strikes >= STRIKES_MAX
+        self.read_ahead_lately >= JUDGED_FROM_LINES
+            && self.used_lately * PAYS_ONE_IN < self.read_ahead_lately
     }
 
     /// It seems to begin: whether to read ahead.
@@ -120,8 +133,8 @@ impl Sequence {
     pub fn run_ended(&mut self, read_ahead: u64, used: u64) {
         self.label.runs = self.label.runs.saturating_add(1);
         self.label.lines_served = self.label.lines_served.saturating_add(used);
-        let pays = used * PAYS_ONE_IN >= read_ahead;
-        self.strikes = if pays { 0 } else { self.strikes.saturating_add(1) };
+        self.read_ahead_lately = self.read_ahead_lately * 3 / 4 + read_ahead;
+        self.used_lately = self.used_lately * 3 / 4 + used;
     }
 
     /// Lines served for each page that it takes: what replacement compares.

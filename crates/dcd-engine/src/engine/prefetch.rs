@@ -42,6 +42,8 @@ const WINDOW_MIN: u32 = 32;
 const SLOTS_PER_READ: u32 = 256;
 /// Stale slots between two wanted ones are read along up to so many.
 const GAP_SLOTS: u32 = 16;
+/// Lines that reads have passed by after which a stream is judged.
+const JUDGED_FROM_LINES: u64 = 256;
 /// A stream ends when so many reads in a row did not follow it, or no read for so long.
 const READS_OFF_MAX: u32 = 256;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -122,6 +124,13 @@ pub(super) enum ReadAhead<'a> {
 }
 
 impl Stream {
+    /// Less than half of what reads have passed by was used by them.
+    fn does_not_pay(&self) -> bool {
+        let to_come = u64::from(self.ahead.saturating_sub(self.cursor));
+        let passed = self.read_ahead.saturating_sub(to_come);
+        passed >= JUDGED_FROM_LINES && self.used * 2 < passed
+    }
+
     fn is_near(&self, place: u32) -> bool {
         let from = self.cursor.saturating_sub(PLACES_OFF_MAX);
         (from..self.ahead.max(self.cursor) + PLACES_OFF_MAX).contains(&place)
@@ -191,6 +200,7 @@ impl Engine {
         }
         self.end_streams(|stream, places| {
             stream.reads_off > READS_OFF_MAX
+                || stream.does_not_pay()
                 || now.since(stream.last) > PAUSE_MAX
                 // What was read ahead for its last places is needed until they have been read.
                 || stream.cursor >= places && stream.reads_off > 0

@@ -439,7 +439,7 @@ impl Engine {
     }
 
     /// Nothing in the log is newer than the data-disk.
-    fn log_is_empty(&self) -> bool {
+    pub(super) fn log_is_empty(&self) -> bool {
         self.table.lines() == 0 && self.zeroes.is_empty() && self.poisoned.is_empty()
     }
 

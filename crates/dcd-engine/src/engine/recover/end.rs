@@ -170,6 +170,13 @@ impl Engine {
         if has_grown && !old_blocks.is_multiple_of(FRAGMENTS_PER_LINE) && self.is_zero(old_end) {
             return self.fail_open(OpenError::EndNotDrained { offset: old_end.lba().byte() });
         }
+        // That session gave its cache-disk up when the newest checkpoint said that nothing is on it. So it is not
+        // the one that was read, whatever became of it: the log of an older one would undo what came after.
+        let is_undone = self.recovery().memory_is_void && !self.log_is_empty();
+        if is_undone && !accept && !seeded(SeededBug::OlderCheckpointOfVoidSession) {
+            let found = generation;
+            return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
+        }
         self.read_witnesses();
     }
 }
