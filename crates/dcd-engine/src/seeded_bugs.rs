@@ -246,8 +246,6 @@ bugs! {
     MemoryNotVoided = "memory-not-voided", "C23";
     /// The first record behind a clean checkpoint is written without a probe.
     ProbeSkipped = "probe-skipped", "C23";
-    /// The log of an older checkpoint is replayed although the session went on without its cache-disk.
-    OlderCheckpointOfVoidSession = "older-checkpoint-of-void-session", "C23";
     /// Without a cache-disk, FLUSH and FUA do not flush the data-disk.
     UncachedWithoutFlush = "uncached-without-flush", "C2";
 
@@ -273,10 +271,6 @@ bugs! {
     CopyOfBypassedLine = "copy-of-bypassed-line", "C11";
     /// A write goes past the log although a checkpoint lists copies of its lines.
     BypassOverCopies = "bypass-over-copies", "C9";
-    /// The same, of lines whose copies were given up since the checkpoint.
-    EvictedCopyForgotten = "evicted-copy-forgotten", "C9";
-    /// A slot that was filled again is taken for the line that was destaged from it, whatever its checksum.
-    RefilledSlotIsClean = "refilled-slot-is-clean", "C1";
     /// A line that was destaged is read from its slot although it has changed since.
     ChangedLineIsClean = "changed-line-is-clean", "C1";
     /// Copies are believed although someone may have changed the data-disk without the log.

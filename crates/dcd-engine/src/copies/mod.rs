@@ -268,7 +268,7 @@ impl Copies {
 
     /// Gives up what is in a slot, although it may be true.
     pub fn evict(&mut self, slot: CopySlot) {
-        if self.slot(slot).state == SlotState::Valid && !seeded(SeededBug::EvictedCopyForgotten) {
+        if self.slot(slot).state == SlotState::Valid {
             self.departed.insert(self.slot(slot).line);
         }
         self.clear(slot);

@@ -248,8 +248,7 @@ impl Engine {
         let clean = self.clean.as_ref().filter(|_| !self.cache_disk_failed)?;
         let (slot, serial) = clean.find(line)?;
         let (segment, _) = self.superblock.geometry.locate(slot);
-        let is_there = self.log.segments.get(segment).serial == serial
-            || seeded(SeededBug::RefilledSlotIsClean);
+        let is_there = self.log.segments.get(segment).serial == serial;
         is_there.then(|| (slot, self.table.checksum(slot)))
     }
 

@@ -173,7 +173,7 @@ impl Engine {
         // That session gave its cache-disk up when the newest checkpoint said that nothing is on it. So it is not
         // the one that was read, whatever became of it: the log of an older one would undo what came after.
         let is_undone = self.recovery().memory_is_void && !self.log_is_empty();
-        if is_undone && !accept && !seeded(SeededBug::OlderCheckpointOfVoidSession) {
+        if is_undone && !accept {
             let found = generation;
             return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
         }
