@@ -23,19 +23,27 @@ fn fsx_in_block_mode_on_the_loop_device() {
         skipped(NAME, "fsx is not there; `make tools` installs it with cargo");
         return;
     };
-    // Small segments and little idle time: destage and checkpoints go on beneath it.
-    for (ack, policy) in [
-        ("memory", "first-write-first"),
-        ("log", "least-valid-first"),
-        ("durable", "last-write-first"),
+    // Small segments and little idle time: destage and checkpoints go on beneath it. With a read area, hot blocks
+    // and a sequence of a part of the disk are copied beneath it as well, and served.
+    for (ack, policy, cache, read_area) in [
+        ("memory", "first-write-first", "3M", ""),
+        ("log", "least-valid-first", "3M", ""),
+        ("durable", "last-write-first", "3M", ""),
+        ("memory", "first-write-first", "7M", "--read-area 4M"),
     ] {
-        let site = Site::with("3M", 16 << 20, "--segment-size 64k");
+        let site = Site::with(cache, 16 << 20, &format!("--segment-size 64k {read_area}"));
         fs::create_dir(site.path("fuse")).unwrap();
         let flags = format!(
             "--quiet --fuse fuse --loop --ack {ack} --destage-policy {policy} --idle-max 5ms \
-             --bypass-threshold 64k"
+             --bypass-threshold 64k --one-disk no"
         );
         let daemon = site.serve(&flags);
+        if !read_area.is_empty() {
+            let rows = (0..400).map(|i| format!("0,R,0,{},4096,0\n", i * 577 % 4096 * 4096));
+            let rows = rows.collect::<String>();
+            fs::write(site.path("trace.csv"), format!("t_us,op,dev,off,len,fl\n{rows}")).unwrap();
+            site.dcd("sequence add --control ctl --name scattered trace.csv").ok();
+        }
         let device = daemon.told("loop").unwrap();
         // What is cached in front of the loop device is thrown away again and again, so that dcd
         // and not the page cache answers.
@@ -48,7 +56,10 @@ fn fsx_in_block_mode_on_the_loop_device() {
         let ops = std::env::var("DCD_FSX_OPS").unwrap_or("10000".into());
         let arguments = ["-f", "fsx.toml", "-N", &ops, "-S", &seed, "-P", ".", device];
         site.tool(fsx.to_str().unwrap(), &arguments);
-        assert!(site.status()["counters"]["destaged_lines"].as_u64().unwrap() > 0, "{ack}");
+        let counters = site.status()["counters"].clone();
+        assert!(counters["destaged_lines"].as_u64().unwrap() > 0, "{ack}");
+        let copied = counters["read_copy_lines"].as_u64().unwrap();
+        assert_eq!(copied > 0, !read_area.is_empty(), "{copied} lines of copies");
         daemon.assert_no_panic();
         daemon.stop();
     }

@@ -16,10 +16,12 @@ use std::time::Duration;
 fn power_cuts(ack: &str, mix: Mix, bypass: &str, cuts: u64, salt: u64) {
     let seed = seed() ^ salt;
     let mut random = Random::new(seed);
-    let mut machine = Machine::new(Crash::PowerCut, "4M", mix.volume, "--segment-size 64k");
+    // Hot blocks are copied beneath it; two disks, so that they are.
+    let create = "--segment-size 64k --read-area 2M";
+    let mut machine = Machine::new(Crash::PowerCut, "6M", mix.volume, create);
     let flags = format!(
         "--quiet --ack {ack} --idle-max 10ms --idle-min 1ms --max-delay 20ms \
-         --bypass-threshold {bypass}"
+         --bypass-threshold {bypass} --one-disk no"
     );
     // What the volume surely holds, and the requests since.
     let mut flushed = vec![0; mix.volume as usize];
