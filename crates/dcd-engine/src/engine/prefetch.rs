@@ -284,13 +284,19 @@ impl Engine {
 
     /// Step 4, for the streams that `has_ended`, given the number of places of their sequences.
     fn end_streams(&mut self, has_ended: impl Fn(&Stream, u32) -> bool) {
-        let streams = std::mem::take(&mut self.prefetch.streams);
-        for stream in streams {
-            let places = self.copies.sequence(stream.sequence).map_or(0, Sequence::places);
-            if !has_ended(&stream, places) && places > 0 {
-                self.prefetch.streams.push(stream);
-                continue;
-            }
+        let copies = &self.copies;
+        let is_over = |stream: &Stream| {
+            let places = copies.sequence(stream.sequence).map_or(0, Sequence::places);
+            places == 0 || has_ended(stream, places)
+        };
+        // It is asked with each input, and mostly none has.
+        if !self.prefetch.streams.iter().any(is_over) {
+            return;
+        }
+        let (ended, kept) =
+            std::mem::take(&mut self.prefetch.streams).into_iter().partition::<Vec<_>, _>(is_over);
+        self.prefetch.streams = kept;
+        for stream in ended {
             if let Some(sequence) = self.copies.sequence_mut(stream.sequence)
                 && stream.read_ahead > 0
             {
