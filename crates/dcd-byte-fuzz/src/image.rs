@@ -519,6 +519,7 @@ impl Machine {
         let (disk, base) = match io.device {
             Device::CacheDisk => (&mut self.cache_disk, &self.image.cache_disk[..]),
             Device::DataDisk => (&mut self.data_disk, self.image.data_disk),
+            Device::Member(_) => unreachable!("there is no volume here"),
         };
         let fits = |offset: u64, length: usize| {
             let end = offset.checked_add(length as u64);

@@ -336,9 +336,10 @@ impl Session {
         let (offset, length) = (asked.offset as usize, asked.length as usize);
         if let Some(error) = error {
             let code = match error {
-                RequestError::Io | RequestError::Cancelled | RequestError::Sequence(_) => {
-                    ErrorCode::Io
-                }
+                RequestError::Io
+                | RequestError::Cancelled
+                | RequestError::Sequence(_)
+                | RequestError::Volume(_) => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,
                 RequestError::ShuttingDown => ErrorCode::ShuttingDown,
                 RequestError::ReadOnly => ErrorCode::NotPermitted,

@@ -33,7 +33,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_engine::units::LINE_SIZE;
-use dcd_engine::{Operation, RequestError, SequenceError};
+use dcd_engine::{Operation, RequestError, SequenceError, VolumeError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -388,9 +388,27 @@ pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
         Err(RequestError::ReadOnly) => "the volume is served read-only",
         Err(RequestError::Cancelled) => "ask again",
         Err(RequestError::Sequence(error)) => sequence_hint(error),
+        Err(RequestError::Volume(error)) => volume_hint(error),
     };
     let error = result.map_or_else(|error| error.to_string(), |()| String::new());
     failure(&error, hint)
+}
+
+fn volume_hint(error: VolumeError) -> &'static str {
+    match error {
+        VolumeError::NoVolume => "`dcd create --volume CONFIG.toml` makes a cache with one",
+        VolumeError::BadBlock(_) => "blocks are named by the first 512-byte block of their extent",
+        VolumeError::NotAllocated(_) => "allocate it first",
+        VolumeError::NoPointer { .. } | VolumeError::PointerExists { .. } => "nothing was changed",
+        VolumeError::Contradiction(_) => "say only one of them",
+        VolumeError::NoRoom => "free blocks, or collect unreachable ones",
+        VolumeError::NoPointerRoom => "delete pointers, or make a volume with a larger table",
+        VolumeError::NoMember(_) => "`dcd status` lists the members",
+        VolumeError::LastCopy(_) => "rebuild the others first",
+        VolumeError::UpToDate(_) => "there is nothing to rebuild",
+        VolumeError::Busy => "wait for it, or cancel it; `dcd status` shows it",
+        VolumeError::Metadata => "see `dcd status` and dmesg for errors of the cache-disk",
+    }
 }
 
 fn sequence_hint(error: SequenceError) -> &'static str {

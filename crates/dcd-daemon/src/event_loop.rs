@@ -133,6 +133,7 @@ impl Disks {
     fn get_mut(&mut self, device: Device) -> &mut Disk {
         match device {
             Device::DataDisk => &mut self.data_disk,
+            Device::Member(_) => unreachable!("there is no volume here"),
             Device::CacheDisk => {
                 self.cache_disk.as_mut().expect("only a cache asks for the cache-disk")
             }
@@ -424,7 +425,7 @@ impl<C: Core> EventLoop<C> {
                 Operation::Read { .. } => Some(Buffer::default()),
                 _ => None,
             };
-            return self.answer(pending, Reply { id: RequestId(0), result, buffer });
+            return self.answer(pending, Reply { id: RequestId(0), result, buffer, answer: None });
         }
         let index = match self.pending_free.pop() {
             Some(index) => index,

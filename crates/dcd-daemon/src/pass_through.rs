@@ -7,7 +7,7 @@ use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation,
-    Output, Phase, Reply, Request, RequestError, RequestId, SequenceError, Time,
+    Output, Phase, Reply, Request, RequestError, RequestId, SequenceError, Time, VolumeError,
 };
 
 use crate::core::Core;
@@ -79,6 +79,7 @@ impl PassThrough {
             Operation::Sequence(_) => {
                 self.reply(id, Err(SequenceError::NoReadArea.into()), None);
             }
+            Operation::Volume(_) => self.reply(id, Err(VolumeError::NoVolume.into()), None),
             Operation::Detach | Operation::Shutdown => {
                 self.closing = Some(id);
                 self.close_when_idle();
@@ -117,7 +118,7 @@ impl PassThrough {
     }
 
     fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
-        self.outputs.push_back(Output::Reply(Reply { id, result, buffer }));
+        self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));
     }
 }
 

@@ -65,6 +65,7 @@ impl RequestCounts {
             Operation::Drain
             | Operation::CancelDrain { .. }
             | Operation::Sequence(_)
+            | Operation::Volume(_)
             | Operation::Detach
             | Operation::CancelDetach
             | Operation::Shutdown => {}

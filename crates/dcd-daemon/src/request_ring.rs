@@ -76,6 +76,7 @@ impl AskedRequest {
             Operation::Drain
             | Operation::CancelDrain { .. }
             | Operation::Sequence(_)
+            | Operation::Volume(_)
             | Operation::Detach
             | Operation::CancelDetach
             | Operation::Shutdown => return None,

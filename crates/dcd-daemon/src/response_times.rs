@@ -36,6 +36,7 @@ impl RequestKind {
             Operation::Drain
             | Operation::CancelDrain { .. }
             | Operation::Sequence(_)
+            | Operation::Volume(_)
             | Operation::Detach
             | Operation::CancelDetach
             | Operation::Shutdown => RequestKind::Other,

@@ -37,7 +37,7 @@ impl Completion {
 
     /// Answers without data.
     pub fn complete_with(self, result: Result<(), RequestError>) {
-        self.complete(Reply { id: RequestId(0), result, buffer: None });
+        self.complete(Reply { id: RequestId(0), result, buffer: None, answer: None });
     }
 }
 
@@ -45,7 +45,7 @@ impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(function) = self.0.take() {
             let result = Err(RequestError::ShuttingDown);
-            function(Reply { id: RequestId(0), result, buffer: None });
+            function(Reply { id: RequestId(0), result, buffer: None, answer: None });
         }
     }
 }
@@ -157,6 +157,7 @@ impl Submitter {
             id: RequestId(0),
             result: Err(RequestError::ShuttingDown),
             buffer: None,
+            answer: None,
         })
     }
 

@@ -55,7 +55,7 @@ fn memory_disk(size: u64, block_size: u64, slow: Duration, mut journal: File) ->
             for (operation, fua, completion) in batch.into_iter().rev() {
                 let (result, buffer) =
                     perform(&mut bytes, block_size, operation, fua, &mut journal);
-                completion(Reply { id: RequestId(0), result, buffer });
+                completion(Reply { id: RequestId(0), result, buffer, answer: None });
             }
         }
     });
@@ -104,6 +104,7 @@ fn perform(
         Operation::Drain
         | Operation::CancelDrain { .. }
         | Operation::Sequence(_)
+        | Operation::Volume(_)
         | Operation::Detach
         | Operation::CancelDetach
         | Operation::Shutdown => unreachable!(),

@@ -13,7 +13,8 @@
 use std::ops::Range;
 
 use crate::buffer::Buffer;
-use crate::units::{Lba, LbaRange, Time};
+use crate::units::{Lba, LbaRange, MemberIndex, Time};
+use crate::volume::attributes::{AttributeChange, Attributes};
 
 /// Name of a request, chosen by the driver; must be unique among those under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -100,6 +101,8 @@ pub enum Operation {
     },
     /// Something about sequences.
     Sequence(SequenceRequest),
+    /// Something about what blocks are and where they go, or about members. The reply may bring an [`Reply::answer`].
+    Volume(VolumeRequest),
     /// Take no more requests, drain, mark the pair as detached (C31).
     Detach,
     /// Make a shutdown of the detach under way: it is answered with [`RequestError::Cancelled`]
@@ -152,6 +155,122 @@ pub struct NewSequence {
     pub is_detected: bool,
 }
 
+/// What can be asked of a volume. A *block* is an extent here, named by its first [`Lba`]: what the DHIS paper calls so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VolumeRequest {
+    /// Change the attributes of all extents that these ranges touch. Those that are on a level that is not the wanted one
+    /// any more are moved when there is time. Reply when the change is durable.
+    SetAttributes {
+        /// Where.
+        ranges: Vec<LbaRange>,
+        /// What becomes of the attributes.
+        change: AttributeChange,
+    },
+    /// `alloc_block`: find a block that nobody uses, allocate room for it and give it these attributes. The reply brings
+    /// [`VolumeAnswer::Allocated`]; what is read from it is zero. Durable with the next flush.
+    Allocate {
+        /// Close to this one, if possible.
+        near: Option<Lba>,
+        /// What it is.
+        attributes: Attributes,
+    },
+    /// `create_ptr`: `from` points to `to`. With its first pointer `from` becomes METADATA and moves to where that goes;
+    /// `to` inherits attributes. Durable with the next flush.
+    CreatePointer {
+        /// The block that points.
+        from: Lba,
+        /// The block that is pointed to.
+        to: Lba,
+    },
+    /// `delete_ptr`. A block that was allocated and has no pointer to it any more is freed, and then the blocks that
+    /// only it pointed to. Durable with the next flush.
+    DeletePointer {
+        /// The block that points.
+        from: Lba,
+        /// The block that is pointed to.
+        to: Lba,
+    },
+    /// Free the allocated blocks that cannot be reached from a ROOT. The reply brings [`VolumeAnswer::Collected`].
+    Collect,
+    /// Treat a member as failed from now on.
+    FailMember {
+        /// Which.
+        member: MemberIndex,
+    },
+    /// Write what belongs on a member that is not up to date, and use it again. The reply comes at once; see the status.
+    Rebuild {
+        /// Which.
+        member: MemberIndex,
+    },
+    /// Read everything that is redundant, compare, and repair. The reply comes at once; see the status.
+    Scrub,
+    /// Stop a rebuild or scrub.
+    CancelWork,
+}
+
+/// What a [`VolumeRequest`] brings besides success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VolumeAnswer {
+    /// The block that was allocated.
+    Allocated(Lba),
+    /// How many blocks were freed.
+    Collected(u64),
+}
+
+/// Why a [`VolumeRequest`] cannot be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// There is one data-disk.
+    #[error("the cache has a plain data-disk, no volume")]
+    NoVolume,
+    /// Not the start of an extent within the volume.
+    #[error("block {} is not the first of an extent of the volume", .0.0)]
+    BadBlock(Lba),
+    /// A pointer from or to a block that was not allocated.
+    #[error("block {} is not allocated", .0.0)]
+    NotAllocated(Lba),
+    /// There is no such pointer.
+    #[error("block {} does not point to block {}", from.0, to.0)]
+    NoPointer {
+        /// From here.
+        from: Lba,
+        /// To there.
+        to: Lba,
+    },
+    /// It is there already.
+    #[error("block {} points to block {} already", from.0, to.0)]
+    PointerExists {
+        /// From here.
+        from: Lba,
+        /// To there.
+        to: Lba,
+    },
+    /// They cannot both be true.
+    #[error("{0} contradict each other")]
+    Contradiction(Attributes),
+    /// No block is free, or no set has room.
+    #[error("no room in the volume")]
+    NoRoom,
+    /// The table of pointers is full.
+    #[error("no room for another pointer")]
+    NoPointerRoom,
+    /// No member has this number.
+    #[error("there is no member {}", .0.0)]
+    NoMember(MemberIndex),
+    /// A set would lose data.
+    #[error("member {} is the last that holds some of the data", .0.0)]
+    LastCopy(MemberIndex),
+    /// It is up to date.
+    #[error("member {} is up to date", .0.0)]
+    UpToDate(MemberIndex),
+    /// A rebuild or scrub is under way.
+    #[error("another rebuild or scrub is under way")]
+    Busy,
+    /// The metadata cannot be written.
+    #[error("the cache-disk cannot take the metadata of the volume")]
+    Metadata,
+}
+
 /// The answer to a request.
 #[derive(Debug)]
 pub struct Reply {
@@ -161,6 +280,8 @@ pub struct Reply {
     pub result: Result<(), RequestError>,
     /// The data of a read that succeeded; of a write its own buffer, for reuse.
     pub buffer: Option<Buffer>,
+    /// What a request to the volume brings.
+    pub answer: Option<VolumeAnswer>,
 }
 
 /// Why a request failed.
@@ -181,6 +302,9 @@ pub enum RequestError {
     /// A request about sequences cannot be met.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
+    /// A request to the volume cannot be met.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
     /// Somebody wanted it no more.
     #[error("cancelled")]
     Cancelled,
@@ -215,6 +339,8 @@ pub enum Device {
     CacheDisk,
     /// The disk that owns the data.
     DataDisk,
+    /// One of the data-disks of a volume; then there is no [`Device::DataDisk`] outside of the engine.
+    Member(MemberIndex),
 }
 
 /// Something wanted of a device.

@@ -32,6 +32,7 @@ pub mod seeded_bugs;
 mod seeded_bugs;
 pub mod stats;
 pub mod units;
+pub mod volume;
 
 pub use buffer::{Buffer, SegmentMemory};
 pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig};
@@ -40,6 +41,7 @@ pub use error::{FormatError, OpenError};
 pub use format::{Geometry, Superblock};
 pub use io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, NewSequence, Operation, Output,
-    Reply, Request, RequestError, RequestId, SequenceError, SequenceRequest,
+    Reply, Request, RequestError, RequestId, SequenceError, SequenceRequest, VolumeAnswer,
+    VolumeError, VolumeRequest,
 };
 pub use units::{Duration, Lba, LbaRange, Time, Uuid};

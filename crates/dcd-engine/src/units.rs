@@ -67,6 +67,10 @@ impl fmt::Debug for Duration {
     }
 }
 
+/// One data-disk of a volume, by its place in the list of members.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MemberIndex(pub u8);
+
 /// Address of a 512-byte block on the volume (and on the data-disk, which has the same layout).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Lba(pub u64);

@@ -394,6 +394,7 @@ impl Run {
                 let disk = match twist.device {
                     Device::CacheDisk => &mut wreck.cache_disk,
                     Device::DataDisk => &mut wreck.data_disk,
+                    Device::Member(_) => unreachable!("there is no volume here"),
                 };
                 disk.resize(disk.len() - 4096);
                 Some(before)

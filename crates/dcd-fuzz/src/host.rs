@@ -276,6 +276,7 @@ impl Host {
         let flush_mark = match io.device {
             Device::CacheDisk => self.cache_disk.flush_mark(),
             Device::DataDisk => self.data_disk.flush_mark(),
+            Device::Member(_) => unreachable!("there is no volume here"),
         };
         let delay = self.take_trap(&io, |kind| matches!(kind, FaultKind::Slow | FaultKind::Hang));
         let not_before = match delay {
@@ -367,6 +368,7 @@ impl Host {
         match device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
+            Device::Member(_) => unreachable!("there is no volume here"),
         }
     }
 
@@ -486,6 +488,7 @@ impl Host {
         let disk = match device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
+            Device::Member(_) => unreachable!("there is no volume here"),
         };
         match trap {
             None => disk.write(offset, bytes, fua),
@@ -530,6 +533,7 @@ impl Host {
                 let end = (offset + length).next_multiple_of(4096);
                 self.allowed.taint_bytes(first, end - first);
             }
+            Device::Member(_) => unreachable!("there is no volume here"),
         }
     }
 
@@ -591,6 +595,7 @@ impl Host {
             let disk = match flight.io.device {
                 Device::CacheDisk => &mut wreck.cache_disk,
                 Device::DataDisk => &mut wreck.data_disk,
+                Device::Member(_) => unreachable!("there is no volume here"),
             };
             match &flight.io.operation {
                 IoOperation::Write { offset, data, .. } => {

@@ -580,6 +580,7 @@ impl Run {
         let disk = match device {
             Device::CacheDisk => &mut self.host.cache_disk,
             Device::DataDisk => &mut self.host.data_disk,
+            Device::Member(_) => unreachable!("there is no volume here"),
         };
         let (from, length) = match disk.newest_write() {
             // Of a short write, perhaps nothing has landed.

@@ -83,6 +83,7 @@ impl MemoryDevices {
         let disk = match io.device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
+            Device::Member(_) => unreachable!("there is no volume here"),
         };
         let buffer = match io.operation {
             IoOperation::Read { offset, mut buffer } => {

@@ -38,7 +38,7 @@ use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
-    Request, RequestError, RequestId, SequenceRequest,
+    Request, RequestError, RequestId, SequenceRequest, VolumeError,
 };
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
@@ -313,6 +313,9 @@ impl Engine {
                 let result = self.sequence_request(wanted);
                 self.reply(request.id, result.map_err(RequestError::Sequence), None);
             }
+            Operation::Volume(_) => {
+                self.reply(request.id, Err(RequestError::Volume(VolumeError::NoVolume)), None);
+            }
             Operation::Detach => self.close(request.id, close::Kind::Detach),
             Operation::CancelDetach => unreachable!("answered above"),
             Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),
@@ -334,6 +337,7 @@ impl Engine {
             match io.device {
                 Device::CacheDisk => self.counters.cache_disk_errors += 1,
                 Device::DataDisk => self.counters.data_disk_errors += 1,
+                Device::Member(_) => unreachable!("members belong to the volume"),
             }
         }
         let result = done.result;
@@ -420,7 +424,7 @@ impl Engine {
     // ---- what every path needs ----------------------------------------------------------------
 
     fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
-        self.outputs.push_back(Output::Reply(Reply { id, result, buffer }));
+        self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));
     }
 
     fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
@@ -446,6 +450,7 @@ impl Engine {
         match device {
             Device::CacheDisk => self.counters.cache_disk_flushes += 1,
             Device::DataDisk => self.counters.data_disk_flushes += 1,
+            Device::Member(_) => unreachable!("members belong to the volume"),
         }
         if is_skipped(&purpose) {
             return self.start_read(device, 0, LINE_SIZE, purpose);
@@ -466,6 +471,7 @@ impl Engine {
             match io.device {
                 Device::CacheDisk => self.counters.cache_disk_errors += 1,
                 Device::DataDisk => self.counters.data_disk_errors += 1,
+                Device::Member(_) => unreachable!("members belong to the volume"),
             }
             if io.device == Device::DataDisk && !io.is_read {
                 self.data_disk_writes_lost += 1;

@@ -519,6 +519,7 @@ impl Driver {
         match device {
             Device::CacheDisk => &mut self.cache_disk,
             Device::DataDisk => &mut self.data_disk,
+            Device::Member(_) => unreachable!("there is no volume here"),
         }
     }
 

@@ -99,7 +99,7 @@ impl DiskTarget {
         };
         self.arm_at = end;
         if let Some(device) = serves {
-            let access = &mut self.counts.served[device as usize];
+            let access = &mut self.counts.served[served_index(device)];
             access.reads += 1;
             access.read_bytes += (end - start) * BLOCK_SIZE;
             access.time_ms += service.0 as f64 / 1e6;
@@ -123,7 +123,7 @@ impl DiskTarget {
 
     /// What it read for clients in the name of that device.
     pub(super) fn served(&self, device: Device) -> AccessFacts {
-        self.counts.served[device as usize]
+        self.counts.served[served_index(device)]
     }
 
     /// Counts from now on.
@@ -249,5 +249,14 @@ mod tests {
         assert!(arm.time_ms > 3.0, "{arm:?}");
         let none = served("nvme-ssd");
         assert_eq!((none.reads, none.seek_distance), (3, 0));
+    }
+}
+
+/// The place of a device among the counts.
+fn served_index(device: Device) -> usize {
+    match device {
+        Device::CacheDisk => 0,
+        Device::DataDisk => 1,
+        Device::Member(_) => unreachable!("there is no volume here"),
     }
 }

@@ -188,6 +188,7 @@ impl LogTarget {
             }
             Device::CacheDisk => (&mut self.cache_disk, offset_bytes),
             Device::DataDisk => (&mut self.data_disk, offset_bytes + self.data_start_bytes),
+            Device::Member(_) => unreachable!("there is no volume here"),
         };
         self.ios.insert(id, io);
         let request = DiskRequest { id, operation, offset_bytes, size_bytes };
@@ -223,7 +224,7 @@ impl LogTarget {
     }
 
     fn reply(&mut self, reply: Reply) {
-        let Reply { id: RequestId(id), result, buffer } = reply;
+        let Reply { id: RequestId(id), result, buffer, .. } = reply;
         if id == KEEP_SEQUENCE {
             self.kept = result;
             return;

@@ -81,8 +81,9 @@ impl From<RequestError> for Failure {
                 Failure::new(ErrorCode::ShuttingDown, "the device is shutting down")
             }
             RequestError::ReadOnly => Failure::READ_ONLY,
-            // Only drains and detaches are cancelled, and no NBD client asks for those, or for sequences.
-            RequestError::Cancelled | RequestError::Sequence(_) => {
+            // Only drains and detaches are cancelled, and no NBD client asks for those, for sequences, or
+            // about the volume.
+            RequestError::Cancelled | RequestError::Sequence(_) | RequestError::Volume(_) => {
                 Failure::new(ErrorCode::Io, "cancelled")
             }
         }
