@@ -317,6 +317,7 @@ impl Bench {
                         let disk = match io.device {
                             Device::CacheDisk => &mut self.cache_disk,
                             Device::DataDisk => &mut self.data_disk,
+                            Device::Member(_) => unreachable!("there is no volume here"),
                         };
                         let buffer = perform(disk, &memory, io.operation);
                         inputs.push(Input::IoDone(IoDone { id: io.id, result: Ok(()), buffer }));
