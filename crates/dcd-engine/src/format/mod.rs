@@ -14,7 +14,7 @@ pub mod copy_page;
 pub mod create;
 pub mod geometry;
 pub mod layout;
-mod preamble;
+pub(crate) mod preamble;
 pub mod record;
 pub mod superblock;
 

@@ -19,17 +19,17 @@ struct PreambleOnDisk {
 }
 
 /// What the beginning of one kind of structure must say.
-pub(super) struct Preamble {
+pub(crate) struct Preamble {
     /// What the structure is called in errors.
-    pub(super) what: &'static str,
-    pub(super) magic: u64,
-    pub(super) version: u32,
+    pub(crate) what: &'static str,
+    pub(crate) magic: u64,
+    pub(crate) version: u32,
 }
 
 impl Preamble {
     /// The structure at the front of `bytes`, if it is there and of our version. A version that is
     /// not ours may keep its checksum elsewhere, so the checksum is not looked at here.
-    pub(super) fn identify<'a, T>(&self, bytes: &'a [u8]) -> Result<&'a T, FormatError>
+    pub(crate) fn identify<'a, T>(&self, bytes: &'a [u8]) -> Result<&'a T, FormatError>
     where
         T: FromBytes + IntoBytes + Immutable + KnownLayout,
     {
@@ -48,7 +48,7 @@ impl Preamble {
     }
 
     /// The same, with a checksum that matches, and that checksum.
-    pub(super) fn verify<'a, T>(&self, bytes: &'a [u8]) -> Result<(&'a T, u32), FormatError>
+    pub(crate) fn verify<'a, T>(&self, bytes: &'a [u8]) -> Result<(&'a T, u32), FormatError>
     where
         T: FromBytes + IntoBytes + Immutable + KnownLayout,
     {

@@ -108,6 +108,11 @@ impl Attributes {
             .then_some(attributes)
     }
 
+    /// The same for a rule, which may speak of both sides of a contradiction.
+    pub(super) fn of_rule(bits: u16) -> Option<Attributes> {
+        (bits < 1 << Self::NAMES.len()).then_some(Attributes(bits))
+    }
+
     /// The names of those that are there.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().filter(move |(_, one)| self.contains(*one)).map(|(name, _)| name)

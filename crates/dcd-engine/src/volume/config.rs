@@ -70,8 +70,6 @@ pub struct VolumeConfig {
     pub logical_bytes: u64,
     /// Of the RAID 0 sets together, at their ends, for TEMPORARY extents alone.
     pub temporary_bytes: u64,
-    /// Checksums of the lines of redundant sets are kept, so that rot is found and repaired.
-    pub checksums: bool,
     /// Only candidates (METADATA, and HOT with WRITE-MOST and RANDOM) are sure to go through the log; the rest goes past it when
     /// the log is short of room.
     pub selective_caching: bool,

@@ -2,4 +2,5 @@
 
 pub mod attributes;
 pub mod config;
+pub mod format;
 pub mod placement;

@@ -1,0 +1,200 @@
+//! Where things are in the volume area of a cache-disk.
+
+use super::header::VolumeHeader;
+use super::page::{PAGE_CONTENT_BYTES, PageIndex};
+use crate::units::LINE_SIZE;
+use crate::volume::config::{SetConfig, VolumeConfig};
+use crate::volume::placement::RaidLevel;
+
+/// Smallest and largest journal.
+pub const JOURNAL_BYTES_MIN: u64 = 1 << 20;
+/// See [`JOURNAL_BYTES_MIN`].
+pub const JOURNAL_BYTES_MAX: u64 = 1 << 30;
+/// Entries of the TTABLE, and pointers, in a page.
+pub const ENTRIES_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 8;
+/// Checksums of lines in a page.
+pub const CHECKSUMS_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 4;
+/// Most pages: an index of 32 bits, and what can be read at a start.
+const PAGES_MAX: u64 = 1 << 28;
+/// Lines before the first page: two headers and two roots.
+const LINES_BEFORE_PAGES: u64 = 4;
+
+/// Whether a journal can be of that size.
+pub fn is_journal_size(bytes: u64) -> bool {
+    (JOURNAL_BYTES_MIN..=JOURNAL_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(LINE_SIZE)
+}
+
+/// Which table a page is a piece of, and which of its pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TablePage {
+    /// The TTABLE: entries from this extent on.
+    Extents(u64),
+    /// Checksums of a set, from this one on.
+    Checksums {
+        /// Which set.
+        set: usize,
+        /// The first in the page.
+        first: u64,
+    },
+    /// The pointers from this slot on.
+    Pointers(u64),
+}
+
+/// Places and numbers of pages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeArea {
+    /// Byte address of the area on the cache-disk.
+    offset: u64,
+    extent_pages: u64,
+    /// For each set: its first page, and how many it has.
+    checksum_pages: Vec<(u64, u64)>,
+    pointer_pages: u64,
+    pages: u64,
+    journal_bytes: u64,
+}
+
+/// Checksums that a set keeps: of its data, and of its parity.
+pub fn checksums(set: &SetConfig) -> u64 {
+    let units = match set.level {
+        RaidLevel::Raid0 => 0,
+        RaidLevel::Raid1 => set.data_units(),
+        RaidLevel::Raid5 => set.data_units() + 1,
+    };
+    set.stripes() * units * (set.stripe_unit_bytes / LINE_SIZE)
+}
+
+impl VolumeArea {
+    /// The area of a volume; `None` if it would have too many pages.
+    pub fn new(
+        config: &VolumeConfig,
+        pointers_max: u32,
+        journal_bytes: u64,
+        offset: u64,
+    ) -> Option<VolumeArea> {
+        let extent_pages = config.extents().div_ceil(ENTRIES_PER_PAGE);
+        let mut pages = extent_pages;
+        let mut checksum_pages = Vec::new();
+        for set in &config.sets {
+            let count = checksums(set).div_ceil(CHECKSUMS_PER_PAGE);
+            checksum_pages.push((pages, count));
+            pages += count;
+        }
+        let pointer_pages = u64::from(pointers_max).div_ceil(ENTRIES_PER_PAGE);
+        pages += pointer_pages;
+        (pages <= PAGES_MAX).then_some(VolumeArea {
+            offset,
+            extent_pages,
+            checksum_pages,
+            pointer_pages,
+            pages,
+            journal_bytes,
+        })
+    }
+
+    /// The area that a header speaks of.
+    pub fn of(header: &VolumeHeader, offset: u64) -> Option<VolumeArea> {
+        VolumeArea::new(&header.config, header.pointers_max, header.journal_bytes, offset)
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        (LINES_BEFORE_PAGES + 2 * self.pages) * LINE_SIZE + self.journal_bytes
+    }
+
+    /// Number of pages.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Byte addresses of the copies of the header.
+    pub fn header_offsets(&self) -> [u64; 2] {
+        [self.offset, self.offset + LINE_SIZE]
+    }
+
+    /// Byte address of the place of the root of this checkpoint.
+    pub fn root_offset(&self, checkpoint: u64) -> u64 {
+        self.offset + (2 + checkpoint % 2) * LINE_SIZE
+    }
+
+    /// Byte address of the first or second place of a page.
+    pub fn page_offset(&self, page: PageIndex, second: bool) -> u64 {
+        self.offset + (LINES_BEFORE_PAGES + 2 * u64::from(page.0) + u64::from(second)) * LINE_SIZE
+    }
+
+    /// Byte address of the journal.
+    pub fn journal_offset(&self) -> u64 {
+        self.offset + (LINES_BEFORE_PAGES + 2 * self.pages) * LINE_SIZE
+    }
+
+    /// Lines of the journal.
+    pub fn journal_lines(&self) -> u64 {
+        self.journal_bytes / LINE_SIZE
+    }
+
+    /// What a page holds.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    pub fn content(&self, page: PageIndex) -> TablePage {
+        let number = u64::from(page.0);
+        if number < self.extent_pages {
+            return TablePage::Extents(number * ENTRIES_PER_PAGE);
+        }
+        let set = self
+            .checksum_pages
+            .iter()
+            .position(|(first, count)| (*first..first + count).contains(&number));
+        if let Some(set) = set {
+            let first = (number - self.checksum_pages[set].0) * CHECKSUMS_PER_PAGE;
+            return TablePage::Checksums { set, first };
+        }
+        let pointers = number - (self.pages - self.pointer_pages);
+        assert!(pointers < self.pointer_pages, "there is no page {number}");
+        TablePage::Pointers(pointers * ENTRIES_PER_PAGE)
+    }
+
+    /// The page of the TTABLE that has this extent.
+    pub fn page_of_extent(&self, extent: u64) -> PageIndex {
+        PageIndex((extent / ENTRIES_PER_PAGE) as u32)
+    }
+
+    /// The page that has this checksum of a set.
+    pub fn page_of_checksum(&self, set: usize, index: u64) -> PageIndex {
+        PageIndex((self.checksum_pages[set].0 + index / CHECKSUMS_PER_PAGE) as u32)
+    }
+
+    /// The page that has this slot of the pointers.
+    pub fn page_of_pointer(&self, slot: u64) -> PageIndex {
+        PageIndex((self.pages - self.pointer_pages + slot / ENTRIES_PER_PAGE) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::tests::header;
+    use super::*;
+
+    #[test]
+    fn every_page_has_its_place() {
+        let header = header();
+        let area = VolumeArea::of(&header, 1 << 20).unwrap();
+        // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in two.
+        assert_eq!(area.pages(), 2 + 4 + 7 + 2);
+        let mut offsets = area.header_offsets().to_vec();
+        offsets.extend([area.root_offset(8), area.root_offset(9)]);
+        for number in 0..area.pages() as u32 {
+            let page = PageIndex(number);
+            offsets.extend([area.page_offset(page, false), area.page_offset(page, true)]);
+            let found = match area.content(page) {
+                TablePage::Extents(first) => area.page_of_extent(first + 503),
+                TablePage::Checksums { set, first } => area.page_of_checksum(set, first + 1007),
+                TablePage::Pointers(first) => area.page_of_pointer(first + 503),
+            };
+            assert_eq!(found, page);
+        }
+        let expected: Vec<u64> = (0..34).map(|line| (1 << 20) + line * 4096).collect();
+        assert_eq!(offsets, expected);
+        assert_eq!(area.journal_offset(), (1 << 20) + 34 * 4096);
+        assert_eq!(area.bytes(), 34 * 4096 + header.journal_bytes);
+    }
+}

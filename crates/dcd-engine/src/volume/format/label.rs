@@ -1,0 +1,111 @@
+//! The label of a member, in its first 4 KiB: which volume, which member, and how old its contents may be.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::buffer::Buffer;
+use crate::error::FormatError;
+use crate::format::COUNTER_END;
+use crate::format::checksum::crc32c_with_hole;
+use crate::format::layout::{FieldLayout, layout_of};
+use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
+use crate::units::{MemberIndex, Uuid};
+use crate::volume::config::MEMBERS_MAX;
+
+/// "dcdMEMBR" in ASCII, read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdMEMBR");
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Size of a label.
+pub const MEMBER_LABEL_BYTES: usize = 4096;
+const WHAT: &str = "the label of the member";
+const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
+
+/// A label in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberLabel {
+    /// The cache whose volume this disk is a member of.
+    pub uuid: Uuid,
+    /// Its place among the members.
+    pub member: MemberIndex,
+    /// Counts the openings of the volume: one that was not there at the last has an older one.
+    pub epoch: u64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct MemberLabelOnDisk {
+    pub(crate) magic: U64,
+    pub(crate) version: U32,
+    pub(crate) checksum: U32,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) epoch: U64,
+    pub(crate) member: U32,
+    pub(crate) reserved: U32,
+    pub(crate) unused: [u8; 4048],
+}
+
+const _: () = assert!(size_of::<MemberLabelOnDisk>() == MEMBER_LABEL_BYTES);
+const _: () = assert!(std::mem::offset_of!(MemberLabelOnDisk, checksum) == CHECKSUM_OFFSET);
+
+/// Every field of a label, in order: what `docs/disk-format.md` says in words.
+pub fn layout() -> Vec<FieldLayout> {
+    layout_of!(MemberLabelOnDisk {
+        magic,
+        version,
+        checksum,
+        uuid,
+        epoch,
+        member,
+        reserved,
+        unused,
+    })
+}
+
+impl MemberLabel {
+    /// The bytes of the label.
+    pub fn encode(&self) -> Buffer {
+        let mut disk = MemberLabelOnDisk::new_zeroed();
+        disk.magic = MAGIC.into();
+        disk.version = VERSION.into();
+        disk.uuid = self.uuid.0;
+        disk.epoch = self.epoch.into();
+        disk.member = u32::from(self.member.0).into();
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        Buffer::copy_of(disk.as_bytes())
+    }
+
+    /// Reads a label. Every byte may be anything.
+    pub fn decode(bytes: &[u8]) -> Result<MemberLabel, FormatError> {
+        let (disk, _) = PREAMBLE.verify::<MemberLabelOnDisk>(bytes)?;
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let member = disk.member.get();
+        if member as usize >= MEMBERS_MAX {
+            return Err(field("member", member.into()));
+        }
+        let epoch = disk.epoch.get();
+        if epoch >= COUNTER_END {
+            return Err(field("epoch", epoch));
+        }
+        Ok(MemberLabel { uuid: Uuid(disk.uuid), member: MemberIndex(member as u8), epoch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back() {
+        let label = MemberLabel { uuid: Uuid([7; 16]), member: MemberIndex(3), epoch: 12 };
+        assert_eq!(MemberLabel::decode(label.encode().bytes()), Ok(label));
+        let mut torn = label.encode();
+        torn.bytes_mut()[2000] = 1;
+        assert!(matches!(MemberLabel::decode(torn.bytes()), Err(FormatError::Checksum { .. })));
+        let label = MemberLabel { member: MemberIndex(32), ..label };
+        assert!(matches!(
+            MemberLabel::decode(label.encode().bytes()),
+            Err(FormatError::Field { .. })
+        ));
+    }
+}

@@ -1,0 +1,225 @@
+//! Roots: from where on the journal counts, which pages belong together, how the members are. Two places, written
+//! in turn; the valid one of the newer checkpoint counts.
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::buffer::Buffer;
+use crate::error::FormatError;
+use crate::format::COUNTER_END;
+use crate::format::checksum::crc32c_with_hole;
+use crate::format::layout::{FieldLayout, layout_of};
+use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
+use crate::units::Uuid;
+use crate::volume::config::{MEMBERS_MAX, SETS_MAX};
+
+/// "dcdVROOT" in ASCII, read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVROOT");
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
+/// Size of a root.
+pub const ROOT_BYTES: usize = 4096;
+const WHAT: &str = "the root of the volume";
+const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
+
+/// How a member is, as the metadata has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemberState {
+    /// It holds all that belongs there.
+    UpToDate,
+    /// It was not there, or did not take a write: what it holds of redundant sets is old.
+    Stale,
+    /// What belongs there is being written: of sets before `set` all is there, of `set` the stripes before `stripe`.
+    Rebuilding {
+        /// The set that is being written.
+        set: u8,
+        /// Stripes before this one are there.
+        stripe: u64,
+    },
+}
+
+impl MemberState {
+    pub(super) fn encode(self) -> (u8, u8, u64) {
+        match self {
+            MemberState::UpToDate => (1, 0, 0),
+            MemberState::Stale => (2, 0, 0),
+            MemberState::Rebuilding { set, stripe } => (3, set, stripe),
+        }
+    }
+
+    pub(super) fn decode(code: u8, set: u8, stripe: u64) -> Option<MemberState> {
+        match code {
+            1 if set == 0 && stripe == 0 => Some(MemberState::UpToDate),
+            2 if set == 0 && stripe == 0 => Some(MemberState::Stale),
+            3 if usize::from(set) <= SETS_MAX => Some(MemberState::Rebuilding { set, stripe }),
+            _ => None,
+        }
+    }
+}
+
+/// A root in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Which cache.
+    pub uuid: Uuid,
+    /// Counts the checkpoints.
+    pub checkpoint: u64,
+    /// The first record of the journal that counts ...
+    pub tail_sequence: u64,
+    /// ... and the line of the journal where it begins.
+    pub tail_line: u64,
+    /// Counts the openings.
+    pub epoch: u64,
+    /// CRC-32C of the checkpoint numbers (eight bytes each) of all pages, in order.
+    pub pages_checksum: u32,
+    /// The members, in order.
+    pub members: Vec<MemberState>,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct MemberOnDisk {
+    pub(crate) state: u8,
+    pub(crate) set: u8,
+    pub(crate) reserved: [u8; 6],
+    pub(crate) stripe: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct RootOnDisk {
+    pub(crate) magic: U64,
+    pub(crate) version: U32,
+    pub(crate) checksum: U32,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) checkpoint: U64,
+    pub(crate) tail_sequence: U64,
+    pub(crate) tail_line: U64,
+    pub(crate) epoch: U64,
+    pub(crate) pages_checksum: U32,
+    pub(crate) members: U32,
+    pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
+    pub(crate) unused: [u8; 3512],
+}
+
+const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
+const _: () = assert!(std::mem::offset_of!(RootOnDisk, checksum) == CHECKSUM_OFFSET);
+
+/// Every field of a root, in order: what `docs/disk-format.md` says in words.
+pub fn layout() -> Vec<FieldLayout> {
+    layout_of!(RootOnDisk {
+        magic,
+        version,
+        checksum,
+        uuid,
+        checkpoint,
+        tail_sequence,
+        tail_line,
+        epoch,
+        pages_checksum,
+        members,
+        member,
+        unused,
+    })
+}
+
+/// The same of a member in it.
+pub fn member_layout() -> Vec<FieldLayout> {
+    layout_of!(MemberOnDisk { state, set, reserved, stripe })
+}
+
+impl Root {
+    /// The bytes of the root.
+    ///
+    /// # Panics
+    /// If it has too many members.
+    pub fn encode(&self) -> Buffer {
+        assert!(self.members.len() <= MEMBERS_MAX);
+        let mut disk = RootOnDisk::new_zeroed();
+        disk.magic = MAGIC.into();
+        disk.version = VERSION.into();
+        disk.uuid = self.uuid.0;
+        disk.checkpoint = self.checkpoint.into();
+        disk.tail_sequence = self.tail_sequence.into();
+        disk.tail_line = self.tail_line.into();
+        disk.epoch = self.epoch.into();
+        disk.pages_checksum = self.pages_checksum.into();
+        disk.members = (self.members.len() as u32).into();
+        for (on_disk, member) in disk.member.iter_mut().zip(&self.members) {
+            let (state, set, stripe) = member.encode();
+            on_disk.state = state;
+            on_disk.set = set;
+            on_disk.stripe = stripe.into();
+        }
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        Buffer::copy_of(disk.as_bytes())
+    }
+
+    /// Reads a root. Every byte may be anything.
+    pub fn decode(bytes: &[u8], uuid: Uuid) -> Result<Root, FormatError> {
+        let (disk, _) = PREAMBLE.verify::<RootOnDisk>(bytes)?;
+        if disk.uuid != uuid.0 {
+            return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(disk.uuid) });
+        }
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        for (name, counter) in [
+            ("checkpoint", disk.checkpoint.get()),
+            ("tail_sequence", disk.tail_sequence.get()),
+            ("epoch", disk.epoch.get()),
+        ] {
+            if counter >= COUNTER_END {
+                return Err(field(name, counter));
+            }
+        }
+        let count = disk.members.get() as usize;
+        if count > MEMBERS_MAX {
+            return Err(field("members", count as u64));
+        }
+        let members = disk.member[..count]
+            .iter()
+            .map(|member| {
+                MemberState::decode(member.state, member.set, member.stripe.get())
+                    .ok_or_else(|| field("member", member.state.into()))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Root {
+            uuid,
+            checkpoint: disk.checkpoint.get(),
+            tail_sequence: disk.tail_sequence.get(),
+            tail_line: disk.tail_line.get(),
+            epoch: disk.epoch.get(),
+            pages_checksum: disk.pages_checksum.get(),
+            members,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back() {
+        let uuid = Uuid([7; 16]);
+        let root = Root {
+            uuid,
+            checkpoint: 9,
+            tail_sequence: 100,
+            tail_line: 17,
+            epoch: 3,
+            pages_checksum: 5,
+            members: vec![
+                MemberState::UpToDate,
+                MemberState::Stale,
+                MemberState::Rebuilding { set: 1, stripe: 77 },
+            ],
+        };
+        assert_eq!(Root::decode(root.encode().bytes(), uuid), Ok(root.clone()));
+        assert!(Root::decode(root.encode().bytes(), Uuid([8; 16])).is_err());
+        let mut bytes = root.encode();
+        let (disk, _) = RootOnDisk::mut_from_prefix(bytes.bytes_mut()).unwrap();
+        disk.member[0].state = 9;
+        disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
+        assert!(matches!(Root::decode(bytes.bytes(), uuid), Err(FormatError::Field { .. })));
+    }
+}
