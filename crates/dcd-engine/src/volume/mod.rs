@@ -4,3 +4,4 @@ pub mod attributes;
 pub mod config;
 pub mod format;
 pub mod placement;
+pub mod raid;
