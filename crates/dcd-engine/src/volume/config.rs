@@ -1,5 +1,6 @@
 //! What a volume is made of: its members, the sets on them, the size of an extent.
 
+use super::extents::{EXTENTS_MAX, SET_EXTENTS_MAX};
 use super::placement::{Placement, RaidLevel};
 use crate::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 
@@ -195,6 +196,12 @@ impl VolumeConfig {
             logical > 0 && logical.is_multiple_of(extent),
             "it must be a multiple of the extent",
         )?;
+        size(
+            "a volume",
+            logical,
+            self.extents() <= EXTENTS_MAX,
+            "it must have less than 2^32 extents; larger extents hold more",
+        )?;
         for (index, set) in self.sets.iter().enumerate() {
             self.validate_set(index, set)?;
             for (other, earlier) in self.sets[..index].iter().enumerate() {
@@ -271,8 +278,8 @@ impl VolumeConfig {
             set.member_bytes >= unit
                 && set.member_bytes.is_multiple_of(unit)
                 && set.member_bytes <= 1 << 50
-                && self.whole_extents(set) > 0,
-            "it must be a multiple of the stripe unit, at least an extent",
+                && (1..=SET_EXTENTS_MAX).contains(&self.whole_extents(set)),
+            "it must be a multiple of the stripe unit, and hold 1 to 2^36 extents",
         )?;
         size(
             "the offset of a set on each member",

@@ -2,6 +2,8 @@
 
 pub mod attributes;
 pub mod config;
+pub mod extents;
 pub mod format;
+mod free_map;
 pub mod placement;
 pub mod raid;

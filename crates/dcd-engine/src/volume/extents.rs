@@ -1,0 +1,483 @@
+//! The TTABLE (DHIS section 3.1): which set, and which place in it, each logical extent has, what it is, and what room
+//! is left.
+//!
+//! Eight bytes for each logical extent: on the cache-disk as in memory. A place is *taken* from the moment when
+//! [`Extents::allocate`] gives it out until [`Extents::free`]: longer than an extent is mapped to it, since a place may be
+//! given to another extent only when the cache-disk knows that the first one has left it.
+//!
+//! **The region for temporary data** lies at the end of the RAID 0 sets: `temporary_bytes` are taken from the last of
+//! those sets, all of it if need be, the rest from the one before it, and so on. Only TEMPORARY extents are placed there;
+//! they use the rest of a RAID 0 set when the region is full.
+//!
+//! Tests: `extents_tests.rs`.
+
+use std::ops::Range;
+
+use super::attributes::Attributes;
+use super::config::VolumeConfig;
+use super::free_map::FreeMap;
+use super::placement::{Placement, RaidLevel};
+use super::raid::SetLine;
+use crate::units::LINE_SIZE;
+
+/// Number of a logical extent: byte address of the volume / size of an extent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ExtentIndex(pub u32);
+
+/// Most logical extents of a volume: pointers keep an index plus one in 32 bits.
+pub const EXTENTS_MAX: u64 = u32::MAX as u64;
+/// Most extents of a set: [`Entry`] has 36 bits for it.
+pub const SET_EXTENTS_MAX: u64 = 1 << PLACE_BITS;
+
+/// Room for an extent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// Which set.
+    pub set: u8,
+    /// Which extent of it.
+    pub extent: u64,
+}
+
+impl Place {
+    /// The first line of it.
+    pub fn first_line(self, extent_bytes: u64) -> SetLine {
+        SetLine(self.extent * (extent_bytes / LINE_SIZE))
+    }
+}
+
+/// What is known of a logical extent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Entry {
+    /// Where it is; `None`: nowhere, it reads as zeroes.
+    pub place: Option<Place>,
+    /// What it is.
+    pub attributes: Attributes,
+    /// It came from `alloc_block`: freed when nothing points to it any more.
+    pub is_managed: bool,
+}
+
+// An entry in 64 bits: from the lowest, the extent in the set, the set, the attributes, then two flags. An extent of
+// which nothing is known is 0.
+const PLACE_BITS: u32 = 36;
+const SET_SHIFT: u32 = PLACE_BITS;
+const ATTRIBUTES_SHIFT: u32 = SET_SHIFT + 8;
+const IS_MAPPED: u64 = 1 << (ATTRIBUTES_SHIFT + 16);
+const IS_MANAGED: u64 = IS_MAPPED << 1;
+
+impl Entry {
+    /// As a number, for the disk.
+    pub fn pack(self) -> u64 {
+        let place = self.place.map_or(0, |place| {
+            assert!(place.extent < SET_EXTENTS_MAX, "{place:?}");
+            IS_MAPPED | u64::from(place.set) << SET_SHIFT | place.extent
+        });
+        let managed = if self.is_managed { IS_MANAGED } else { 0 };
+        place | managed | u64::from(self.attributes.bits()) << ATTRIBUTES_SHIFT
+    }
+
+    /// From a number of the disk; `None` if it is none.
+    fn unpack(packed: u64) -> Option<Entry> {
+        let attributes = Attributes::from_bits((packed >> ATTRIBUTES_SHIFT) as u16)?;
+        let place_bits = packed & ((1 << ATTRIBUTES_SHIFT) - 1);
+        let place = match packed & IS_MAPPED {
+            0 if place_bits != 0 => return None,
+            0 => None,
+            _ => Some(Place {
+                set: (place_bits >> SET_SHIFT) as u8,
+                extent: place_bits & (SET_EXTENTS_MAX - 1),
+            }),
+        };
+        let is_known = packed < IS_MANAGED << 1;
+        is_known.then_some(Entry { place, attributes, is_managed: packed & IS_MANAGED != 0 })
+    }
+}
+
+/// Bytes that are no TTABLE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExtentsError {
+    /// Not what an extent can be.
+    #[error("{packed:#018x} is no entry for extent {}", extent.0)]
+    Entry {
+        /// Which extent.
+        extent: ExtentIndex,
+        /// What is there.
+        packed: u64,
+    },
+    /// A place that is not there.
+    #[error("extent {} is on extent {} of set {}, which is not there", extent.0, place.extent, place.set)]
+    Place {
+        /// Which extent.
+        extent: ExtentIndex,
+        /// Where it should be.
+        place: Place,
+    },
+    /// Two extents on one place.
+    #[error("extent {} of set {} holds extent {} and another", place.extent, place.set, extent.0)]
+    Shared {
+        /// The second of them.
+        extent: ExtentIndex,
+        /// Where both are.
+        place: Place,
+    },
+    /// The volume has fewer extents.
+    #[error("there is no extent {}", .0.0)]
+    Extent(ExtentIndex),
+}
+
+/// How full a set is, in extents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SetRoom {
+    /// All, the region for temporary data included.
+    pub extents: u64,
+    /// Of these taken.
+    pub used: u64,
+    /// Those of the region for temporary data.
+    pub temporary: u64,
+    /// Of these taken.
+    pub temporary_used: u64,
+}
+
+#[derive(Clone, Debug)]
+struct SetMap {
+    level: RaidLevel,
+    extents: u64,
+    /// The region for temporary data begins here; `extents` if the set has none.
+    temporary_start: u64,
+    free: FreeMap,
+    temporary_free: u64,
+    /// Where the next search begins that is not for a neighbour: in the ordinary part and in the region.
+    next: u64,
+    next_temporary: u64,
+}
+
+impl SetMap {
+    fn new(level: RaidLevel, extents: u64, temporary: u64) -> SetMap {
+        let temporary_start = extents - temporary;
+        SetMap {
+            level,
+            extents,
+            temporary_start,
+            free: FreeMap::all_free(extents),
+            temporary_free: temporary,
+            next: 0,
+            next_temporary: temporary_start,
+        }
+    }
+
+    fn range(&self, part: Part) -> Range<u64> {
+        match part {
+            Part::Ordinary => 0..self.temporary_start,
+            Part::Temporary => self.temporary_start..self.extents,
+        }
+    }
+
+    fn room(&self, part: Part) -> u64 {
+        match part {
+            Part::Ordinary => self.free.free() - self.temporary_free,
+            Part::Temporary => self.temporary_free,
+        }
+    }
+
+    fn is_temporary(&self, extent: u64) -> bool {
+        extent >= self.temporary_start
+    }
+
+    fn take(&mut self, extent: u64) -> bool {
+        let was_free = self.free.take(extent);
+        self.temporary_free -= u64::from(was_free && self.is_temporary(extent));
+        was_free
+    }
+
+    fn give_back(&mut self, extent: u64) -> bool {
+        let was_taken = self.free.give_back(extent);
+        self.temporary_free += u64::from(was_taken && self.is_temporary(extent));
+        was_taken
+    }
+
+    /// Takes the free place at `start` or the first behind it; without `start` it goes on where it was last.
+    fn allocate(&mut self, part: Part, start: Option<u64>) -> Option<u64> {
+        let range = self.range(part);
+        let next = match part {
+            Part::Ordinary => &mut self.next,
+            Part::Temporary => &mut self.next_temporary,
+        };
+        let found = self.free.next_in(range, start.unwrap_or(*next))?;
+        if start.is_none() {
+            *next = found + 1;
+        }
+        assert!(self.take(found), "the search found a place that is taken");
+        Some(found)
+    }
+}
+
+/// A part of a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Ordinary,
+    Temporary,
+}
+
+/// The TTABLE, and the room of the sets.
+#[derive(Clone, Debug)]
+pub struct Extents {
+    entries: Vec<u64>,
+    mapped: u64,
+    /// Logical extents that have no place and did not come from `alloc_block`.
+    unused: FreeMap,
+    sets: Vec<SetMap>,
+}
+
+impl Extents {
+    /// That of a volume of which nothing is mapped, which [`VolumeConfig::validate`] has accepted.
+    pub fn new(config: &VolumeConfig) -> Extents {
+        let mut temporary_left = config.temporary_bytes / config.extent_bytes;
+        let mut sets: Vec<SetMap> = config
+            .sets
+            .iter()
+            .rev()
+            .map(|set| {
+                let extents = config.whole_extents(set);
+                assert!(extents <= SET_EXTENTS_MAX, "a set of {extents} extents");
+                let temporary = match set.level {
+                    RaidLevel::Raid0 => temporary_left.min(extents),
+                    RaidLevel::Raid1 | RaidLevel::Raid5 => 0,
+                };
+                temporary_left -= temporary;
+                SetMap::new(set.level, extents, temporary)
+            })
+            .collect();
+        sets.reverse();
+        let extents = config.extents();
+        assert!(extents <= EXTENTS_MAX, "a volume of {extents} extents");
+        Extents {
+            entries: vec![0; extents as usize],
+            mapped: 0,
+            unused: FreeMap::all_free(extents),
+            sets,
+        }
+    }
+
+    /// Number of logical extents.
+    pub fn extents(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Number of logical extents that have a place.
+    pub fn extents_mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// What is known of an extent.
+    pub fn get(&self, extent: ExtentIndex) -> Entry {
+        Entry::unpack(self.packed(extent)).expect("entries are checked when they are set")
+    }
+
+    /// The same as a number, for the disk.
+    pub fn packed(&self, extent: ExtentIndex) -> u64 {
+        self.entries[extent.0 as usize]
+    }
+
+    /// Changes what is known of an extent. A place must be taken ([`Extents::allocate`]); one that it leaves stays taken
+    /// until [`Extents::free`].
+    pub fn set(&mut self, extent: ExtentIndex, entry: Entry) {
+        if let Some(place) = entry.place {
+            assert!(self.is_taken(place), "{extent:?} on {place:?}, which is free");
+        }
+        self.mapped -= u64::from(self.get(extent).place.is_some());
+        self.mapped += u64::from(entry.place.is_some());
+        self.entries[extent.0 as usize] = entry.pack();
+        if is_unused(entry) {
+            self.unused.give_back(u64::from(extent.0));
+        } else {
+            self.unused.take(u64::from(extent.0));
+        }
+    }
+
+    /// Sets an extent to what the cache-disk has for it; a later call replaces it. What is free is known after
+    /// [`Extents::index_loaded`]: pages and redo records are of different moments, and two extents may seem to share a
+    /// place before the last of them is read.
+    pub fn set_packed(&mut self, extent: ExtentIndex, packed: u64) -> Result<(), ExtentsError> {
+        if extent.0 >= self.extents() {
+            return Err(ExtentsError::Extent(extent));
+        }
+        let entry = Entry::unpack(packed).ok_or(ExtentsError::Entry { extent, packed })?;
+        if let Some(place) = entry.place
+            && self.sets.get(usize::from(place.set)).is_none_or(|set| place.extent >= set.extents)
+        {
+            return Err(ExtentsError::Place { extent, place });
+        }
+        self.entries[extent.0 as usize] = packed;
+        Ok(())
+    }
+
+    /// Finds out what is free after everything was loaded: what no extent is on.
+    pub fn index_loaded(&mut self) -> Result<(), ExtentsError> {
+        self.unused = FreeMap::all_free(u64::from(self.extents()));
+        for set in &mut self.sets {
+            *set = SetMap::new(set.level, set.extents, set.extents - set.temporary_start);
+        }
+        self.mapped = 0;
+        for extent in (0..self.extents()).map(ExtentIndex) {
+            if self.packed(extent) == 0 {
+                continue;
+            }
+            let entry = self.get(extent);
+            if let Some(place) = entry.place {
+                if !self.sets[usize::from(place.set)].take(place.extent) {
+                    return Err(ExtentsError::Shared { extent, place });
+                }
+                self.mapped += 1;
+            }
+            if !is_unused(entry) {
+                self.unused.take(u64::from(extent.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes room for an extent with these attributes: on the first of its levels that has any, there on the set of `near`
+    /// or else the one with most room, directly behind `near` or else at the first free place after it.
+    pub fn allocate(
+        &mut self,
+        attributes: Attributes,
+        near: Option<Place>,
+        placement: &Placement,
+    ) -> Option<Place> {
+        let wishes = self.wishes(attributes, placement);
+        wishes.into_iter().flatten().find_map(|wish| self.allocate_in(wish, near))
+    }
+
+    /// The same for an extent that is at `now`: only if the place is more wanted than that one.
+    pub fn allocate_better(
+        &mut self,
+        attributes: Attributes,
+        now: Place,
+        near: Option<Place>,
+        placement: &Placement,
+    ) -> Option<Place> {
+        let wishes = self.wishes(attributes, placement);
+        let wish_now = self.wish_of(now);
+        let better = wishes.into_iter().flatten().take_while(|wish| *wish != wish_now);
+        better.into_iter().find_map(|wish| self.allocate_in(wish, near))
+    }
+
+    /// Gives a place back that nothing is on any more.
+    pub fn free(&mut self, place: Place) {
+        let was_taken = self.sets[usize::from(place.set)].give_back(place.extent);
+        assert!(was_taken, "{place:?} was free already");
+    }
+
+    /// Whether a place is taken.
+    pub fn is_taken(&self, place: Place) -> bool {
+        !self.sets[usize::from(place.set)].free.is_free(place.extent)
+    }
+
+    /// Whether a place lies in the region for temporary data.
+    pub fn is_temporary(&self, place: Place) -> bool {
+        self.sets[usize::from(place.set)].is_temporary(place.extent)
+    }
+
+    /// Level of a set.
+    pub fn level(&self, place: Place) -> RaidLevel {
+        self.sets[usize::from(place.set)].level
+    }
+
+    /// The level that such extents should be on: the first of theirs that a set has.
+    pub fn wanted_level(&self, attributes: Attributes, placement: &Placement) -> RaidLevel {
+        let [first, ..] = self.wishes(attributes, placement);
+        first.expect("a volume has a set with room outside of the region for temporary data").0
+    }
+
+    /// Whether an extent is not where it should be if there was room: on another level, or TEMPORARY and outside of the
+    /// region for that, or in it and not TEMPORARY.
+    pub fn is_misplaced(&self, entry: Entry, placement: &Placement) -> bool {
+        let [first, ..] = self.wishes(entry.attributes, placement);
+        entry.place.is_some_and(|place| Some(self.wish_of(place)) != first)
+    }
+
+    /// A logical extent for a new block: the first one behind `near`, or else the first, that has no place and did not
+    /// come from `alloc_block`.
+    pub fn find_unmapped(&self, near: Option<ExtentIndex>) -> Option<ExtentIndex> {
+        let start = near.map_or(0, |near| u64::from(near.0) + 1);
+        let found = self.unused.next_in(0..u64::from(self.extents()), start);
+        found.map(|extent| ExtentIndex(extent as u32))
+    }
+
+    /// How full a set is.
+    pub fn set_status(&self, set: u8) -> SetRoom {
+        let map = &self.sets[usize::from(set)];
+        let temporary = map.extents - map.temporary_start;
+        SetRoom {
+            extents: map.extents,
+            used: map.extents - map.free.free(),
+            temporary,
+            temporary_used: temporary - map.temporary_free,
+        }
+    }
+
+    /// Memory taken.
+    pub fn memory_bytes(&self) -> u64 {
+        self.entries.len() as u64 * 8
+            + self.unused.memory_bytes()
+            + self.sets.iter().map(|set| set.free.memory_bytes()).sum::<u64>()
+    }
+
+    /// Walks everything: each place that is mapped is taken, and holds one extent. Slow.
+    pub fn check_invariants(&self) {
+        let mut again = self.clone();
+        assert_eq!(again.index_loaded(), Ok(()));
+        assert_eq!(again.mapped, self.mapped, "extents with a place");
+        assert_eq!(again.unused.free(), self.unused.free(), "extents of which nothing is known");
+        for extent in (0..self.extents()).map(ExtentIndex) {
+            let place = self.get(extent).place;
+            assert!(place.is_none_or(|place| self.is_taken(place)), "{extent:?} on {place:?}");
+        }
+    }
+
+    /// The parts of sets where extents with these attributes may be, most wanted first; those that the volume has.
+    fn wishes(
+        &self,
+        attributes: Attributes,
+        placement: &Placement,
+    ) -> [Option<(RaidLevel, Part)>; 4] {
+        let is_temporary = attributes.contains(Attributes::TEMPORARY);
+        let mut wishes = placement.levels(attributes).into_iter().flat_map(|level| {
+            let region = (is_temporary && level == RaidLevel::Raid0).then_some(Part::Temporary);
+            region.into_iter().chain([Part::Ordinary]).map(move |part| (level, part))
+        });
+        let mut there = wishes.by_ref().filter(|(level, part)| {
+            self.sets.iter().any(|set| set.level == *level && !set.range(*part).is_empty())
+        });
+        std::array::from_fn(|_| there.next())
+    }
+
+    fn wish_of(&self, place: Place) -> (RaidLevel, Part) {
+        let part = if self.is_temporary(place) { Part::Temporary } else { Part::Ordinary };
+        (self.level(place), part)
+    }
+
+    fn allocate_in(&mut self, wish: (RaidLevel, Part), near: Option<Place>) -> Option<Place> {
+        let (level, part) = wish;
+        let has_room = |set: &SetMap| set.level == level && set.room(part) > 0;
+        let near = near.filter(|near| has_room(&self.sets[usize::from(near.set)]));
+        let set = match near {
+            Some(near) => usize::from(near.set),
+            None => {
+                let sets = self.sets.iter().enumerate().filter(|(_, set)| has_room(set));
+                // The first of those with the same room.
+                sets.rev().max_by_key(|(_, set)| set.room(part))?.0
+            }
+        };
+        let start = near.map(|near| near.extent + 1);
+        let extent = self.sets[set].allocate(part, start)?;
+        Some(Place { set: set as u8, extent })
+    }
+}
+
+fn is_unused(entry: Entry) -> bool {
+    entry.place.is_none() && !entry.is_managed
+}
+
+#[cfg(test)]
+#[path = "extents_tests.rs"]
+mod tests;
