@@ -6,4 +6,5 @@ pub mod extents;
 pub mod format;
 mod free_map;
 pub mod placement;
+pub mod pointers;
 pub mod raid;
