@@ -74,6 +74,7 @@ fn build(which: usize) -> Image {
         geometry,
         data_disk: data_disk_info(),
         data_disk_serial: "WD-1".to_owned(),
+        volume: None,
         created_unix_seconds: 1_700_000_000,
     }) {
         let at = offset as usize;

@@ -276,6 +276,7 @@ fn superblocks() -> Vec<Vec<u8>> {
             geometry: geometry(),
             data_disk: data_disk_info(),
             data_disk_serial: serial.to_owned(),
+            volume_bytes: 0,
             created_unix_seconds: 1_700_000_000,
         }
         .encode();

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{FormatError, OpenError, RequestError};
 
@@ -199,6 +200,9 @@ impl ServeError {
 
 fn open_hint(error: &OpenError) -> Option<String> {
     Some(match error {
+        OpenError::NeedsMembers => "give each member as a --data-disk".into(),
+        OpenError::HasNoMembers => "give its one --data-disk; `dcd inspect` shows which".into(),
+        OpenError::Volume(error) => return volume_hint(error),
         OpenError::Io { device, .. } => {
             format!("the {device:?} has errors (see dmesg); copy it before trying again")
         }
@@ -232,5 +236,27 @@ fn open_hint(error: &OpenError) -> Option<String> {
         }
         OpenError::CacheDiskShort { .. } => "give the cache-disk its old size again".into(),
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
+    })
+}
+
+fn volume_hint(error: &VolumeOpenError) -> Option<String> {
+    Some(match error {
+        VolumeOpenError::Members { .. } => "give each member as a --data-disk".into(),
+        VolumeOpenError::MembersMissing { .. } => {
+            "attach them, or start without them: --degraded".into()
+        }
+        VolumeOpenError::MemberShort { .. } => "is it the right disk?".into(),
+        VolumeOpenError::Unreadable { .. } | VolumeOpenError::Unwritable => {
+            "see dmesg for errors of the cache-disk".into()
+        }
+        VolumeOpenError::PagesLost
+        | VolumeOpenError::JournalDamaged { .. }
+        | VolumeOpenError::Tables
+        | VolumeOpenError::RootFields => {
+            "copy the cache-disk before anything else is done with it; without these tables nobody knows what the \
+             members hold"
+                .into()
+        }
+        VolumeOpenError::TooLarge | VolumeOpenError::Format(_) => return None,
     })
 }

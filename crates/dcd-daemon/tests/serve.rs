@@ -54,6 +54,7 @@ impl Pair {
             geometry: Geometry::fit(CACHE_BYTES, 128 << 10).unwrap(),
             data_disk: data.data_disk_info(),
             data_disk_serial: data.serial.clone(),
+            volume: None,
             created_unix_seconds: 0,
         });
         for (offset, bytes) in writes {

@@ -1,7 +1,7 @@
 //! What the outside world can do wrong, with what was expected and what was found.
 
 use crate::io::{Device, IoError};
-use crate::units::{SegmentIndex, Uuid};
+use crate::units::{MemberIndex, SegmentIndex, Uuid};
 
 /// Bytes on the cache-disk that are not what they should be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -103,6 +103,15 @@ pub enum OpenError {
         /// What is wrong with the second.
         second: FormatError,
     },
+    /// There is a volume, and one data-disk was given.
+    #[error("the cache has a volume of several members; give all of them")]
+    NeedsMembers,
+    /// There is no volume, and several data-disks were given.
+    #[error("the cache belongs to one data-disk, not to several")]
+    HasNoMembers,
+    /// The volume below cannot be opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeOpenError),
     /// The log says what cannot be.
     #[error("{0}")]
     Format(FormatError),
@@ -178,4 +187,68 @@ pub enum OpenError {
     /// A setting does not fit.
     #[error("setting {0}")]
     Config(#[from] crate::config::ConfigError),
+}
+
+/// Why a volume cannot be opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VolumeOpenError {
+    /// Not as many members as it is made of.
+    #[error("the volume has {expected} members, {found} were given")]
+    Members {
+        /// Members that it is made of.
+        expected: usize,
+        /// Members given.
+        found: usize,
+    },
+    /// Its tables would have too many pages.
+    #[error("the volume is too large for its tables")]
+    TooLarge,
+    /// A member is smaller than its slices.
+    #[error("member {} has {found} bytes, its sets need {needed}", member.0)]
+    MemberShort {
+        /// Which.
+        member: MemberIndex,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// Members that held something are not there.
+    #[error("{} that held data {} not there", members_in_words(missing), if missing.len() == 1 { "is" } else { "are" })]
+    MembersMissing {
+        /// Which.
+        missing: Vec<MemberIndex>,
+    },
+    /// Something on the cache-disk cannot be read.
+    #[error("{what} of the volume cannot be read from the cache-disk")]
+    Unreadable {
+        /// What.
+        what: &'static str,
+    },
+    /// The cache-disk takes no writes.
+    #[error("the cache-disk cannot take the metadata of the volume")]
+    Unwritable,
+    /// A root that cannot be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The same, of its fields.
+    #[error("the root of the volume does not fit its header")]
+    RootFields,
+    /// Pages that the root speaks of are not there.
+    #[error("pages of the volume's tables are damaged or lost")]
+    PagesLost,
+    /// A durable record cannot be read.
+    #[error("record {lost} of the volume's journal was durable and is damaged")]
+    JournalDamaged {
+        /// Its number.
+        lost: u64,
+    },
+    /// The tables say what cannot be.
+    #[error("the tables of the volume contradict themselves")]
+    Tables,
+}
+
+fn members_in_words(members: &[MemberIndex]) -> String {
+    let numbers: Vec<String> = members.iter().map(|member| member.0.to_string()).collect();
+    format!("member{} {}", if members.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }

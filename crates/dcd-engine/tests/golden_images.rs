@@ -64,6 +64,7 @@ fn superblock() -> Superblock {
             physical_sector_size: 4096,
         },
         data_disk_serial: "WD-WX12345678".into(),
+        volume_bytes: 0,
         created_unix_seconds: 1_750_000_000,
     }
 }

@@ -133,6 +133,7 @@ pub fn new_pair(options: &Options) -> Wreck {
         data_disk: options.data_disk(),
         data_disk_serial: String::new(),
         created_unix_seconds: 0,
+        volume: None,
     });
     for (offset, bytes) in first {
         cache_disk.write(offset, bytes.bytes(), true).expect("a new disk");

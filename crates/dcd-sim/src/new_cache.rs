@@ -19,6 +19,7 @@ pub fn write_new_cache(
         data_disk,
         data_disk_serial: String::new(),
         created_unix_seconds: 0,
+        volume: None,
     }) {
         write(offset, bytes.bytes());
         superblock = Superblock::decode(bytes.bytes()).ok().or(superblock);

@@ -83,7 +83,8 @@ impl Engine {
     pub(super) fn goes_past_the_log(&self, range: LbaRange) -> bool {
         let ends_with_line =
             range.end().is_multiple_of(FRAGMENTS_PER_LINE) || range.end() == self.data_disk.blocks;
-        range.bytes() >= self.config.bypass_threshold_bytes
+        (range.bytes() >= self.config.bypass_threshold_bytes && !self.is_cache_candidate(range)
+            || self.is_left_to_the_disk(range))
             // Whole lines only: part of a line may be zero in the log below it.
             && (range.start.0.is_multiple_of(FRAGMENTS_PER_LINE) && ends_with_line
                 || seeded(SeededBug::BypassOfPartLines))
@@ -96,6 +97,21 @@ impl Engine {
             // It may split a zero range in two, and a checkpoint has room for so many.
             && self.zeroes.len() < ZERO_RANGES_GATHERED_MAX
             && self.data_disk_writes_lost == 0
+    }
+
+    /// Selective caching (DHIS section 3.3.2): what the volume says is worth it goes into the log, also when it is large.
+    fn is_cache_candidate(&self, range: LbaRange) -> bool {
+        self.volume.as_ref().is_some_and(|volume| {
+            volume.config().selective_caching
+                && volume.has_candidate(range.start.byte(), range.bytes())
+        })
+    }
+
+    /// The same: when the log is short of room, the rest goes to the disk.
+    fn is_left_to_the_disk(&self, range: LbaRange) -> bool {
+        self.volume.as_ref().is_some_and(|volume| volume.config().selective_caching)
+            && !self.is_cache_candidate(range)
+            && self.log_is_tight()
     }
 
     fn may_have_copies(&self, range: LbaRange) -> bool {

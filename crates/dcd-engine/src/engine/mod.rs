@@ -26,13 +26,13 @@ mod witness;
 mod write;
 mod zero;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
-use crate::error::OpenError;
+use crate::error::{FormatError, OpenError};
 use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
@@ -47,6 +47,7 @@ use crate::log::lookup_table::LookupTable;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
+use crate::volume::{IO_BIT, Volume, VolumeOutput, VolumeParts, VolumePhase};
 
 /// Where an engine stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -148,6 +149,13 @@ pub struct Engine {
     /// Writes to the data-disk that were given up and may still land (C26): nothing else may be
     /// written there meanwhile.
     data_disk_writes_lost: u32,
+    /// The data-disks, if there are several.
+    volume: Option<Box<Volume>>,
+    /// Discards of blocks that the volume has freed; nobody waits for their replies.
+    own_requests: BTreeSet<RequestId>,
+    own_requests_made: u64,
+    /// Flushes and the like that wait for the volume to make its tables durable.
+    behind_commits: BTreeMap<RequestId, Operation>,
     counters: Counters,
     recovery_report: RecoveryReport,
 }
@@ -180,12 +188,53 @@ impl Engine {
         config: EngineConfig,
         memory: Box<dyn SegmentMemory>,
     ) -> Result<Engine, OpenError> {
+        if superblock.volume_bytes > 0 {
+            return Err(OpenError::NeedsMembers);
+        }
+        Engine::open_on(now, superblock, cache_disk_bytes, data_disk, None, config, memory)
+    }
+
+    /// The same for a cache with a volume of several members.
+    ///
+    /// # Panics
+    /// If `memory` is not [`Engine::segment_memory_size`] long.
+    pub fn open_volume(
+        now: Time,
+        superblock: Superblock,
+        cache_disk_bytes: u64,
+        parts: VolumeParts,
+        config: EngineConfig,
+        memory: Box<dyn SegmentMemory>,
+    ) -> Result<Engine, OpenError> {
+        if superblock.volume_bytes == 0 {
+            return Err(OpenError::HasNoMembers);
+        }
+        if parts.header.uuid != superblock.uuid {
+            let (expected, found) = (superblock.uuid, parts.header.uuid);
+            let what = "the header of the volume";
+            return Err(OpenError::Format(FormatError::Uuid { what, expected, found }));
+        }
+        let data_disk = Volume::data_disk_info(&parts.header.config);
+        let volume = Volume::open(now, parts, superblock.volume_offset())?;
+        let volume = Some(Box::new(volume));
+        Engine::open_on(now, superblock, cache_disk_bytes, data_disk, volume, config, memory)
+    }
+
+    fn open_on(
+        now: Time,
+        superblock: Superblock,
+        cache_disk_bytes: u64,
+        data_disk: DataDiskInfo,
+        volume: Option<Box<Volume>>,
+        config: EngineConfig,
+        memory: Box<dyn SegmentMemory>,
+    ) -> Result<Engine, OpenError> {
         config.validate()?;
         let geometry = superblock.geometry;
         assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
-        if cache_disk_bytes < geometry.end() {
+        if cache_disk_bytes < superblock.end() {
             return Err(OpenError::CacheDiskShort {
-                expected: geometry.end(),
+                expected: superblock.end(),
                 found: cache_disk_bytes,
             });
         }
@@ -240,6 +289,10 @@ impl Engine {
             cache_disk_error: None,
             passing_by: None,
             data_disk_writes_lost: 0,
+            volume,
+            own_requests: BTreeSet::new(),
+            own_requests_made: 0,
+            behind_commits: BTreeMap::new(),
             counters: Counters::default(),
             recovery_report: RecoveryReport::default(),
             config,
@@ -260,11 +313,78 @@ impl Engine {
         self.now = now;
         match input {
             Input::Request(request) => self.request(request),
-            Input::IoDone(done) => self.io_done(done),
+            Input::IoDone(done) => match &mut self.volume {
+                Some(volume) if done.id.0 & IO_BIT != 0 => volume.io_done(now, done),
+                _ => self.io_done(done),
+            },
             Input::Timeout => {}
         }
         self.give_up_hung_ios();
         self.advance();
+        self.advance_volume();
+    }
+
+    /// Lets the volume go on, and the cache with what it brings, until neither brings anything for the other.
+    fn advance_volume(&mut self) {
+        loop {
+            let Some(volume) = &mut self.volume else { return };
+            volume.advance(self.now);
+            if let VolumePhase::Failed(error) = volume.phase()
+                && self.phase == Phase::Opening
+            {
+                self.phase = Phase::Failed(OpenError::Volume(error.clone()));
+            }
+            let mut has_brought = false;
+            while let Some(output) = self.volume.as_mut().and_then(|volume| volume.poll()) {
+                match output {
+                    VolumeOutput::Io(io) => self.outputs.push_back(Output::Io(io)),
+                    VolumeOutput::Done(done) => {
+                        has_brought = true;
+                        self.io_done(done);
+                    }
+                    VolumeOutput::Discard(range) => {
+                        has_brought = true;
+                        self.discard_freed(range);
+                    }
+                    VolumeOutput::Committed { id, result } => {
+                        has_brought = true;
+                        let operation = self.behind_commits.remove(&id).expect("it waits");
+                        match result {
+                            Ok(()) => self.carry_out(Request { id, operation, fua: false }),
+                            Err(error) => self.reply(id, Err(RequestError::Volume(error)), None),
+                        }
+                    }
+                    VolumeOutput::Answer { id, result } => {
+                        let (result, answer) = match result {
+                            Ok(answer) => (Ok(()), answer),
+                            Err(error) => (Err(RequestError::Volume(error)), None),
+                        };
+                        self.outputs.push_back(Output::Reply(Reply {
+                            id,
+                            result,
+                            buffer: None,
+                            answer,
+                        }));
+                    }
+                }
+            }
+            if !has_brought {
+                return;
+            }
+            self.advance();
+        }
+    }
+
+    /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
+    fn discard_freed(&mut self, range: LbaRange) {
+        if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
+            // They are found by the next collection.
+            return;
+        }
+        let id = RequestId(u64::MAX - self.own_requests_made);
+        self.own_requests_made += 1;
+        self.own_requests.insert(id);
+        self.write_zeroes(id, range, true, false);
     }
 
     /// What the engine wants next.
@@ -293,6 +413,21 @@ impl Engine {
         if request.fua {
             self.counters.fuas += 1;
         }
+        // What clients have allocated and pointed to becomes durable with a flush, and before the end.
+        let makes_durable =
+            matches!(request.operation, Operation::Flush | Operation::Drain | Operation::Shutdown);
+        if makes_durable
+            && let Some(volume) = &mut self.volume
+            && volume.has_changes_of_requests()
+        {
+            volume.commit_requests(self.now, request.id);
+            self.behind_commits.insert(request.id, request.operation);
+            return;
+        }
+        self.carry_out(request);
+    }
+
+    fn carry_out(&mut self, request: Request) {
         match request.operation {
             Operation::Read { range } => self.read(request.id, range),
             Operation::Write { start, data } => self.write(request.id, start, data, request.fua),
@@ -313,9 +448,12 @@ impl Engine {
                 let result = self.sequence_request(wanted);
                 self.reply(request.id, result.map_err(RequestError::Sequence), None);
             }
-            Operation::Volume(_) => {
-                self.reply(request.id, Err(RequestError::Volume(VolumeError::NoVolume)), None);
-            }
+            Operation::Volume(wanted) => match &mut self.volume {
+                Some(volume) => volume.request(self.now, request.id, wanted),
+                None => {
+                    self.reply(request.id, Err(RequestError::Volume(VolumeError::NoVolume)), None);
+                }
+            },
             Operation::Detach => self.close(request.id, close::Kind::Detach),
             Operation::CancelDetach => unreachable!("answered above"),
             Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),
@@ -411,19 +549,24 @@ impl Engine {
             .find(|io| io.purpose.is_some())
             .map(|io| io.started.after(self.config.io_timeout));
         if self.phase != Phase::Running {
-            return hung;
+            return hung.filter(|_| !self.volume_is_opening());
         }
         let stalled = self.stalled.front().map(|s| s.since.after(self.config.full_timeout));
         let clean = self.clean_checkpoint_wake_up();
         let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
-        let others = [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean, copies];
+        let volume = self.volume.as_ref().and_then(|volume| volume.next_wake_up());
+        let others =
+            [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean, copies, volume];
         others.into_iter().flatten().min()
     }
 
     // ---- what every path needs ----------------------------------------------------------------
 
     fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
+        if self.own_requests.remove(&id) {
+            return;
+        }
         self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));
     }
 
@@ -433,7 +576,11 @@ impl Engine {
         let is_read = matches!(operation, IoOperation::Read { .. });
         let io = IoInFlight { purpose: Some(purpose), device, is_read, started: self.now };
         self.ios.insert(id, io);
-        self.outputs.push_back(Output::Io(Io { id, device, operation }));
+        let io = Io { id, device, operation };
+        match &mut self.volume {
+            Some(volume) if device == Device::DataDisk => volume.submit(self.now, io),
+            _ => self.outputs.push_back(Output::Io(io)),
+        }
     }
 
     fn start_read(&mut self, device: Device, offset: u64, length: u64, purpose: Purpose) {
@@ -461,6 +608,10 @@ impl Engine {
     /// A disk that does not answer counts as failed (C26). The I/O is forgotten here; when it ends
     /// after all, its completion changes nothing.
     fn give_up_hung_ios(&mut self) {
+        if self.volume_is_opening() {
+            // It reads all its tables first, and it has a limit of its own for members.
+            return;
+        }
         let limit = self.config.io_timeout;
         while let Some((_, io)) = self.ios.iter_mut().find(|(_, io)| io.purpose.is_some()) {
             // I/Os are numbered in the order in which they were started: the first is the oldest.
@@ -478,6 +629,10 @@ impl Engine {
             }
             self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
         }
+    }
+
+    fn volume_is_opening(&self) -> bool {
+        self.volume.as_ref().is_some_and(|volume| *volume.phase() == VolumePhase::Opening)
     }
 
     fn drop_dead_slots(&mut self, dead: &[SlotIndex]) {
@@ -538,6 +693,11 @@ impl Engine {
     /// Where it stands.
     pub fn phase(&self) -> &Phase {
         &self.phase
+    }
+
+    /// The volume, if there are several data-disks.
+    pub fn volume(&self) -> Option<&Volume> {
+        self.volume.as_deref()
     }
 
     /// The memory that [`IoData::SegmentMemory`] speaks of.

@@ -7,6 +7,9 @@ use super::superblock::{CacheState, Superblock};
 use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial, Uuid};
+use crate::volume::format::area::VolumeArea;
+use crate::volume::format::header::VolumeHeader;
+use crate::volume::format::root::{MemberState, Root, pages_checksum};
 
 /// What a new cache is to be.
 #[derive(Clone, Debug)]
@@ -21,13 +24,23 @@ pub struct CreateOptions {
     pub data_disk_serial: String,
     /// Seconds since 1970.
     pub created_unix_seconds: u64,
+    /// The volume that takes the place of the data-disk; its `uuid` must be that of the cache. Its members get labels of epoch 0
+    /// ([`MemberLabel`](crate::volume::format::label::MemberLabel)) before the superblocks are written.
+    pub volume: Option<VolumeHeader>,
 }
 
 /// What to write, in this order: (byte address, bytes). Flush before the last two, which are the
 /// superblock copies: a crash before that leaves a disk that is no cache, not a broken one.
+///
+/// # Panics
+/// If the area of the volume would have too many pages, or its header is of another cache.
 pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
-    let CreateOptions { uuid, geometry, data_disk, data_disk_serial, created_unix_seconds } =
+    let CreateOptions { uuid, geometry, data_disk, data_disk_serial, created_unix_seconds, volume } =
         options;
+    let area = volume.as_ref().map(|header| {
+        assert_eq!(header.uuid, uuid);
+        VolumeArea::of(header, geometry.end()).expect("its size was checked")
+    });
     let checkpoint = Checkpoint {
         uuid,
         generation: 0,
@@ -55,12 +68,33 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         data_disk,
         data_disk_serial: data_disk_serial.clone(),
         created_unix_seconds,
+        volume_bytes: area.as_ref().map_or(0, VolumeArea::bytes),
     };
-    vec![
+    let mut writes = Vec::new();
+    if let (Some(header), Some(area)) = (&volume, &area) {
+        writes.extend(area.header_offsets().map(|offset| (offset, header.encode())));
+        writes.extend(first_root(header, area));
+    }
+    writes.extend([
         (geometry.checkpoint_offsets[0], checkpoint.encode()),
         // An old checkpoint of a former cache must not look like ours with another geometry.
         (geometry.checkpoint_offsets[1], Buffer::zeroed(4096)),
         (SUPERBLOCK_OFFSETS[0], superblock(0).encode()),
         (SUPERBLOCK_OFFSETS[1], superblock(1).encode()),
-    ]
+    ]);
+    writes
+}
+
+/// A volume of which nothing is mapped. Pages and records of a former one have another uuid.
+fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
+    let root = Root {
+        uuid: header.uuid,
+        checkpoint: 1,
+        tail_sequence: 1,
+        tail_line: 0,
+        epoch: 0,
+        pages_checksum: pages_checksum(std::iter::repeat_n(0, area.pages() as usize)),
+        members: vec![MemberState::UpToDate; header.config.members],
+    };
+    [(area.root_offset(1), root.encode()), (area.root_offset(0), Buffer::zeroed(4096))]
 }

@@ -28,6 +28,8 @@ pub const DATA_DISK_BLOCKS_MAX: u64 = 1 << 43;
 /// Incompatible feature: the cache has a read area. A program that did not know of it would change
 /// the data and leave the copies there as they are.
 pub const FEATURE_READ_AREA: u64 = 1;
+/// Incompatible feature: the data-disks are members of a volume, whose tables are behind everything else.
+pub const FEATURE_VOLUME: u64 = 2;
 const WHAT: &str = "the superblock";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -69,6 +71,8 @@ pub struct Superblock {
     pub data_disk_serial: String,
     /// Seconds since 1970 at creation; for people only.
     pub created_unix_seconds: u64,
+    /// Size of the volume area, which begins behind everything else; 0: there is one data-disk.
+    pub volume_bytes: u64,
 }
 
 /// The superblock on the cache-disk, format version 1.
@@ -96,7 +100,9 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) data_disk_serial: [u8; 64],
     pub(crate) created_unix_seconds: U64,
     pub(crate) copy_pages: U32,
-    pub(crate) unused: [u8; 3892],
+    pub(crate) reserved_after_copy_pages: U32,
+    pub(crate) volume_bytes: U64,
+    pub(crate) unused: [u8; 3880],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -126,11 +132,23 @@ pub fn layout() -> Vec<FieldLayout> {
         data_disk_serial,
         created_unix_seconds,
         copy_pages,
+        reserved_after_copy_pages,
+        volume_bytes,
         unused,
     })
 }
 
 impl Superblock {
+    /// Byte address of the volume area.
+    pub fn volume_offset(&self) -> u64 {
+        self.geometry.end()
+    }
+
+    /// Bytes of the cache-disk in use.
+    pub fn end(&self) -> u64 {
+        self.geometry.end() + self.volume_bytes
+    }
+
     /// Byte address of the copy that holds this generation.
     pub fn offset(&self) -> u64 {
         if seeded(SeededBug::SuperblockSameCopy) {
@@ -147,9 +165,11 @@ impl Superblock {
         let mut disk = SuperblockOnDisk::new_zeroed();
         disk.magic = MAGIC.into();
         disk.version = VERSION.into();
-        if self.geometry.copy_pages > 0 {
-            disk.features_incompatible = FEATURE_READ_AREA.into();
-        }
+        let feature = |is_used, feature| if is_used { feature } else { 0 };
+        let features = feature(self.geometry.copy_pages > 0, FEATURE_READ_AREA)
+            | feature(self.volume_bytes > 0, FEATURE_VOLUME);
+        disk.features_incompatible = features.into();
+        disk.volume_bytes = self.volume_bytes.into();
         disk.copy_pages = self.geometry.copy_pages.into();
         disk.uuid = self.uuid.0;
         disk.generation = self.generation.into();
@@ -173,7 +193,8 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let incompatible = disk.features_incompatible.get();
-        let unknown = incompatible & !FEATURE_READ_AREA | disk.features_read_only_compatible.get();
+        let known = FEATURE_READ_AREA | FEATURE_VOLUME;
+        let unknown = incompatible & !known | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
         }
@@ -227,6 +248,11 @@ impl Superblock {
         if data_disk.blocks == 0 || data_disk.blocks > DATA_DISK_BLOCKS_MAX {
             return Err(field("data_disk_blocks", data_disk.blocks));
         }
+        let volume_bytes = disk.volume_bytes.get();
+        let has_volume = incompatible & FEATURE_VOLUME != 0;
+        if has_volume != (volume_bytes > 0) || volume_bytes >= DATA_DISK_BLOCKS_MAX {
+            return Err(field("volume_bytes", volume_bytes));
+        }
         let serial = &disk.data_disk_serial;
         let serial = &serial[..serial.iter().position(|b| *b == 0).unwrap_or(serial.len())];
         let serial = str::from_utf8(serial)
@@ -239,6 +265,7 @@ impl Superblock {
             data_disk,
             data_disk_serial: serial.to_owned(),
             created_unix_seconds: disk.created_unix_seconds.get(),
+            volume_bytes,
         })
     }
 
@@ -277,6 +304,7 @@ mod tests {
             },
             data_disk_serial: "WD-1".into(),
             created_unix_seconds: 5,
+            volume_bytes: 0,
         }
     }
 

@@ -76,7 +76,7 @@ impl Entry {
     }
 
     /// From a number of the disk; `None` if it is none.
-    fn unpack(packed: u64) -> Option<Entry> {
+    pub(super) fn unpack(packed: u64) -> Option<Entry> {
         let attributes = Attributes::from_bits((packed >> ATTRIBUTES_SHIFT) as u16)?;
         let place_bits = packed & ((1 << ATTRIBUTES_SHIFT) - 1);
         let place = match packed & IS_MAPPED {

@@ -1,10 +1,538 @@
 //! The data-disks as one address space: extents on RAID 0, 1 and 5 sets, placed by what they are (DHIS).
+//!
+//! A state machine below the engine's own: what [`Engine`](crate::Engine) sends to its data-disk comes here, and what
+//! goes on to [`Device::Member`] and to the volume's area on the cache-disk comes from here. Its paths are in
+//! [`paths`]: open, read, write, stripe (what a change of a RAID set takes), journal, flush, checkpoint, migrate, rebuild.
+//!
+//! ```text
+//! change -> extents -> chunks of stripes -> old lines read -> journal, durable -> members
+//! ```
+//!
+//! **No write hole.** New lines and the parity that belongs to them are durable in the journal before any member is
+//! written, and are written again after a crash. So a stripe is as before or as after, also with a member missing.
+//!
+//! A volume reads and writes whole lines of 4 KiB; that is its logical block.
 
 pub mod attributes;
+pub mod checksums;
 pub mod config;
 pub mod extents;
 pub mod format;
 mod free_map;
+pub mod members;
+mod paths;
 pub mod placement;
 pub mod pointers;
 pub mod raid;
+pub mod status;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use self::attributes::Attributes;
+use self::checksums::Checksums;
+use self::config::VolumeConfig;
+use self::extents::{ExtentIndex, Extents, Place};
+use self::format::area::VolumeArea;
+use self::format::header::VolumeHeader;
+use self::members::{MemberInfo, Members, StateChanges};
+pub use self::paths::repair::{WorkKind, WorkStatus};
+use self::paths::{checkpoint, flush, journal, migrate, open, read, repair, stripe, write};
+use self::placement::RaidLevel;
+use self::pointers::Pointers;
+use self::raid::Layout;
+use crate::buffer::Buffer;
+use crate::config::DataDiskInfo;
+use crate::error::VolumeOpenError;
+use crate::io::{
+    Device, Io, IoData, IoDone, IoError, IoId, IoOperation, RequestId, VolumeAnswer, VolumeError,
+};
+use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE, Lba, LbaRange, MemberIndex, Time};
+
+/// I/Os of a volume have this bit in their names, those of the engine have not.
+pub(crate) const IO_BIT: u64 = 1 << 63;
+/// After how long without an answer a member is done without, where another holds the same.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a driver gives to open a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeParts {
+    /// What it is made of.
+    pub header: VolumeHeader,
+    /// The members, in order; `None`: the disk is not there.
+    pub members: Vec<Option<MemberInfo>>,
+    /// Open although members are missing that held something.
+    pub degraded: bool,
+}
+
+/// Where a volume stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum VolumePhase {
+    Opening,
+    Running,
+    Failed(VolumeOpenError),
+}
+
+/// What a volume wants.
+pub(crate) enum VolumeOutput {
+    /// Start this I/O.
+    Io(Io),
+    /// This I/O of the engine has ended.
+    Done(IoDone),
+    /// Discard this range, as if a client had asked for it.
+    Discard(LbaRange),
+    /// What requests before this flush have changed is durable, or cannot be.
+    Committed { id: RequestId, result: Result<(), VolumeError> },
+    /// Answer this request.
+    Answer { id: RequestId, result: Result<Option<VolumeAnswer>, VolumeError> },
+}
+
+/// What an I/O is for.
+enum Purpose {
+    Open(open::Step),
+    Read(read::Piece),
+    Cells(stripe::JobId, stripe::CellRun),
+    Written(stripe::JobId, MemberIndex),
+    MemberFlush(flush::For, u64, MemberIndex),
+    Journal,
+    Checkpoint(checkpoint::Step),
+}
+
+struct IoUnderWay {
+    /// `None`: given up, its end changes nothing.
+    purpose: Option<Purpose>,
+    device: Device,
+    started: Time,
+}
+
+/// An I/O of the engine, or of the path that moves extents.
+struct Upper {
+    /// `None`: of the latter.
+    id: Option<IoId>,
+    /// Of a read: filled piece by piece. Of a write: what is written.
+    buffer: Option<Buffer>,
+    /// Pieces that have not ended, and one while they are being started.
+    pieces: u32,
+    fua: bool,
+    result: Result<(), IoError>,
+}
+
+/// Names an [`Upper`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct UpperId(u64);
+
+/// The volume. The engine owns it and drives it.
+pub struct Volume {
+    header: VolumeHeader,
+    area: VolumeArea,
+    layouts: Vec<Layout>,
+    phase: VolumePhase,
+    now: Time,
+    outputs: VecDeque<VolumeOutput>,
+    ios: BTreeMap<IoId, IoUnderWay>,
+    next_io: u64,
+
+    extents: Extents,
+    checksums: Checksums,
+    pointers: Pointers,
+    /// Entries and slots that have changed, with what the journal has of them: pages are written with that.
+    uncommitted_extents: BTreeMap<ExtentIndex, u64>,
+    uncommitted_pointers: BTreeMap<u32, u64>,
+    /// Places that an extent has left, until the journal knows.
+    left_places: BTreeMap<ExtentIndex, Vec<Place>>,
+    /// Blocks that nothing points to any more: their zeroes are on their way down through the log.
+    dying: BTreeSet<ExtentIndex>,
+    /// Pieces that are being read from a place; and places that are free when there are none.
+    readers: BTreeMap<Place, u32>,
+    free_after_readers: BTreeSet<Place>,
+    members: Members,
+    state_changes: StateChanges,
+    epoch: u64,
+    /// Allocations and pointers have changed since a flush made them durable.
+    has_changes_of_requests: bool,
+    /// Flushes that wait for that.
+    commits_under_way: u32,
+
+    /// I/Os that came before the volume was open.
+    early: Vec<Io>,
+    early_requests: Vec<(RequestId, crate::io::VolumeRequest)>,
+    uppers: BTreeMap<UpperId, Upper>,
+    next_upper: u64,
+    /// Ended, but for the states of members that they rely on.
+    ended: Vec<UpperId>,
+    writes: write::Writes,
+    jobs: stripe::Jobs,
+    flushes: flush::Flushes,
+    journal: journal::Journal,
+    checkpoint: checkpoint::Checkpointing,
+    opening: Option<Box<open::Opening>>,
+    migration: migrate::Migration,
+    repair: repair::Repair,
+    counters: status::VolumeCounters,
+    degraded_allowed: bool,
+}
+
+impl Volume {
+    /// Starts opening a volume whose area begins at `area_offset` of the cache-disk.
+    pub(crate) fn open(
+        now: Time,
+        parts: VolumeParts,
+        area_offset: u64,
+    ) -> Result<Volume, VolumeOpenError> {
+        let VolumeParts { header, members: infos, degraded } = parts;
+        let config = &header.config;
+        if infos.len() != config.members {
+            let (expected, found) = (config.members, infos.len());
+            return Err(VolumeOpenError::Members { expected, found });
+        }
+        let area = VolumeArea::of(&header, area_offset).ok_or(VolumeOpenError::TooLarge)?;
+        for (index, info) in infos.iter().enumerate() {
+            let sets =
+                config.sets.iter().filter(|set| set.members.contains(&MemberIndex(index as u8)));
+            let needed =
+                sets.map(|set| set.member_offset_bytes + set.member_bytes).max().unwrap_or(0);
+            if let Some(found) = info.map(|info| info.bytes).filter(|bytes| *bytes < needed) {
+                let member = MemberIndex(index as u8);
+                return Err(VolumeOpenError::MemberShort { member, needed, found });
+            }
+        }
+        let layouts: Vec<Layout> = config.sets.iter().map(Layout::new).collect();
+        let mut volume = Volume {
+            layouts,
+            phase: VolumePhase::Opening,
+            now,
+            outputs: VecDeque::new(),
+            ios: BTreeMap::new(),
+            next_io: 0,
+            extents: Extents::new(config),
+            checksums: Checksums::new(config),
+            pointers: Pointers::new(header.pointers_max, config.extents() as u32),
+            uncommitted_extents: BTreeMap::new(),
+            uncommitted_pointers: BTreeMap::new(),
+            left_places: BTreeMap::new(),
+            dying: BTreeSet::new(),
+            readers: BTreeMap::new(),
+            free_after_readers: BTreeSet::new(),
+            members: Members::new(&vec![format::root::MemberState::Stale; config.members]),
+            state_changes: StateChanges::default(),
+            epoch: 0,
+            has_changes_of_requests: false,
+            commits_under_way: 0,
+            early: Vec::new(),
+            early_requests: Vec::new(),
+            uppers: BTreeMap::new(),
+            next_upper: 0,
+            ended: Vec::new(),
+            writes: write::Writes::default(),
+            jobs: stripe::Jobs::default(),
+            flushes: flush::Flushes::default(),
+            journal: journal::Journal::new(area.journal_lines()),
+            checkpoint: checkpoint::Checkpointing::new(area.pages()),
+            opening: Some(Box::new(open::Opening::new(infos))),
+            migration: migrate::Migration::default(),
+            repair: repair::Repair::default(),
+            counters: status::VolumeCounters::default(),
+            degraded_allowed: degraded,
+            header,
+            area,
+        };
+        volume.start_opening();
+        Ok(volume)
+    }
+
+    /// What the volume looks like to the engine.
+    pub fn data_disk_info(config: &VolumeConfig) -> DataDiskInfo {
+        DataDiskInfo {
+            blocks: config.blocks(),
+            logical_block_size: LINE_SIZE as u32,
+            physical_sector_size: LINE_SIZE as u32,
+        }
+    }
+
+    /// Takes an I/O for the data-disk.
+    pub(crate) fn submit(&mut self, now: Time, io: Io) {
+        self.now = now;
+        if self.phase != VolumePhase::Running {
+            return self.early.push(io);
+        }
+        let id = UpperId(self.next_upper);
+        self.next_upper += 1;
+        let mut upper =
+            Upper { id: Some(io.id), buffer: None, pieces: 1, fua: false, result: Ok(()) };
+        match io.operation {
+            IoOperation::Read { offset, buffer } => {
+                upper.buffer = Some(buffer);
+                self.uppers.insert(id, upper);
+                self.read(id, offset);
+                self.piece_done(id, Ok(()));
+            }
+            IoOperation::Write { offset, data: IoData::Owned(buffer), fua } => {
+                let length = buffer.len() as u64;
+                upper.buffer = Some(buffer);
+                upper.fua = fua;
+                self.uppers.insert(id, upper);
+                self.write(id, offset, length);
+                self.piece_done(id, Ok(()));
+            }
+            IoOperation::Write { data: IoData::SegmentMemory(_), .. } => {
+                unreachable!("segment memory goes to the cache-disk alone")
+            }
+            IoOperation::WriteZeroes { offset, length, may_unmap } => {
+                self.uppers.insert(id, upper);
+                self.write_zeroes(id, offset, length, may_unmap);
+                self.piece_done(id, Ok(()));
+            }
+            IoOperation::Flush => {
+                self.uppers.insert(id, upper);
+                self.flush(id);
+            }
+        }
+    }
+
+    /// An I/O of the volume has ended.
+    pub(crate) fn io_done(&mut self, now: Time, done: IoDone) {
+        self.now = now;
+        let io = self.ios.remove(&done.id).expect("an I/O that was started");
+        let Some(purpose) = io.purpose else { return };
+        self.dispatch_done(purpose, io.device, done.result, done.buffer);
+    }
+
+    fn dispatch_done(
+        &mut self,
+        purpose: Purpose,
+        device: Device,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        if let (Device::Member(member), Err(_)) = (device, result) {
+            self.members.get_mut(member).errors += 1;
+        }
+        match purpose {
+            Purpose::Open(step) => self.open_io_done(step, result, buffer),
+            Purpose::Read(piece) => self.piece_read(piece, result, buffer),
+            Purpose::Cells(job, run) => self.cells_read(job, run, result, buffer),
+            Purpose::Written(job, member) => self.cells_written(job, member, result),
+            Purpose::MemberFlush(what, covers, member) => {
+                self.member_flushed(what, covers, member, result);
+            }
+            Purpose::Journal => self.journal_written(result),
+            Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+        }
+    }
+
+    /// Lets everything go on that can.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.now = now;
+        self.give_up_hung_members();
+        match self.phase {
+            VolumePhase::Opening => self.advance_opening(),
+            VolumePhase::Failed(_) => {}
+            VolumePhase::Running => loop {
+                let mut moved = self.advance_writes();
+                moved |= self.advance_jobs();
+                moved |= self.advance_migration();
+                moved |= self.advance_repair();
+                moved |= self.advance_flushes();
+                moved |= self.advance_checkpoint();
+                // Last, because the others say what is to be written.
+                moved |= self.advance_journal();
+                moved |= self.end_uppers();
+                if !moved {
+                    break;
+                }
+            },
+        }
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<VolumeOutput> {
+        self.outputs.pop_front()
+    }
+
+    pub(crate) fn phase(&self) -> &VolumePhase {
+        &self.phase
+    }
+
+    pub(crate) fn next_wake_up(&self) -> Option<Time> {
+        let hung = self
+            .ios
+            .values()
+            .filter(|io| io.purpose.is_some() && matches!(io.device, Device::Member(_)))
+            .map(|io| io.started.after(MEMBER_TIMEOUT))
+            .find(|at| *at > self.now);
+        [hung, self.migration_wake_up()].into_iter().flatten().min()
+    }
+
+    /// Whether nothing is under way: no I/O of the engine, no move, no rebuild or scrub, no change to be recorded.
+    pub fn is_idle(&self) -> bool {
+        self.uppers.is_empty()
+            && self.writes.is_idle()
+            && self.jobs.is_empty()
+            && self.journal.is_idle()
+            && self.migration.is_idle()
+            && self.repair.status().is_none()
+    }
+
+    // ---- what every path needs ----------------------------------------------------------------
+
+    fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
+        let id = IoId(self.next_io | IO_BIT);
+        self.next_io += 1;
+        let started = self.now;
+        self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });
+        self.outputs.push_back(VolumeOutput::Io(Io { id, device, operation }));
+    }
+
+    fn start_read(&mut self, device: Device, offset: u64, length: u64, purpose: Purpose) {
+        let buffer = Buffer::zeroed(length as usize);
+        self.start_io(device, IoOperation::Read { offset, buffer }, purpose);
+    }
+
+    fn start_write(
+        &mut self,
+        device: Device,
+        offset: u64,
+        data: Buffer,
+        fua: bool,
+        purpose: Purpose,
+    ) {
+        let data = IoData::Owned(data);
+        self.start_io(device, IoOperation::Write { offset, data, fua }, purpose);
+    }
+
+    fn layout(&self, set: u8) -> &Layout {
+        &self.layouts[usize::from(set)]
+    }
+
+    fn extent_lines(&self) -> u64 {
+        self.header.config.extent_bytes / LINE_SIZE
+    }
+
+    fn is_current(&self, set: u8, place: usize, stripe: u64) -> bool {
+        self.members.is_current(self.layout(set), set, place, stripe)
+    }
+
+    /// A piece of an I/O of the engine has ended.
+    fn piece_done(&mut self, id: UpperId, result: Result<(), IoError>) {
+        let upper = self.uppers.get_mut(&id).expect("it has pieces left");
+        upper.pieces -= 1;
+        upper.result = upper.result.and(result);
+        if upper.pieces == 0 {
+            self.ended.push(id);
+        }
+    }
+
+    /// Tells the engine what has ended. While the state of a member is not durable that was done without, nothing is: after a
+    /// crash that member would be believed, and with it what is older.
+    fn end_uppers(&mut self) -> bool {
+        if self.ended.is_empty() || !self.state_changes.is_empty() {
+            return false;
+        }
+        for id in std::mem::take(&mut self.ended) {
+            let upper = self.uppers.remove(&id).expect("it ends once");
+            let Upper { id, result, buffer, .. } = upper;
+            match id {
+                Some(id) => {
+                    self.outputs.push_back(VolumeOutput::Done(IoDone { id, result, buffer }));
+                }
+                None => self.migration_upper_ended(result, buffer),
+            }
+        }
+        true
+    }
+
+    fn answer(&mut self, id: RequestId, result: Result<Option<VolumeAnswer>, VolumeError>) {
+        self.outputs.push_back(VolumeOutput::Answer { id, result });
+    }
+
+    /// An I/O to a member has not been done. Whether the others hold what it should hold, and it is done without from now on.
+    fn do_without(&mut self, member: MemberIndex) -> bool {
+        use self::format::root::MemberState;
+        if self.members.get(member).state == MemberState::Stale {
+            return true;
+        }
+        if !self.members.can_do_without(member, &self.layouts) {
+            return false;
+        }
+        self.members.get_mut(member).state = MemberState::Stale;
+        self.state_changes.waiting.push_back((member, MemberState::Stale));
+        self.counters.members_failed += 1;
+        self.repair_lost_member(member);
+        true
+    }
+
+    /// A member that does not answer is done without, where that can be. An I/O to a RAID 0 set goes on waiting: nobody else has
+    /// what it holds, and who asked knows how long to wait.
+    fn give_up_hung_members(&mut self) {
+        if self.phase != VolumePhase::Running {
+            return;
+        }
+        let hung: BTreeSet<IoId> = self
+            .ios
+            .iter()
+            .filter(|(_, io)| {
+                self.now.since(io.started) >= MEMBER_TIMEOUT && self.is_for_others_too(io)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in hung {
+            let Some(io) = self.ios.get_mut(&id) else { continue };
+            let (device, Some(purpose)) = (io.device, io.purpose.take()) else { continue };
+            self.dispatch_done(purpose, device, Err(IoError::TimedOut), None);
+        }
+    }
+
+    fn is_for_others_too(&self, io: &IoUnderWay) -> bool {
+        let set = match &io.purpose {
+            Some(Purpose::Read(piece)) => piece.set,
+            Some(Purpose::Cells(job, _) | Purpose::Written(job, _)) => match self.jobs.set_of(*job)
+            {
+                Some(set) => set,
+                None => return false,
+            },
+            Some(Purpose::MemberFlush(_, _, member)) => {
+                let member = self.members.get(*member);
+                return member.newest_raid0 <= member.flushed;
+            }
+            _ => return false,
+        };
+        matches!(io.device, Device::Member(_)) && self.layout(set).level() != RaidLevel::Raid0
+    }
+
+    // ---- looking from outside -----------------------------------------------------------------
+
+    /// What it is made of.
+    pub fn config(&self) -> &VolumeConfig {
+        &self.header.config
+    }
+
+    /// Whether any extent of these bytes is a candidate for caching (DHIS section 3.3.2).
+    pub(crate) fn has_candidate(&self, offset: u64, length: u64) -> bool {
+        let random = Attributes::HOT.or(Attributes::WRITE_MOST).or(Attributes::RANDOM);
+        self.extents_of(offset, length).any(|extent| {
+            let attributes = self.extents.get(extent).attributes;
+            attributes.contains(Attributes::METADATA) || attributes.contains(random)
+        })
+    }
+
+    fn extent_of(&self, offset: u64) -> ExtentIndex {
+        ExtentIndex((offset / self.header.config.extent_bytes) as u32)
+    }
+
+    fn extents_of(&self, offset: u64, length: u64) -> impl Iterator<Item = ExtentIndex> + use<> {
+        let extent = self.header.config.extent_bytes;
+        let end = (offset + length).div_ceil(extent).min(self.header.config.extents());
+        (offset / extent..end).map(|index| ExtentIndex(index as u32))
+    }
+
+    /// The extent whose first block this is.
+    fn extent_at(&self, block: Lba) -> Result<ExtentIndex, VolumeError> {
+        let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
+        match block.0.is_multiple_of(blocks) && block.0 < self.header.config.blocks() {
+            true => Ok(ExtentIndex((block.0 / blocks) as u32)),
+            false => Err(VolumeError::BadBlock(block)),
+        }
+    }
+
+    fn block_of(&self, extent: ExtentIndex) -> Lba {
+        Lba(u64::from(extent.0) * (self.header.config.extent_bytes / BLOCK_SIZE))
+    }
+}

@@ -118,6 +118,11 @@ impl Pointers {
         self.slot_of.contains_key(&(from, to))
     }
 
+    /// The slot of a pointer.
+    pub fn find(&self, from: ExtentIndex, to: ExtentIndex) -> Option<u32> {
+        self.slot_of.get(&(from, to)).copied()
+    }
+
     /// What an extent points to, in order.
     pub fn outgoing(&self, from: ExtentIndex) -> impl Iterator<Item = ExtentIndex> {
         let pairs = (from, ExtentIndex(0))..=(from, ExtentIndex(u32::MAX));

@@ -154,6 +154,38 @@ impl Layout {
         }
     }
 
+    /// Rows of a stripe: its data units, and behind them the parity.
+    pub fn rows(&self) -> u32 {
+        self.data_units + u32::from(self.level == RaidLevel::Raid5)
+    }
+
+    /// The row of the parity, if the set has parity.
+    pub fn parity_row(&self) -> Option<u32> {
+        (self.level == RaidLevel::Raid5).then_some(self.data_units)
+    }
+
+    /// The places that hold a row.
+    pub fn places_of_row(&self, stripe: u64, row: u32) -> std::ops::Range<usize> {
+        match self.parity_place(stripe) {
+            Some(parity) if row == self.data_units => parity..parity + 1,
+            _ => self.data_places(stripe, row),
+        }
+    }
+
+    /// The row that a place holds.
+    pub fn row_at(&self, place: usize, stripe: u64) -> u32 {
+        match self.what_lies_at(place, stripe) {
+            Content::Data(unit) => unit,
+            Content::Parity => self.data_units,
+        }
+    }
+
+    /// The places that hold the same as this one, itself included: more than one with RAID 1 only.
+    pub fn mirrors(&self, place: usize) -> std::ops::Range<usize> {
+        let first = place / self.copies * self.copies;
+        first..first + self.copies
+    }
+
     /// The member at a place.
     pub fn member(&self, place: usize) -> MemberIndex {
         self.members[place]

@@ -258,6 +258,7 @@ impl Driver {
             geometry,
             data_disk: options.data_disk,
             data_disk_serial: String::new(),
+            volume: None,
             created_unix_seconds: 0,
         });
         for (offset, bytes) in first {

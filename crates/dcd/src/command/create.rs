@@ -66,6 +66,7 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
         data_disk: data_disk.data_disk_info(),
         data_disk_serial: data_disk.serial.clone(),
         // For people only; a clock before 1970 is as good as none.
+        volume: None,
         created_unix_seconds: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),

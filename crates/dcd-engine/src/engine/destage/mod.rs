@@ -356,7 +356,7 @@ impl Engine {
 
     /// Only dcd's own appends find room. Completing sectors takes some of it, so one victim is
     /// emptied after the other: were many begun, all could be gone before any of them is empty.
-    fn log_is_tight(&self) -> bool {
+    pub(super) fn log_is_tight(&self) -> bool {
         self.log.segments.free().len() <= SEGMENTS_RESERVED as usize
     }
 

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::format::COUNTER_END;
-use crate::format::checksum::crc32c_with_hole;
+use crate::format::checksum::{crc32c, crc32c_with_hole};
 use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::units::Uuid;
@@ -126,6 +126,11 @@ pub fn layout() -> Vec<FieldLayout> {
 /// The same of a member in it.
 pub fn member_layout() -> Vec<FieldLayout> {
     layout_of!(MemberOnDisk { state, set, reserved, stripe })
+}
+
+/// What a root has of its pages: the CRC-32C of their checkpoint numbers.
+pub fn pages_checksum(pages: impl Iterator<Item = u64>) -> u32 {
+    crc32c(&pages.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
 }
 
 impl Root {

@@ -1,0 +1,133 @@
+//! The members: which are there, and which of what they hold is true.
+
+use std::collections::VecDeque;
+
+use super::format::label::MemberLabel;
+use super::format::root::MemberState;
+use super::placement::RaidLevel;
+use super::raid::Layout;
+use crate::units::MemberIndex;
+
+/// What a driver knows of a member's disk when it opens a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberInfo {
+    /// Its label; `None` on a blank disk that takes the place of a lost one.
+    pub label: Option<MemberLabel>,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// A member.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// How it is, as the metadata will have it.
+    pub state: MemberState,
+    /// Its disk is there.
+    pub is_present: bool,
+    /// Being rebuilt: sets before this one, and of this one stripes before this one, are there.
+    pub rebuilt: (u8, u64),
+    /// Writes that have ended and were not durable then ...
+    pub writes: u64,
+    /// ... and how many of them a flush has covered.
+    pub flushed: u64,
+    /// The newest of these writes that was of a RAID 0 set: an error of the flush may have lost it.
+    pub newest_raid0: u64,
+    /// Errors since the start.
+    pub errors: u64,
+}
+
+/// All members, and the layouts of the sets on them.
+#[derive(Clone, Debug)]
+pub struct Members {
+    members: Vec<Member>,
+}
+
+impl Members {
+    /// As the root has them; none is there.
+    pub fn new(states: &[MemberState]) -> Members {
+        let member = |state: &MemberState| Member {
+            state: *state,
+            is_present: false,
+            rebuilt: (0, 0),
+            writes: 0,
+            flushed: 0,
+            newest_raid0: 0,
+            errors: 0,
+        };
+        Members { members: states.iter().map(member).collect() }
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// One of them.
+    pub fn get(&self, member: MemberIndex) -> &Member {
+        &self.members[usize::from(member.0)]
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, member: MemberIndex) -> &mut Member {
+        &mut self.members[usize::from(member.0)]
+    }
+
+    /// All with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (MemberIndex, &Member)> {
+        self.members.iter().enumerate().map(|(i, member)| (MemberIndex(i as u8), member))
+    }
+
+    /// Their states, for a root.
+    pub fn states(&self) -> Vec<MemberState> {
+        self.members.iter().map(|member| member.state).collect()
+    }
+
+    /// Whether what a member holds of a stripe is true. A RAID 0 set has no other copy: what is there counts.
+    pub fn is_current(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
+        let member = self.get(layout.member(place));
+        member.is_present
+            && (layout.level() == RaidLevel::Raid0
+                || match member.state {
+                    MemberState::UpToDate => true,
+                    MemberState::Stale => false,
+                    MemberState::Rebuilding { .. } => (set, stripe) < member.rebuilt,
+                })
+    }
+
+    /// Whether all redundant sets can do without a member: their other members hold everything.
+    pub fn can_do_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
+        layouts.iter().all(|layout| {
+            let Some(place) = layout.place_of(member) else { return true };
+            let holds_all = |place: usize| {
+                let other = self.get(layout.member(place));
+                other.is_present && other.state == MemberState::UpToDate
+            };
+            match layout.level() {
+                RaidLevel::Raid0 => true,
+                RaidLevel::Raid1 => layout.mirrors(place).any(|p| p != place && holds_all(p)),
+                RaidLevel::Raid5 => (0..layout.places()).all(|p| p == place || holds_all(p)),
+            }
+        })
+    }
+}
+
+/// States of members that have changed and are not durable yet.
+#[derive(Clone, Debug, Default)]
+pub struct StateChanges {
+    /// To be written, in order.
+    pub waiting: VecDeque<(MemberIndex, MemberState)>,
+    /// A record with some of them is on its way.
+    pub under_way: bool,
+}
+
+impl StateChanges {
+    /// Whether nothing is left to be written. Until then nothing that relied on a change may be acknowledged.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && !self.under_way
+    }
+}

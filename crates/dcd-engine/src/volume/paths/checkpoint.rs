@@ -1,0 +1,237 @@
+//! Checkpoints: the tables go to their pages, so that the ring has room again.
+//!
+//! ```text
+//! 1. The tail is chosen: the first record with jobs that have not written the members yet.
+//! 2. Members are flushed: what the records before the tail speak of is durable there.
+//! 3. Changed pages are written, each to the place that its newest copy is not in.
+//!      Crash here: the root speaks of the older ones, which are all still there.
+//! 4. The cache-disk is flushed.
+//! 5. The root is written, durable. Records before the tail count no more.
+//! ```
+//! A page may hold changes that records behind the tail speak of: a start makes them again, to the same end. It never holds
+//! a change that the journal has not.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::super::format::area::{CHECKSUMS_PER_PAGE, ENTRIES_PER_PAGE, TablePage};
+use super::super::format::page::{PageIndex, encode};
+use super::super::format::root::{Root, pages_checksum};
+use super::super::{Purpose, Volume};
+use super::flush::For;
+use crate::buffer::Buffer;
+use crate::io::{Device, IoError, IoOperation};
+
+/// Pages written at a time.
+const PAGES_IN_FLIGHT_MAX: u32 = 32;
+
+/// What an I/O is for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) enum Step {
+    Page,
+    Flush,
+    Root,
+}
+
+/// Where the checkpoint under way stands.
+enum State {
+    Idle,
+    FlushingMembers { left: u32 },
+    WritingPages { left: VecDeque<(PageIndex, Buffer)>, in_flight: u32 },
+    Flushing,
+    WritingRoot,
+}
+
+/// What is known of the pages on the disk, and the checkpoint under way.
+pub(in crate::volume) struct Checkpointing {
+    /// The newest checkpoint.
+    pub(super) number: u64,
+    /// For each page the checkpoint of its newest copy, and whether that is in the second place. 0: there is none.
+    pub(super) pages: Vec<(u64, bool)>,
+    dirty: BTreeSet<PageIndex>,
+    /// Pages of the checkpoint under way.
+    written: BTreeMap<PageIndex, bool>,
+    tail: (u64, u64),
+    state: State,
+    failed: bool,
+}
+
+impl Checkpointing {
+    pub(in crate::volume) fn new(pages: u64) -> Checkpointing {
+        Checkpointing {
+            number: 0,
+            pages: vec![(0, true); pages as usize],
+            dirty: BTreeSet::new(),
+            written: BTreeMap::new(),
+            tail: (0, 0),
+            state: State::Idle,
+            failed: false,
+        }
+    }
+
+    /// A page has changed.
+    pub(in crate::volume) fn dirty(&mut self, page: PageIndex) {
+        self.dirty.insert(page);
+    }
+}
+
+impl Volume {
+    pub(in crate::volume) fn advance_checkpoint(&mut self) -> bool {
+        let wanted = matches!(self.checkpoint.state, State::Idle)
+            && self.journal.wants_checkpoint()
+            && self.journal.error.is_none()
+            && !self.checkpoint.failed;
+        // A tail that stays where it is would bring nothing: the jobs of the oldest record are under way.
+        if !wanted || self.journal.tail().0 == self.journal.oldest() {
+            return false;
+        }
+        self.checkpoint.tail = self.journal.tail();
+        let left = self.flush_members(For::Checkpoint);
+        self.checkpoint.state = State::FlushingMembers { left };
+        if left == 0 {
+            self.write_pages();
+        }
+        true
+    }
+
+    pub(super) fn checkpoint_member_flushed(&mut self) {
+        let State::FlushingMembers { left } = &mut self.checkpoint.state else {
+            unreachable!("members are flushed first")
+        };
+        *left -= 1;
+        if *left == 0 {
+            self.write_pages();
+        }
+    }
+
+    fn write_pages(&mut self) {
+        let number = self.checkpoint.number + 1;
+        let dirty = std::mem::take(&mut self.checkpoint.dirty);
+        let left = dirty
+            .into_iter()
+            .map(|page| (page, encode(self.header.uuid, page, number, &self.page_content(page))))
+            .collect();
+        self.checkpoint.written.clear();
+        self.checkpoint.state = State::WritingPages { left, in_flight: 0 };
+        self.write_more_pages();
+    }
+
+    fn write_more_pages(&mut self) {
+        loop {
+            let State::WritingPages { left, in_flight } = &mut self.checkpoint.state else {
+                return;
+            };
+            if *in_flight == PAGES_IN_FLIGHT_MAX {
+                return;
+            }
+            let Some((page, buffer)) = left.pop_front() else {
+                if *in_flight == 0 {
+                    self.checkpoint.state = State::Flushing;
+                    let purpose = Purpose::Checkpoint(Step::Flush);
+                    self.start_io(Device::CacheDisk, IoOperation::Flush, purpose);
+                }
+                return;
+            };
+            *in_flight += 1;
+            let second = !self.checkpoint.pages[page.0 as usize].1;
+            self.checkpoint.written.insert(page, second);
+            let offset = self.area.page_offset(page, second);
+            let purpose = Purpose::Checkpoint(Step::Page);
+            self.start_write(Device::CacheDisk, offset, buffer, false, purpose);
+        }
+    }
+
+    /// A page as the journal has it: without changes that are not durable.
+    fn page_content(&self, page: PageIndex) -> Vec<u8> {
+        match self.area.content(page) {
+            TablePage::Extents(first) => (first..first + ENTRIES_PER_PAGE)
+                .take_while(|extent| *extent < u64::from(self.extents.extents()))
+                .flat_map(|extent| {
+                    let extent = super::super::extents::ExtentIndex(extent as u32);
+                    let committed = self.uncommitted_extents.get(&extent).copied();
+                    committed.unwrap_or_else(|| self.extents.packed(extent)).to_le_bytes()
+                })
+                .collect(),
+            TablePage::Checksums { set, first } => {
+                self.checksums.page(set, first, CHECKSUMS_PER_PAGE)
+            }
+            TablePage::Pointers(first) => (first..first + ENTRIES_PER_PAGE)
+                .take_while(|slot| *slot < u64::from(self.header.pointers_max))
+                .flat_map(|slot| {
+                    let slot = slot as u32;
+                    let committed = self.uncommitted_pointers.get(&slot).copied();
+                    committed.unwrap_or_else(|| self.pointers.packed(slot)).to_le_bytes()
+                })
+                .collect(),
+        }
+    }
+
+    pub(in crate::volume) fn checkpoint_io_done(
+        &mut self,
+        step: Step,
+        result: Result<(), IoError>,
+    ) {
+        if result.is_err() {
+            // The root that counts is as it was. What the cache-disk does not take now it will hardly take later.
+            self.checkpoint.failed = true;
+        }
+        match step {
+            Step::Page => {
+                let State::WritingPages { in_flight, .. } = &mut self.checkpoint.state else {
+                    unreachable!("a page was written")
+                };
+                *in_flight -= 1;
+                if self.checkpoint.failed {
+                    if *in_flight == 0 {
+                        self.checkpoint.state = State::Idle;
+                    } else if let State::WritingPages { left, .. } = &mut self.checkpoint.state {
+                        left.clear();
+                    }
+                    return self.checkpoint_failed();
+                }
+                self.write_more_pages();
+            }
+            Step::Flush | Step::Root if self.checkpoint.failed => {
+                self.checkpoint.state = State::Idle;
+                self.checkpoint_failed();
+            }
+            Step::Flush => self.write_root(),
+            Step::Root => {
+                self.checkpoint.number += 1;
+                for (page, second) in std::mem::take(&mut self.checkpoint.written) {
+                    self.checkpoint.pages[page.0 as usize] = (self.checkpoint.number, second);
+                }
+                self.journal.forget_before(self.checkpoint.tail.0);
+                self.checkpoint.state = State::Idle;
+                self.counters.checkpoints += 1;
+            }
+        }
+    }
+
+    /// The journal will be full, and then nothing more can be changed: told at once.
+    fn checkpoint_failed(&mut self) {
+        self.journal.error = self.journal.error.or(Some(IoError::Failed));
+    }
+
+    fn write_root(&mut self) {
+        let number = self.checkpoint.number + 1;
+        let pages = self.checkpoint.pages.iter().enumerate().map(|(page, (checkpoint, _))| {
+            match self.checkpoint.written.contains_key(&PageIndex(page as u32)) {
+                true => number,
+                false => *checkpoint,
+            }
+        });
+        let root = Root {
+            uuid: self.header.uuid,
+            checkpoint: number,
+            tail_sequence: self.checkpoint.tail.0,
+            tail_line: self.checkpoint.tail.1,
+            epoch: self.epoch,
+            pages_checksum: pages_checksum(pages),
+            members: self.members.states(),
+        };
+        self.checkpoint.state = State::WritingRoot;
+        let offset = self.area.root_offset(number);
+        let purpose = Purpose::Checkpoint(Step::Root);
+        self.start_write(Device::CacheDisk, offset, root.encode(), true, purpose);
+    }
+}

@@ -1,0 +1,145 @@
+//! Flushes.
+//!
+//! ```text
+//! 1. All members that were written since their last flush are flushed. What was acknowledged of redundant sets is durable in
+//!    the journal already; what counts here are RAID 0 sets.
+//! 2. Entries of the TTABLE that have changed are written to the journal.
+//!      Before step 1 they could outlive the lines they speak of, and show what another extent had left there.
+//! ```
+//! Flushes that come meanwhile share the next round.
+
+use super::super::extents::ExtentIndex;
+use super::super::format::journal::JournalItem;
+use super::super::{Purpose, UpperId, Volume};
+use super::journal::Then;
+use crate::io::{Device, IoError, IoOperation};
+use crate::units::MemberIndex;
+
+/// Who flushes a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::volume) enum For {
+    Flush,
+    Checkpoint,
+    Rebuild,
+}
+
+/// Flushes wanted and under way.
+#[derive(Default)]
+pub(in crate::volume) struct Flushes {
+    waiting: Vec<UpperId>,
+    under_way: Vec<UpperId>,
+    members_left: u32,
+    /// To be committed in step 2.
+    extents: Vec<(ExtentIndex, u64)>,
+    pointers: Vec<(u32, u64)>,
+    result: Option<IoError>,
+    /// A flush that nobody of the engine waited for has lost what a RAID 0 set was told.
+    lost_raid0: bool,
+}
+
+impl Volume {
+    pub(in crate::volume) fn flush(&mut self, upper: UpperId) {
+        self.flushes.waiting.push(upper);
+    }
+
+    pub(in crate::volume) fn advance_flushes(&mut self) -> bool {
+        if self.flushes.waiting.is_empty() || !self.flushes.under_way.is_empty() {
+            return false;
+        }
+        self.flushes.under_way = std::mem::take(&mut self.flushes.waiting);
+        self.flushes.result = None;
+        // Entries of extents that are being written are for the next flush: their lines may not be there.
+        self.flushes.extents = self
+            .uncommitted_extents
+            .keys()
+            .filter(|extent| !self.writes.is_new(**extent) && self.writes.moving != Some(**extent))
+            .map(|extent| (*extent, self.extents.packed(*extent)))
+            .collect();
+        self.flushes.pointers = self
+            .uncommitted_pointers
+            .keys()
+            .map(|slot| (*slot, self.pointers.packed(*slot)))
+            .collect();
+        self.flushes.members_left = self.flush_members(For::Flush);
+        if self.flushes.members_left == 0 {
+            self.commit_flush();
+        }
+        true
+    }
+
+    /// Flushes the members that need it; how many.
+    pub(super) fn flush_members(&mut self, what: For) -> u32 {
+        let dirty: Vec<(MemberIndex, u64)> = self
+            .members
+            .iter()
+            .filter(|(_, member)| member.writes > member.flushed && member.is_present)
+            .map(|(index, member)| (index, member.writes))
+            .collect();
+        for (index, covers) in &dirty {
+            let purpose = Purpose::MemberFlush(what, *covers, *index);
+            self.start_io(Device::Member(*index), IoOperation::Flush, purpose);
+        }
+        dirty.len() as u32
+    }
+
+    /// `covers`: writes that had ended when it began.
+    pub(in crate::volume) fn member_flushed(
+        &mut self,
+        what: For,
+        covers: u64,
+        index: MemberIndex,
+        result: Result<(), IoError>,
+    ) {
+        let member = self.members.get_mut(index);
+        // Also after an error: who asked hears of it, and nobody later would learn more.
+        let had_raid0 = member.newest_raid0 > member.flushed;
+        member.flushed = member.flushed.max(covers);
+        // What the others hold too is not lost with it.
+        let error = result.err().filter(|_| !self.do_without(index) || had_raid0);
+        match what {
+            For::Flush => {
+                self.flushes.result = self.flushes.result.or(error);
+                self.flushes.members_left -= 1;
+                if self.flushes.members_left == 0 {
+                    self.commit_flush();
+                }
+            }
+            For::Checkpoint => self.checkpoint_member_flushed(),
+            For::Rebuild => self.rebuilt_flushed(result),
+        }
+        if let (Some(_), For::Checkpoint | For::Rebuild) = (error, what) {
+            // The next flush of the engine must hear of it.
+            self.flushes.lost_raid0 = true;
+        }
+    }
+
+    /// Step 2.
+    fn commit_flush(&mut self) {
+        if std::mem::take(&mut self.flushes.lost_raid0) {
+            self.flushes.result = self.flushes.result.or(Some(IoError::Failed));
+        }
+        let mut items: Vec<JournalItem> = Vec::new();
+        if self.flushes.result.is_none() {
+            for (extent, packed) in std::mem::take(&mut self.flushes.extents) {
+                items.push(JournalItem::Extent { extent: extent.0.into(), packed });
+            }
+            for (slot, packed) in std::mem::take(&mut self.flushes.pointers) {
+                items.push(JournalItem::Pointer { slot: slot.into(), packed });
+            }
+        }
+        match items.is_empty() {
+            true => self.flush_committed(Ok(())),
+            false => self.journal_items(items, Then::Flushed),
+        }
+    }
+
+    pub(super) fn flush_committed(&mut self, result: Result<(), IoError>) {
+        let result = match self.flushes.result.take() {
+            Some(error) => Err(error),
+            None => result,
+        };
+        for upper in std::mem::take(&mut self.flushes.under_way) {
+            self.piece_done(upper, result);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The journal: one record after the other, each durable before the next is written.
+//!
+//! A record holds as many jobs and changes of the tables as have come while the one before was on its way. It stays in the
+//! ring until its jobs have written the members, the members were flushed, and the pages it changed are durable
+//! (checkpoint.rs). Because there is never more than one on its way, a record that cannot be read while a later one can was
+//! durable and has been damaged: a start sees that.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::super::extents::ExtentIndex;
+use super::super::format::journal::{
+    JOURNAL_ITEMS_MAX, JOURNAL_PAYLOAD_LINES_MAX, JournalItem, encode,
+};
+use super::super::{Purpose, Volume};
+use super::stripe::JobId;
+use super::write::OpId;
+use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
+use crate::units::LINE_SIZE;
+
+/// What waits for changes of the tables to be durable.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) enum Then {
+    /// A write with FUA.
+    Written(OpId),
+    /// The flush that is under way.
+    Flushed,
+    /// A request.
+    Answer(RequestId, Option<VolumeAnswer>),
+    /// A flush, which goes on to the log.
+    Committed(RequestId),
+    /// The extent that is being moved.
+    Moved,
+    /// The epoch of this opening.
+    Opened,
+    /// States of members.
+    States,
+    /// How far a rebuild is.
+    Progress,
+}
+
+struct Change {
+    items: VecDeque<JournalItem>,
+    then: Then,
+}
+
+/// A record in the ring.
+struct Record {
+    sequence: u64,
+    line: u64,
+    /// Lines that it takes, and those before it that it could not use.
+    lines: u64,
+    jobs: BTreeSet<JobId>,
+}
+
+/// What is on its way.
+struct UnderWay {
+    jobs: Vec<JobId>,
+    items: Vec<JournalItem>,
+    done: Vec<Then>,
+}
+
+/// The ring, and what is to be written to it.
+pub(in crate::volume) struct Journal {
+    ring_lines: u64,
+    head_line: u64,
+    next_sequence: u64,
+    records: VecDeque<Record>,
+    used_lines: u64,
+    jobs: VecDeque<JobId>,
+    changes: VecDeque<Change>,
+    under_way: Option<UnderWay>,
+    /// A record waits for room.
+    is_full: bool,
+    /// It cannot be written any more; sticky.
+    pub(in crate::volume) error: Option<IoError>,
+}
+
+impl Journal {
+    pub(in crate::volume) fn new(ring_lines: u64) -> Journal {
+        Journal {
+            ring_lines,
+            head_line: 0,
+            next_sequence: 1,
+            records: VecDeque::new(),
+            used_lines: 0,
+            jobs: VecDeque::new(),
+            changes: VecDeque::new(),
+            under_way: None,
+            is_full: false,
+            error: None,
+        }
+    }
+
+    /// As a start has found it: the next record, and what is before it and counts.
+    pub(in crate::volume) fn restore(&mut self, found: &[(u64, u64, u64)], head: u64, next: u64) {
+        self.head_line = head;
+        self.next_sequence = next;
+        for &(sequence, line, lines) in found {
+            self.used_lines += lines;
+            self.records.push_back(Record { sequence, line, lines, jobs: BTreeSet::new() });
+        }
+    }
+
+    pub(in crate::volume) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.changes.is_empty() && self.under_way.is_none()
+    }
+
+    /// Half of the ring counts, or a record waits for room.
+    pub(in crate::volume) fn wants_checkpoint(&self) -> bool {
+        2 * self.used_lines > self.ring_lines || self.is_full
+    }
+
+    /// Where a start has to begin if everything durable in the members and pages is left out: the number and line of
+    /// the first record with jobs that have not ended, or of the next one.
+    pub(in crate::volume) fn tail(&self) -> (u64, u64) {
+        match self.records.iter().find(|record| !record.jobs.is_empty()) {
+            Some(record) => (record.sequence, record.line),
+            None => (self.next_sequence, self.head_line),
+        }
+    }
+
+    /// The oldest record that counts, or the next one.
+    pub(in crate::volume) fn oldest(&self) -> u64 {
+        self.records.front().map_or(self.next_sequence, |record| record.sequence)
+    }
+
+    /// Records before this one count no more.
+    pub(in crate::volume) fn forget_before(&mut self, sequence: u64) {
+        while self.records.front().is_some_and(|record| record.sequence < sequence) {
+            self.used_lines -= self.records.pop_front().expect("looked at").lines;
+        }
+    }
+}
+
+impl Volume {
+    /// The new lines of a job are to be durable.
+    pub(super) fn journal_job(&mut self, job: JobId) {
+        self.journal.jobs.push_back(job);
+    }
+
+    /// Changes of the tables are to be durable.
+    pub(in crate::volume) fn journal_items(&mut self, items: Vec<JournalItem>, then: Then) {
+        self.journal.changes.push_back(Change { items: items.into(), then });
+    }
+
+    /// Entries of the TTABLE as they are.
+    pub(in crate::volume) fn commit_extents(
+        &mut self,
+        entries: Vec<(ExtentIndex, u64)>,
+        then: Then,
+    ) {
+        let item = |(extent, packed): (ExtentIndex, u64)| JournalItem::Extent {
+            extent: extent.0.into(),
+            packed,
+        };
+        self.journal_items(entries.into_iter().map(item).collect(), then);
+    }
+
+    pub(in crate::volume) fn advance_journal(&mut self) -> bool {
+        if !self.state_changes.waiting.is_empty() {
+            let states = std::mem::take(&mut self.state_changes.waiting);
+            let item = |(member, state)| JournalItem::Member { member, state };
+            self.state_changes.under_way = true;
+            let items: VecDeque<JournalItem> = states.into_iter().map(item).collect();
+            self.journal.changes.push_front(Change { items, then: Then::States });
+        }
+        if self.journal.under_way.is_some()
+            || self.journal.jobs.is_empty() && self.journal.changes.is_empty()
+        {
+            return false;
+        }
+        if let Some(error) = self.journal.error {
+            return self.fail_journal(error);
+        }
+        self.write_record()
+    }
+
+    fn write_record(&mut self) -> bool {
+        let journal = &mut self.journal;
+        let mut items: Vec<JournalItem> = Vec::new();
+        let mut done = Vec::new();
+        let mut jobs = Vec::new();
+        let mut payload_lines = 0;
+        // Changes first: they are short, and flushes wait for them.
+        let mut changes_taken: Vec<usize> = Vec::new();
+        for change in &journal.changes {
+            let room = JOURNAL_ITEMS_MAX - items.len();
+            let taken = change.items.len().min(room);
+            items.extend(change.items.iter().take(taken));
+            changes_taken.push(taken);
+            if taken < change.items.len() {
+                break;
+            }
+            done.push(change.then);
+        }
+        for job in &journal.jobs {
+            let wanted = self.jobs.get(*job);
+            let lines = wanted.payload_lines();
+            if items.len() + wanted.items.len() > JOURNAL_ITEMS_MAX
+                || payload_lines + lines > JOURNAL_PAYLOAD_LINES_MAX
+            {
+                break;
+            }
+            items.extend(&wanted.items);
+            payload_lines += lines;
+            jobs.push(*job);
+        }
+        let lines = 1 + u64::from(payload_lines);
+        let to_end = journal.ring_lines - journal.head_line;
+        let (line, skipped) = if lines > to_end { (0, to_end) } else { (journal.head_line, 0) };
+        // The last line stays free, so that a full ring and an empty one differ.
+        journal.is_full = journal.used_lines + skipped + lines >= journal.ring_lines;
+        if journal.is_full {
+            return false;
+        }
+        for taken in changes_taken {
+            let change = journal.changes.front_mut().expect("looked at");
+            change.items.drain(..taken);
+            if change.items.is_empty() {
+                journal.changes.pop_front();
+            }
+        }
+        journal.jobs.drain(..jobs.len());
+        let sequence = journal.next_sequence;
+        journal.next_sequence += 1;
+        journal.head_line = line + lines;
+        journal.used_lines += skipped + lines;
+        journal.records.push_back(Record {
+            sequence,
+            line,
+            lines: skipped + lines,
+            jobs: jobs.iter().copied().collect(),
+        });
+        let mut payload = Vec::with_capacity(payload_lines as usize * LINE_SIZE as usize);
+        for job in &jobs {
+            self.jobs.get(*job).append_payload(&mut payload);
+        }
+        let record = encode(self.header.uuid, sequence, &items, &payload);
+        self.counters.journal_records += 1;
+        self.counters.journal_bytes += record.len() as u64;
+        self.journal.under_way = Some(UnderWay { jobs, items, done });
+        let offset = self.area.journal_offset() + line * LINE_SIZE;
+        self.start_write(Device::CacheDisk, offset, record, true, Purpose::Journal);
+        true
+    }
+
+    pub(in crate::volume) fn journal_written(&mut self, result: Result<(), IoError>) {
+        let UnderWay { jobs, items, done } = self.journal.under_way.take().expect("it was written");
+        if let Err(error) = result {
+            // What reached the disk is not known, and so not what a start would find: no more records.
+            self.journal.error = Some(error);
+            for job in &jobs {
+                self.job_journaled(*job, Err(error));
+            }
+            for then in done {
+                self.changes_durable(then, Err(error));
+            }
+            return;
+        }
+        for item in items {
+            match item {
+                JournalItem::Extent { extent, packed } => {
+                    self.extent_committed(ExtentIndex(extent as u32), packed);
+                }
+                JournalItem::Pointer { slot, packed } => {
+                    self.pointer_committed(slot as u32, packed)
+                }
+                JournalItem::Lines { .. }
+                | JournalItem::Member { .. }
+                | JournalItem::Epoch(_)
+                | JournalItem::Lost { .. } => {}
+            }
+        }
+        for job in jobs {
+            self.job_journaled(job, Ok(()));
+        }
+        for then in done {
+            self.changes_durable(then, Ok(()));
+        }
+    }
+
+    /// Nothing more is written: all that waits has failed.
+    fn fail_journal(&mut self, error: IoError) -> bool {
+        for job in std::mem::take(&mut self.journal.jobs) {
+            self.job_journaled(job, Err(error));
+        }
+        for change in std::mem::take(&mut self.journal.changes) {
+            self.changes_durable(change.then, Err(error));
+        }
+        true
+    }
+
+    fn changes_durable(&mut self, then: Then, result: Result<(), IoError>) {
+        match then {
+            Then::Written(op) => self.end_write(op, result),
+            Then::Flushed => self.flush_committed(result),
+            Then::Answer(id, answer) => {
+                self.answer(id, result.map(|()| answer).map_err(|_| VolumeError::Metadata));
+            }
+            Then::Committed(id) => self.committed(id, result.map_err(|_| VolumeError::Metadata)),
+            Then::Moved => self.move_committed(result),
+            Then::Opened => self.opened(result),
+            // Without a journal nothing is acknowledged that would need it.
+            Then::States => self.state_changes.under_way = false,
+            Then::Progress => {}
+        }
+    }
+
+    /// A job has written the members, or will not.
+    pub(super) fn job_left_record(&mut self, job: JobId) {
+        let mut records = self.journal.records.iter_mut();
+        if let Some(record) = records.find(|record| record.jobs.contains(&job)) {
+            record.jobs.remove(&job);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Moving extents to the level that their attributes ask for, one at a time, when nothing else is wanted of the members or the cap allows it.
+//!
+//! ```text
+//! 1. A better place is taken. Changes of the extent wait from here on; reads go to the old place.
+//! 2. The extent is read from the old place and written to the new one, durable.
+//! 3. Its entry of the TTABLE is written to the journal, durable.
+//!      Crash before: it is where it was. Crash behind: it is at the new place, whole.
+//! 4. The old place is free.
+//! ```
+
+use std::collections::BTreeSet;
+
+use super::super::extents::{Entry, ExtentIndex, Place};
+use super::super::{Upper, UpperId, Volume};
+use super::journal::Then;
+use crate::buffer::Buffer;
+use crate::io::IoError;
+use crate::units::{Duration, Time};
+
+/// Where a move stands.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Reading { extent: ExtentIndex, to: Place },
+    Writing { extent: ExtentIndex, to: Place },
+    Committing { extent: ExtentIndex },
+}
+
+/// Extents that should be elsewhere.
+#[derive(Default)]
+pub(in crate::volume) struct Migration {
+    waiting: BTreeSet<ExtentIndex>,
+    state: Option<State>,
+    not_before: Time,
+}
+
+impl Migration {
+    /// Extents that should be elsewhere, and are not on their way for want of time.
+    pub(in crate::volume) fn waiting(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+
+    pub(in crate::volume) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.state.is_none()
+    }
+}
+
+impl Volume {
+    /// Notes an extent if it should be elsewhere.
+    pub(in crate::volume) fn queue_if_misplaced(&mut self, extent: ExtentIndex) {
+        let entry = self.extents.get(extent);
+        if entry.place.is_some() && self.extents.is_misplaced(entry, &self.header.config.placement)
+        {
+            self.migration.waiting.insert(extent);
+        }
+    }
+
+    /// The same for all, at a start.
+    pub(in crate::volume) fn queue_misplaced(&mut self) {
+        for extent in (0..self.extents.extents()).map(ExtentIndex) {
+            if self.extents.packed(extent) != 0 {
+                self.queue_if_misplaced(extent);
+            }
+        }
+    }
+
+    pub(in crate::volume) fn migration_wake_up(&self) -> Option<Time> {
+        let waits = self.migration.state.is_none() && !self.migration.waiting.is_empty();
+        (waits && self.migration.not_before > self.now).then_some(self.migration.not_before)
+    }
+
+    /// Steps 1 and 2.
+    pub(in crate::volume) fn advance_migration(&mut self) -> bool {
+        if self.migration.state.is_some() || self.now < self.migration.not_before {
+            return false;
+        }
+        let ready = |extent: &ExtentIndex| {
+            !self.writes.is_changing(*extent) && !self.writes.is_new(*extent)
+        };
+        let Some(extent) = self.migration.waiting.iter().copied().find(ready) else { return false };
+        self.migration.waiting.remove(&extent);
+        let entry = self.extents.get(extent);
+        let Some(from) = entry.place else { return true };
+        let placement = &self.header.config.placement;
+        if !self.extents.is_misplaced(entry, placement) {
+            return true;
+        }
+        let Some(to) = self.extents.allocate_better(entry.attributes, from, None, placement) else {
+            self.counters.moves_without_room += 1;
+            return true;
+        };
+        self.writes.moving = Some(extent);
+        self.migration.state = Some(State::Reading { extent, to });
+        let extent_bytes = self.header.config.extent_bytes;
+        let id = self.own_upper(Buffer::zeroed(extent_bytes as usize), false);
+        self.read(id, u64::from(extent.0) * extent_bytes);
+        self.piece_done(id, Ok(()));
+        true
+    }
+
+    fn own_upper(&mut self, buffer: Buffer, fua: bool) -> UpperId {
+        let id = UpperId(self.next_upper);
+        self.next_upper += 1;
+        let upper = Upper { id: None, buffer: Some(buffer), pieces: 1, fua, result: Ok(()) };
+        self.uppers.insert(id, upper);
+        id
+    }
+
+    pub(in crate::volume) fn migration_upper_ended(
+        &mut self,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let state = self.migration.state.take().expect("an extent is being moved");
+        match (state, result, buffer) {
+            (State::Reading { extent, to }, Ok(()), Some(buffer)) => {
+                self.migration.state = Some(State::Writing { extent, to });
+                let id = self.own_upper(buffer, true);
+                self.write_whole_extent(id, extent, to);
+                self.piece_done(id, Ok(()));
+            }
+            // Step 3.
+            (State::Writing { extent, to }, Ok(()), _) => {
+                let entry = self.extents.get(extent);
+                self.change_entry(extent, Entry { place: Some(to), ..entry });
+                self.migration.state = Some(State::Committing { extent });
+                let packed = self.extents.packed(extent);
+                self.commit_extents(vec![(extent, packed)], Then::Moved);
+            }
+            // What cannot be read stays, with its errors; what cannot be written has its old place.
+            (State::Reading { extent, to } | State::Writing { extent, to }, ..) => {
+                self.extents.free(to);
+                self.end_move(extent, false);
+            }
+            (State::Committing { .. }, ..) => unreachable!("it has been written"),
+        }
+    }
+
+    pub(in crate::volume) fn move_committed(&mut self, result: Result<(), IoError>) {
+        let Some(State::Committing { extent }) = self.migration.state.take() else {
+            unreachable!("an extent is being moved")
+        };
+        self.end_move(extent, result.is_ok());
+    }
+
+    fn end_move(&mut self, extent: ExtentIndex, is_moved: bool) {
+        self.writes.moving = None;
+        let bytes = self.header.config.extent_bytes;
+        if is_moved {
+            self.counters.extents_moved += 1;
+        } else {
+            self.counters.moves_failed += 1;
+        }
+        let rate = self.header.config.migrate_bytes_per_second_max;
+        if rate > 0 {
+            let pause = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+            self.migration.not_before = self.now.after(Duration(pause as u64));
+        }
+        // What it is may have changed meanwhile.
+        if is_moved {
+            self.queue_if_misplaced(extent);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Which old lines a job must read, and what follows from them: arithmetic on one chunk, no I/O.
+//!
+//! For a change of a RAID 5 stripe there are two ways to the new parity of a column, and the one that reads less is
+//! taken:
+//!
+//! - *reconstruct*: the old lines of the rows that are not written;
+//! - *modify*: the old lines of the rows that are, and the old parity.
+//!
+//! A line that cannot be read rules one of them out, and then the other is taken: with one member missing there is always
+//! one, because the old line of a missing member is needed by one of them only.
+
+use super::super::Volume;
+use super::super::checksums::{Checksums, LineSum};
+use super::super::placement::RaidLevel;
+use super::super::raid::xor_into;
+use super::stripe::{From, Job, Kind};
+use crate::units::LINE_SIZE;
+
+const LINE_BYTES: usize = LINE_SIZE as usize;
+
+/// How the old line of a row can be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Old {
+    /// It was read, or nothing was ever written there: zeroes.
+    Known,
+    /// It is to be read at this place.
+    At(usize),
+    /// Not at all.
+    Nowhere,
+}
+
+/// A way to a parity: the rows whose old lines it takes.
+struct Way {
+    rows: Vec<u32>,
+    /// What is still to be read; `None`: it cannot be gone.
+    reads: Option<Vec<usize>>,
+}
+
+impl Volume {
+    fn sum(&self, job: &Job, row: u32, column: u32) -> LineSum {
+        let index = Checksums::index(self.layout(job.key.set), job.key.stripe, row, column);
+        self.checksums.get(job.key.set, index)
+    }
+
+    fn old(&self, job: &Job, row: u32, column: u32, not_at: Option<usize>) -> Old {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        if job.is_known(row, column) {
+            return Old::Known;
+        }
+        let layout = self.layout(set);
+        let mut current = layout
+            .places_of_row(stripe, row)
+            .filter(|place| Some(*place) != not_at && self.is_current(set, *place, stripe))
+            .peekable();
+        match self.sum(job, row, column) {
+            // While the member of the parity is missing, its checksum is not kept.
+            LineSum::Never if layout.parity_row() != Some(row) || current.peek().is_some() => {
+                Old::Known
+            }
+            LineSum::Never | LineSum::Lost => Old::Nowhere,
+            LineSum::Sum(_) => current
+                .find(|place| !job.bad.contains(&(*place, column)))
+                .map_or(Old::Nowhere, Old::At),
+        }
+    }
+
+    fn way(&self, job: &Job, rows: impl Iterator<Item = u32>, column: u32) -> Way {
+        let rows: Vec<u32> = rows.collect();
+        let mut reads = Some(Vec::new());
+        for row in &rows {
+            match self.old(job, *row, column, None) {
+                Old::Known => {}
+                Old::At(place) => reads.iter_mut().for_each(|reads| reads.push(place)),
+                Old::Nowhere => reads = None,
+            }
+        }
+        Way { rows, reads }
+    }
+
+    /// The two ways for a column of a write: reconstruct, modify.
+    fn ways(&self, job: &Job, column: u32) -> (Way, Way) {
+        let layout = self.layout(job.key.set);
+        let data = 0..layout.data_units();
+        let others = data.clone().filter(|row| !job.is_new(*row, column));
+        let written = data.filter(|row| job.is_new(*row, column));
+        let parity = layout.parity_row();
+        (self.way(job, others, column), self.way(job, written.chain(parity), column))
+    }
+
+    /// The cells, as places and columns in order, that are to be read next. None: all that can be known is known.
+    pub(super) fn plan(&self, job: &mut Job) -> Vec<(usize, u32)> {
+        let mut cells = Vec::new();
+        for column in job.columns.clone() {
+            match &job.kind {
+                Kind::Write(_) => self.plan_write(job, column, &mut cells),
+                Kind::Read(pieces) => {
+                    let wanted = pieces.iter().filter(|piece| piece.columns().contains(&column));
+                    for row in wanted.map(|piece| piece.row()) {
+                        self.plan_row(job, row, column, None, &mut cells);
+                    }
+                }
+                Kind::Rebuild { place } => {
+                    let row = self.layout(job.key.set).row_at(*place, job.key.stripe);
+                    if self.is_written(job, row, column) {
+                        self.plan_row(job, row, column, Some(*place), &mut cells);
+                    }
+                }
+                Kind::Scrub => self.plan_scrub(job, column, &mut cells),
+            }
+        }
+        cells.sort_unstable();
+        cells.dedup();
+        cells
+    }
+
+    fn plan_write(&self, job: &Job, column: u32, cells: &mut Vec<(usize, u32)>) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set);
+        let Some(parity) = layout.parity_place(stripe) else { return };
+        let is_changed = (0..layout.data_units()).any(|row| job.is_new(row, column));
+        if !is_changed || !self.is_current(set, parity, stripe) {
+            return;
+        }
+        let (reconstruct, modify) = self.ways(job, column);
+        let reads = match (reconstruct.reads, modify.reads) {
+            (Some(reads), Some(others)) if others.len() < reads.len() => others,
+            (Some(reads), _) | (None, Some(reads)) => reads,
+            (None, None) => return,
+        };
+        cells.extend(reads.into_iter().map(|place| (place, column)));
+    }
+
+    /// A row is wanted: from a place that has it, else from all the others.
+    fn plan_row(
+        &self,
+        job: &Job,
+        row: u32,
+        column: u32,
+        not_at: Option<usize>,
+        cells: &mut Vec<(usize, u32)>,
+    ) {
+        match self.old(job, row, column, not_at) {
+            Old::Known => {}
+            Old::At(place) => cells.push((place, column)),
+            Old::Nowhere => {
+                let layout = self.layout(job.key.set);
+                if layout.level() != RaidLevel::Raid5 {
+                    return;
+                }
+                let others = (0..layout.rows()).filter(|other| *other != row);
+                if let Some(reads) = self.way(job, others, column).reads {
+                    cells.extend(reads.into_iter().map(|place| (place, column)));
+                }
+            }
+        }
+    }
+
+    /// All places are read, each once.
+    fn plan_scrub(&self, job: &Job, column: u32, cells: &mut Vec<(usize, u32)>) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set);
+        for place in 0..layout.places() {
+            let row = layout.row_at(place, stripe);
+            let is_sum = matches!(self.sum(job, row, column), LineSum::Sum(_));
+            let is_wanted = is_sum
+                && self.is_current(set, place, stripe)
+                && !job.bad.contains(&(place, column))
+                && !job.compared.contains(&(place, column));
+            if is_wanted {
+                cells.push((place, column));
+            }
+        }
+        if cells.is_empty() {
+            // Everything was looked at; what is bad may need more rows than were read.
+            let bad = job.bad.iter().filter(|(_, at)| *at == column);
+            for row in bad.map(|(place, _)| layout.row_at(*place, stripe)) {
+                self.plan_row(job, row, column, None, cells);
+            }
+        }
+    }
+
+    /// Whether anything of the column was written, so that the row counts: a parity does as soon as any data does.
+    fn is_written(&self, job: &Job, row: u32, column: u32) -> bool {
+        let layout = self.layout(job.key.set);
+        let is_sum = |row| self.sum(job, row, column) != LineSum::Never;
+        match layout.parity_row() {
+            Some(parity) if parity == row => (0..layout.data_units()).any(is_sum),
+            _ => is_sum(row),
+        }
+    }
+
+    /// The old line of a row, as far as it can be had: known, zeroes, or what all other rows say. What they say must have its
+    /// checksum, where there is one.
+    fn old_line(&self, job: &Job, row: u32, column: u32, not_at: Option<usize>) -> Option<Vec<u8>> {
+        if job.is_known(row, column) {
+            return Some(job.old(row, column).to_vec());
+        }
+        if self.old(job, row, column, not_at) == Old::Known {
+            return Some(vec![0; LINE_BYTES]);
+        }
+        let layout = self.layout(job.key.set);
+        if layout.level() != RaidLevel::Raid5 {
+            return None;
+        }
+        let mut line = vec![0; LINE_BYTES];
+        for other in (0..layout.rows()).filter(|other| *other != row) {
+            if job.is_known(other, column) {
+                xor_into(&mut line, job.old(other, column));
+            } else if self.old(job, other, column, None) != Old::Known {
+                return None;
+            }
+        }
+        match self.sum(job, row, column) {
+            LineSum::Lost => None,
+            // A parity that was not kept up while its member was missing has the checksum of an older one.
+            LineSum::Sum(_) if layout.parity_row() == Some(row) => Some(line),
+            LineSum::Sum(_) if LineSum::of(&line) != self.sum(job, row, column) => None,
+            LineSum::Sum(_) | LineSum::Never => Some(line),
+        }
+    }
+
+    /// Everything is known that can be: what is to be written, and answers to reads.
+    pub(super) fn conclude(&mut self, job: &mut Job) {
+        match &job.kind {
+            Kind::Write(_) => self.conclude_write(job),
+            Kind::Read(pieces) => {
+                for piece in pieces.clone() {
+                    let row = piece.row();
+                    let lines: Vec<Option<Vec<u8>>> = piece
+                        .columns()
+                        .map(|column| self.old_line(job, row, column, None))
+                        .collect();
+                    for (column, line) in piece.columns().zip(&lines) {
+                        self.repair_bad(job, row, column, line.as_deref());
+                    }
+                    self.piece_recovered(piece, lines.into_iter());
+                }
+            }
+            Kind::Rebuild { place } => self.conclude_rebuild(job, *place),
+            Kind::Scrub => {
+                for (place, column) in job.bad.clone() {
+                    let row = self.layout(job.key.set).row_at(place, job.key.stripe);
+                    let line = self.old_line(job, row, column, None);
+                    if line.is_none() {
+                        job.lost.insert((row, column));
+                    }
+                    self.repair_bad(job, row, column, line.as_deref());
+                }
+            }
+        }
+    }
+
+    /// Places that did not have a line get it.
+    fn repair_bad(&mut self, job: &mut Job, row: u32, column: u32, line: Option<&[u8]>) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set);
+        let Some(line) = line else { return };
+        let places: Vec<usize> = layout
+            .places_of_row(stripe, row)
+            .filter(|place| {
+                job.bad.contains(&(*place, column)) && self.is_current(set, *place, stripe)
+            })
+            .collect();
+        for place in places {
+            if !job.is_known(row, column) {
+                job.put_old(row, column, line);
+            }
+            job.writes.insert((place, column), (row, From::Old));
+            self.counters.lines_repaired += 1;
+        }
+    }
+
+    fn conclude_write(&mut self, job: &mut Job) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set).clone();
+        let (Some(row), Some(place)) = (layout.parity_row(), layout.parity_place(stripe)) else {
+            return;
+        };
+        if !self.is_current(set, place, stripe) {
+            return;
+        }
+        for column in job.columns.clone() {
+            let written: Vec<u32> =
+                (0..layout.data_units()).filter(|row| job.is_new(*row, column)).collect();
+            if written.is_empty() {
+                continue;
+            }
+            let (reconstruct, modify) = self.ways(job, column);
+            let is_ready = |way: &Way| way.reads.as_ref().is_some_and(Vec::is_empty);
+            let mut rows = &reconstruct.rows;
+            if !is_ready(&reconstruct) {
+                if is_ready(&modify) {
+                    rows = &modify.rows;
+                } else {
+                    // Neither: a row that is not written, and one that is or the parity, cannot be read. The first is lost; it
+                    // counts as zeroes from now on, so that the others are protected again.
+                    for other in &reconstruct.rows {
+                        if self.old(job, *other, column, None) == Old::Nowhere {
+                            job.lost.insert((*other, column));
+                        }
+                    }
+                }
+            }
+            let mut parity = vec![0; LINE_BYTES];
+            for other in rows.iter().filter(|other| job.is_known(**other, column)) {
+                if !job.lost.contains(&(*other, column)) {
+                    xor_into(&mut parity, job.old(*other, column));
+                }
+            }
+            for other in &written {
+                xor_into(&mut parity, job.new_line(*other, column));
+            }
+            job.put_new(row, column, &parity);
+        }
+    }
+
+    fn conclude_rebuild(&mut self, job: &mut Job, place: usize) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set).clone();
+        let row = layout.row_at(place, stripe);
+        for column in job.columns.clone() {
+            if !self.is_written(job, row, column) {
+                continue;
+            }
+            match self.old_line(job, row, column, Some(place)) {
+                // The checksum of a parity was not kept while its member was missing; it comes with the journal.
+                Some(line) if layout.parity_row() == Some(row) => {
+                    job.put_new(row, column, &line);
+                    job.writes.insert((place, column), (row, From::New));
+                }
+                Some(line) => {
+                    job.put_old(row, column, &line);
+                    job.writes.insert((place, column), (row, From::Old));
+                }
+                None => {
+                    job.lost.insert((row, column));
+                }
+            }
+        }
+    }
+}

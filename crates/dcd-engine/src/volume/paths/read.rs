@@ -1,0 +1,193 @@
+//! Reads.
+//!
+//! ```text
+//! 1. For each extent: not mapped, or being written for the first time: zeroes.
+//! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy.
+//! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the buffer.
+//! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What was wrong is
+//!    written anew there.
+//! ```
+//! Step 2 holds nothing: a write of the same line may be under way, and then its old and new contents are both right. A
+//! checksum that belongs to the other of the two is no error, step 4 looks again when the write is over.
+
+use super::super::checksums::{Checksums, LineSum};
+use super::super::extents::Place;
+use super::super::placement::RaidLevel;
+use super::super::raid::SetLine;
+use super::super::{Purpose, UpperId, Volume};
+use super::stripe::ChunkKey;
+use crate::buffer::Buffer;
+use crate::io::{Device, IoError};
+use crate::units::LINE_SIZE;
+
+/// Lines that lie together on a member.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) struct Piece {
+    pub(in crate::volume) set: u8,
+    /// The extent that the lines belong to has this place while they are read.
+    place: Place,
+    stripe: u64,
+    row: u32,
+    column: u32,
+    lines: u32,
+    upper: UpperId,
+    /// Where they go in the buffer of the upper I/O.
+    buffer_offset: usize,
+}
+
+impl Volume {
+    pub(in crate::volume) fn read(&mut self, upper: UpperId, offset: u64) {
+        let length = self.uppers[&upper].buffer.as_ref().expect("of a read").len() as u64;
+        let extent_bytes = self.header.config.extent_bytes;
+        let mut at = offset;
+        while at < offset + length {
+            let extent = self.extent_of(at);
+            let end = ((at / extent_bytes + 1) * extent_bytes).min(offset + length);
+            let place = self.extents.get(extent).place;
+            if let Some(place) = place.filter(|_| !self.writes.is_new(extent)) {
+                let first = place.first_line(extent_bytes).0 + at % extent_bytes / LINE_SIZE;
+                let lines = (end - at) / LINE_SIZE;
+                self.read_lines(upper, place, SetLine(first), lines, (at - offset) as usize);
+            } else {
+                let buffer = self.uppers.get_mut(&upper).and_then(|upper| upper.buffer.as_mut());
+                let bytes = buffer.expect("of a read").bytes_mut();
+                bytes[(at - offset) as usize..(end - offset) as usize].fill(0);
+            }
+            at = end;
+        }
+    }
+
+    fn read_lines(
+        &mut self,
+        upper: UpperId,
+        place: Place,
+        first: SetLine,
+        lines: u64,
+        offset: usize,
+    ) {
+        let set = place.set;
+        let unit_lines = u64::from(self.layout(set).unit_lines());
+        let mut line = first.0;
+        while line < first.0 + lines {
+            let at = self.layout(set).locate(SetLine(line));
+            let count = (unit_lines - u64::from(at.line_in_unit)).min(first.0 + lines - line);
+            let piece = Piece {
+                set,
+                place,
+                stripe: at.stripe,
+                row: at.unit,
+                column: at.line_in_unit,
+                lines: count as u32,
+                upper,
+                buffer_offset: offset + ((line - first.0) * LINE_SIZE) as usize,
+            };
+            self.begin_piece(&piece);
+            self.read_piece(piece);
+            line += count;
+        }
+    }
+
+    fn begin_piece(&mut self, piece: &Piece) {
+        self.uppers.get_mut(&piece.upper).expect("under way").pieces += 1;
+        self.add_reader(piece.place);
+    }
+
+    fn end_piece(&mut self, piece: &Piece, result: Result<(), IoError>) {
+        self.drop_reader(piece.place);
+        self.piece_done(piece.upper, result);
+    }
+
+    fn read_piece(&mut self, piece: Piece) {
+        let layout = self.layout(piece.set);
+        let current = layout
+            .places_of_row(piece.stripe, piece.row)
+            .filter(|place| self.is_current(piece.set, *place, piece.stripe));
+        let place = current.min_by_key(|place| {
+            let device = Device::Member(layout.member(*place));
+            self.ios.values().filter(|io| io.device == device).count()
+        });
+        let Some(place) = place else { return self.read_under_lock(piece) };
+        let device = Device::Member(layout.member(place));
+        let offset = layout.offset(piece.stripe, piece.column);
+        let length = u64::from(piece.lines) * LINE_SIZE;
+        self.counters.member_reads += 1;
+        self.start_read(device, offset, length, Purpose::Read(piece));
+    }
+
+    pub(in crate::volume) fn piece_read(
+        &mut self,
+        piece: Piece,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let is_raid0 = self.layout(piece.set).level() == RaidLevel::Raid0;
+        let buffer = match (result, buffer) {
+            (Ok(()), Some(buffer)) if is_raid0 || self.has_sums(&piece, buffer.bytes()) => buffer,
+            (Err(error), _) if is_raid0 => return self.end_piece(&piece, Err(error)),
+            _ => return self.read_under_lock(piece),
+        };
+        self.put(piece, 0, buffer.bytes());
+        self.end_piece(&piece, Ok(()));
+    }
+
+    fn has_sums(&self, piece: &Piece, bytes: &[u8]) -> bool {
+        let layout = self.layout(piece.set);
+        let first = Checksums::index(layout, piece.stripe, piece.row, piece.column);
+        bytes
+            .chunks(LINE_SIZE as usize)
+            .enumerate()
+            .all(|(i, line)| self.checksums.get(piece.set, first + i as u64) == LineSum::of(line))
+    }
+
+    /// Copies lines of a piece, from its line `first` on, to where they are wanted.
+    fn put(&mut self, piece: Piece, first: u32, bytes: &[u8]) {
+        let upper = self.uppers.get_mut(&piece.upper).expect("under way");
+        let buffer = upper.buffer.as_mut().expect("of a read").bytes_mut();
+        let at = piece.buffer_offset + first as usize * LINE_SIZE as usize;
+        buffer[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Step 4. A piece that lies in several chunks is read in as many jobs.
+    fn read_under_lock(&mut self, piece: Piece) {
+        let columns = self.chunk_columns(piece.set);
+        let (mut column, end) = (piece.column, piece.column + piece.lines);
+        while column < end {
+            let chunk = column / columns;
+            let lines = ((chunk + 1) * columns).min(end) - column;
+            let offset = (column - piece.column) as usize * LINE_SIZE as usize;
+            let part =
+                Piece { column, lines, buffer_offset: piece.buffer_offset + offset, ..piece };
+            self.begin_piece(&part);
+            let key = ChunkKey { set: piece.set, stripe: piece.stripe, chunk };
+            self.want_read(key, part);
+            column += lines;
+        }
+        self.end_piece(&piece, Ok(()));
+    }
+
+    /// The job has what it could get of a row.
+    pub(in crate::volume) fn piece_recovered(
+        &mut self,
+        piece: Piece,
+        lines: impl Iterator<Item = Option<Vec<u8>>>,
+    ) {
+        let mut result = Ok(());
+        for (i, line) in lines.enumerate() {
+            match line {
+                Some(bytes) => self.put(piece, i as u32, &bytes),
+                None => result = Err(IoError::Failed),
+            }
+        }
+        self.end_piece(&piece, result);
+    }
+}
+
+impl Piece {
+    pub(super) fn row(&self) -> u32 {
+        self.row
+    }
+
+    pub(super) fn columns(&self) -> std::ops::Range<u32> {
+        self.column..self.column + self.lines
+    }
+}

@@ -1,0 +1,334 @@
+//! Rebuilding a member, and scrubbing: every stripe of the redundant sets once.
+//!
+//! ```text
+//! 1. A window of stripes is taken, in order. While a stripe of a rebuild is in it, changes of the stripe wait.
+//! 2. The jobs of stripe.rs read the others and write what belongs on the member, or repair what a scrub finds.
+//! 3. When the first of the window is done, it counts as up to date: changes write it there again.
+//! 4. From time to time, and at the end, the member is flushed and the journal is told how far it is.
+//!      Crash before: it begins again where the journal says; what is there already is written once more.
+//! ```
+//! Stripes in which nothing was ever written cost nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::format::journal::JournalItem;
+use super::super::format::root::MemberState;
+use super::super::placement::RaidLevel;
+use super::super::{Purpose, Volume};
+use super::flush::For;
+use super::journal::Then;
+use super::stripe::{ChunkKey, Job, Kind};
+use crate::io::{Device, IoError, IoOperation, VolumeError};
+use crate::units::MemberIndex;
+
+/// Stripes at a time, while nothing else is wanted, and else.
+const WINDOW_IDLE: usize = 8;
+const WINDOW_BUSY: usize = 1;
+/// Stripes after which progress is recorded.
+const PROGRESS_STRIPES: u64 = 4096;
+/// Stripes begun in one go: nothing else is done meanwhile.
+const STRIPES_AT_ONCE_MAX: usize = 256;
+
+/// The next stripe of work that is not to go on.
+const CANCELLED: (u8, u64) = (u8::MAX, 0);
+/// Behind every stripe: all is there.
+const WHOLE: (u8, u64) = (u8::MAX, u64::MAX);
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkKind {
+    /// What belongs on a member is written there.
+    Rebuild(MemberIndex),
+    /// Everything is read and compared.
+    Scrub,
+}
+
+/// What is under way.
+struct Work {
+    kind: WorkKind,
+    /// The next stripe to be taken.
+    next: (u8, u64),
+    /// Chunks that are left of stripes in the window.
+    window: BTreeMap<(u8, u64), BTreeSet<u32>>,
+    stripes_done: u64,
+    stripes_total: u64,
+    recorded_at: u64,
+    /// What the member was told to have before the flush that is under way.
+    recorded: (u8, u64),
+    /// A stripe could not be written.
+    has_failed: bool,
+    mismatches: u64,
+    /// All stripes are done: waits for the flush.
+    is_ending: bool,
+    is_flushing: bool,
+}
+
+/// How far a rebuild or scrub is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkStatus {
+    /// Which of the two.
+    pub kind: WorkKind,
+    /// Stripes that are done ...
+    pub stripes_done: u64,
+    /// ... of these.
+    pub stripes_total: u64,
+    /// Lines that were not what they should have been.
+    pub mismatches: u64,
+}
+
+/// A rebuild or scrub, if one is under way.
+#[derive(Default)]
+pub(in crate::volume) struct Repair {
+    work: Option<Work>,
+    /// The last that has ended.
+    pub(in crate::volume) last: Option<WorkStatus>,
+}
+
+impl Repair {
+    /// Whether a stripe is being rebuilt.
+    pub(in crate::volume) fn is_at(&self, set: u8, stripe: u64) -> bool {
+        self.work.as_ref().is_some_and(|work| {
+            matches!(work.kind, WorkKind::Rebuild(_)) && work.window.contains_key(&(set, stripe))
+        })
+    }
+
+    pub(in crate::volume) fn status(&self) -> Option<WorkStatus> {
+        self.work.as_ref().map(Work::status)
+    }
+}
+
+impl Work {
+    fn status(&self) -> WorkStatus {
+        WorkStatus {
+            kind: self.kind,
+            stripes_done: self.stripes_done,
+            stripes_total: self.stripes_total,
+            mismatches: self.mismatches,
+        }
+    }
+}
+
+impl Volume {
+    fn is_concerned(&self, kind: WorkKind, set: usize) -> bool {
+        let layout = &self.layouts[set];
+        layout.level() != RaidLevel::Raid0
+            && match kind {
+                WorkKind::Rebuild(member) => layout.place_of(member).is_some(),
+                WorkKind::Scrub => true,
+            }
+    }
+
+    fn stripes_of(&self, kind: WorkKind) -> u64 {
+        let sets = (0..self.layouts.len()).filter(|set| self.is_concerned(kind, *set));
+        sets.map(|set| self.layouts[set].stripes()).sum()
+    }
+
+    /// Begins a rebuild; where an earlier one of the same member was, if there was one.
+    pub(super) fn start_rebuild(&mut self, member: MemberIndex) -> Result<(), VolumeError> {
+        if usize::from(member.0) >= self.members.len() || !self.members.get(member).is_present {
+            return Err(VolumeError::NoMember(member));
+        }
+        if self.repair.work.is_some() {
+            return Err(VolumeError::Busy);
+        }
+        let from = match self.members.get(member).state {
+            MemberState::UpToDate => return Err(VolumeError::UpToDate(member)),
+            MemberState::Stale => (0, 0),
+            MemberState::Rebuilding { set, stripe } => (set, stripe),
+        };
+        let state = MemberState::Rebuilding { set: from.0, stripe: from.1 };
+        let found = self.members.get_mut(member);
+        found.state = state;
+        found.rebuilt = from;
+        self.state_changes.waiting.push_back((member, state));
+        self.start_work(WorkKind::Rebuild(member), from);
+        Ok(())
+    }
+
+    pub(super) fn start_scrub(&mut self) -> Result<(), VolumeError> {
+        match self.repair.work {
+            Some(_) => Err(VolumeError::Busy),
+            None => {
+                self.start_work(WorkKind::Scrub, (0, 0));
+                Ok(())
+            }
+        }
+    }
+
+    fn start_work(&mut self, kind: WorkKind, next: (u8, u64)) {
+        let before: u64 = (0..usize::from(next.0))
+            .filter(|set| self.is_concerned(kind, *set))
+            .map(|set| self.layouts[set].stripes())
+            .sum();
+        let stripes_done = before + next.1;
+        self.repair.work = Some(Work {
+            kind,
+            next,
+            window: BTreeMap::new(),
+            stripes_done,
+            stripes_total: self.stripes_of(kind),
+            recorded_at: stripes_done,
+            recorded: next,
+            has_failed: false,
+            mismatches: 0,
+            is_ending: false,
+            is_flushing: false,
+        });
+    }
+
+    /// Goes on with what was under way when the volume was closed.
+    pub(in crate::volume) fn resume_rebuild(&mut self) {
+        let rebuilding = self.members.iter().find(|(_, member)| {
+            member.is_present && matches!(member.state, MemberState::Rebuilding { .. })
+        });
+        if let Some((member, _)) = rebuilding {
+            // It is there, not up to date, and nothing else is under way.
+            let _ = self.start_rebuild(member);
+        }
+    }
+
+    /// Stops it; a rebuild can go on later where it was.
+    pub(super) fn cancel_repair(&mut self) {
+        if let Some(work) = &mut self.repair.work {
+            work.is_ending = true;
+            work.next = CANCELLED;
+        }
+    }
+
+    /// A member is not to be used any more: nor rebuilt.
+    pub(in crate::volume) fn repair_lost_member(&mut self, member: MemberIndex) {
+        if self.repair.work.as_ref().is_some_and(|work| work.kind == WorkKind::Rebuild(member)) {
+            self.cancel_repair();
+        }
+    }
+
+    pub(in crate::volume) fn advance_repair(&mut self) -> bool {
+        let Some(work) = &mut self.repair.work else { return false };
+        if work.window.is_empty() && work.is_ending && !work.is_flushing {
+            self.end_repair();
+            return true;
+        }
+        let limit = if self.uppers.is_empty() { WINDOW_IDLE } else { WINDOW_BUSY };
+        let mut moved = false;
+        for _ in 0..STRIPES_AT_ONCE_MAX {
+            let Some(work) = &mut self.repair.work else { break };
+            if work.is_ending || work.window.len() >= limit {
+                break;
+            }
+            let (set, stripe) = work.next;
+            let kind = work.kind;
+            if usize::from(set) >= self.layouts.len() {
+                work.is_ending = true;
+                return true;
+            }
+            moved = true;
+            if !self.is_concerned(kind, set.into()) || stripe >= self.layout(set).stripes() {
+                self.repair.work.as_mut().expect("looked at").next = (set + 1, 0);
+                continue;
+            }
+            self.take_stripe(kind, set, stripe);
+        }
+        moved
+    }
+
+    fn take_stripe(&mut self, kind: WorkKind, set: u8, stripe: u64) {
+        let layout = self.layout(set);
+        let chunks = layout.unit_lines().div_ceil(self.chunk_columns(set));
+        let place = match kind {
+            WorkKind::Rebuild(member) => layout.place_of(member),
+            WorkKind::Scrub => None,
+        };
+        let work = self.repair.work.as_mut().expect("it is under way");
+        work.next = (set, stripe + 1);
+        work.window.insert((set, stripe), (0..chunks).collect());
+        for chunk in 0..chunks {
+            let kind = match place {
+                Some(place) => Kind::Rebuild { place },
+                None => Kind::Scrub,
+            };
+            self.want_repair(ChunkKey { set, stripe, chunk }, kind);
+        }
+    }
+
+    /// Steps 2 and 3.
+    pub(super) fn repair_job_ended(&mut self, job: &Job) {
+        let Some(work) = &mut self.repair.work else { return };
+        let ChunkKey { set, stripe, chunk } = job.key;
+        work.mismatches += (job.bad.len() + job.lost.len()) as u64;
+        if job.result().is_err() {
+            work.has_failed = true;
+            work.is_ending = true;
+            work.next = CANCELLED;
+        }
+        let Some(chunks) = work.window.get_mut(&(set, stripe)) else { return };
+        chunks.remove(&chunk);
+        // In order: what is before the first that is not done counts.
+        while let Some(first) = work.window.first_entry()
+            && first.get().is_empty()
+        {
+            let (set, stripe) = *first.key();
+            first.remove();
+            work.stripes_done += 1;
+            if let WorkKind::Rebuild(member) = work.kind
+                && !work.has_failed
+            {
+                self.members.get_mut(member).rebuilt = (set, stripe + 1);
+            }
+        }
+        let wants_record = matches!(work.kind, WorkKind::Rebuild(_))
+            && work.stripes_done >= work.recorded_at + PROGRESS_STRIPES;
+        if wants_record && !work.is_flushing {
+            self.flush_rebuilt();
+        }
+    }
+
+    fn flush_rebuilt(&mut self) {
+        let Some(work) = &mut self.repair.work else { return };
+        let WorkKind::Rebuild(member) = work.kind else { return };
+        work.is_flushing = true;
+        work.recorded_at = work.stripes_done;
+        let found = self.members.get_mut(member);
+        work.recorded = found.rebuilt;
+        let covers = found.writes;
+        let purpose = Purpose::MemberFlush(For::Rebuild, covers, member);
+        self.start_io(Device::Member(member), IoOperation::Flush, purpose);
+    }
+
+    /// Step 4.
+    pub(super) fn rebuilt_flushed(&mut self, result: Result<(), IoError>) {
+        let Some(work) = &mut self.repair.work else { return };
+        work.is_flushing = false;
+        let WorkKind::Rebuild(member) = work.kind else { return };
+        let recorded = work.recorded;
+        let is_whole = recorded == WHOLE;
+        let found = self.members.get_mut(member);
+        if result.is_err() || found.state == MemberState::Stale {
+            return;
+        }
+        let state = match is_whole {
+            true => MemberState::UpToDate,
+            false => MemberState::Rebuilding { set: recorded.0, stripe: recorded.1 },
+        };
+        found.state = state;
+        let item = JournalItem::Member { member, state };
+        self.journal_items(vec![item], Then::Progress);
+        if is_whole {
+            self.counters.members_rebuilt += 1;
+        }
+    }
+
+    fn end_repair(&mut self) {
+        let work = self.repair.work.as_mut().expect("it is ending");
+        if let WorkKind::Rebuild(member) = work.kind {
+            let found = self.members.get_mut(member);
+            let is_good = found.state != MemberState::Stale && work.next != CANCELLED;
+            if is_good && work.recorded != WHOLE {
+                // Everything is there: once durable, it is up to date.
+                found.rebuilt = WHOLE;
+                return self.flush_rebuilt();
+            }
+        }
+        let work = self.repair.work.take().expect("looked at");
+        self.repair.last = Some(work.status());
+    }
+}

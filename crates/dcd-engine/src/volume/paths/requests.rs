@@ -1,0 +1,291 @@
+//! Requests about what blocks are, and about members (DHIS sections 3.1 and 3.2).
+//!
+//! Pointers and allocations change the tables at once and are durable with the next flush, like data. Attributes and
+//! members' states are durable when the request is answered.
+
+use super::super::attributes::{AttributeChange, Attributes};
+use super::super::extents::{Entry, ExtentIndex};
+use super::super::format::journal::JournalItem;
+use super::super::pointers::PointerError;
+use super::super::{Volume, VolumeOutput, VolumePhase};
+use super::journal::Then;
+use crate::io::{RequestId, VolumeAnswer, VolumeError, VolumeRequest};
+use crate::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex, Time};
+
+impl Volume {
+    /// Takes a request. What is answered comes as an output.
+    pub(crate) fn request(&mut self, now: Time, id: RequestId, request: VolumeRequest) {
+        self.now = now;
+        if self.phase != VolumePhase::Running {
+            return self.early_requests.push((id, request));
+        }
+        let result = match request {
+            VolumeRequest::SetAttributes { ranges, change } => {
+                return self.set_attributes(id, &ranges, change);
+            }
+            VolumeRequest::Allocate { near, attributes } => self
+                .allocate_block(near, attributes)
+                .map(|block| Some(VolumeAnswer::Allocated(block))),
+            VolumeRequest::CreatePointer { from, to } => {
+                self.create_pointer(from, to).map(|()| None)
+            }
+            VolumeRequest::DeletePointer { from, to } => {
+                self.delete_pointer(from, to).map(|()| None)
+            }
+            VolumeRequest::Collect => Ok(Some(VolumeAnswer::Collected(self.collect()))),
+            VolumeRequest::FailMember { member } => return self.fail_member(id, member),
+            VolumeRequest::Rebuild { member } => self.start_rebuild(member).map(|()| None),
+            VolumeRequest::Scrub => self.start_scrub().map(|()| None),
+            VolumeRequest::CancelWork => {
+                self.cancel_repair();
+                Ok(None)
+            }
+        };
+        self.answer(id, result);
+    }
+
+    /// Whether allocations or pointers have changed that no flush has made durable.
+    pub(crate) fn has_changes_of_requests(&self) -> bool {
+        self.has_changes_of_requests || self.commits_under_way > 0
+    }
+
+    /// Makes them durable; an output tells when they are.
+    pub(crate) fn commit_requests(&mut self, now: Time, id: RequestId) {
+        self.now = now;
+        self.has_changes_of_requests = false;
+        self.commits_under_way += 1;
+        let mut items: Vec<JournalItem> = self
+            .uncommitted_pointers
+            .keys()
+            .map(|slot| JournalItem::Pointer {
+                slot: (*slot).into(),
+                packed: self.pointers.packed(*slot),
+            })
+            .collect();
+        let extents = self.entries_without_new_places(self.uncommitted_extents.keys().copied());
+        items.extend(
+            extents
+                .into_iter()
+                .map(|(extent, packed)| JournalItem::Extent { extent: extent.0.into(), packed }),
+        );
+        if items.is_empty() {
+            // Behind what an earlier flush is making durable.
+            items.push(JournalItem::Epoch(self.epoch));
+        }
+        self.journal_items(items, Then::Committed(id));
+    }
+
+    pub(super) fn committed(&mut self, id: RequestId, result: Result<(), VolumeError>) {
+        self.commits_under_way -= 1;
+        self.outputs.push_back(VolumeOutput::Committed { id, result });
+    }
+
+    /// Entries that may be durable at once: a new place waits for the flush that makes its lines so.
+    fn entries_without_new_places(
+        &self,
+        extents: impl Iterator<Item = ExtentIndex>,
+    ) -> Vec<(ExtentIndex, u64)> {
+        extents
+            .filter(|extent| !self.writes.is_new(*extent) && self.writes.moving != Some(*extent))
+            .filter_map(|extent| {
+                let committed = Entry::unpack(*self.uncommitted_extents.get(&extent)?)?;
+                let is_there = committed.place == self.extents.get(extent).place;
+                is_there.then(|| (extent, self.extents.packed(extent)))
+            })
+            .collect()
+    }
+
+    fn set_attributes(&mut self, id: RequestId, ranges: &[LbaRange], change: AttributeChange) {
+        if let Some(pair) = change.set.contradiction() {
+            return self.answer(id, Err(VolumeError::Contradiction(pair)));
+        }
+        let blocks = self.header.config.blocks();
+        let is_within = |range: &LbaRange| {
+            range.start.0.checked_add(range.blocks).is_some_and(|end| end <= blocks)
+        };
+        if let Some(range) = ranges.iter().find(|range| !is_within(range)) {
+            return self.answer(id, Err(VolumeError::BadBlock(range.start)));
+        }
+        let mut changed = Vec::new();
+        for range in ranges.iter().filter(|range| range.blocks > 0) {
+            for extent in self.extents_of(range.start.byte(), range.blocks * BLOCK_SIZE) {
+                let entry = self.extents.get(extent);
+                let attributes = entry.attributes.changed(change);
+                if attributes != entry.attributes {
+                    self.change_attributes(extent, attributes);
+                    changed.push(extent);
+                }
+            }
+        }
+        let entries = self.entries_without_new_places(changed.into_iter());
+        match entries.is_empty() {
+            true => self.answer(id, Ok(None)),
+            false => self.commit_extents(entries, Then::Answer(id, None)),
+        }
+    }
+
+    /// Also what the blocks inherit that it points to.
+    fn change_attributes(&mut self, extent: ExtentIndex, attributes: Attributes) {
+        let entry = self.extents.get(extent);
+        self.change_entry(extent, Entry { attributes, ..entry });
+        self.queue_if_misplaced(extent);
+        let mut to_follow: Vec<ExtentIndex> = self.pointers.outgoing(extent).collect();
+        let inherited = attributes.and(Attributes::INHERITED);
+        while let Some(extent) = to_follow.pop() {
+            let entry = self.extents.get(extent);
+            let attributes = inherited.or(entry.attributes.without(Attributes::INHERITED));
+            // One that has them already ends the way, so that cycles do.
+            if attributes != entry.attributes {
+                self.change_entry(extent, Entry { attributes, ..entry });
+                self.queue_if_misplaced(extent);
+                to_follow.extend(self.pointers.outgoing(extent));
+            }
+        }
+    }
+
+    fn allocate_block(
+        &mut self,
+        near: Option<Lba>,
+        attributes: Attributes,
+    ) -> Result<Lba, VolumeError> {
+        if let Some(pair) = attributes.contradiction() {
+            return Err(VolumeError::Contradiction(pair));
+        }
+        let near = near.map(|block| self.extent_at(block)).transpose()?;
+        // The sets hold every extent that has a number: its place is chosen with the first write, when more is known of it.
+        let extent = self.extents.find_unmapped(near).ok_or(VolumeError::NoRoom)?;
+        self.change_entry(extent, Entry { place: None, attributes, is_managed: true });
+        self.counters.blocks_allocated += 1;
+        self.has_changes_of_requests = true;
+        Ok(self.block_of(extent))
+    }
+
+    fn managed(&self, block: Lba) -> Result<ExtentIndex, VolumeError> {
+        let extent = self.extent_at(block)?;
+        match self.extents.get(extent).is_managed {
+            true => Ok(extent),
+            false => Err(VolumeError::NotAllocated(block)),
+        }
+    }
+
+    fn create_pointer(&mut self, from: Lba, to: Lba) -> Result<(), VolumeError> {
+        let (source, target) = (self.managed(from)?, self.managed(to)?);
+        let slot = self.pointers.create(source, target).map_err(|error| match error {
+            PointerError::PointerExists => VolumeError::PointerExists { from, to },
+            PointerError::NoPointer => VolumeError::NoPointer { from, to },
+            PointerError::Full => VolumeError::NoPointerRoom,
+        })?;
+        self.pointer_changed(slot, 0);
+        let entry = self.extents.get(source);
+        // Dynamic relocation: what points is metadata (section 3.1.3).
+        if !entry.attributes.contains(Attributes::METADATA) {
+            let attributes = entry.attributes.or(Attributes::METADATA);
+            self.change_entry(source, Entry { attributes, ..entry });
+            self.queue_if_misplaced(source);
+        }
+        let inherited = self.extents.get(source).attributes.and(Attributes::INHERITED);
+        if !inherited.is_empty() {
+            let own = self.extents.get(target).attributes;
+            let change = AttributeChange { set: inherited, clear: Attributes::NONE };
+            self.change_attributes(target, own.changed(change));
+        }
+        Ok(())
+    }
+
+    fn delete_pointer(&mut self, from: Lba, to: Lba) -> Result<(), VolumeError> {
+        let (source, target) = (self.extent_at(from)?, self.extent_at(to)?);
+        self.remove_pointer(source, target).map_err(|()| VolumeError::NoPointer { from, to })?;
+        let mut unreached = vec![target];
+        let mut freed = Vec::new();
+        while let Some(extent) = unreached.pop() {
+            let entry = self.extents.get(extent);
+            let is_kept = self.pointers.incoming_count(extent) > 0
+                || !entry.is_managed
+                || entry.attributes.contains(Attributes::ROOT)
+                || self.dying.contains(&extent);
+            if is_kept {
+                continue;
+            }
+            for next in self.pointers.outgoing(extent).collect::<Vec<_>>() {
+                // It was listed.
+                let _ = self.remove_pointer(extent, next);
+                unreached.push(next);
+            }
+            freed.push(extent);
+        }
+        self.free_blocks(freed);
+        Ok(())
+    }
+
+    fn remove_pointer(&mut self, from: ExtentIndex, to: ExtentIndex) -> Result<(), ()> {
+        let slot = self.pointers.find(from, to).ok_or(())?;
+        let before = self.pointers.packed(slot);
+        self.pointers.delete(from, to).map_err(|_| ())?;
+        self.pointer_changed(slot, before);
+        Ok(())
+    }
+
+    fn pointer_changed(&mut self, slot: u32, before: u64) {
+        self.has_changes_of_requests = true;
+        self.uncommitted_pointers.entry(slot).or_insert(before);
+        self.checkpoint.dirty(self.area.page_of_pointer(slot.into()));
+    }
+
+    /// The journal has this slot now.
+    pub(in crate::volume) fn pointer_committed(&mut self, slot: u32, packed: u64) {
+        self.checkpoint.dirty(self.area.page_of_pointer(slot.into()));
+        if self.pointers.packed(slot) == packed {
+            self.uncommitted_pointers.remove(&slot);
+        } else {
+            self.uncommitted_pointers.insert(slot, packed);
+        }
+    }
+
+    /// Everything that no chain of pointers from a ROOT leads to.
+    fn collect(&mut self) -> u64 {
+        let all = (0..self.extents.extents()).map(ExtentIndex);
+        let known = all.filter(|extent| self.extents.packed(*extent) != 0);
+        let roots: Vec<ExtentIndex> = known
+            .clone()
+            .filter(|extent| self.extents.get(*extent).attributes.contains(Attributes::ROOT))
+            .collect();
+        let managed = known
+            .filter(|extent| self.extents.get(*extent).is_managed && !self.dying.contains(extent));
+        let unreachable = self.pointers.unreachable(roots.into_iter(), managed);
+        let lost: Vec<ExtentIndex> = unreachable
+            .into_iter()
+            .filter(|extent| !self.extents.get(*extent).attributes.contains(Attributes::ROOT))
+            .collect();
+        for extent in &lost {
+            for next in self.pointers.outgoing(*extent).collect::<Vec<_>>() {
+                let _ = self.remove_pointer(*extent, next);
+            }
+        }
+        let count = lost.len() as u64;
+        self.free_blocks(lost);
+        count
+    }
+
+    /// The engine discards them: so they leave the log and all copies in the order of everything else, and when the zeroes
+    /// come down here, the block is free.
+    fn free_blocks(&mut self, freed: Vec<ExtentIndex>) {
+        self.counters.blocks_freed += freed.len() as u64;
+        let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
+        for extent in freed {
+            self.dying.insert(extent);
+            let range = LbaRange { start: self.block_of(extent), blocks };
+            self.outputs.push_back(VolumeOutput::Discard(range));
+        }
+    }
+
+    fn fail_member(&mut self, id: RequestId, member: MemberIndex) {
+        let result = if usize::from(member.0) >= self.members.len() {
+            Err(VolumeError::NoMember(member))
+        } else if !self.do_without(member) {
+            Err(VolumeError::LastCopy(member))
+        } else {
+            Ok(None)
+        };
+        self.answer(id, result);
+    }
+}

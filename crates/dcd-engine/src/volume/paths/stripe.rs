@@ -1,0 +1,581 @@
+//! Jobs: what a change of a stripe takes, and whatever else must have it to itself.
+//!
+//! ```text
+//! 1. A job gets its chunk when no other has it. What has come for the chunk meanwhile goes together.
+//! 2. plan.rs says which old lines are needed; they are read, and it says so again, because one may be unreadable.
+//! 3. The new parity is computed.
+//! 4. New lines and parity are written to the journal, durable.
+//!      Crash before: the stripe is as it was. Crash behind: a start writes all of it again, to the members that are
+//!      there then. Without this, a crash in step 5 leaves a parity that fits neither the old nor the new lines: what a
+//!      missing member held would be lost, though nobody wrote there.
+//! 5. The members are written; one that cannot be is done without (C26), if the others can do without it.
+//! 6. The chunk is free.
+//! ```
+//! A *chunk* is some columns of a stripe, so many that a record of the journal has room for all of its rows. Columns do not
+//! depend on each other. RAID 0 has steps 1, 5 and 6; RAID 1 has no step 2.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::checksums::{Checksums, LineSum};
+use super::super::format::journal::{JOURNAL_PAYLOAD_LINES_MAX, JournalItem};
+use super::super::placement::RaidLevel;
+use super::super::{Purpose, UpperId, Volume};
+use super::read::Piece;
+use super::write::OpId;
+use crate::buffer::Buffer;
+use crate::io::{Device, IoError};
+use crate::units::{LINE_SIZE, MemberIndex};
+
+const LINE_BYTES: usize = LINE_SIZE as usize;
+
+/// Some columns of a stripe.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::volume) struct ChunkKey {
+    pub(in crate::volume) set: u8,
+    pub(in crate::volume) stripe: u64,
+    pub(in crate::volume) chunk: u32,
+}
+
+/// Names a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::volume) struct JobId(u64);
+
+/// Where a new line comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::volume) enum Source {
+    /// From this byte of the buffer on.
+    Upper(UpperId, usize),
+    Zeroes,
+}
+
+/// A new line.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) struct CellChange {
+    pub(in crate::volume) row: u32,
+    pub(in crate::volume) column: u32,
+    pub(in crate::volume) source: Source,
+}
+
+/// Lines that lie together on a member.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) struct CellRun {
+    place: usize,
+    column: u32,
+    lines: u32,
+}
+
+/// What a job is for.
+#[derive(Debug)]
+pub(in crate::volume) enum Kind {
+    Write(BTreeSet<OpId>),
+    Read(Vec<Piece>),
+    /// What belongs on a place is written there.
+    Rebuild {
+        place: usize,
+    },
+    /// Everything is read and compared.
+    Scrub,
+}
+
+#[derive(Default)]
+struct Waiting {
+    ops: BTreeSet<OpId>,
+    changes: BTreeMap<(u32, u32), Source>,
+    reads: Vec<Piece>,
+    repair: Option<Kind>,
+}
+
+/// What a write of step 5 takes its bytes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum From {
+    New,
+    Old,
+}
+
+/// A chunk, and what is known and wanted of it. Lines are kept by row, for `columns` only.
+pub(in crate::volume) struct Job {
+    pub(super) key: ChunkKey,
+    pub(super) kind: Kind,
+    pub(super) columns: std::ops::Range<u32>,
+    rows: u32,
+    old: Buffer,
+    known: Vec<bool>,
+    new: Buffer,
+    is_new: Vec<bool>,
+    /// Places whose line of a column could not be read, or has not its checksum.
+    pub(super) bad: BTreeSet<(usize, u32)>,
+    /// Places that a scrub has read.
+    pub(super) compared: BTreeSet<(usize, u32)>,
+    /// Rows of columns that nothing tells any more.
+    pub(super) lost: BTreeSet<(u32, u32)>,
+    /// Step 5: place, column, row and where from.
+    pub(super) writes: BTreeMap<(usize, u32), (u32, From)>,
+    pub(super) items: Vec<JournalItem>,
+    ios_left: u32,
+    state: State,
+    fua: bool,
+    result: Result<(), IoError>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Reading,
+    Journaling,
+    Writing,
+}
+
+/// All jobs.
+#[derive(Default)]
+pub(in crate::volume) struct Jobs {
+    waiting: BTreeMap<ChunkKey, Waiting>,
+    holders: BTreeMap<ChunkKey, JobId>,
+    jobs: BTreeMap<JobId, Job>,
+    next: u64,
+}
+
+impl Jobs {
+    pub(in crate::volume) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.jobs.is_empty()
+    }
+
+    pub(in crate::volume) fn set_of(&self, job: JobId) -> Option<u8> {
+        self.jobs.get(&job).map(|job| job.key.set)
+    }
+
+    pub(super) fn get(&self, job: JobId) -> &Job {
+        &self.jobs[&job]
+    }
+}
+
+impl Job {
+    fn new(key: ChunkKey, kind: Kind, columns: std::ops::Range<u32>, rows: u32) -> Job {
+        let cells = rows as usize * columns.len();
+        Job {
+            key,
+            kind,
+            columns,
+            rows,
+            old: Buffer::default(),
+            known: vec![false; cells],
+            new: Buffer::default(),
+            is_new: vec![false; cells],
+            bad: BTreeSet::new(),
+            compared: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            items: Vec::new(),
+            ios_left: 0,
+            state: State::Reading,
+            fua: false,
+            result: Ok(()),
+        }
+    }
+
+    fn cell(&self, row: u32, column: u32) -> usize {
+        row as usize * self.columns.len() + (column - self.columns.start) as usize
+    }
+
+    pub(super) fn is_known(&self, row: u32, column: u32) -> bool {
+        self.known[self.cell(row, column)]
+    }
+
+    pub(super) fn is_new(&self, row: u32, column: u32) -> bool {
+        self.is_new[self.cell(row, column)]
+    }
+
+    pub(super) fn old(&self, row: u32, column: u32) -> &[u8] {
+        let at = self.cell(row, column) * LINE_BYTES;
+        &self.old.bytes()[at..at + LINE_BYTES]
+    }
+
+    pub(super) fn put_old(&mut self, row: u32, column: u32, bytes: &[u8]) {
+        let cell = self.cell(row, column);
+        if self.old.is_empty() {
+            self.old = Buffer::zeroed(self.known.len() * LINE_BYTES);
+        }
+        self.old.bytes_mut()[cell * LINE_BYTES..][..LINE_BYTES].copy_from_slice(bytes);
+        self.known[cell] = true;
+    }
+
+    pub(super) fn new_line(&self, row: u32, column: u32) -> &[u8] {
+        let at = self.cell(row, column) * LINE_BYTES;
+        &self.new.bytes()[at..at + LINE_BYTES]
+    }
+
+    pub(super) fn put_new(&mut self, row: u32, column: u32, bytes: &[u8]) {
+        let cell = self.cell(row, column);
+        if self.new.is_empty() {
+            self.new = Buffer::zeroed(self.is_new.len() * LINE_BYTES);
+        }
+        self.new.bytes_mut()[cell * LINE_BYTES..][..LINE_BYTES].copy_from_slice(bytes);
+        self.is_new[cell] = true;
+    }
+
+    fn line(&self, row: u32, column: u32, from: From) -> &[u8] {
+        match from {
+            From::New => self.new_line(row, column),
+            From::Old => self.old(row, column),
+        }
+    }
+
+    /// New lines in runs of adjacent columns: row, first column, how many.
+    fn new_runs(&self) -> Vec<(u32, u32, u32)> {
+        let mut runs: Vec<(u32, u32, u32)> = Vec::new();
+        for row in 0..self.rows {
+            for column in self.columns.clone().filter(|column| self.is_new(row, *column)) {
+                match runs.last_mut() {
+                    Some((last, first, count)) if *last == row && *first + *count == column => {
+                        *count += 1;
+                    }
+                    _ => runs.push((row, column, 1)),
+                }
+            }
+        }
+        runs
+    }
+
+    /// How its writes have ended.
+    pub(super) fn result(&self) -> Result<(), IoError> {
+        self.result
+    }
+
+    /// Lines of the journal that it needs behind the items.
+    pub(super) fn payload_lines(&self) -> u32 {
+        self.is_new.iter().filter(|is_new| **is_new).count() as u32
+    }
+
+    /// Appends its new lines, in the order of its items.
+    pub(super) fn append_payload(&self, payload: &mut Vec<u8>) {
+        for (row, first, count) in self.new_runs() {
+            for column in first..first + count {
+                payload.extend_from_slice(self.new_line(row, column));
+            }
+        }
+    }
+}
+
+impl Volume {
+    /// Columns of a chunk of a set.
+    pub(in crate::volume) fn chunk_columns(&self, set: u8) -> u32 {
+        let layout = self.layout(set);
+        (JOURNAL_PAYLOAD_LINES_MAX / layout.rows()).min(layout.unit_lines())
+    }
+
+    // ---- step 1 -------------------------------------------------------------------------------
+
+    pub(in crate::volume) fn want_write(
+        &mut self,
+        key: ChunkKey,
+        op: OpId,
+        changes: Vec<CellChange>,
+    ) {
+        let waiting = self.jobs.waiting.entry(key).or_default();
+        waiting.ops.insert(op);
+        let changes =
+            changes.into_iter().map(|change| ((change.row, change.column), change.source));
+        waiting.changes.extend(changes);
+    }
+
+    pub(in crate::volume) fn want_read(&mut self, key: ChunkKey, piece: Piece) {
+        self.jobs.waiting.entry(key).or_default().reads.push(piece);
+    }
+
+    /// `kind`: a rebuild or a scrub.
+    pub(in crate::volume) fn want_repair(&mut self, key: ChunkKey, kind: Kind) {
+        self.jobs.waiting.entry(key).or_default().repair = Some(kind);
+    }
+
+    pub(in crate::volume) fn advance_jobs(&mut self) -> bool {
+        let free: Vec<ChunkKey> = self
+            .jobs
+            .waiting
+            .keys()
+            .copied()
+            .filter(|key| !self.jobs.holders.contains_key(key))
+            .collect();
+        let mut moved = false;
+        for key in free {
+            moved |= self.start_job(key);
+        }
+        moved
+    }
+
+    /// Reads before writes: they were there first. No writes to a stripe that is being rebuilt: until the whole stripe counts,
+    /// they would leave out the member.
+    fn start_job(&mut self, key: ChunkKey) -> bool {
+        let waiting = &self.jobs.waiting[&key];
+        let is_rebuilt = self.repair.is_at(key.set, key.stripe);
+        if is_rebuilt && waiting.reads.is_empty() && waiting.repair.is_none() {
+            return false;
+        }
+        let mut waiting = self.jobs.waiting.remove(&key).expect("looked at");
+        let layout = self.layout(key.set);
+        let (rows, unit_lines) = (layout.rows(), layout.unit_lines());
+        let columns = self.chunk_columns(key.set);
+        let whole = key.chunk * columns..((key.chunk + 1) * columns).min(unit_lines);
+        let job = if !waiting.reads.is_empty() {
+            let pieces = std::mem::take(&mut waiting.reads);
+            let start = pieces.iter().map(|piece| piece.columns().start).min().expect("some");
+            let end = pieces.iter().map(|piece| piece.columns().end).max().expect("some");
+            Job::new(key, Kind::Read(pieces), start..end, rows)
+        } else if !waiting.ops.is_empty() && !is_rebuilt {
+            let changes = std::mem::take(&mut waiting.changes);
+            let start = changes.keys().map(|(_, column)| *column).min().expect("some");
+            let end = changes.keys().map(|(_, column)| *column + 1).max().expect("some");
+            let ops = std::mem::take(&mut waiting.ops);
+            let fua = ops.iter().any(|op| self.is_fua(*op));
+            let mut job = Job::new(key, Kind::Write(ops), start..end, rows);
+            job.fua = fua;
+            for ((row, column), source) in changes {
+                match source {
+                    Source::Zeroes => job.put_new(row, column, &[0; LINE_BYTES]),
+                    Source::Upper(upper, offset) => {
+                        let buffer = self.uppers[&upper].buffer.as_ref().expect("of a write");
+                        job.put_new(row, column, &buffer.bytes()[offset..offset + LINE_BYTES]);
+                    }
+                }
+            }
+            job
+        } else {
+            Job::new(key, waiting.repair.take().expect("else it would not wait"), whole, rows)
+        };
+        if !waiting.reads.is_empty() || !waiting.ops.is_empty() || waiting.repair.is_some() {
+            self.jobs.waiting.insert(key, waiting);
+        }
+        let id = JobId(self.jobs.next);
+        self.jobs.next += 1;
+        self.jobs.holders.insert(key, id);
+        self.counters.stripe_jobs += 1;
+        self.read_for_job(id, job);
+        true
+    }
+
+    // ---- step 2 -------------------------------------------------------------------------------
+
+    fn read_for_job(&mut self, id: JobId, mut job: Job) {
+        let cells = self.plan(&mut job);
+        if cells.is_empty() {
+            return self.job_knows_enough(id, job);
+        }
+        let mut runs: Vec<CellRun> = Vec::new();
+        for (place, column) in cells {
+            match runs.last_mut() {
+                Some(run) if run.place == place && run.column + run.lines == column => {
+                    run.lines += 1
+                }
+                _ => runs.push(CellRun { place, column, lines: 1 }),
+            }
+        }
+        job.state = State::Reading;
+        job.ios_left = runs.len() as u32;
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        self.jobs.jobs.insert(id, job);
+        for run in runs {
+            let layout = self.layout(set);
+            let device = Device::Member(layout.member(run.place));
+            let offset = layout.offset(stripe, run.column);
+            self.counters.member_reads += 1;
+            let length = u64::from(run.lines) * LINE_SIZE;
+            self.start_read(device, offset, length, Purpose::Cells(id, run));
+        }
+    }
+
+    pub(in crate::volume) fn cells_read(
+        &mut self,
+        id: JobId,
+        run: CellRun,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let mut job = self.jobs.jobs.remove(&id).expect("it waits for this");
+        let layout = &self.layouts[usize::from(job.key.set)];
+        let row = layout.row_at(run.place, job.key.stripe);
+        for i in 0..run.lines {
+            let column = run.column + i;
+            job.compared.insert((run.place, column));
+            let bytes = match (&result, &buffer) {
+                (Ok(()), Some(buffer)) => {
+                    Some(&buffer.bytes()[i as usize * LINE_BYTES..][..LINE_BYTES])
+                }
+                _ => None,
+            };
+            let index = Checksums::index(layout, job.key.stripe, row, column);
+            let expected = self.checksums.get(job.key.set, index);
+            match bytes.filter(|bytes| expected == LineSum::of(bytes)) {
+                Some(bytes) => job.put_old(row, column, bytes),
+                None => {
+                    self.counters.lines_bad += 1;
+                    job.bad.insert((run.place, column));
+                }
+            }
+        }
+        let member = layout.member(run.place);
+        if matches!(result, Err(IoError::Gone | IoError::TimedOut)) {
+            self.do_without(member);
+        }
+        job.ios_left -= 1;
+        if job.ios_left > 0 {
+            self.jobs.jobs.insert(id, job);
+        } else {
+            self.read_for_job(id, job);
+        }
+    }
+
+    // ---- steps 3 and 4 ------------------------------------------------------------------------
+
+    fn job_knows_enough(&mut self, id: JobId, mut job: Job) {
+        self.conclude(&mut job);
+        let ChunkKey { set, stripe, .. } = job.key;
+        if self.is_journaled(set) {
+            for (row, column, lines) in job.new_runs() {
+                job.items.push(JournalItem::Lines { set, stripe, row, column, lines });
+            }
+        }
+        for (row, column) in &job.lost {
+            let (row, column) = (*row, *column);
+            job.items.push(JournalItem::Lost { set, stripe, row, column, lines: 1 });
+        }
+        if job.items.is_empty() {
+            return self.write_members(id, job);
+        }
+        job.state = State::Journaling;
+        self.jobs.jobs.insert(id, job);
+        self.journal_job(id);
+    }
+
+    /// The record with what a job changes is durable.
+    pub(in crate::volume) fn job_journaled(&mut self, id: JobId, result: Result<(), IoError>) {
+        let mut job = self.jobs.jobs.remove(&id).expect("it waits for the journal");
+        assert_eq!(job.state, State::Journaling);
+        if let Err(error) = result {
+            job.result = Err(error);
+            return self.end_job(id, job);
+        }
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        if self.is_journaled(set) {
+            for (row, first, count) in job.new_runs() {
+                for column in first..first + count {
+                    let sum = LineSum::of(job.new_line(row, column));
+                    self.set_sum(set, stripe, row, column, sum);
+                }
+            }
+        }
+        for (row, column) in &job.lost {
+            self.counters.lines_lost += 1;
+            self.set_sum(set, stripe, *row, *column, LineSum::Lost);
+        }
+        self.write_members(id, job);
+    }
+
+    pub(in crate::volume) fn set_sum(
+        &mut self,
+        set: u8,
+        stripe: u64,
+        row: u32,
+        column: u32,
+        sum: LineSum,
+    ) {
+        let index = Checksums::index(self.layout(set), stripe, row, column);
+        self.checksums.set(set, index, sum);
+        self.checkpoint.dirty(self.area.page_of_checksum(set.into(), index));
+    }
+
+    // ---- step 5 -------------------------------------------------------------------------------
+
+    fn write_members(&mut self, id: JobId, mut job: Job) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set).clone();
+        if matches!(job.kind, Kind::Write(_)) {
+            for (row, first, count) in job.new_runs() {
+                let places = layout.places_of_row(stripe, row);
+                let mut is_written = false;
+                for place in places.filter(|place| self.is_current(set, *place, stripe)) {
+                    is_written = true;
+                    job.writes.extend(
+                        (first..first + count).map(|column| ((place, column), (row, From::New))),
+                    );
+                }
+                // A line of a missing member is in the parity, where there is one.
+                let parity = layout.parity_place(stripe);
+                if !is_written && !parity.is_some_and(|place| self.is_current(set, place, stripe)) {
+                    job.result = Err(IoError::Gone);
+                }
+            }
+        }
+        let mut runs: Vec<(usize, u32, Vec<u8>)> = Vec::new();
+        for ((place, column), (row, from)) in &job.writes {
+            let bytes = job.line(*row, *column, *from);
+            match runs.last_mut() {
+                Some((last, first, data))
+                    if last == place && *first + (data.len() / LINE_BYTES) as u32 == *column =>
+                {
+                    data.extend_from_slice(bytes);
+                }
+                _ => runs.push((*place, *column, bytes.to_vec())),
+            }
+        }
+        if runs.is_empty() {
+            return self.end_job(id, job);
+        }
+        job.state = State::Writing;
+        job.ios_left = runs.len() as u32;
+        // The journal makes the others durable.
+        let fua = job.fua && layout.level() == RaidLevel::Raid0;
+        self.jobs.jobs.insert(id, job);
+        for (place, column, data) in runs {
+            let index = layout.member(place);
+            self.counters.member_writes += 1;
+            self.counters.member_write_bytes += data.len() as u64;
+            let offset = layout.offset(stripe, column);
+            let purpose = Purpose::Written(id, index);
+            self.start_write(Device::Member(index), offset, Buffer::copy_of(&data), fua, purpose);
+        }
+    }
+
+    pub(in crate::volume) fn cells_written(
+        &mut self,
+        id: JobId,
+        member: MemberIndex,
+        result: Result<(), IoError>,
+    ) {
+        let job = &self.jobs.jobs[&id];
+        let is_raid0 = self.layout(job.key.set).level() == RaidLevel::Raid0;
+        if !(job.fua && is_raid0) {
+            let member = self.members.get_mut(member);
+            member.writes += 1;
+            if is_raid0 {
+                member.newest_raid0 = member.writes;
+            }
+        }
+        if let Err(error) = result {
+            let is_kept = !is_raid0 && self.do_without(member);
+            let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");
+            if !is_kept {
+                job.result = Err(error);
+            }
+        }
+        let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");
+        job.ios_left -= 1;
+        if job.ios_left == 0 {
+            let job = self.jobs.jobs.remove(&id).expect("looked at");
+            self.end_job(id, job);
+        }
+    }
+
+    // ---- step 6 -------------------------------------------------------------------------------
+
+    fn end_job(&mut self, id: JobId, job: Job) {
+        self.jobs.holders.remove(&job.key);
+        self.job_left_record(id);
+        match &job.kind {
+            Kind::Write(ops) => {
+                for op in ops {
+                    self.chunk_written(*op, job.result);
+                }
+            }
+            // They were answered when everything was known; what was written was to repair.
+            Kind::Read(_) => {}
+            Kind::Rebuild { .. } | Kind::Scrub => self.repair_job_ended(&job),
+        }
+    }
+}

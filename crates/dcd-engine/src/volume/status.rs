@@ -1,0 +1,168 @@
+//! Pictures of a volume for people and drivers.
+
+use super::attributes::Attributes;
+use super::extents::SetRoom;
+use super::format::root::MemberState;
+use super::placement::RaidLevel;
+use super::raid::SetLine;
+use super::{Volume, WorkStatus};
+use crate::units::{LINE_SIZE, Lba, MemberIndex};
+
+/// What has happened since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)] // The names say it.
+pub struct VolumeCounters {
+    pub member_reads: u64,
+    pub member_writes: u64,
+    pub member_write_bytes: u64,
+    pub stripe_jobs: u64,
+    pub journal_records: u64,
+    pub journal_bytes: u64,
+    pub checkpoints: u64,
+    pub records_replayed: u64,
+    pub lines_redone: u64,
+    pub lines_bad: u64,
+    pub lines_repaired: u64,
+    pub lines_lost: u64,
+    pub extents_mapped: u64,
+    pub extents_unmapped: u64,
+    pub extents_moved: u64,
+    pub extents_lost: u64,
+    pub moves_failed: u64,
+    pub moves_without_room: u64,
+    pub members_failed: u64,
+    pub members_rebuilt: u64,
+    pub blocks_allocated: u64,
+    pub blocks_freed: u64,
+}
+
+/// A member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    /// How it is.
+    pub state: MemberState,
+    /// Its disk is there.
+    pub is_present: bool,
+    /// Errors since the start.
+    pub errors: u64,
+}
+
+/// A set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SetStatus {
+    /// Its level.
+    pub level: RaidLevel,
+    /// How full it is.
+    pub room: SetRoom,
+}
+
+/// A volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeStatus {
+    /// All members, in order.
+    pub members: Vec<MemberStatus>,
+    /// All sets, in order.
+    pub sets: Vec<SetStatus>,
+    /// A rebuild or scrub, if one is under way.
+    pub work: Option<WorkStatus>,
+    /// The last one that has ended since the start.
+    pub last_work: Option<WorkStatus>,
+    /// Size of an extent in bytes.
+    pub extent_bytes: u64,
+    /// Extents with a place.
+    pub extents_mapped: u64,
+    /// Extents that should be elsewhere.
+    pub moves_waiting: u64,
+    /// Pointers.
+    pub pointers: u64,
+    /// Memory of the tables.
+    pub memory_bytes: u64,
+    /// What has happened.
+    pub counters: VolumeCounters,
+    /// The journal cannot be written any more: redundant sets take no changes.
+    pub has_failed: bool,
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Which set.
+    pub set: u8,
+    /// Its level.
+    pub level: RaidLevel,
+    /// The member that it is read from first.
+    pub member: MemberIndex,
+    /// Byte address there.
+    pub offset: u64,
+    /// In the region for temporary data.
+    pub is_temporary: bool,
+}
+
+impl Volume {
+    /// A picture of it.
+    pub fn status(&self) -> VolumeStatus {
+        let member = |(_, member): (MemberIndex, &super::members::Member)| MemberStatus {
+            state: member.state,
+            is_present: member.is_present,
+            errors: member.errors,
+        };
+        let set = |(index, layout): (usize, &super::raid::Layout)| SetStatus {
+            level: layout.level(),
+            room: self.extents.set_status(index as u8),
+        };
+        VolumeStatus {
+            members: self.members.iter().map(member).collect(),
+            sets: self.layouts.iter().enumerate().map(set).collect(),
+            work: self.repair.status(),
+            last_work: self.repair.last,
+            extent_bytes: self.header.config.extent_bytes,
+            extents_mapped: self.extents.extents_mapped(),
+            moves_waiting: self.migration.waiting(),
+            pointers: self.pointers.len() as u64,
+            memory_bytes: self.extents.memory_bytes()
+                + self.checksums.memory_bytes()
+                + self.pointers.memory_bytes()
+                + self.area.pages() * 16,
+            counters: self.counters,
+            has_failed: self.journal.error.is_some(),
+        }
+    }
+
+    /// Where the line of a block is; `None`: nowhere, it reads as zeroes.
+    ///
+    /// # Panics
+    /// If the block is beyond the end.
+    pub fn place(&self, block: Lba) -> Option<Placed> {
+        let extent_bytes = self.header.config.extent_bytes;
+        let extent = self.extent_of(block.byte());
+        let place = self.extents.get(extent).place?;
+        let line = place.first_line(extent_bytes).0 + block.byte() % extent_bytes / LINE_SIZE;
+        let layout = self.layout(place.set);
+        let at = layout.locate(SetLine(line));
+        let first = layout.data_places(at.stripe, at.unit).start;
+        Some(Placed {
+            set: place.set,
+            level: layout.level(),
+            member: layout.member(first),
+            offset: layout.offset(at.stripe, at.line_in_unit),
+            is_temporary: self.extents.is_temporary(place),
+        })
+    }
+
+    /// Whether a block came from `alloc_block` and has not been freed.
+    ///
+    /// # Panics
+    /// If the block is beyond the end.
+    pub fn is_allocated(&self, block: Lba) -> bool {
+        let extent = self.extent_of(block.byte());
+        self.extents.get(extent).is_managed && !self.dying.contains(&extent)
+    }
+
+    /// What the extent of a block is.
+    ///
+    /// # Panics
+    /// If the block is beyond the end.
+    pub fn attributes(&self, block: Lba) -> Attributes {
+        self.extents.get(self.extent_of(block.byte())).attributes
+    }
+}

@@ -1,0 +1,511 @@
+//! A cache on a volume of several members: what was written is there, whatever member fails.
+
+use std::collections::BTreeMap;
+
+use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::units::{LINE_SIZE, MemberIndex};
+use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_engine::volume::config::{SetConfig, VolumeConfig};
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::label::{MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::members::MemberInfo;
+use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::{Volume, VolumeParts};
+use dcd_engine::{
+    Buffer, Device, Duration, Engine, EngineConfig, Geometry, Input, IoData, IoDone, IoError,
+    IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError, RequestId,
+    Superblock, Time, Uuid, VolumeAnswer, VolumeError, VolumeRequest,
+};
+
+const MIB: u64 = 1 << 20;
+const UUID: Uuid = Uuid([9; 16]);
+const CACHE_BYTES: u64 = 16 * MIB;
+const MEMBER_BYTES: u64 = 13 * MIB;
+
+/// Disks in memory, an engine on them, and what each block should hold.
+struct Bench {
+    engine: Option<Engine>,
+    cache_disk: Vec<u8>,
+    members: Vec<Option<Vec<u8>>>,
+    failing: Vec<bool>,
+    header: VolumeHeader,
+    now: Time,
+    next: u64,
+    replies: BTreeMap<u64, (Result<(), RequestError>, Option<Buffer>, Option<VolumeAnswer>)>,
+    writes: Vec<u64>,
+}
+
+fn set(level: RaidLevel, members: u8, copies: u32, place: u64, unit: u64) -> SetConfig {
+    SetConfig {
+        level,
+        members: (0..members).map(MemberIndex).collect(),
+        stripe_unit_bytes: unit,
+        copies,
+        member_offset_bytes: MIB + place * 4 * MIB,
+        member_bytes: 4 * MIB,
+    }
+}
+
+fn config(members: u8, sets: Vec<SetConfig>, extent_bytes: u64) -> VolumeConfig {
+    let mut config = VolumeConfig {
+        members: members.into(),
+        sets,
+        extent_bytes,
+        logical_bytes: 0,
+        temporary_bytes: 0,
+        selective_caching: false,
+        migrate_bytes_per_second_max: 0,
+        placement: Placement::default(),
+    };
+    if config.sets.iter().any(|set| set.level == RaidLevel::Raid0) {
+        config.temporary_bytes = MIB;
+    }
+    config.logical_bytes = config.capacity_bytes() - config.temporary_bytes;
+    config.validate().unwrap();
+    config
+}
+
+/// Four members with a RAID 1, a RAID 5 and a RAID 0 set.
+fn tiered() -> VolumeConfig {
+    let sets = vec![
+        set(RaidLevel::Raid1, 4, 2, 0, 16 << 10),
+        set(RaidLevel::Raid5, 4, 1, 1, 16 << 10),
+        set(RaidLevel::Raid0, 4, 1, 2, 16 << 10),
+    ];
+    config(4, sets, 32 << 10)
+}
+
+fn raid5() -> VolumeConfig {
+    config(4, vec![set(RaidLevel::Raid5, 4, 1, 0, 16 << 10)], 16 << 10)
+}
+
+impl Bench {
+    fn new(config: VolumeConfig) -> Bench {
+        let count = config.members;
+        let header = VolumeHeader { uuid: UUID, config, pointers_max: 1000, journal_bytes: MIB };
+        let mut cache_disk = vec![0; CACHE_BYTES as usize];
+        for (offset, bytes) in create(CreateOptions {
+            uuid: UUID,
+            geometry: Geometry::fit(8 * MIB, 64 << 10).unwrap(),
+            data_disk: Volume::data_disk_info(&header.config),
+            data_disk_serial: String::new(),
+            created_unix_seconds: 0,
+            volume: Some(header.clone()),
+        }) {
+            cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());
+        }
+        // Whatever was on the members before must never show.
+        let mut members = vec![Some(vec![0xee; MEMBER_BYTES as usize]); count];
+        for (index, member) in members.iter_mut().enumerate() {
+            let label = MemberLabel { uuid: UUID, member: MemberIndex(index as u8), epoch: 0 };
+            let member = member.as_mut().unwrap();
+            member[..MEMBER_LABEL_BYTES].copy_from_slice(label.encode().bytes());
+        }
+        let mut bench = Bench {
+            engine: None,
+            cache_disk,
+            members,
+            failing: vec![false; count],
+            header,
+            now: Time::ZERO,
+            next: 0,
+            replies: BTreeMap::new(),
+            writes: vec![0; count],
+        };
+        bench.open(false);
+        bench
+    }
+
+    fn open(&mut self, degraded: bool) {
+        assert_eq!(self.try_open(degraded), Phase::Running);
+    }
+
+    fn try_open(&mut self, degraded: bool) -> Phase {
+        let copy = |place: usize| {
+            &self.cache_disk[SUPERBLOCK_OFFSETS[place] as usize..][..SUPERBLOCK_SIZE]
+        };
+        let superblock = Superblock::newest(copy(0), copy(1)).unwrap();
+        let info = |member: &Option<Vec<u8>>| {
+            member.as_ref().map(|bytes| MemberInfo {
+                label: MemberLabel::decode(&bytes[..MEMBER_LABEL_BYTES]).ok(),
+                bytes: bytes.len() as u64,
+            })
+        };
+        let members = self.members.iter().map(info).collect();
+        let parts = VolumeParts { header: self.header.clone(), members, degraded };
+        let config =
+            EngineConfig { segment_buffers: 4, hot_blocks: false, ..EngineConfig::default() };
+        let memory = Engine::segment_memory_size(&superblock.geometry, &config);
+        let engine = Engine::open_volume(
+            self.now,
+            superblock,
+            CACHE_BYTES,
+            parts,
+            config,
+            Box::new(Buffer::zeroed(memory)),
+        )
+        .unwrap();
+        self.engine = Some(engine);
+        self.input(Input::Timeout);
+        self.engine.as_ref().unwrap().phase().clone()
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn volume(&self) -> &Volume {
+        self.engine().volume().unwrap()
+    }
+
+    fn input(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let engine = self.engine.as_mut().unwrap();
+            engine.handle_input(self.now, input);
+            loop {
+                match self.engine.as_mut().unwrap().poll_output() {
+                    Output::Wait { .. } => break,
+                    Output::Reply(reply) => {
+                        self.replies.insert(reply.id.0, (reply.result, reply.buffer, reply.answer));
+                    }
+                    Output::Io(io) => {
+                        let (result, buffer) = self.perform(io.device, io.operation);
+                        inputs.insert(0, Input::IoDone(IoDone { id: io.id, result, buffer }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn perform(
+        &mut self,
+        device: Device,
+        operation: IoOperation,
+    ) -> (Result<(), IoError>, Option<Buffer>) {
+        let memory = self.engine().segment_memory().to_vec();
+        let disk = match device {
+            Device::CacheDisk => &mut self.cache_disk,
+            Device::DataDisk => unreachable!("there are members"),
+            Device::Member(index) => {
+                let index = usize::from(index.0);
+                if let IoOperation::Write { data: IoData::Owned(data), .. } = &operation {
+                    self.writes[index] += data.len() as u64;
+                }
+                match &mut self.members[index] {
+                    Some(disk) if !self.failing[index] => disk,
+                    _ => {
+                        let buffer = match operation {
+                            IoOperation::Read { buffer, .. }
+                            | IoOperation::Write { data: IoData::Owned(buffer), .. } => {
+                                Some(buffer)
+                            }
+                            _ => None,
+                        };
+                        return (Err(IoError::Failed), buffer);
+                    }
+                }
+            }
+        };
+        match operation {
+            IoOperation::Read { offset, mut buffer } => {
+                let length = buffer.len();
+                buffer.bytes_mut().copy_from_slice(&disk[offset as usize..][..length]);
+                (Ok(()), Some(buffer))
+            }
+            IoOperation::Write { offset, data, .. } => {
+                let bytes = match &data {
+                    IoData::Owned(buffer) => buffer.bytes(),
+                    IoData::SegmentMemory(range) => &memory[range.clone()],
+                };
+                disk[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                match data {
+                    IoData::Owned(buffer) => (Ok(()), Some(buffer)),
+                    IoData::SegmentMemory(_) => (Ok(()), None),
+                }
+            }
+            IoOperation::WriteZeroes { offset, length, .. } => {
+                disk[offset as usize..][..length as usize].fill(0);
+                (Ok(()), None)
+            }
+            IoOperation::Flush => (Ok(()), None),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        operation: Operation,
+    ) -> (Result<(), RequestError>, Option<Buffer>, Option<VolumeAnswer>) {
+        let id = self.next;
+        self.next += 1;
+        self.input(Input::Request(Request { id: RequestId(id), operation, fua: false }));
+        for _ in 0..100_000 {
+            if let Some(reply) = self.replies.remove(&id) {
+                return reply;
+            }
+            self.pass(Duration::from_millis(20));
+        }
+        panic!("no answer");
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.input(Input::Timeout);
+    }
+
+    fn write(&mut self, line: u64, value: u8) {
+        let data = Buffer::copy_of(&[value; LINE_SIZE as usize]);
+        let (result, ..) = self.ask(Operation::Write { start: Lba(line * 8), data });
+        assert_eq!(result, Ok(()));
+    }
+
+    fn try_read(&mut self, line: u64) -> Result<u8, RequestError> {
+        let range = LbaRange::new(line * 8, 8);
+        let (result, buffer, _) = self.ask(Operation::Read { range });
+        result?;
+        let buffer = buffer.unwrap();
+        let first = buffer.bytes()[0];
+        assert!(buffer.bytes().iter().all(|byte| *byte == first), "line {line} is mixed");
+        Ok(first)
+    }
+
+    fn read(&mut self, line: u64) -> u8 {
+        self.try_read(line).unwrap_or_else(|error| panic!("line {line}: {error}"))
+    }
+
+    fn drain(&mut self) {
+        assert_eq!(self.ask(Operation::Drain).0, Ok(()));
+    }
+
+    fn volume_request(
+        &mut self,
+        request: VolumeRequest,
+    ) -> Result<Option<VolumeAnswer>, RequestError> {
+        let (result, _, answer) = self.ask(Operation::Volume(request));
+        result.map(|()| answer)
+    }
+
+    fn until_idle(&mut self) {
+        for _ in 0..100_000 {
+            if self.volume().is_idle() {
+                return;
+            }
+            self.pass(Duration::from_millis(20));
+        }
+        panic!("the volume is never idle");
+    }
+
+    fn lines(&self) -> u64 {
+        self.header.config.logical_bytes / LINE_SIZE
+    }
+}
+
+/// Spread over all of it, some adjacent.
+fn fill(bench: &mut Bench, round: u8) -> Vec<(u64, u8)> {
+    let lines = bench.lines();
+    let mut written = BTreeMap::new();
+    for i in 0..300u64 {
+        let line = (i / 3 * 7919 * 3 + i % 3) % lines;
+        let value = (i as u8).wrapping_mul(31).wrapping_add(round) | 1;
+        bench.write(line, value);
+        written.insert(line, value);
+    }
+    written.into_iter().collect()
+}
+
+fn check(bench: &mut Bench, written: &[(u64, u8)]) {
+    for (line, value) in written {
+        assert_eq!(bench.read(*line), *value, "line {line}");
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_draining_and_opening_again() {
+    for config in [tiered(), raid5()] {
+        let mut bench = Bench::new(config);
+        assert_eq!(bench.read(5), 0, "never written");
+        let written = fill(&mut bench, 1);
+        bench.drain();
+        check(&mut bench, &written);
+        let again = fill(&mut bench, 2);
+        bench.drain();
+        check(&mut bench, &again);
+        let unwritten =
+            (0..bench.lines()).find(|l| again.iter().all(|(line, _)| line != l)).unwrap();
+        assert_eq!(bench.read(unwritten), 0, "what was on the members before");
+        // As after a kill.
+        bench.open(false);
+        check(&mut bench, &again);
+    }
+}
+
+#[test]
+fn one_failing_member_of_a_redundant_set_loses_nothing() {
+    for failing in 0..4 {
+        let mut bench = Bench::new(raid5());
+        let mut written = fill(&mut bench, 1);
+        bench.drain();
+        bench.failing[failing] = true;
+        check(&mut bench, &written);
+        written = fill(&mut bench, 2);
+        bench.drain();
+        check(&mut bench, &written);
+        // It comes back as it was, and is not believed.
+        bench.failing[failing] = false;
+        bench.open(true);
+        check(&mut bench, &written);
+        let member = MemberIndex(failing as u8);
+        bench.volume_request(VolumeRequest::Rebuild { member }).unwrap();
+        bench.until_idle();
+        let status = bench.volume().status();
+        assert_eq!(status.counters.members_rebuilt, 1, "{status:?}");
+        // Now another may fail.
+        bench.failing[(failing + 1) % 4] = true;
+        check(&mut bench, &written);
+    }
+}
+
+#[test]
+fn rot_is_found_and_repaired() {
+    let mut bench = Bench::new(raid5());
+    let written = fill(&mut bench, 1);
+    bench.drain();
+    for byte in bench.members[2].as_mut().unwrap()[MIB as usize..].iter_mut().step_by(512) {
+        *byte ^= 0x10;
+    }
+    check(&mut bench, &written);
+    bench.volume_request(VolumeRequest::Scrub).unwrap();
+    bench.until_idle();
+    let counters = bench.volume().status().counters;
+    assert!(counters.lines_repaired > 0 && counters.lines_lost == 0, "{counters:?}");
+    bench.failing[1] = true;
+    check(&mut bench, &written);
+}
+
+#[test]
+fn attributes_decide_where_extents_are() {
+    let mut bench = Bench::new(tiered());
+    let level = |bench: &Bench, line: u64| bench.volume().place(Lba(line * 8)).map(|p| p.level);
+    bench.write(0, 1);
+    bench.drain();
+    assert_eq!(level(&bench, 0), Some(RaidLevel::Raid0));
+    let extent = 8;
+    for (words, wanted) in [
+        ("important", RaidLevel::Raid5),
+        ("important,random", RaidLevel::Raid1),
+        ("none", RaidLevel::Raid0),
+    ] {
+        let set: Attributes = words.parse().unwrap();
+        let change = AttributeChange {
+            set,
+            clear: Attributes::from_bits(0)
+                .unwrap()
+                .or("important,random".parse().unwrap())
+                .without(set),
+        };
+        let ranges = vec![LbaRange::new(0, extent * 8)];
+        bench.volume_request(VolumeRequest::SetAttributes { ranges, change }).unwrap();
+        bench.until_idle();
+        assert_eq!(level(&bench, 0), Some(wanted), "{words}");
+        assert_eq!(bench.read(0), 1);
+        bench.open(false);
+        assert_eq!(level(&bench, 0), Some(wanted), "{words}, opened again");
+        assert_eq!(bench.read(0), 1);
+    }
+    let ranges = vec![LbaRange::new(extent * 8, 8)];
+    let change = AttributeChange { set: Attributes::TEMPORARY, clear: Attributes::NONE };
+    bench.volume_request(VolumeRequest::SetAttributes { ranges, change }).unwrap();
+    bench.write(extent, 9);
+    bench.drain();
+    assert!(bench.volume().place(Lba(extent * 8)).unwrap().is_temporary);
+}
+
+#[test]
+fn blocks_live_as_long_as_something_points_to_them() {
+    let mut bench = Bench::new(tiered());
+    let allocate = |bench: &mut Bench, attributes| {
+        let request = VolumeRequest::Allocate { near: None, attributes };
+        match bench.volume_request(request).unwrap() {
+            Some(VolumeAnswer::Allocated(block)) => block,
+            other => panic!("{other:?}"),
+        }
+    };
+    let root = allocate(&mut bench, Attributes::ROOT);
+    let inode = allocate(&mut bench, Attributes::IMPORTANT);
+    let data = allocate(&mut bench, Attributes::NONE);
+    let other = Lba(data.0 + 1);
+    let point = |from, to| VolumeRequest::CreatePointer { from, to };
+    bench.volume_request(point(root, inode)).unwrap();
+    bench.volume_request(point(inode, data)).unwrap();
+    assert_eq!(
+        bench.volume_request(point(inode, data)),
+        Err(VolumeError::PointerExists { from: inode, to: data }.into())
+    );
+    assert_eq!(bench.volume_request(point(inode, other)), Err(VolumeError::BadBlock(other).into()));
+    let attributes = bench.volume().attributes(inode);
+    assert!(attributes.contains(Attributes::METADATA.or(Attributes::IMPORTANT)));
+    assert_eq!(bench.volume().attributes(data), Attributes::IMPORTANT, "inherited");
+    bench.write(data.0 / 8, 7);
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    bench.open(false);
+    assert_eq!(bench.read(data.0 / 8), 7);
+    assert!(bench.volume().is_allocated(data));
+    let request = VolumeRequest::DeletePointer { from: root, to: inode };
+    bench.volume_request(request).unwrap();
+    assert!(!bench.volume().is_allocated(inode) && !bench.volume().is_allocated(data));
+    assert_eq!(bench.read(data.0 / 8), 0, "it has left the log");
+    bench.drain();
+    bench.until_idle();
+    assert_eq!(bench.volume().place(data), None);
+    assert_eq!(bench.volume().status().pointers, 0);
+    // A cycle that nothing points into.
+    let (first, second) =
+        (allocate(&mut bench, Attributes::NONE), allocate(&mut bench, Attributes::NONE));
+    bench.volume_request(point(first, second)).unwrap();
+    bench.volume_request(point(second, first)).unwrap();
+    let collected = bench.volume_request(VolumeRequest::Collect).unwrap();
+    assert_eq!(collected, Some(VolumeAnswer::Collected(2)));
+}
+
+#[test]
+fn a_missing_member_must_be_allowed_for() {
+    let mut bench = Bench::new(raid5());
+    let written = fill(&mut bench, 1);
+    bench.drain();
+    let taken = bench.members[3].take();
+    assert!(matches!(bench.try_open(false), Phase::Failed(_)));
+    bench.open(true);
+    check(&mut bench, &written);
+    let newer = fill(&mut bench, 2);
+    bench.drain();
+    // It comes back with what it had; it is old.
+    bench.members[3] = taken;
+    bench.open(false);
+    check(&mut bench, &newer);
+}
+
+#[test]
+fn two_failures_give_errors_and_never_wrong_data() {
+    let mut bench = Bench::new(raid5());
+    let written = fill(&mut bench, 1);
+    bench.drain();
+    bench.failing[0] = true;
+    bench.failing[1] = true;
+    let mut errors = 0;
+    for (line, value) in &written {
+        match bench.try_read(*line) {
+            Ok(found) => assert_eq!(found, *value),
+            Err(error) => {
+                assert_eq!(error, RequestError::Io);
+                errors += 1;
+            }
+        }
+    }
+    // Two of four members hold half of the lines.
+    assert!(errors > written.len() / 3 && errors < 2 * written.len() / 3, "{errors}");
+    bench.failing = vec![false; 4];
+    bench.open(false);
+    check(&mut bench, &written);
+}
