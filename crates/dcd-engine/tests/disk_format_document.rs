@@ -8,6 +8,7 @@ use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::{checkpoint, copy_page, geometry, record, superblock};
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_engine::volume::format::{area, header, journal, label, page, root};
 
 fn document() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/disk-format.md");
@@ -79,6 +80,19 @@ fn copy_page_and_entry() {
     compare("copy page entry", 16, &copy_page::entry_layout());
 }
 
+#[test]
+fn structures_of_a_volume() {
+    compare("volume header", header::VOLUME_HEADER_BYTES, &header::layout());
+    compare("volume set", 56, &header::set_layout());
+    compare("volume rule", 8, &header::rule_layout());
+    compare("volume root", root::ROOT_BYTES, &root::layout());
+    compare("volume member", 16, &root::member_layout());
+    compare("volume page", page::PAGE_BYTES, &page::layout());
+    compare("volume journal record", 4096, &journal::layout());
+    compare("volume journal item", 32, &journal::item_layout());
+    compare("member label", label::MEMBER_LABEL_BYTES, &label::layout());
+}
+
 /// The mark of the open record is private to the engine, so a mark with a value of its own in each
 /// field is written, and looked for where the document says.
 #[test]
@@ -147,10 +161,20 @@ fn figures() {
         ("checkpoint magic", text(checkpoint::MAGIC)),
         ("record magic", text(record::MAGIC)),
         ("copy page magic", text(copy_page::MAGIC)),
+        ("volume header magic", text(header::MAGIC)),
+        ("volume root magic", text(root::MAGIC)),
+        ("volume page magic", text(page::MAGIC)),
+        ("volume journal magic", text(journal::MAGIC)),
+        ("member label magic", text(label::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),
         ("record version", record::VERSION.to_string()),
         ("copy page version", copy_page::VERSION.to_string()),
+        ("volume header version", header::VERSION.to_string()),
+        ("volume root version", root::VERSION.to_string()),
+        ("volume page version", page::VERSION.to_string()),
+        ("volume journal version", journal::VERSION.to_string()),
+        ("member label version", label::VERSION.to_string()),
         ("block", BLOCK_SIZE.to_string()),
         ("cache line, slot", LINE_SIZE.to_string()),
         ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),
@@ -166,6 +190,12 @@ fn figures() {
         ("copies in a copy page", geometry::COPIES_PER_PAGE.to_string()),
         ("longest name of a sequence", copy_page::NAME_BYTES_MAX.to_string()),
         ("feature (incompatible): read area", superblock::FEATURE_READ_AREA.to_string()),
+        ("feature (incompatible): volume", superblock::FEATURE_VOLUME.to_string()),
+        ("content of a volume page", page::PAGE_CONTENT_BYTES.to_string()),
+        ("most items in a journal record", journal::JOURNAL_ITEMS_MAX.to_string()),
+        ("most payload lines of a journal record", journal::JOURNAL_PAYLOAD_LINES_MAX.to_string()),
+        ("smallest journal", area::JOURNAL_BYTES_MIN.to_string()),
+        ("largest journal", area::JOURNAL_BYTES_MAX.to_string()),
     ];
     let rows: Vec<(String, String)> = table(&document(), "<!-- constants -->")
         .into_iter()

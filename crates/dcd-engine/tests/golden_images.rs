@@ -17,7 +17,8 @@
 //!              line 300: its request is not finished, so it does not count
 //! ```
 //!
-//! Another cache has a read area: its superblock, its checkpoint, and a page of a sequence.
+//! Another cache has a read area: its superblock, its checkpoint, and a page of a sequence. A third has a volume: one
+//! of each of its structures.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -30,9 +31,16 @@ use dcd_engine::format::superblock::CacheState;
 use dcd_engine::io::{IoData, IoDone, IoOperation};
 use dcd_engine::log::Log;
 use dcd_engine::units::{
-    CopyPageIndex, CopySlot, FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial,
-    SequenceId, SlotIndex,
+    CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
+    SegmentSerial, SequenceId, SlotIndex,
 };
+use dcd_engine::volume::config::{SetConfig, VolumeConfig};
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
+use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::format::page::{self, PageIndex};
+use dcd_engine::volume::format::root::{MemberState, Root};
+use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, LbaRange, Operation,
     Output, Phase, Request, RequestId, Superblock, Time, Uuid,
@@ -241,9 +249,10 @@ fn write() {
         ("checkpoint-read-area", checkpoint_with_read_area().encode().bytes().to_vec()),
         ("copy-page", copy_page().encode().0.bytes().to_vec()),
     ];
+    let images = images.into_iter().chain(volume_images());
     // A golden image does not change: those that are there stay.
-    for (name, bytes) in images.iter().filter(|(name, _)| !image_path(name).exists()) {
-        std::fs::write(image_path(name), to_text(bytes)).expect("the image is written");
+    for (name, bytes) in images.filter(|(name, _)| !image_path(name).exists()) {
+        std::fs::write(image_path(name), to_text(&bytes)).expect("the image is written");
     }
 }
 
@@ -428,4 +437,99 @@ fn a_copy_of_the_read_area_is_served() {
     // The data-disk has zeroes there.
     assert_eq!(bench.read(500 * 8, 8), Some(pattern(4, 4096)));
     assert_eq!(bench.read(20 * 8, 8), Some(vec![0; 4096]));
+}
+
+// ---- the structures of a volume -----------------------------------------------------------------
+
+fn volume_header() -> VolumeHeader {
+    let set = |level, copies, place: u64| SetConfig {
+        level,
+        members: vec![MemberIndex(2), MemberIndex(0), MemberIndex(1), MemberIndex(3)],
+        stripe_unit_bytes: 16 << 10,
+        copies,
+        member_offset_bytes: (1 << 20) + place * (1 << 20),
+        member_bytes: 1 << 20,
+    };
+    let sets =
+        vec![set(RaidLevel::Raid1, 2, 0), set(RaidLevel::Raid5, 1, 1), set(RaidLevel::Raid0, 1, 2)];
+    let config = VolumeConfig {
+        members: 4,
+        sets,
+        extent_bytes: 32 << 10,
+        logical_bytes: 8 << 20,
+        temporary_bytes: 1 << 20,
+        selective_caching: true,
+        migrate_bytes_per_second_max: 5_000_000,
+        placement: Placement::default(),
+    };
+    VolumeHeader { uuid: UUID, config, pointers_max: 700, journal_bytes: 1 << 20 }
+}
+
+fn volume_root() -> Root {
+    let members = vec![
+        MemberState::UpToDate,
+        MemberState::Stale,
+        MemberState::Rebuilding { set: 1, stripe: 33 },
+        MemberState::UpToDate,
+    ];
+    Root {
+        uuid: UUID,
+        checkpoint: 8,
+        tail_sequence: 501,
+        tail_line: 77,
+        epoch: 4,
+        pages_checksum: 0x0102_0304,
+        members,
+    }
+}
+
+fn member_label() -> MemberLabel {
+    MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4 }
+}
+
+fn journal_items() -> [JournalItem; 6] {
+    [
+        JournalItem::Lines { set: 1, stripe: 9, row: 3, column: 2, lines: 1 },
+        JournalItem::Extent { extent: 5, packed: 0x0010_0100_0000_0007 },
+        JournalItem::Pointer { slot: 6, packed: 0x0000_0002_0000_0003 },
+        JournalItem::Member { member: MemberIndex(2), state: volume_root().members[2] },
+        JournalItem::Epoch(4),
+        JournalItem::Lost { set: 1, stripe: 9, row: 1, column: 2, lines: 1 },
+    ]
+}
+
+fn volume_images() -> [(&'static str, Vec<u8>); 6] {
+    let bytes = |buffer: Buffer| buffer.bytes().to_vec();
+    let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
+    [
+        ("superblock-volume", bytes(superblock.encode())),
+        ("volume-header", bytes(volume_header().encode())),
+        ("volume-root", bytes(volume_root().encode())),
+        ("volume-page", bytes(page::encode(UUID, PageIndex(3), 8, &pattern(9, 4032)))),
+        ("volume-journal", bytes(journal::encode(UUID, 501, &journal_items(), &pattern(5, 4096)))),
+        ("member-label", bytes(member_label().encode())),
+    ]
+}
+
+#[test]
+fn structures_of_a_volume_are_written_as_ever() {
+    for (name, bytes) in volume_images() {
+        assert!(read_image(name) == bytes, "{name}: the same bytes");
+    }
+}
+
+#[test]
+fn structures_of_a_volume_are_read_as_ever() {
+    let superblock = Superblock::decode(&read_image("superblock-volume")).unwrap();
+    assert_eq!(superblock.volume_bytes, 5 << 20);
+    assert_eq!(VolumeHeader::decode(&read_image("volume-header")), Ok(volume_header()));
+    assert_eq!(Root::decode(&read_image("volume-root"), UUID), Ok(volume_root()));
+    assert_eq!(MemberLabel::decode(&read_image("member-label")), Ok(member_label()));
+    let image = read_image("volume-page");
+    let (checkpoint, content) = page::decode(&image, UUID, PageIndex(3)).unwrap();
+    assert_eq!((checkpoint, &content[..]), (8, &pattern(9, 4032)[..]));
+    let image = read_image("volume-journal");
+    let record = JournalRecord::decode(&image, UUID).unwrap();
+    assert_eq!((record.sequence, &record.items[..]), (501, &journal_items()[..]));
+    assert!(record.has_payload(&image[4096..]));
 }

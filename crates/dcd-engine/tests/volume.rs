@@ -24,6 +24,8 @@ const UUID: Uuid = Uuid([9; 16]);
 const CACHE_BYTES: u64 = 16 * MIB;
 const MEMBER_BYTES: u64 = 13 * MIB;
 
+type Answer = (Result<(), RequestError>, Option<Buffer>, Option<VolumeAnswer>);
+
 /// Disks in memory, an engine on them, and what each block should hold.
 struct Bench {
     engine: Option<Engine>,
@@ -33,7 +35,7 @@ struct Bench {
     header: VolumeHeader,
     now: Time,
     next: u64,
-    replies: BTreeMap<u64, (Result<(), RequestError>, Option<Buffer>, Option<VolumeAnswer>)>,
+    replies: BTreeMap<u64, Answer>,
     writes: Vec<u64>,
 }
 
@@ -234,10 +236,7 @@ impl Bench {
         }
     }
 
-    fn ask(
-        &mut self,
-        operation: Operation,
-    ) -> (Result<(), RequestError>, Option<Buffer>, Option<VolumeAnswer>) {
+    fn ask(&mut self, operation: Operation) -> Answer {
         let id = self.next;
         self.next += 1;
         self.input(Input::Request(Request { id: RequestId(id), operation, fua: false }));

@@ -210,6 +210,15 @@ impl Target for DiskTarget {
     }
 }
 
+/// The place of a device among the counts.
+fn served_index(device: Device) -> usize {
+    match device {
+        Device::CacheDisk => 0,
+        Device::DataDisk => 1,
+        Device::Member(_) => unreachable!("there is no volume here"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,14 +258,5 @@ mod tests {
         assert!(arm.time_ms > 3.0, "{arm:?}");
         let none = served("nvme-ssd");
         assert_eq!((none.reads, none.seek_distance), (3, 0));
-    }
-}
-
-/// The place of a device among the counts.
-fn served_index(device: Device) -> usize {
-    match device {
-        Device::CacheDisk => 0,
-        Device::DataDisk => 1,
-        Device::Member(_) => unreachable!("there is no volume here"),
     }
 }
