@@ -252,11 +252,12 @@ fn volume_hint(error: &VolumeOpenError) -> Option<String> {
         VolumeOpenError::PagesLost
         | VolumeOpenError::JournalDamaged { .. }
         | VolumeOpenError::Tables
+        | VolumeOpenError::Header
         | VolumeOpenError::RootFields => {
             "copy the cache-disk before anything else is done with it; without these tables nobody knows what the \
              members hold"
                 .into()
         }
-        VolumeOpenError::TooLarge | VolumeOpenError::Format(_) => return None,
+        VolumeOpenError::Format(_) => return None,
     })
 }

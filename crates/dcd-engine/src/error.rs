@@ -200,9 +200,9 @@ pub enum VolumeOpenError {
         /// Members given.
         found: usize,
     },
-    /// Its tables would have too many pages.
-    #[error("the volume is too large for its tables")]
-    TooLarge,
+    /// A header that does not fit the room that the superblock speaks of.
+    #[error("the header of the volume does not fit its area")]
+    Header,
     /// A member is smaller than its slices.
     #[error("member {} has {found} bytes, its sets need {needed}", member.0)]
     MemberShort {

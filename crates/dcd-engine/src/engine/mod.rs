@@ -32,7 +32,7 @@ use crate::buffer::{Buffer, SegmentMemory};
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
-use crate::error::{FormatError, OpenError};
+use crate::error::{FormatError, OpenError, VolumeOpenError};
 use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
@@ -47,6 +47,7 @@ use crate::log::lookup_table::LookupTable;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
+use crate::volume::format::area::VolumeArea;
 use crate::volume::{IO_BIT, Volume, VolumeOutput, VolumeParts, VolumePhase};
 
 /// Where an engine stands.
@@ -213,6 +214,15 @@ impl Engine {
             let (expected, found) = (superblock.uuid, parts.header.uuid);
             let what = "the header of the volume";
             return Err(OpenError::Format(FormatError::Uuid { what, expected, found }));
+        }
+        // Tables are made from here on: as large as what is there for them on the disk, not as any header says.
+        let (expected, found) = (superblock.end(), cache_disk_bytes);
+        if found < expected {
+            return Err(OpenError::CacheDiskShort { expected, found });
+        }
+        let area = VolumeArea::of(&parts.header, superblock.volume_offset());
+        if area.is_none_or(|area| area.bytes() != superblock.volume_bytes) {
+            return Err(VolumeOpenError::Header.into());
         }
         let data_disk = Volume::data_disk_info(&parts.header.config);
         let volume = Volume::open(now, parts, superblock.volume_offset())?;

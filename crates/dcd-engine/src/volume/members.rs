@@ -34,6 +34,8 @@ pub struct Member {
     pub newest_raid0: u64,
     /// Errors since the start.
     pub errors: u64,
+    /// I/Os that it has not answered.
+    pub in_flight: u32,
 }
 
 /// All members, and the layouts of the sets on them.
@@ -53,6 +55,7 @@ impl Members {
             flushed: 0,
             newest_raid0: 0,
             errors: 0,
+            in_flight: 0,
         };
         Members { members: states.iter().map(member).collect() }
     }

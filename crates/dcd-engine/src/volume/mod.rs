@@ -184,7 +184,7 @@ impl Volume {
             let (expected, found) = (config.members, infos.len());
             return Err(VolumeOpenError::Members { expected, found });
         }
-        let area = VolumeArea::of(&header, area_offset).ok_or(VolumeOpenError::TooLarge)?;
+        let area = VolumeArea::of(&header, area_offset).ok_or(VolumeOpenError::Header)?;
         for (index, info) in infos.iter().enumerate() {
             let sets =
                 config.sets.iter().filter(|set| set.members.contains(&MemberIndex(index as u8)));
@@ -292,6 +292,9 @@ impl Volume {
     pub(crate) fn io_done(&mut self, now: Time, done: IoDone) {
         self.now = now;
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
+        if let Device::Member(member) = io.device {
+            self.members.get_mut(member).in_flight -= 1;
+        }
         let Some(purpose) = io.purpose else { return };
         self.dispatch_done(purpose, io.device, done.result, done.buffer);
     }
@@ -378,6 +381,9 @@ impl Volume {
         self.next_io += 1;
         let started = self.now;
         self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });
+        if let Device::Member(member) = device {
+            self.members.get_mut(member).in_flight += 1;
+        }
         self.outputs.push_back(VolumeOutput::Io(Io { id, device, operation }));
     }
 
@@ -468,9 +474,9 @@ impl Volume {
         let hung: BTreeSet<IoId> = self
             .ios
             .iter()
-            .filter(|(_, io)| {
-                self.now.since(io.started) >= MEMBER_TIMEOUT && self.is_for_others_too(io)
-            })
+            // They are numbered as they were started: the first are the oldest.
+            .take_while(|(_, io)| self.now.since(io.started) >= MEMBER_TIMEOUT)
+            .filter(|(_, io)| self.is_for_others_too(io))
             .map(|(id, _)| *id)
             .collect();
         for id in hung {

@@ -246,7 +246,37 @@ impl Volume {
                     }
                     self.repair_bad(job, row, column, line.as_deref());
                 }
+                for column in job.columns.clone() {
+                    self.check_parity(job, column);
+                }
             }
+        }
+    }
+
+    /// A parity that does not fit lines that are all as they should be is written anew.
+    fn check_parity(&mut self, job: &mut Job, column: u32) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set).clone();
+        let (Some(row), Some(place)) = (layout.parity_row(), layout.parity_place(stripe)) else {
+            return;
+        };
+        let is_known = |row| self.old(job, row, column, None) == Old::Known;
+        if !(0..layout.rows()).all(is_known) {
+            return;
+        }
+        let mut line = vec![0; LINE_BYTES];
+        for other in (0..layout.data_units()).filter(|row| job.is_known(*row, column)) {
+            xor_into(&mut line, job.old(other, column));
+        }
+        let is_right = match job.is_known(row, column) {
+            true => line == job.old(row, column),
+            false => line.iter().all(|byte| *byte == 0),
+        };
+        if !is_right {
+            job.bad.insert((place, column));
+            job.put_new(row, column, &line);
+            job.writes.insert((place, column), (row, From::New));
+            self.counters.lines_repaired += 1;
         }
     }
 

@@ -102,10 +102,7 @@ impl Volume {
         let current = layout
             .places_of_row(piece.stripe, piece.row)
             .filter(|place| self.is_current(piece.set, *place, piece.stripe));
-        let place = current.min_by_key(|place| {
-            let device = Device::Member(layout.member(*place));
-            self.ios.values().filter(|io| io.device == device).count()
-        });
+        let place = current.min_by_key(|place| self.members.get(layout.member(*place)).in_flight);
         let Some(place) = place else { return self.read_under_lock(piece) };
         let device = Device::Member(layout.member(place));
         let offset = layout.offset(piece.stripe, piece.column);

@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::checksums::{Checksums, LineSum};
-use super::super::format::journal::{JOURNAL_PAYLOAD_LINES_MAX, JournalItem};
+use super::super::format::journal::{JOURNAL_ITEMS_MAX, JOURNAL_PAYLOAD_LINES_MAX, JournalItem};
 use super::super::placement::RaidLevel;
 use super::super::{Purpose, UpperId, Volume};
 use super::read::Piece;
@@ -258,7 +258,9 @@ impl Volume {
     /// Columns of a chunk of a set.
     pub(in crate::volume) fn chunk_columns(&self, set: u8) -> u32 {
         let layout = self.layout(set);
-        (JOURNAL_PAYLOAD_LINES_MAX / layout.rows()).min(layout.unit_lines())
+        // Each line may be an item of its own.
+        let lines = JOURNAL_PAYLOAD_LINES_MAX.min(JOURNAL_ITEMS_MAX as u32);
+        (lines / layout.rows()).min(layout.unit_lines())
     }
 
     // ---- step 1 -------------------------------------------------------------------------------
