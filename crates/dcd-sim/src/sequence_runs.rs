@@ -42,6 +42,15 @@ pub enum SequenceMode {
     },
 }
 
+/// What is fed to a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// What is recorded, or found.
+    Known,
+    /// What comes the last time, and counts.
+    Last,
+}
+
 /// How a run with sequences was done.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SequenceRunFacts {
@@ -147,7 +156,8 @@ pub(crate) fn keep<E>(
     Ok((start, copying))
 }
 
-/// Runs a load with sequences. `feed` gives all requests of the load to what it is called with, each time it is.
+/// Runs a load with sequences. `feed` gives all requests of a load to what it is called with, each time it is.
+/// `has_other_last`: the two loads are not the same.
 ///
 /// # Errors
 /// If it cannot be set up, the load cannot be replayed, or is too large to be kept.
@@ -155,12 +165,13 @@ pub fn run<E>(
     setup: &Setup,
     pace: Pace,
     mode: SequenceMode,
-    mut feed: impl FnMut(&mut dyn FnMut(&Request) -> Result<(), ReplayError>) -> Result<(), E>,
+    has_other_last: bool,
+    mut feed: impl FnMut(Load, &mut dyn FnMut(&Request) -> Result<(), ReplayError>) -> Result<(), E>,
 ) -> Result<ReplayFacts, SequenceRunError<E>> {
     let mut recorded = Recorded::default();
-    let mut pass = |target: Box<dyn Target>, start: Time, mut recorded: Option<&mut Recorded>| {
+    let mut pass = |load, target: Box<dyn Target>, start, mut recorded: Option<&mut Recorded>| {
         let mut replay = Replay::begin_at(target, pace, start);
-        let fed = feed(&mut |request| {
+        let fed = feed(load, &mut |request| {
             if let Some(recorded) = &mut recorded {
                 recorded.add(request);
             }
@@ -168,7 +179,11 @@ pub fn run<E>(
         });
         fed.map(|()| replay.finish_pass()).map_err(SequenceRunError::Load)
     };
-    let (before, mut target, end) = pass(build(setup, false)?, Time::ZERO, Some(&mut recorded))?;
+    let first = build(setup, false)?;
+    let (mut before, mut target, end) = pass(Load::Known, first, Time::ZERO, Some(&mut recorded))?;
+    if has_other_last {
+        (before, ..) = pass(Load::Last, build(setup, false)?, Time::ZERO, None)?;
+    }
     let (passes_before, start, copying) = match mode {
         SequenceMode::RecordThenReplay => {
             let log = target.as_log().ok_or(SequenceRunError::NoReadArea)?;
@@ -179,7 +194,7 @@ pub fn run<E>(
             target = build(setup, true)?;
             let (mut start, mut copying) = (Time::ZERO, Duration(0));
             for _ in 1..passes {
-                let (_, back, end) = pass(target, start, None)?;
+                let (_, back, end) = pass(Load::Known, target, start, None)?;
                 target = back;
                 let log = target.as_log().ok_or(SequenceRunError::NoReadArea)?;
                 (start, copying) = log.rest(end, REST, REST_MAX);
@@ -188,7 +203,7 @@ pub fn run<E>(
             (passes.saturating_sub(1), start, copying)
         }
     };
-    let (mut facts, mut target, end) = pass(target, start, None)?;
+    let (mut facts, mut target, end) = pass(Load::Last, target, start, None)?;
     facts.drain = target.drain(end);
     facts.sequences = Some(SequenceRunFacts {
         mode: mode.name(),

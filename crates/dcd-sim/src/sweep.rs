@@ -81,8 +81,10 @@ impl Point {
             })
         };
         let facts = match self.sequences {
-            Some(mode) => sequence_runs::run(&self.setup, self.pace, mode, feed)
-                .map_err(|error| error.to_string())?,
+            Some(mode) => {
+                sequence_runs::run(&self.setup, self.pace, mode, false, |_, take| feed(take))
+                    .map_err(|error| error.to_string())?
+            }
             None => {
                 let target = self.setup.build().map_err(|error| error.to_string())?;
                 let mut replay = Replay::new(target, self.pace);

@@ -126,6 +126,7 @@ pub struct Engine {
     detection: Option<detect::Detection>,
     /// The copy that was read last: about where the head of the cache-disk is.
     last_copy_read: CopySlot,
+    access_times: read::AccessTimes,
 
     stalled: VecDeque<write::Stalled>,
     reads: read::Reads,
@@ -283,6 +284,7 @@ impl Engine {
                 .filter(|_| geometry.copy_pages > 0)
                 .map(detect::Detection::new),
             last_copy_read: CopySlot(0),
+            access_times: read::AccessTimes::default(),
             stalled: VecDeque::new(),
             reads: read::Reads::default(),
             commit: flush::Commit::default(),
@@ -489,6 +491,9 @@ impl Engine {
             }
         }
         let result = done.result;
+        if let (Purpose::Read(_), Some(buffer)) = (&purpose, &done.buffer) {
+            self.access_times.note(io.device, buffer.bytes().len(), service);
+        }
         self.dispatch_done(purpose, result, done.buffer, service);
         // Whoever finds the cache-disk gone tells it for all: with a full cache nothing is written to
         // it any more, and only reads, of destaging, could notice.

@@ -15,7 +15,7 @@
 //! Nothing here decides what is true: a read asks the copies first, and takes bytes from memory only if they
 //! have the checksum of a copy that is valid at that moment.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::read::CopyPart;
 use super::{Engine, Purpose};
@@ -38,8 +38,11 @@ const PLACES_APART_MAX: u32 = 64;
 const PLACES_AT_START: u32 = 16;
 /// Window of a new stream, in places: 128 KiB.
 const WINDOW_MIN: u32 = 32;
-/// Most slots in one read: 1 MiB.
-const SLOTS_PER_READ: u32 = 256;
+/// Most slots in one read: 512 KiB. Longer ones hardly save anything, and what is wanted at once waits for them.
+const SLOTS_PER_READ: u32 = 128;
+/// Reads at a time. Others of the cache-disk wait for those that are on their way, so they are as few as keep it
+/// busy. A chunk that a read waits for is not counted.
+const READS_IN_FLIGHT_MAX: usize = 2;
 /// Stale slots between two wanted ones are read along up to so many.
 const GAP_SLOTS: u32 = 16;
 /// Lines that reads have passed by after which a stream is judged.
@@ -47,6 +50,8 @@ const JUDGED_FROM_LINES: u64 = 256;
 /// A stream ends when so many reads in a row did not follow it, or no read for so long.
 const READS_OFF_MAX: u32 = 256;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Places that may be asked for again before what was asked for is forgotten.
+const ASKED_AGAIN_MAX: u32 = 64;
 /// Reads remembered that may turn out to be the second last of a stream.
 const SEEN_MAX: usize = 16;
 
@@ -62,6 +67,38 @@ pub(super) struct Prefetch {
     chunks: VecDeque<Chunk>,
     next_chunk: u64,
     slots_held: u32,
+    /// What reads have asked for of the sequences that are being followed.
+    asked: BTreeMap<SequenceId, Asked>,
+}
+
+/// Places of a sequence that reads have asked for since it was followed: whoever asked has them now.
+#[derive(Default)]
+struct Asked {
+    /// A bit for each place.
+    places: Vec<u64>,
+    /// How often one was asked for that had been before.
+    again: u32,
+}
+
+impl Asked {
+    fn has(&self, place: u32) -> bool {
+        self.places.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+
+    fn note(&mut self, place: u32) {
+        if self.has(place) {
+            self.again += 1;
+        }
+        // Whoever asks again and again has forgotten, or it is another who asks.
+        if self.again > ASKED_AGAIN_MAX {
+            *self = Asked::default();
+        }
+        let word = place as usize / 64;
+        if self.places.len() <= word {
+            self.places.resize(word + 1, 0);
+        }
+        self.places[word] |= 1 << (place % 64);
+    }
 }
 
 /// A sequence being followed.
@@ -93,9 +130,17 @@ struct Chunk {
     end_place: u32,
     first: CopySlot,
     slots: u32,
-    /// `None`: on its way.
-    bytes: Option<Buffer>,
+    state: ChunkState,
+    /// Lines of it that were used.
+    used: u32,
     waiting: Vec<(RequestId, CopySlot, CopyPart)>,
+}
+
+enum ChunkState {
+    /// To be read when others have come.
+    Planned,
+    OnItsWay,
+    Here(Buffer),
 }
 
 /// Name of a chunk.
@@ -109,7 +154,17 @@ impl Chunk {
 
     fn bytes_of(&self, slot: CopySlot) -> Option<&[u8]> {
         let at = (slot.0 - self.first.0) as usize * LINE_SIZE as usize;
-        Some(&self.bytes.as_ref()?.bytes()[at..at + LINE_SIZE as usize])
+        let ChunkState::Here(bytes) = &self.state else { return None };
+        Some(&bytes.bytes()[at..at + LINE_SIZE as usize])
+    }
+
+    /// Whether it can be dropped now.
+    fn may_go(&self) -> bool {
+        match self.state {
+            ChunkState::Planned => self.waiting.is_empty(),
+            ChunkState::OnItsWay => false,
+            ChunkState::Here(_) => true,
+        }
     }
 }
 
@@ -154,21 +209,37 @@ impl Prefetch {
 
     /// Whether nothing is read ahead at the moment.
     pub(super) fn is_idle(&self) -> bool {
-        self.chunks.iter().all(|chunk| chunk.bytes.is_some())
+        self.chunks.iter().all(|chunk| matches!(chunk.state, ChunkState::Here(_)))
     }
 
     fn holds(&self, slot: CopySlot) -> bool {
         self.chunks.iter().any(|chunk| chunk.holds(slot))
     }
 
-    /// Drops chunks that are here, except those that `keep` wants.
+    /// Drops chunks that are not on their way, except those that `keep` wants.
     fn drop_chunks(&mut self, keep: impl Fn(&Chunk) -> bool) {
         let slots_held = &mut self.slots_held;
         self.chunks.retain(|chunk| {
-            let is_kept = chunk.bytes.is_none() || keep(chunk);
+            let is_kept = !chunk.may_go() || keep(chunk);
             *slots_held -= if is_kept { 0 } else { chunk.slots };
             is_kept
         });
+    }
+
+    /// Drops the chunk that is missed least, if there is one: all of it was used, or the reads have passed it
+    /// by. What they have passed by they may still come to, so it stays as long as there is room.
+    fn drop_one(&mut self) -> bool {
+        let is_passed_by = |chunk: &Chunk| {
+            let stream = self.streams.iter().find(|stream| stream.id == chunk.stream);
+            stream.is_none_or(|stream| chunk.end_place + PLACES_OFF_MAX <= stream.cursor)
+        };
+        let chunks = || self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.may_go());
+        let used = chunks().find(|(_, chunk)| chunk.used >= chunk.slots);
+        let dropped = used.or_else(|| chunks().find(|(_, chunk)| is_passed_by(chunk)));
+        let Some((index, _)) = dropped else { return false };
+        let chunk = self.chunks.remove(index).expect("found");
+        self.slots_held -= chunk.slots;
+        true
     }
 }
 
@@ -207,6 +278,15 @@ impl Engine {
         });
         if let Some((_, _, id)) = best {
             self.read_ahead(id);
+        }
+        // Now that what the read itself asks for is planned: from here on it need not be.
+        for (line, _) in range.lines() {
+            let places = self.copies.places(line).filter_map(|slot| self.copies.place_of(slot));
+            for (sequence, place) in places {
+                if let Some(asked) = self.prefetch.asked.get_mut(&sequence) {
+                    asked.note(place);
+                }
+            }
         }
     }
 
@@ -267,6 +347,7 @@ impl Engine {
         }
         let id = StreamId(self.prefetch.next_stream);
         self.prefetch.next_stream += 1;
+        self.prefetch.asked.entry(sequence).or_default();
         self.prefetch.streams.push(Stream {
             id,
             sequence,
@@ -303,6 +384,8 @@ impl Engine {
                 sequence.run_ended(stream.read_ahead, stream.used);
             }
         }
+        let Prefetch { streams, asked, .. } = &mut self.prefetch;
+        asked.retain(|sequence, _| streams.iter().any(|stream| stream.sequence == *sequence));
         let mut alive = [None; STREAMS_MAX];
         for (alive, stream) in alive.iter_mut().zip(&self.prefetch.streams) {
             *alive = Some(stream.id);
@@ -349,20 +432,21 @@ impl Engine {
         if ahead >= cursor + window / 4 && stream.read_ahead > 0 {
             return;
         }
-        // Step 3: what was passed by.
-        self.prefetch.drop_chunks(|chunk| {
-            chunk.stream != stream_id || chunk.end_place + PLACES_OFF_MAX > cursor
-        });
         let to = cursor + window;
         let mut run: Option<(u32, u32)> = None;
-        let mut read = 0;
         let mut place = ahead;
         while place < to {
             let slot = self.copies.sequence(id).and_then(|sequence| sequence.slot(place));
             let Some(slot) = slot else { break };
-            let is_wanted =
-                self.copies.slot(slot).state == SlotState::Valid && !self.prefetch.holds(slot);
+            let is_wanted = self.copies.slot(slot).state == SlotState::Valid
+                && !self.prefetch.asked.get(&id).is_some_and(|asked| asked.has(place))
+                && !self.prefetch.holds(slot);
             if is_wanted {
+                let planned = run.map_or(0, |(first, end)| end - first);
+                // Step 3: what was passed by goes when there is no room for more.
+                if self.prefetch.slots_held + planned >= slots_max && !self.prefetch.drop_one() {
+                    break;
+                }
                 match run {
                     Some((first, end))
                         if slot.0 >= end
@@ -372,44 +456,60 @@ impl Engine {
                         run = Some((first, slot.0 + 1));
                     }
                     _ => {
-                        read += self.read_chunk(stream_id, run, place);
+                        self.plan_chunk(stream_id, run, place);
                         run = Some((slot.0, slot.0 + 1));
                     }
                 }
             }
             place += 1;
-            let planned = run.map_or(0, |(first, end)| end - first);
-            if self.prefetch.slots_held + planned >= slots_max {
-                break;
-            }
         }
-        read += self.read_chunk(stream_id, run, place);
+        self.plan_chunk(stream_id, run, place);
         let stream = &mut self.prefetch.streams[index];
         stream.ahead = place.max(stream.ahead);
-        stream.read_ahead += u64::from(read);
         stream.window = (window * 2).min((slots_max / 4).max(WINDOW_MIN));
+        self.start_chunks();
     }
 
-    fn read_chunk(&mut self, stream: StreamId, run: Option<(u32, u32)>, end: u32) -> u32 {
-        let Some((first, end_slot)) = run else { return 0 };
+    fn plan_chunk(&mut self, stream: StreamId, run: Option<(u32, u32)>, end: u32) {
+        let Some((first, end_slot)) = run else { return };
         let id = ChunkId(self.prefetch.next_chunk);
         self.prefetch.next_chunk += 1;
         let (first, slots) = (CopySlot(first), end_slot - first);
         self.prefetch.slots_held += slots;
-        self.counters.read_ahead_lines += u64::from(slots);
         self.prefetch.chunks.push_back(Chunk {
             id,
             stream,
             end_place: end,
             first,
             slots,
-            bytes: None,
+            state: ChunkState::Planned,
+            used: 0,
             waiting: Vec::new(),
         });
-        let offset = self.superblock.geometry.copy_slot_offset(first);
-        let length = u64::from(slots) * LINE_SIZE;
-        self.start_read(Device::CacheDisk, offset, length, Purpose::ReadAhead(id));
-        slots
+    }
+
+    /// Reads what is planned: what a read waits for at once, the rest in order, a few at a time.
+    pub(super) fn start_chunks(&mut self) {
+        let is_on_its_way = |chunk: &&Chunk| matches!(chunk.state, ChunkState::OnItsWay);
+        let mut in_flight = self.prefetch.chunks.iter().filter(is_on_its_way).count();
+        for index in 0..self.prefetch.chunks.len() {
+            let chunk = &mut self.prefetch.chunks[index];
+            let is_planned = matches!(chunk.state, ChunkState::Planned);
+            if !is_planned || in_flight >= READS_IN_FLIGHT_MAX && chunk.waiting.is_empty() {
+                continue;
+            }
+            chunk.state = ChunkState::OnItsWay;
+            in_flight += 1;
+            let (id, first, slots, stream) = (chunk.id, chunk.first, chunk.slots, chunk.stream);
+            self.counters.read_ahead_lines += u64::from(slots);
+            let mut streams = self.prefetch.streams.iter_mut();
+            if let Some(stream) = streams.find(|one| one.id == stream) {
+                stream.read_ahead += u64::from(slots);
+            }
+            let offset = self.superblock.geometry.copy_slot_offset(first);
+            let length = u64::from(slots) * LINE_SIZE;
+            self.start_read(Device::CacheDisk, offset, length, Purpose::ReadAhead(id));
+        }
     }
 
     /// Step 3: what was read ahead has come.
@@ -433,11 +533,12 @@ impl Engine {
         let mut streams = self.prefetch.streams.iter();
         let is_followed = streams.any(|stream| stream.id == chunk.stream);
         if bytes.is_some() && is_followed {
-            chunk.bytes = bytes;
+            chunk.state = ChunkState::Here(bytes.expect("looked at"));
             self.prefetch.chunks.push_back(chunk);
         } else {
             self.prefetch.slots_held -= chunk.slots;
         }
+        self.start_chunks();
     }
 
     /// The copy of a line to be read, of several the best: one that was read ahead, else the nearest to where
@@ -483,7 +584,8 @@ impl Engine {
             stream.used += 1;
         }
         counters.read_ahead_used_lines += 1;
-        if chunk.bytes.is_none() {
+        chunk.used += 1;
+        if !matches!(chunk.state, ChunkState::Here(_)) {
             chunk.waiting.push((id, slot, *part));
             return ReadAhead::OnItsWay;
         }

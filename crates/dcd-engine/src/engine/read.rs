@@ -19,13 +19,38 @@ use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
 use crate::log::segment::SegmentState;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
-    BLOCK_SIZE, CopySlot, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange, Line,
-    SegmentIndex, SlotIndex,
+    BLOCK_SIZE, CopySlot, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange,
+    Line, SegmentIndex, SlotIndex,
 };
 
 /// Blocks between two misses that are read along rather than making two reads: on a rotating disk
 /// 64 KiB pass by in less time than a second access takes.
 const GAP_BLOCKS_MAX: u64 = 128;
+
+/// Copies so many slots apart are read together.
+const GAP_SLOTS_MAX: u64 = 8;
+/// Small reads, by which the access times of the disks are measured: others take longer for their length.
+const SMALL_READ_BYTES: usize = 64 << 10;
+
+/// How long each disk took for small reads of late, with the wait for others before them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct AccessTimes {
+    cache_disk: Duration,
+    data_disk: Duration,
+}
+
+impl AccessTimes {
+    /// A read of so many bytes took so long.
+    pub(super) fn note(&mut self, device: Device, bytes: usize, time: Duration) {
+        let mean = match device {
+            Device::CacheDisk => &mut self.cache_disk,
+            Device::DataDisk | Device::Member(_) => &mut self.data_disk,
+        };
+        if bytes <= SMALL_READ_BYTES {
+            mean.0 = if mean.0 == 0 { time.0 } else { mean.0 - mean.0 / 8 + time.0 / 8 };
+        }
+    }
+}
 
 /// Reads under way.
 #[derive(Default)]
@@ -257,9 +282,13 @@ impl Engine {
     }
 
     /// Starts the I/Os of a read; tells how many parts it waits for.
-    fn start_parts(&mut self, id: RequestId, sources: Sources, is_scan: bool) -> u32 {
+    fn start_parts(&mut self, id: RequestId, mut sources: Sources, is_scan: bool) -> u32 {
         let stamp = self.data_disk_changes;
         let mut parts = sources.read_ahead;
+        if parts > 0 {
+            self.start_chunks();
+        }
+        self.leave_scattered_copies(&mut sources);
         for (span, wanted) in self.join_misses(&sources.misses) {
             parts += 1;
             self.reads.data_disk_parts += 1;
@@ -279,11 +308,44 @@ impl Engine {
         for copies in adjacent_copies(sources.copies) {
             parts += 1;
             let offset = copies[0].offset;
-            let length = copies.len() as u64 * LINE_SIZE;
+            let length = copies[copies.len() - 1].offset + LINE_SIZE - offset;
             let part = Part { id, source: Source::Copies(copies), stamp, is_scan };
             self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
         }
         parts
+    }
+
+    /// Copies that are more scattered than the lines themselves are left, if the data-disk has them sooner: what was
+    /// written at many times is in as many places of the log, and perhaps in one of the data-disk.
+    fn leave_scattered_copies(&mut self, sources: &mut Sources) {
+        let accesses = adjacent_copies(sources.copies.clone()).len();
+        if accesses < 2 {
+            return;
+        }
+        let mut misses = sources.misses.clone();
+        for part in &sources.copies {
+            let runs = part.mask.byte_runs().map(|run| {
+                let start = part.line.lba().0 + run.start as u64 / BLOCK_SIZE;
+                LbaRange::new(start, run.len() as u64 / BLOCK_SIZE)
+            });
+            misses.extend(runs);
+        }
+        misses.sort_unstable_by_key(|range| range.start);
+        let now = self.join_misses(&sources.misses).len();
+        let then = self.join_misses(&misses).len();
+        let cache_disk_ns = accesses as u64 * self.access_times.cache_disk.0;
+        if then - now < accesses
+            && (then - now) as u64 * self.access_times.data_disk.0 < cache_disk_ns
+        {
+            sources.misses = misses;
+            for part in sources.copies.drain(..) {
+                match part.place {
+                    CopyPlace::ReadArea(_) => self.counters.read_copy_lines -= 1,
+                    CopyPlace::Log => self.counters.read_clean_lines -= 1,
+                }
+                self.counters.read_miss_lines += 1;
+            }
+        }
     }
 
     /// Joins misses that lie close together into one read each.
@@ -346,8 +408,8 @@ impl Engine {
     pub(super) fn copies_read(&mut self, id: RequestId, copies: &[CopyPart], bytes: Option<&[u8]>) {
         let mut reading = self.reads.under_way.remove(&id).expect("a read under way");
         reading.parts_left -= 1;
-        for (index, part) in copies.iter().enumerate() {
-            let at = index * LINE_SIZE as usize;
+        for part in copies {
+            let at = (part.offset - copies[0].offset) as usize;
             let bytes = bytes.map(|bytes| &bytes[at..at + LINE_SIZE as usize]);
             let is_right = |bytes: &&[u8]| {
                 crc32c(bytes) == part.checksum || seeded(SeededBug::DamagedCopyServed)
@@ -487,13 +549,15 @@ fn adjacent_slots(slots: &[SlotPart], slots_per_segment: u32) -> Vec<Vec<SlotPar
     groups
 }
 
-/// Groups copies that follow one another.
+/// Groups copies that follow one another, but for the headers of records between them.
 fn adjacent_copies(mut copies: Vec<CopyPart>) -> Vec<Vec<CopyPart>> {
     copies.sort_by_key(|part| part.offset);
     let mut groups: Vec<Vec<CopyPart>> = Vec::new();
     for part in copies {
         match groups.last_mut() {
-            Some(group) if group[group.len() - 1].offset + LINE_SIZE == part.offset => {
+            Some(group)
+                if part.offset - group[group.len() - 1].offset <= GAP_SLOTS_MAX * LINE_SIZE =>
+            {
                 group.push(part);
             }
             _ => groups.push(vec![part]),

@@ -74,6 +74,10 @@ pub struct SimulateArguments {
     /// their arms go. Needs --read-area; hot blocks are off then, unless --hot-blocks says otherwise.
     #[arg(long, value_name = "MODE", conflicts_with = "nvram", help_heading = "Read area")]
     pub sequences: Option<SequencesArgument>,
+    /// Another trace for the last time with --sequences, the one that counts: another start of the same program, whose
+    /// reads come in another order.
+    #[arg(long, value_name = "FILE", requires_all = ["sequences", "trace"], help_heading = "Read area")]
+    pub then: Option<PathBuf>,
     /// How often the load comes with --sequences detect; the last time counts.
     #[arg(long, value_name = "COUNT", default_value_t = PASSES_DEFAULT)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -183,6 +187,15 @@ pub struct CacheArguments {
     #[arg(value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
     #[arg(requires = "read_area", help_heading = "Read area")]
     pub history: u32,
+    /// Quiet time after which what is read next is no part of the same sequence.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    #[arg(requires = "read_area", help_heading = "Read area")]
+    pub sequence_gap: Duration,
+    /// Of a sequential read only so many lines are looked at.
+    #[arg(long, value_name = "LINES", default_value_t = DetectorSettings::default().run_lines_max)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(requires = "read_area", help_heading = "Read area")]
+    pub run_lines: u32,
 }
 
 /// `--hot-blocks`.
@@ -350,6 +363,8 @@ impl CacheArguments {
                     detector: Some(DetectorSettings {
                         confirmations: self.confirmations,
                         history_lines: self.history,
+                        gap: engine_time(self.sequence_gap),
+                        run_lines_max: self.run_lines,
                         ..DetectorSettings::default()
                     }),
                     ..EngineConfig::default()

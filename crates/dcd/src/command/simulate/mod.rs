@@ -6,10 +6,12 @@ pub use arguments::{
     CacheArguments, DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument,
     SimulateArguments, parse_groups_at_once, parse_hot_zone, parse_stretch,
 };
+use std::path::PathBuf;
+
 use dcd_daemon::units_text::format_size;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::replay::{Pace, Replay, ReplayError, ReplayFacts, TimesFacts};
-use dcd_sim::sequence_runs;
+use dcd_sim::sequence_runs::{self, Load};
 use dcd_sim::sweep::TraceSource;
 use dcd_sim::target::{AccessFacts, LogFacts, NvramFacts, SequenceFacts, TargetFacts};
 use dcd_sim::trace::{Request, TraceError};
@@ -30,20 +32,23 @@ pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
     };
     let facts = match arguments.sequences {
         Some(mode) => {
-            // It is read several times, which a pipe cannot be.
-            if let Some(path) = &arguments.trace {
+            // They are read several times, which a pipe cannot be.
+            for path in [&arguments.trace, &arguments.then].into_iter().flatten() {
                 let TraceInputArguments { format, device } = arguments.input;
                 TraceSource { path: path.clone(), format, device }.check()?;
             }
             let caches = arguments.caches.clone().with_sequences()?;
             let setup = caches.setup(profile, arguments.seed)?;
             let mode = mode.mode(arguments.passes);
-            sequence_runs::run(&setup, pace, mode, |take| feed(arguments, take))?
+            sequence_runs::run(&setup, pace, mode, arguments.then.is_some(), |load, take| {
+                let other = arguments.then.as_ref().filter(|_| load == Load::Last);
+                feed(arguments, other.or(arguments.trace.as_ref()), take)
+            })?
         }
         None => {
             let target = arguments.caches.setup(profile, arguments.seed)?.build()?;
             let mut replay = Replay::new(target, pace);
-            feed(arguments, &mut |request| replay.add(request))?;
+            feed(arguments, arguments.trace.as_ref(), &mut |request| replay.add(request))?;
             replay.finish()
         }
     };
@@ -67,6 +72,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
 /// Gives all requests that are wanted to `take`.
 fn feed(
     arguments: &SimulateArguments,
+    trace: Option<&PathBuf>,
     take: &mut dyn FnMut(&Request) -> Result<(), ReplayError>,
 ) -> Result<(), CommandError> {
     let mut left = arguments.requests.unwrap_or(u64::MAX);
@@ -75,7 +81,7 @@ fn feed(
         left = left.saturating_sub(1);
         wanted
     };
-    if let Some(trace) = &arguments.trace {
+    if let Some(trace) = trace {
         for_each_request(trace, &arguments.input, "simulating", |reader, request| {
             if !is_wanted() {
                 return Ok(());
