@@ -164,7 +164,7 @@ fn of_sequences_that_begin_alike_the_one_that_goes_on_is_read_ahead() {
     store(&mut d, "one", &one);
     store(&mut d, "two", &two);
     for lines in [&one, &two] {
-        d.advance_time(Duration::from_secs(3));
+        d.advance_time(Duration::from_secs(11));
         let (mark, before) = (d.started.len(), d.status().counters.read_ahead_lines);
         for line in lines {
             assert_eq!(read(&mut d, *line), byte_of(*line));
@@ -273,7 +273,7 @@ fn what_brings_least_gives_way_and_what_is_pinned_does_not() {
     for line in LINES {
         read(&mut d, line);
     }
-    d.advance_time(Duration::from_secs(3));
+    d.advance_time(Duration::from_secs(11));
     let names = |d: &Driver| -> Vec<String> {
         d.engine().sequences().map(|sequence| sequence.label().name.clone()).collect()
     };

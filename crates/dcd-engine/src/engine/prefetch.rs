@@ -7,8 +7,12 @@
 //! 2. A stream keeps a *window* of places read ahead. The window doubles while it is used, up to a quarter of
 //!    the memory for reading ahead. Of the streams that a read continues only that is read ahead which
 //!    had the most lines to itself: libraries are part of every program's start.
-//! 3. Reads take what is here, and wait for what is on its way. What the reads have passed by is dropped; so
-//!    is a stream that no read has followed for a while.
+//!    What is in a window is *planned*, and read a few chunks at a time, so that other reads of the cache-disk do not wait
+//!    for all of it. Places that were asked for already are left out: a boot comes in another order each time, and
+//!    several streams meet.
+//! 3. Reads take what is here, and wait for what is on its way; a chunk that a read waits for is read at once. What was
+//!    used, and what the reads have passed by, is dropped when there is no room for more. A stream that no read
+//!    has followed for a while ends; what it has read goes to another one of its sequence, if there is one.
 //! 4. A stream that ends tells its sequence how much of what was read ahead was used. A sequence that does not
 //!    pay is switched off ([`crate::copies::Sequence::may_start`]).
 //!
@@ -49,9 +53,9 @@ const GAP_SLOTS: u32 = 16;
 const JUDGED_FROM_LINES: u64 = 256;
 /// A stream ends when so many reads in a row did not follow it, or no read for so long.
 const READS_OFF_MAX: u32 = 256;
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Places that may be asked for again before what was asked for is forgotten.
-const ASKED_AGAIN_MAX: u32 = 64;
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// So many more that were asked for before than that were not: what was asked for is forgotten.
+const ASKED_AGAIN_MAX: u32 = 32;
 /// Reads remembered that may turn out to be the second last of a stream.
 const SEEN_MAX: usize = 16;
 
@@ -76,7 +80,7 @@ pub(super) struct Prefetch {
 struct Asked {
     /// A bit for each place.
     places: Vec<u64>,
-    /// How often one was asked for that had been before.
+    /// How many more were asked for of late that had been before than were not.
     again: u32,
 }
 
@@ -85,12 +89,15 @@ impl Asked {
         self.places.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
-    fn note(&mut self, place: u32) {
-        if self.has(place) {
-            self.again += 1;
-        }
+    /// Notes a place; tells whether all others were forgotten.
+    fn note(&mut self, place: u32) -> bool {
+        self.again = match self.has(place) {
+            true => self.again + 1,
+            false => self.again.saturating_sub(1),
+        };
         // Whoever asks again and again has forgotten, or it is another who asks.
-        if self.again > ASKED_AGAIN_MAX {
+        let is_anew = self.again > ASKED_AGAIN_MAX;
+        if is_anew {
             *self = Asked::default();
         }
         let word = place as usize / 64;
@@ -98,6 +105,7 @@ impl Asked {
             self.places.resize(word + 1, 0);
         }
         self.places[word] |= 1 << (place % 64);
+        is_anew
     }
 }
 
@@ -105,6 +113,8 @@ impl Asked {
 struct Stream {
     id: StreamId,
     sequence: SequenceId,
+    /// Places of the sequence.
+    places: u32,
     /// Behind the furthest place that was asked for.
     cursor: u32,
     /// Behind the furthest place that was read ahead.
@@ -186,6 +196,11 @@ impl Stream {
         passed >= JUDGED_FROM_LINES && self.used * 2 < passed
     }
 
+    /// Its last place was asked for. What was read ahead may still be wanted.
+    fn is_at_end(&self) -> bool {
+        self.cursor >= self.places
+    }
+
     fn is_near(&self, place: u32) -> bool {
         let from = self.cursor.saturating_sub(PLACES_OFF_MAX);
         (from..self.ahead.max(self.cursor) + PLACES_OFF_MAX).contains(&place)
@@ -231,7 +246,9 @@ impl Prefetch {
     fn drop_one(&mut self) -> bool {
         let is_passed_by = |chunk: &Chunk| {
             let stream = self.streams.iter().find(|stream| stream.id == chunk.stream);
-            stream.is_none_or(|stream| chunk.end_place + PLACES_OFF_MAX <= stream.cursor)
+            stream.is_none_or(|stream| {
+                stream.is_at_end() || chunk.end_place + PLACES_OFF_MAX <= stream.cursor
+            })
         };
         let chunks = || self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.may_go());
         let used = chunks().find(|(_, chunk)| chunk.used >= chunk.slots);
@@ -253,38 +270,54 @@ impl Engine {
         if self.copies.sequences().next().is_none() {
             return;
         }
+        if self.prefetch.streams.len() == STREAMS_MAX {
+            self.end_streams(Stream::is_at_end);
+        }
         let mut followed = [0u32; STREAMS_MAX];
         for (line, _) in range.lines() {
             self.follow_line(line, &mut followed);
         }
         let now = self.now;
         let mut best: Option<(u32, u64, StreamId)> = None;
-        for (stream, lines) in self.prefetch.streams.iter_mut().zip(followed) {
+        let mut goes_on = [None; STREAMS_MAX];
+        for (index, stream) in self.prefetch.streams.iter_mut().enumerate() {
+            let lines = followed[index];
             stream.reads_off = if lines > 0 { 0 } else { stream.reads_off + 1 };
             if lines == 0 {
                 continue;
             }
             stream.last = now;
+            if !stream.is_at_end() {
+                goes_on[index] = Some(stream.sequence);
+            }
             if best.is_none_or(|(most, hits, _)| (lines, stream.own_hits) > (most, hits)) {
                 best = Some((lines, stream.own_hits, stream.id));
             }
         }
-        self.end_streams(|stream, places| {
+        // A sequence that has been read to its end and is being read once more.
+        let streams = &self.prefetch.streams;
+        let best = best.and_then(|(.., id)| streams.iter().find(|stream| stream.id == id));
+        let best = best.map(|best| {
+            let is_once_more = |other: &Option<SequenceId>| *other == Some(best.sequence);
+            let once_more = goes_on.iter().position(is_once_more).filter(|_| best.is_at_end());
+            once_more.map_or(best.id, |index| streams[index].id)
+        });
+        self.end_streams(|stream| {
             stream.reads_off > READS_OFF_MAX
                 || stream.does_not_pay()
                 || now.since(stream.last) > PAUSE_MAX
-                // What was read ahead for its last places is needed until they have been read.
-                || stream.cursor >= places && stream.reads_off > 0
         });
-        if let Some((_, _, id)) = best {
+        if let Some(id) = best {
             self.read_ahead(id);
         }
         // Now that what the read itself asks for is planned: from here on it need not be.
         for (line, _) in range.lines() {
             let places = self.copies.places(line).filter_map(|slot| self.copies.place_of(slot));
             for (sequence, place) in places {
-                if let Some(asked) = self.prefetch.asked.get_mut(&sequence) {
-                    asked.note(place);
+                let Prefetch { asked, streams, .. } = &mut self.prefetch;
+                if asked.get_mut(&sequence).is_some_and(|asked| asked.note(place)) {
+                    let streams = streams.iter_mut().filter(|stream| stream.sequence == sequence);
+                    streams.for_each(|stream| stream.ahead = stream.ahead.min(stream.cursor));
                 }
             }
         }
@@ -336,7 +369,8 @@ impl Engine {
     /// Begins a stream, if there is room for it and its sequence pays.
     fn begin_stream(&mut self, sequence: SequenceId, place: u32) -> bool {
         let streams = &self.prefetch.streams;
-        let others = streams.iter().filter(|stream| stream.sequence == sequence).count();
+        let is_other = |stream: &&Stream| stream.sequence == sequence && !stream.is_at_end();
+        let others = streams.iter().filter(is_other).count();
         // A program with threads is in several places at a time.
         if streams.len() == STREAMS_MAX || others == STREAMS_OF_SEQUENCE_MAX {
             return false;
@@ -345,12 +379,14 @@ impl Engine {
         if others == 0 && !self.copies.sequence_mut(sequence).is_some_and(may_start) {
             return false;
         }
+        let places = self.copies.sequence(sequence).map_or(0, Sequence::places);
         let id = StreamId(self.prefetch.next_stream);
         self.prefetch.next_stream += 1;
         self.prefetch.asked.entry(sequence).or_default();
         self.prefetch.streams.push(Stream {
             id,
             sequence,
+            places,
             cursor: place,
             ahead: place,
             window: WINDOW_MIN,
@@ -363,28 +399,34 @@ impl Engine {
         true
     }
 
-    /// Step 4, for the streams that `has_ended`, given the number of places of their sequences.
-    fn end_streams(&mut self, has_ended: impl Fn(&Stream, u32) -> bool) {
+    /// Step 4, for the streams that `has_ended`.
+    fn end_streams(&mut self, has_ended: impl Fn(&Stream) -> bool) {
         let copies = &self.copies;
-        let is_over = |stream: &Stream| {
-            let places = copies.sequence(stream.sequence).map_or(0, Sequence::places);
-            places == 0 || has_ended(stream, places)
-        };
+        let is_over =
+            |stream: &Stream| copies.sequence(stream.sequence).is_none() || has_ended(stream);
         // It is asked with each input, and mostly none has.
         if !self.prefetch.streams.iter().any(is_over) {
             return;
         }
-        let (ended, kept) =
+        let (gone, kept) =
             std::mem::take(&mut self.prefetch.streams).into_iter().partition::<Vec<_>, _>(is_over);
         self.prefetch.streams = kept;
-        for stream in ended {
+        for stream in &gone {
             if let Some(sequence) = self.copies.sequence_mut(stream.sequence)
                 && stream.read_ahead > 0
             {
                 sequence.run_ended(stream.read_ahead, stream.used);
             }
         }
-        let Prefetch { streams, asked, .. } = &mut self.prefetch;
+        let Prefetch { streams, asked, chunks, .. } = &mut self.prefetch;
+        // What it has read ahead another one of the sequence has passed over, and counts on.
+        for chunk in chunks.iter_mut() {
+            if let Some(ended) = gone.iter().find(|ended| ended.id == chunk.stream)
+                && let Some(other) = streams.iter().find(|one| one.sequence == ended.sequence)
+            {
+                chunk.stream = other.id;
+            }
+        }
         asked.retain(|sequence, _| streams.iter().any(|stream| stream.sequence == *sequence));
         let mut alive = [None; STREAMS_MAX];
         for (alive, stream) in alive.iter_mut().zip(&self.prefetch.streams) {
@@ -395,12 +437,12 @@ impl Engine {
 
     /// All streams end: the cache does.
     pub(super) fn end_reading_ahead(&mut self) {
-        self.end_streams(|_, _| true);
+        self.end_streams(|_| true);
     }
 
     /// A sequence is about to be removed.
     pub(super) fn forget_streams_of(&mut self, id: SequenceId) {
-        self.end_streams(|stream, _| stream.sequence == id);
+        self.end_streams(|stream| stream.sequence == id);
         self.prefetch.seen.retain(|(known, _)| *known != id);
     }
 
@@ -409,7 +451,7 @@ impl Engine {
         let now = self.now;
         let before = self.prefetch.streams.len();
         if before > 0 {
-            self.end_streams(|stream, _| now.since(stream.last) > PAUSE_MAX);
+            self.end_streams(|stream| now.since(stream.last) > PAUSE_MAX);
         }
         self.prefetch.streams.len() < before
     }
