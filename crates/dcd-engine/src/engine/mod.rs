@@ -5,6 +5,7 @@
 //! (without a cache-disk).
 
 mod arrange;
+mod asked_places;
 mod bypass;
 mod checkpoint;
 mod close;

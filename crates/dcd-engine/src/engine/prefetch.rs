@@ -21,6 +21,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::asked_places::AskedPlaces;
 use super::read::CopyPart;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
@@ -47,6 +48,8 @@ const SLOTS_PER_READ: u32 = 128;
 /// Reads at a time. Others of the cache-disk wait for those that are on their way, so they are as few as keep it
 /// busy. A chunk that a read waits for is not counted.
 const READS_IN_FLIGHT_MAX: usize = 2;
+/// With one arm for both disks each read between those of a window costs two seeks: they are long, and all started.
+const SLOTS_PER_READ_OF_ONE_ARM: u32 = 256;
 /// Stale slots between two wanted ones are read along up to so many.
 const GAP_SLOTS: u32 = 16;
 /// Lines that reads have passed by after which a stream is judged.
@@ -54,8 +57,6 @@ const JUDGED_FROM_LINES: u64 = 256;
 /// A stream ends when so many reads in a row did not follow it, or no read for so long.
 const READS_OFF_MAX: u32 = 256;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// So many more that were asked for before than that were not: what was asked for is forgotten.
-const ASKED_AGAIN_MAX: u32 = 32;
 /// Reads remembered that may turn out to be the second last of a stream.
 const SEEN_MAX: usize = 16;
 
@@ -72,41 +73,7 @@ pub(super) struct Prefetch {
     next_chunk: u64,
     slots_held: u32,
     /// What reads have asked for of the sequences that are being followed.
-    asked: BTreeMap<SequenceId, Asked>,
-}
-
-/// Places of a sequence that reads have asked for since it was followed: whoever asked has them now.
-#[derive(Default)]
-struct Asked {
-    /// A bit for each place.
-    places: Vec<u64>,
-    /// How many more were asked for of late that had been before than were not.
-    again: u32,
-}
-
-impl Asked {
-    fn has(&self, place: u32) -> bool {
-        self.places.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
-    }
-
-    /// Notes a place; tells whether all others were forgotten.
-    fn note(&mut self, place: u32) -> bool {
-        self.again = match self.has(place) {
-            true => self.again + 1,
-            false => self.again.saturating_sub(1),
-        };
-        // Whoever asks again and again has forgotten, or it is another who asks.
-        let is_anew = self.again > ASKED_AGAIN_MAX;
-        if is_anew {
-            *self = Asked::default();
-        }
-        let word = place as usize / 64;
-        if self.places.len() <= word {
-            self.places.resize(word + 1, 0);
-        }
-        self.places[word] |= 1 << (place % 64);
-        is_anew
-    }
+    asked: BTreeMap<SequenceId, AskedPlaces>,
 }
 
 /// A sequence being followed.
@@ -474,6 +441,10 @@ impl Engine {
         if ahead >= cursor + window / 4 && stream.read_ahead > 0 {
             return;
         }
+        let slots_per_read = match self.config.one_disk {
+            true => SLOTS_PER_READ_OF_ONE_ARM,
+            false => SLOTS_PER_READ,
+        };
         let to = cursor + window;
         let mut run: Option<(u32, u32)> = None;
         let mut place = ahead;
@@ -493,7 +464,7 @@ impl Engine {
                     Some((first, end))
                         if slot.0 >= end
                             && slot.0 - end <= GAP_SLOTS
-                            && slot.0 - first < SLOTS_PER_READ =>
+                            && slot.0 - first < slots_per_read =>
                     {
                         run = Some((first, slot.0 + 1));
                     }
@@ -537,7 +508,8 @@ impl Engine {
         for index in 0..self.prefetch.chunks.len() {
             let chunk = &mut self.prefetch.chunks[index];
             let is_planned = matches!(chunk.state, ChunkState::Planned);
-            if !is_planned || in_flight >= READS_IN_FLIGHT_MAX && chunk.waiting.is_empty() {
+            let is_full = in_flight >= READS_IN_FLIGHT_MAX && !self.config.one_disk;
+            if !is_planned || is_full && chunk.waiting.is_empty() {
                 continue;
             }
             chunk.state = ChunkState::OnItsWay;
