@@ -546,11 +546,12 @@ impl Engine {
         }
         let mut streams = self.prefetch.streams.iter();
         let is_followed = streams.any(|stream| stream.id == chunk.stream);
-        if bytes.is_some() && is_followed {
-            chunk.state = ChunkState::Here(bytes.expect("looked at"));
-            self.prefetch.chunks.push_back(chunk);
-        } else {
-            self.prefetch.slots_held -= chunk.slots;
+        match bytes.filter(|_| is_followed) {
+            Some(bytes) => {
+                chunk.state = ChunkState::Here(bytes);
+                self.prefetch.chunks.push_back(chunk);
+            }
+            None => self.prefetch.slots_held -= chunk.slots,
         }
         self.start_chunks();
     }
