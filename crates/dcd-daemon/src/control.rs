@@ -12,6 +12,7 @@
 //! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
 //! {"command":"record"}    {"recorded":{...}} ten times a second, until the client says something: then {"ok":true}
 //! {"sequence":...}        see [`crate::sequence_control`]
+//! {"volume":...}          see [`crate::volume_control`]
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"error":"...","hint":"..."}
 //! ```
@@ -45,6 +46,7 @@ pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
 use crate::submitter::{DrainTicket, StopKind, Submitter};
 use crate::units_text::format_size;
+use crate::volume_control::{self, VolumeCommand};
 
 /// Longest line that is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -89,6 +91,7 @@ pub enum Command {
 pub(crate) struct CommandLine {
     pub(crate) command: Option<Command>,
     sequence: Option<SequenceCommand>,
+    volume: Option<VolumeCommand>,
 }
 
 /// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
@@ -256,6 +259,8 @@ pub enum Asked {
     Command(Command),
     /// Something about sequences.
     Sequence(SequenceCommand),
+    /// Something about the volume and its members.
+    Volume(VolumeCommand),
     /// Something else; this is the answer.
     Refused(Value),
     /// So long a line that nothing behind it is read; this is the last answer.
@@ -263,7 +268,7 @@ pub enum Asked {
 }
 
 const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, \
-     cancel, cancel-drain, cancel-detach, record, shutdown, and {\"sequence\":\"list\"}";
+     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
@@ -283,10 +288,13 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
         return Ok(Some(match serde_json::from_slice::<CommandLine>(&line) {
             Ok(CommandLine { command: Some(command), .. }) => Asked::Command(command),
             Ok(CommandLine { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
-            Ok(CommandLine { command: None, sequence: None }) => Asked::Refused(failure(
-                "expected a command, found something else: missing field `command`",
-                COMMANDS_HINT,
-            )),
+            Ok(CommandLine { volume: Some(volume), .. }) => Asked::Volume(volume),
+            Ok(CommandLine { command: None, sequence: None, volume: None }) => {
+                Asked::Refused(failure(
+                    "expected a command, found something else: missing field `command`",
+                    COMMANDS_HINT,
+                ))
+            }
             Err(error) => Asked::Refused(failure(
                 &format!("expected a command, found something else: {error}"),
                 COMMANDS_HINT,
@@ -311,6 +319,7 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Asked::Sequence(command) => {
                 sequence_control::run(&mut reader, &shared.submitter, command)
             }
+            Asked::Volume(command) => Ok(volume_control::run(&shared.submitter, command)),
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }
         .and_then(|answer| write_line(stream, &answer));

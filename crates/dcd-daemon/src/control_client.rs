@@ -14,6 +14,7 @@ use crate::recording::RecordedBatch;
 use crate::sequence_control::{RANGES_PER_LINE, SequenceCommand};
 use crate::signals::Signals;
 use crate::status_report::StatusReport;
+use crate::volume_control::VolumeCommand;
 
 /// Answers may be long: the segment map has a letter for each segment.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -186,6 +187,15 @@ impl ControlClient {
             text.push_str("{\"end\":true}\n");
         }
         let sent = self.reader.get_mut().write_all(text.as_bytes());
+        sent.map_err(|source| self.broken(source))?;
+        self.answer(&mut |_| {})
+    }
+
+    /// Asks something of the volume.
+    pub fn volume(&mut self, command: &VolumeCommand) -> Result<Value, ControlError> {
+        let mut line = json!({ "volume": command }).to_string();
+        line.push('\n');
+        let sent = self.reader.get_mut().write_all(line.as_bytes());
         sent.map_err(|source| self.broken(source))?;
         self.answer(&mut |_| {})
     }

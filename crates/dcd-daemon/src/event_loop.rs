@@ -161,6 +161,8 @@ pub struct Parts<C> {
     pub clock: Clock,
     /// What NBD clients see.
     pub export: Export,
+    /// NBD clients at a time.
+    pub clients_max: usize,
     /// Signals to listen to.
     pub signals: Option<Rc<Signals>>,
     /// No messages about clients.
@@ -170,7 +172,8 @@ pub struct Parts<C> {
 impl<C: Core> EventLoop<C> {
     /// A loop, to be turned by this thread only. Nothing has happened yet.
     pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
-        let Parts { core, cache_disk, data_disk, clock, export, signals, quiet } = parts;
+        let Parts { core, cache_disk, data_disk, clock, export, clients_max, signals, quiet } =
+            parts;
         let mut ring = Ring::new()?;
         let (mailbox, submitter) = Mailbox::new(clock)?;
         ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
@@ -186,7 +189,7 @@ impl<C: Core> EventLoop<C> {
             clock,
             now: clock.now(),
             deadline: None,
-            nbd: NbdServer::new(export, quiet),
+            nbd: NbdServer::new(export, clients_max, quiet),
             pending: Vec::new(),
             pending_free: Vec::new(),
             answered: Vec::new(),

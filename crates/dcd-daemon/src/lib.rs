@@ -9,8 +9,10 @@
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
 //! | `segment_memory.rs` | memory that outlives the process |
 //! | `nbd_server.rs`, `listen.rs`, `frontend/` | who asks for blocks |
+//! | `isolation.rs` | a processor of its own, and a bound of memory |
 //! | `submitter.rs` | requests from other threads |
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
+//! | `fiemap.rs`, `file_watch.rs` | files of file systems that lie on the device |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
 pub mod clock;
@@ -22,10 +24,13 @@ pub mod device_spec;
 pub mod disk;
 pub mod event_loop;
 pub mod fault_rules;
+pub mod fiemap;
+pub mod file_watch;
 pub mod frontend;
 mod fuse_thread;
 pub mod grow;
 pub mod in_process;
+pub mod isolation;
 pub mod listen;
 mod model_arm;
 pub mod nbd_server;
@@ -48,3 +53,4 @@ pub mod submitter;
 mod supervise;
 pub mod units_text;
 pub mod uring;
+pub mod volume_control;

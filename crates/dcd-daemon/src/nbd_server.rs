@@ -22,7 +22,7 @@ use crate::listen::{Listener, NbdAddress};
 use crate::uring::{Receiver, Ring};
 
 /// Most clients at a time; more are turned away.
-const CONNECTIONS_MAX: usize = 128;
+pub const CONNECTIONS_MAX: usize = 128;
 /// A client has so long to negotiate.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Slices in one send.
@@ -104,6 +104,7 @@ impl AsFd for Listener {
 /// All listening sockets and clients.
 pub struct NbdServer {
     export: Export,
+    clients_max: usize,
     doors: Vec<Door>,
     clients: Vec<Option<Client>>,
     connected: usize,
@@ -118,10 +119,11 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// A server without sockets.
-    pub fn new(export: Export, quiet: bool) -> NbdServer {
+    /// A server without sockets, for so many clients at a time.
+    pub fn new(export: Export, clients_max: usize, quiet: bool) -> NbdServer {
         NbdServer {
             export,
+            clients_max,
             doors: Vec::new(),
             clients: Vec::new(),
             connected: 0,
@@ -183,8 +185,8 @@ impl NbdServer {
     }
 
     fn connect(&mut self, now: Time, socket: OwnedFd, address: &NbdAddress) {
-        if self.connected == CONNECTIONS_MAX {
-            self.log(format_args!("turned a client away: {CONNECTIONS_MAX} are connected"));
+        if self.connected == self.clients_max {
+            self.log(format_args!("turned a client away: {} are connected", self.clients_max));
             return;
         }
         if address.is_tcp() {

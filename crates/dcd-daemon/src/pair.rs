@@ -14,6 +14,8 @@ use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
 use crate::event_loop::{EventLoop, Parts};
 use crate::frontend::nbd::Export;
+use crate::isolation::{MemoryLimit, MemoryNeed};
+use crate::nbd_server::CONNECTIONS_MAX;
 use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
@@ -36,6 +38,8 @@ pub struct PairOptions {
     pub memory_directory: std::path::PathBuf,
     /// Which size of the data-disk counts.
     pub size: DataDiskSize,
+    /// Most memory that it may come to need, with its clients; `None`: what it takes.
+    pub memory: Option<MemoryLimit>,
     /// No messages.
     pub quiet: bool,
 }
@@ -119,6 +123,19 @@ pub(crate) fn open_pair(
     let geometry = &superblock.geometry;
     // A segment has one buffer at a time.
     config.segment_buffers = config.segment_buffers.min(geometry.segments);
+    let clients_max = match options.memory {
+        None => CONNECTIONS_MAX,
+        Some(limit) => {
+            let need = MemoryNeed::of(geometry, &config, limit.clients);
+            need.clients_within(limit.bytes, limit.clients).ok_or_else(|| {
+                ServeError::MemoryMax {
+                    most: limit.bytes,
+                    needed: need.least(limit.clients),
+                    parts: need.words(),
+                }
+            })?
+        }
+    };
     let size = Engine::segment_memory_size(geometry, &config);
     let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
     let (memory, segment_memory) =
@@ -175,6 +192,7 @@ pub(crate) fn open_pair(
         data_disk,
         clock,
         export: Export { description, ..export_of(data_disk_info, read_only) },
+        clients_max,
         signals,
         quiet: options.quiet,
     })

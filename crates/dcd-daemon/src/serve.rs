@@ -11,6 +11,7 @@ use crate::control::{ControlServer, DaemonFacts};
 use crate::device_spec::DeviceSpec;
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
+use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
 use crate::listen::{NbdAddress, listen, listen_unix};
 use crate::pair::{DataDiskSize, Pair, PairOptions, open_pair, wait_until_running};
 pub use crate::serve_error::ServeError;
@@ -40,6 +41,10 @@ pub struct ServeOptions {
     pub control: Option<PathBuf>,
     /// Where the segment memory goes, usually `/dev/shm`.
     pub memory_directory: PathBuf,
+    /// The processor that the loop runs on, and nowhere else.
+    pub processor: Option<usize>,
+    /// Most memory that the cache and its clients may come to need; refused at the start if that is too little.
+    pub memory_max_bytes: Option<u64>,
     /// No messages about clients and signals.
     pub quiet: bool,
 }
@@ -73,6 +78,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     if options.loop_device && options.fuse.is_none() {
         return Err(ServeError::LoopWithoutFuse);
     }
+    options.processor.map_or(Ok(()), check_processor)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let Pair { mut event_loop, memory, superblock, one_disk, data_disk, .. } = open_pair(
         &PairOptions {
@@ -82,6 +88,10 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
             one_disk: options.one_disk,
             memory_directory: options.memory_directory.clone(),
             size: DataDiskSize::Same,
+            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+                bytes,
+                clients: Clients { nbd: !options.nbd.is_empty(), fuse: options.fuse.is_some() },
+            }),
             quiet: options.quiet,
         },
         Some(signals),
@@ -136,6 +146,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
 
     let outcome = match options.fuse {
         None => {
+            options.processor.map_or(Ok(()), run_on_processor)?;
             ready(&news);
             run_until_stopped(&mut event_loop, &mut NoFrontends, options.quiet)
         }
@@ -151,6 +162,8 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
                 },
                 event_loop.submitter(),
             )?;
+            // Threads that were started before run where they like.
+            options.processor.map_or(Ok(()), run_on_processor)?;
             let mut told = |fuse| {
                 news.fuse = Some(fuse);
                 ready(&news);

@@ -10,6 +10,7 @@ use dcd_engine::{FormatError, OpenError, RequestError};
 use crate::device::DeviceError;
 use crate::frontend::fuse::FuseError;
 use crate::frontend::loop_device::LoopError;
+use crate::isolation::ProcessorError;
 use crate::listen::ListenError;
 use crate::segment_memory::SegmentMemoryError;
 use crate::units_text::format_size;
@@ -77,6 +78,22 @@ pub enum ServeError {
         expected: u64,
         /// Blocks found.
         found: u64,
+    },
+    /// A processor that cannot be had.
+    #[error(transparent)]
+    Processor(#[from] ProcessorError),
+    /// More memory may come to be needed than is allowed.
+    #[error(
+        "--memory-max {} is too little: {} may come to be needed ({parts})",
+        format_size(*most), format_size(*needed)
+    )]
+    MemoryMax {
+        /// What is allowed.
+        most: u64,
+        /// What is needed at least.
+        needed: u64,
+        /// What for.
+        parts: String,
     },
     /// No memory for segment buffers.
     #[error(transparent)]
@@ -149,6 +166,12 @@ impl ServeError {
             ),
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
+            ServeError::Processor(_) => "`nproc` and `taskset -p $$` tell which there are".into(),
+            ServeError::MemoryMax { needed, .. } => format!(
+                "allow at least {}; each NBD client more takes 64 MiB; fewer --segment-buffers, less --read-ahead and a \
+                 smaller cache need less",
+                format_size(needed.next_multiple_of(1 << 20))
+            ),
             ServeError::Listen(source) => return source.hint(),
             ServeError::Fuse { source } => return source.hint(),
             ServeError::Loop { source } => return source.hint(),

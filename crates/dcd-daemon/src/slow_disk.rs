@@ -1,5 +1,5 @@
-//! `dcd slow-disk`: one disk over NBD or FUSE without a cache, so that slowness can be felt and
-//! measured.
+//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD or FUSE without a cache, so that slowness, and what the
+//! layers above cost, can be felt and measured.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -14,7 +14,9 @@ use crate::disk::Disk;
 use crate::event_loop::{EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
+use crate::isolation::{check_processor, run_on_processor};
 use crate::listen::{NbdAddress, listen, listen_unix};
+use crate::nbd_server::CONNECTIONS_MAX;
 use crate::pair::export_of;
 use crate::pass_through::PassThrough;
 use crate::serve::TellWhenReady;
@@ -36,6 +38,10 @@ pub struct SlowDiskOptions {
     pub loop_device: bool,
     /// The control socket; it counts requests, and has no status to show.
     pub control: Option<PathBuf>,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// The processor that the loop runs on, and nowhere else.
+    pub processor: Option<usize>,
     /// No messages about clients.
     pub quiet: bool,
 }
@@ -57,6 +63,7 @@ pub fn slow_disk(
     options: SlowDiskOptions,
     ready: &mut dyn FnMut(&SlowDiskReady),
 ) -> Result<Outcome, ServeError> {
+    options.processor.map_or(Ok(()), check_processor)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
     if options.loop_device && options.fuse.is_none() {
@@ -68,13 +75,14 @@ pub fn slow_disk(
     }
     let info = disk.data_disk_info();
     let description = format!("{} without a cache (dcd slow-disk)", options.disk);
-    let export = Export { description, ..export_of(info, false) };
+    let export = Export { description, ..export_of(info, options.read_only) };
     let mut event_loop = EventLoop::new(Parts {
         core: PassThrough::new(info),
         cache_disk: None,
         data_disk: disk,
         clock: Clock::start(),
         export,
+        clients_max: CONNECTIONS_MAX,
         signals: Some(signals),
         quiet: options.quiet,
     })
@@ -107,6 +115,7 @@ pub fn slow_disk(
     };
     let stopped = match options.fuse {
         None => {
+            options.processor.map_or(Ok(()), run_on_processor)?;
             ready(&news);
             run_until_stopped(&mut event_loop, &mut NoFrontends, options.quiet)
         }
@@ -115,10 +124,11 @@ pub fn slow_disk(
                 directory,
                 size_bytes: info.bytes(),
                 block_size: info.logical_block_size,
-                read_only: false,
+                read_only: options.read_only,
                 loop_device: options.loop_device,
             };
             let thread = FuseThread::start(fuse, event_loop.submitter())?;
+            options.processor.map_or(Ok(()), run_on_processor)?;
             let mut told = |fuse| {
                 news.fuse = Some(fuse);
                 ready(&news);

@@ -9,6 +9,7 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 
 use crate::response_times::ResponseTimesReport;
 use crate::submitter::Snapshot;
+use crate::volume_control::VolumeReport;
 
 /// What the daemon knows and the engine does not.
 #[derive(Clone, Debug)]
@@ -68,6 +69,9 @@ pub struct StatusReport {
     /// Clean copies of what is read.
     #[serde(default)]
     pub copies: CopiesReport,
+    /// The volume, if the cache has one.
+    #[serde(default)]
+    pub volume: Option<VolumeReport>,
     /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
     pub cache_disk_failed: bool,
     /// Its last error.
@@ -305,6 +309,7 @@ impl StatusReport {
                 read_ahead_bytes: status.read_ahead_bytes_held,
                 memory_bytes: status.copies_bytes,
             },
+            volume: None,
             cache_disk_failed: status.cache_disk_failed,
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
             cache_disk_clean: status.cache_disk_clean,

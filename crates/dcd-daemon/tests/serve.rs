@@ -80,6 +80,7 @@ impl Pair {
             one_disk: options.one_disk,
             memory_directory: options.memory_directory,
             size: DataDiskSize::Same,
+            memory: None,
             quiet: true,
         }
     }
@@ -107,6 +108,8 @@ fn options(directory: &Path) -> ServeOptions {
         loop_device: false,
         control: Some(directory.join("control")),
         memory_directory: directory.to_owned(),
+        processor: None,
+        memory_max_bytes: None,
         quiet: true,
     }
 }

@@ -45,6 +45,8 @@ impl Served {
             fuse: None,
             loop_device: false,
             control: None,
+            read_only: false,
+            processor: None,
             quiet: true,
         };
         let (sender, receiver) = mpsc::channel();

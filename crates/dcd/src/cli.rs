@@ -18,9 +18,11 @@ use dcd_sim::workload::WorkloadSpec;
 use crate::command::advise::AdviseArguments;
 use crate::command::demo::DemoArguments;
 use crate::command::figures::FiguresArguments;
+use crate::command::hint::HintArguments;
 use crate::command::sequence::SequenceArguments;
 use crate::command::simulate::{SimulateArguments, parse_stretch};
 use crate::command::sweep::SweepArguments;
+use crate::command::volume::VolumeArguments;
 use crate::command::workload::parse_workload;
 use crate::settings::Settings;
 
@@ -86,6 +88,8 @@ pub enum Verb {
     Disk(DiskArguments),
     Trace(TraceArguments),
     Sequence(SequenceArguments),
+    Volume(VolumeArguments),
+    Hint(HintArguments),
     Advise(Box<AdviseArguments>),
     Simulate(SimulateArguments),
     Sweep(SweepArguments),
@@ -158,6 +162,7 @@ Examples:
   dcd serve --cache-disk fast.img --data-disk /dev/sdb --fuse /run/dcd/sdb --loop --control /run/sdb.ctl
   dcd serve --cache-disk fast.img --data-disk slow:slow.img,read=8ms,write=8ms --nbd unix:disk.sock
   dcd serve --config /etc/dcd/sdb.toml --ack durable
+  dcd serve --null --data-disk /dev/sdb --nbd unix:/run/disk.sock --cpu 3
 
 A configuration file:
   cache-disk = \"/dev/nvme0n1p4\"
@@ -172,6 +177,10 @@ pub struct ServeArguments {
     /// The settings.
     #[command(flatten)]
     pub settings: Settings,
+    /// Serve the data-disk without any cache: each request is one of the data-disk, so that what the layers above cost
+    /// can be measured.
+    #[arg(long)]
+    pub null: bool,
     /// Print nothing but the ready line and errors.
     #[arg(long)]
     pub quiet: bool,
@@ -263,6 +272,14 @@ pub struct DetachArguments {
     pub accept_damage: bool,
 }
 
+/// Where a volume is served.
+#[derive(Args, Debug)]
+pub struct VolumeControl {
+    /// Control socket of the running dcd.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: PathBuf,
+}
+
 /// Record that the data-disk has grown.
 ///
 /// Grow the disk first (lvextend, truncate -s), then run this while no dcd serves it. The cache stays
@@ -309,20 +326,35 @@ pub struct CheckArguments {
     pub json: bool,
 }
 
-/// Show what is on a cache-disk.
+/// Show what is on a cache-disk, or where a file lies.
 ///
-/// Reads only, and shows as much as can be read of a damaged one.
+/// Reads only, and shows as much as can be read of a damaged cache-disk. With --file, a file of a file system on the device
+/// that a running dcd serves: its blocks, and on a volume the RAID levels and attributes of them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd inspect superblock --cache-disk fast.img
   dcd inspect dirty --cache-disk fast.img
   dcd inspect segments --cache-disk fast.img --json
-  dcd inspect segment 12 --cache-disk fast.img")]
+  dcd inspect segment 12 --cache-disk fast.img
+  dcd inspect --file /mnt/src/main.c --control /run/vol.ctl")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct InspectArguments {
     /// What to show.
     #[command(subcommand)]
-    pub what: InspectWhat,
+    pub what: Option<InspectWhat>,
+    /// A file on the device that dcd serves.
+    #[arg(long, value_name = "PATH", requires = "control")]
+    pub file: Option<PathBuf>,
+    /// Control socket of the running dcd.
+    #[arg(long, value_name = "SOCKET", requires = "file")]
+    pub control: Option<PathBuf>,
+    /// Byte of the volume at which the file system begins, where the system does not tell.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, requires = "file")]
+    pub offset: Option<u64>,
+    /// Print JSON.
+    #[arg(long, requires = "file")]
+    pub json: bool,
 }
 
 /// What `inspect` can show.
@@ -812,7 +844,7 @@ mod tests {
         let command = command();
         let serve = command.find_subcommand("serve").unwrap();
         let flags: Vec<_> = serve.get_arguments().filter_map(|flag| flag.get_long()).collect();
-        let own = ["config", "quiet", "accept-damage"];
+        let own = ["config", "null", "quiet", "accept-damage"];
         let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
         assert_eq!(flags, crate::config_file::KEYS);
     }

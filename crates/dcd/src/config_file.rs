@@ -10,19 +10,18 @@
 //! Whatever is wrong is told in one line with file, line, column and key. Values go through the
 //! same parsers as flags, so a size means the same in both.
 
-use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use clap::ValueEnum;
 use dcd_daemon::units_text::{parse_duration, parse_size};
-use toml::de::{DeInteger, DeTable, DeValue};
+use toml::de::DeValue;
 
 use crate::settings::{Settings, parse_percent};
+use crate::toml_values::{
+    Place, ValueProblem, boolean, choice, list, nearest, number, parse_table, text, with,
+};
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 29] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -50,6 +49,8 @@ pub const KEYS: [&str; 27] = [
     "no-detect",
     "read-only",
     "memory-directory",
+    "cpu",
+    "memory-max",
 ];
 
 /// Reads the settings in a file.
@@ -61,11 +62,9 @@ pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
 
 /// The settings in `text`, which came from `path`.
 pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
-    let at = |span: Range<usize>| Place::new(path, text, span.start);
-    let table = DeTable::parse(text).map_err(|error| ConfigFileError::Syntax {
-        place: at(error.span().unwrap_or(0..0)),
-        message: error.message().lines().collect::<Vec<_>>().join("; "),
-    })?;
+    let at = |span| Place::new(path, text, span);
+    let table = parse_table(path, text)
+        .map_err(|(place, message)| ConfigFileError::Syntax { place, message })?;
     let mut settings = Settings::default();
     for (key, value) in table.get_ref() {
         let name: &str = key.get_ref();
@@ -75,7 +74,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
                 return Err(ConfigFileError::UnknownKey {
                     place: at(key.span()),
                     key: name.to_owned(),
-                    nearest: nearest_key(name),
+                    nearest: nearest(name, &KEYS),
                 });
             }
             Err(problem) => {
@@ -117,117 +116,13 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-detect" => settings.no_detect = Some(boolean(value)?),
         "read-only" => settings.read_only = Some(boolean(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
+        "cpu" => settings.processor = Some(number(value)?),
+        "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
         "accept-damage" => return Err(ValueProblem::OnlyOnTheCommandLine),
         _ => return Ok(false),
     }
     Ok(true)
-}
-
-/// A string that is read by `T`.
-fn text<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
-    let text = value.as_str().ok_or_else(|| ValueProblem::expected("a string", value))?;
-    text.parse().map_err(ValueProblem::unreadable)
-}
-
-/// A string or number that is read by a parser of the command line. Only strings have units, and
-/// a bare number is whatever the parser makes of it.
-fn with<T, E: fmt::Display>(
-    value: &DeValue<'_>,
-    parser: impl Fn(&str) -> Result<T, E>,
-) -> Result<T, ValueProblem> {
-    let parsed = match value {
-        DeValue::String(text) => parser(text),
-        DeValue::Integer(number) => parser(decimal(number)?),
-        _ => return Err(ValueProblem::expected("a string with a unit", value)),
-    };
-    parsed.map_err(ValueProblem::unreadable)
-}
-
-fn number<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
-    let number = value.as_integer().ok_or_else(|| ValueProblem::expected("a number", value))?;
-    decimal(number)?.parse().map_err(ValueProblem::unreadable)
-}
-
-/// The digits of a number; TOML also knows 0x10 and the like, whose digits mean something else.
-fn decimal<'a>(number: &'a DeInteger<'_>) -> Result<&'a str, ValueProblem> {
-    let found = "number of another base";
-    let decimal = (number.radix() == 10).then(|| number.as_str());
-    decimal.ok_or(ValueProblem::Type { expected: "a decimal number", found })
-}
-
-fn boolean(value: &DeValue<'_>) -> Result<bool, ValueProblem> {
-    value.as_bool().ok_or_else(|| ValueProblem::expected("true or false", value))
-}
-
-fn choice<T: ValueEnum>(value: &DeValue<'_>) -> Result<T, ValueProblem> {
-    let text = value.as_str().ok_or_else(|| ValueProblem::expected("a string", value))?;
-    T::from_str(text, false).map_err(|_| ValueProblem::Choice {
-        found: text.to_owned(),
-        choices: T::value_variants()
-            .iter()
-            .filter_map(|variant| Some(variant.to_possible_value()?.get_name().to_owned()))
-            .collect::<Vec<_>>()
-            .join(", "),
-    })
-}
-
-/// One string, or a list of them.
-fn list<T: FromStr<Err: fmt::Display>>(value: &DeValue<'_>) -> Result<Vec<T>, ValueProblem> {
-    match value.as_array() {
-        Some(values) => values.iter().map(|value| text(value.get_ref())).collect(),
-        None if value.is_str() => Ok(vec![text(value)?]),
-        None => Err(ValueProblem::expected("a list of strings", value)),
-    }
-}
-
-/// The known key with the fewest letters to change, if that is not a far cry.
-fn nearest_key(key: &str) -> Option<&'static str> {
-    // People write `cache_disk`, `CacheDisk` and `cache-disc`.
-    let key = key.replace('_', "-").to_lowercase();
-    let (distance, nearest) = KEYS
-        .iter()
-        .map(|known| (edit_distance(&key, known), *known))
-        .min_by_key(|(distance, _)| *distance)?;
-    (distance <= nearest.len() / 2).then_some(nearest)
-}
-
-/// Letters to insert, delete or replace to make one of the other (Levenshtein).
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, other) in b.iter().enumerate() {
-            let replace = diagonal + usize::from(letter != *other);
-            diagonal = row[j + 1];
-            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
-/// Where in which file.
-#[derive(Debug)]
-pub struct Place {
-    path: PathBuf,
-    line: usize,
-    column: usize,
-}
-
-impl Place {
-    fn new(path: &Path, text: &str, offset: usize) -> Place {
-        let before = text.get(..offset).unwrap_or(text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        Place { path: path.to_owned(), line, column }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.path.display(), self.line, self.column)
-    }
 }
 
 /// What is wrong with a configuration file.
@@ -269,46 +164,6 @@ pub enum ConfigFileError {
         /// What is wrong.
         problem: ValueProblem,
     },
-}
-
-/// What is wrong with a value.
-#[derive(Debug, thiserror::Error)]
-pub enum ValueProblem {
-    /// Another type.
-    #[error("expected {expected}, found {found}")]
-    Type {
-        /// What it should be.
-        expected: &'static str,
-        /// TOML's word for what it is.
-        found: &'static str,
-    },
-    /// None of the choices.
-    #[error("`{}` is none of: {choices}", found.escape_debug())]
-    Choice {
-        /// What stands there.
-        found: String,
-        /// What could.
-        choices: String,
-    },
-    /// The parser of the flag does not take it.
-    #[error("{message}")]
-    Unreadable {
-        /// In its words.
-        message: String,
-    },
-    /// A setting that a file may not have.
-    #[error("this is only for the command line: a person must say it anew each time")]
-    OnlyOnTheCommandLine,
-}
-
-impl ValueProblem {
-    fn expected(expected: &'static str, value: &DeValue<'_>) -> ValueProblem {
-        ValueProblem::Type { expected, found: value.type_str() }
-    }
-
-    fn unreadable(error: impl fmt::Display) -> ValueProblem {
-        ValueProblem::Unreadable { message: error.to_string() }
-    }
 }
 
 impl ConfigFileError {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use dcd_daemon::control_client::ControlError;
 use dcd_daemon::device::DeviceError;
 use dcd_daemon::device_spec::DeviceSpecError;
+use dcd_daemon::file_watch::WatchError;
 use dcd_daemon::listen::ListenError;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{UnitError, format_size};
@@ -25,7 +26,11 @@ use dcd_sim::workload::WorkloadError;
 
 use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;
+use crate::file_blocks::FileBlocksError;
 use crate::output::{Colour, Paint, count};
+use crate::static_metadata::MetadataError;
+use crate::toml_values::TableFileError;
+use crate::volume_file::VolumeFileError;
 
 /// Documented in `dcd --help`.
 pub mod exit_code {
@@ -53,6 +58,23 @@ pub enum CommandError {
     /// The configuration file.
     #[error(transparent)]
     ConfigFile(#[from] ConfigFileError),
+    /// The configuration of a volume.
+    #[error(transparent)]
+    VolumeFile(#[from] VolumeFileError),
+    /// Rules for hints, and other files of tables.
+    #[error(transparent)]
+    TableFile(#[from] TableFileError),
+    /// The metadata of a file system is not known.
+    #[error("{}: {problem}", path.display())]
+    NoStaticMetadata {
+        /// Where it is mounted, or its device.
+        path: PathBuf,
+        /// Why not.
+        problem: MetadataError,
+    },
+    /// The blocks of a file are not known.
+    #[error(transparent)]
+    FileBlocks(#[from] FileBlocksError),
     /// A setting that the engine does not take.
     #[error("setting {0}")]
     Setting(#[from] dcd_engine::config::ConfigError),
@@ -242,6 +264,18 @@ pub enum CommandError {
     /// A signal came before the cache was open.
     #[error("cancelled while the cache was being opened; nothing was moved")]
     CancelledWhileOpening,
+    /// Files cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// Neither a file nor a directory.
+    #[error("{} is neither a file nor a directory", path.display())]
+    NotAFile {
+        /// What it is.
+        path: PathBuf,
+    },
+    /// Nothing to look at was named.
+    #[error("there is a word missing: what is to be inspected?")]
+    InspectNothing,
     /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -498,6 +532,16 @@ impl CommandError {
     pub fn hint(&self) -> Option<String> {
         match self {
             CommandError::ConfigFile(error) => error.hint(),
+            CommandError::VolumeFile(error) => error.hint(),
+            CommandError::TableFile(error) => error.hint(),
+            CommandError::FileBlocks(error) => Some(error.hint()),
+            CommandError::Watch(error) => error.hint(),
+            CommandError::NoStaticMetadata { .. } => {
+                Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
+            }
+            CommandError::InspectNothing => {
+                Some("`dcd inspect --help` lists it; or give --file PATH --control SOCKET".into())
+            }
             CommandError::Serve(error) => error.hint(),
             CommandError::Device(error) => error.hint(),
             CommandError::SettingMissing(flag) => {

@@ -7,17 +7,19 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use dcd_settings::{config_file, settings};
+use dcd_settings::{config_file, hint_rules, settings, static_metadata, toml_values, volume_file};
 
 mod cli;
 mod command;
 mod error;
+mod file_blocks;
 mod foreign_content;
 mod image;
 mod nbd_client;
 mod output;
 mod page_file;
 mod progress;
+mod volume_client;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));

@@ -110,6 +110,13 @@ pub struct Settings {
     /// Where the memory is that outlives a crash of dcd [default: /dev/shm].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
+    /// Run the thread that serves on this processor and nowhere else.
+    #[arg(long = "cpu", value_name = "NUMBER")]
+    pub processor: Option<usize>,
+    /// Refuse to start if more memory than this may come to be needed, with 64 MiB for each NBD client; and take
+    /// only as many NBD clients at a time as it is enough for.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_max: Option<u64>,
 }
 
 impl Settings {
@@ -144,6 +151,8 @@ impl Settings {
             read_only: self.read_only.or(under.read_only),
             accept_damage: self.accept_damage || under.accept_damage,
             memory_directory: self.memory_directory.or(under.memory_directory),
+            processor: self.processor.or(under.processor),
+            memory_max: self.memory_max.or(under.memory_max),
         }
     }
 

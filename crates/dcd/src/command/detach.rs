@@ -41,6 +41,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
             .clone()
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
         size: DataDiskSize::Same,
+        memory: None,
         quiet: true,
     };
     let mut progress = Progress::new("detaching", Unit::Bytes);

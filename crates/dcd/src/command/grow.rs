@@ -23,6 +23,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
         one_disk: None,
         memory_directory: memory_directory.unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
         size: DataDiskSize::Same,
+        memory: None,
         quiet: true,
     };
     let mut progress = Progress::new("draining", Unit::Bytes);

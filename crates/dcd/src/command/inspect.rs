@@ -9,6 +9,7 @@ use dcd_engine::{Geometry, Superblock};
 use serde_json::{Value, json};
 
 use super::check::state_name;
+use super::inspect_file;
 use crate::cli::{InspectArguments, InspectDisk, InspectWhat};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
@@ -19,7 +20,15 @@ use crate::output::{Align, Colour, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
 
 pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
-    match &arguments.what {
+    let Some(what) = &arguments.what else {
+        return match (&arguments.file, &arguments.control) {
+            (Some(file), Some(control)) => {
+                inspect_file::run(file, control, arguments.offset, arguments.json)
+            }
+            _ => Err(CommandError::InspectNothing),
+        };
+    };
+    match what {
         InspectWhat::Superblock(disk) => superblocks(disk),
         InspectWhat::Dirty(disk) => dirty(disk),
         InspectWhat::Checkpoint(disk) => checkpoints(disk),

@@ -17,7 +17,9 @@ mod flush;
 mod fuzz;
 mod grow;
 mod help_markdown;
+pub mod hint;
 mod inspect;
+mod inspect_file;
 mod man;
 mod seeded_bugs;
 pub mod sequence;
@@ -28,6 +30,7 @@ mod status;
 mod status_panel;
 pub mod sweep;
 mod trace;
+pub mod volume;
 pub mod workload;
 
 /// Does what the command line says.
@@ -48,6 +51,8 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Disk(arguments) => disk::run(&arguments),
         Verb::Trace(arguments) => trace::run(&arguments),
         Verb::Advise(arguments) => advise::run(&arguments),
+        Verb::Volume(arguments) => volume::run(&arguments),
+        Verb::Hint(arguments) => hint::run(&arguments),
         Verb::Sequence(arguments) => sequence::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Figures(arguments) => figures::run(&arguments),

@@ -1,16 +1,21 @@
 //! `dcd serve`: joins flags and configuration file, hands over to the daemon, and tells when the
 //! disk is there.
 
+use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::serve::{Outcome, Ready, ServeOptions, serve};
+use dcd_daemon::slow_disk::SlowDiskOptions;
 use dcd_daemon::units_text::{format_duration, format_size};
 
 use crate::cli::ServeArguments;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::output::print;
-use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+use crate::settings::{MEMORY_DIRECTORY_DEFAULT, Settings};
 
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
+    if arguments.null {
+        return super::slow_disk::serve(null_options(arguments)?);
+    }
     let options = options(arguments)?;
     // A reader that wants only the ready line, or not even that, does not end the daemon.
     let outcome = serve(options, &mut |ready| drop(print(&ready_line(ready))))?;
@@ -20,11 +25,56 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     }
 }
 
-fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
-    let mut settings = arguments.settings;
-    if let Some(file) = &arguments.config {
-        settings = settings.over(config_file::read(file)?);
+/// Flags, with the file of --config below them.
+fn settings_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
+    let settings = arguments.settings.clone();
+    match &arguments.config {
+        Some(file) => Ok(settings.over(config_file::read(file)?)),
+        None => Ok(settings),
     }
+}
+
+fn check_frontends(nbd: &[NbdAddress], fuse: bool, loop_device: bool) -> Result<(), CommandError> {
+    if loop_device && !fuse {
+        return Err(CommandError::LoopWithoutFuse);
+    }
+    if nbd.is_empty() && !fuse {
+        return Err(CommandError::NoFrontend);
+    }
+    Ok(())
+}
+
+/// The data-disk alone, with everything above it that a cache has.
+fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandError> {
+    let settings = settings_of(&arguments)?;
+    if settings.cache_disk.is_some() {
+        return Err(CommandError::FlagNeeds {
+            flag: "--cache-disk",
+            needs: "serving without --null",
+        });
+    }
+    if settings.memory_max.is_some() {
+        return Err(CommandError::FlagNeeds {
+            flag: "--memory-max",
+            needs: "serving without --null",
+        });
+    }
+    let options = SlowDiskOptions {
+        disk: settings.data_disk.ok_or(CommandError::SettingMissing("--data-disk"))?,
+        nbd: settings.nbd,
+        fuse: settings.fuse,
+        loop_device: settings.loop_device.unwrap_or(false),
+        control: settings.control,
+        read_only: settings.read_only.unwrap_or(false),
+        processor: settings.processor,
+        quiet: arguments.quiet,
+    };
+    check_frontends(&options.nbd, options.fuse.is_some(), options.loop_device)?;
+    Ok(options)
+}
+
+fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
+    let settings = settings_of(&arguments)?;
     let engine = settings.engine_config();
     let one_disk = settings.one_disk();
     let options = ServeOptions {
@@ -39,14 +89,11 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         memory_directory: settings
             .memory_directory
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        processor: settings.processor,
+        memory_max_bytes: settings.memory_max,
         quiet: arguments.quiet,
     };
-    if options.loop_device && options.fuse.is_none() {
-        return Err(CommandError::LoopWithoutFuse);
-    }
-    if options.nbd.is_empty() && options.fuse.is_none() {
-        return Err(CommandError::NoFrontend);
-    }
+    check_frontends(&options.nbd, options.fuse.is_some(), options.loop_device)?;
     options.engine.validate()?;
     Ok(options)
 }

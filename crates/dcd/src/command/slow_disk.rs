@@ -21,8 +21,15 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         fuse: arguments.fuse.clone(),
         loop_device: arguments.loop_device,
         control: arguments.control.clone(),
+        read_only: false,
+        processor: None,
         quiet: arguments.quiet,
     };
+    serve(options)
+}
+
+/// Serves until a signal, and prints the ready line.
+pub fn serve(options: SlowDiskOptions) -> Result<(), CommandError> {
     slow_disk(options, &mut |ready| {
         let mut line = format!("ready size={}", ready.size_bytes);
         for address in &ready.nbd {

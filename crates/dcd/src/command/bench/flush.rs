@@ -157,6 +157,7 @@ impl Files {
             one_disk: None,
             memory_directory: MEMORY_DIRECTORY_DEFAULT.into(),
             size: DataDiskSize::Same,
+            memory: None,
             quiet: true,
         }
     }

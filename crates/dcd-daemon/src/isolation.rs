@@ -1,0 +1,177 @@
+//! What the daemon takes of a machine, kept apart from what others take: a processor of its own, and a bound of memory
+//! that is checked before anything is opened for writing.
+
+use std::io;
+
+use dcd_engine::units::LINE_SIZE;
+use dcd_engine::{Engine, EngineConfig, Geometry};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
+use crate::nbd_server::CONNECTIONS_MAX;
+use crate::units_text::format_size;
+
+/// Why a processor cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessorError {
+    /// It is not there, or not for this process.
+    #[error("processor {wanted} is not among those this process may run on: {allowed}")]
+    NotAllowed {
+        /// The one asked for.
+        wanted: usize,
+        /// Those that there are, in words.
+        allowed: String,
+    },
+    /// The system refused.
+    #[error("cannot run on processor {wanted} alone: {source}")]
+    System {
+        /// The one asked for.
+        wanted: usize,
+        /// Its words.
+        source: io::Error,
+    },
+}
+
+/// Whether a processor can be had; to be asked before anything is done.
+pub fn check_processor(wanted: usize) -> Result<(), ProcessorError> {
+    let system = |errno: rustix::io::Errno| ProcessorError::System { wanted, source: errno.into() };
+    let allowed = sched_getaffinity(None).map_err(system)?;
+    if wanted < CpuSet::MAX_CPU && allowed.is_set(wanted) {
+        return Ok(());
+    }
+    let numbers = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
+    let allowed = numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
+    Err(ProcessorError::NotAllowed { wanted, allowed })
+}
+
+/// Keeps the calling thread, and threads that it starts later, on one processor.
+pub fn run_on_processor(wanted: usize) -> Result<(), ProcessorError> {
+    check_processor(wanted)?;
+    let mut only = CpuSet::new();
+    only.set(wanted);
+    let system = |errno: rustix::io::Errno| ProcessorError::System { wanted, source: errno.into() };
+    sched_setaffinity(None, &only).map_err(system)
+}
+
+/// What a cache may come to need, at worst, part by part; docs/architecture.md has the same as a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryNeed {
+    parts: Vec<(&'static str, u64)>,
+}
+
+/// A client of NBD may have so much under way.
+const CLIENT_BYTES: u64 = BYTES_IN_FLIGHT_MAX as u64;
+/// The kernel sends a FUSE file system so much at once: 512 requests of 1 MiB.
+const FUSE_BYTES: u64 = 512 << 20;
+/// Its code, stacks of its threads, rings and histograms.
+const PROGRAM_BYTES: u64 = 24 << 20;
+
+/// A bound of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryLimit {
+    /// Bytes.
+    pub bytes: u64,
+    /// Who is to be served within it.
+    pub clients: Clients,
+}
+
+/// Frontends that hold requests in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clients {
+    /// NBD sockets are listened on.
+    pub nbd: bool,
+    /// There is a FUSE mount.
+    pub fuse: bool,
+}
+
+impl MemoryNeed {
+    /// Of a cache with this geometry and these settings. NBD clients come on top: see [`MemoryNeed::clients_within`].
+    pub fn of(geometry: &Geometry, config: &EngineConfig, clients: Clients) -> MemoryNeed {
+        let slots = u64::from(geometry.slots());
+        let copy_slots = u64::from(geometry.copy_slots());
+        let has_copies = copy_slots > 0;
+        let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
+        let parts = vec![
+            ("program", PROGRAM_BYTES),
+            // 10 bytes an entry at 90 % load, a checksum for each slot, 16 for scattered lines at worst, the segments.
+            ("index", slots * (12 + 4 + 16) + u64::from(geometry.segments) * 64),
+            ("destaged lines", only(config.hot_blocks, slots * 16)),
+            ("copies", copy_slots * (24 + 29)),
+            ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
+            ("read-ahead", only(has_copies, config.read_ahead_bytes)),
+            ("segment buffers", Engine::segment_memory_size(geometry, config) as u64),
+            ("checkpoint", slots * 16 + copy_slots * LINE_SIZE / 248),
+            ("destage batch", (8 << 20) + geometry.segment_size_bytes),
+            ("FUSE", only(clients.fuse, FUSE_BYTES)),
+        ];
+        MemoryNeed { parts }
+    }
+
+    /// What a volume needs besides.
+    pub fn add(&mut self, what: &'static str, bytes: u64) {
+        self.parts.push((what, bytes));
+    }
+
+    /// The sum, in bytes.
+    pub fn total(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// `index 4 MiB, ...`, without what is nothing.
+    pub fn words(&self) -> String {
+        let parts = self.parts.iter().filter(|(_, bytes)| *bytes > 0);
+        let words = parts.map(|(what, bytes)| format!("{what} {}", format_size(*bytes)));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// How many NBD clients may be served at a time within `most` bytes; `None` if not even one, where one is wanted, or
+    /// what else is needed is more than that.
+    pub fn clients_within(&self, most: u64, clients: Clients) -> Option<usize> {
+        let left = most.checked_sub(self.total())?;
+        match (left / CLIENT_BYTES) as usize {
+            0 if clients.nbd => None,
+            count => Some(count.min(CONNECTIONS_MAX)),
+        }
+    }
+
+    /// What is needed at least, with one NBD client if there are any.
+    pub fn least(&self, clients: Clients) -> u64 {
+        self.total().saturating_add(if clients.nbd { CLIENT_BYTES } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_that_is_not_there_is_refused() {
+        let error = check_processor(100_000).unwrap_err().to_string();
+        assert!(error.contains("processor 100000 is not among"), "{error}");
+        let thread = std::thread::spawn(|| {
+            let first = (0..CpuSet::MAX_CPU).find(|it| check_processor(*it).is_ok()).unwrap();
+            run_on_processor(first).unwrap();
+            sched_getaffinity(None).unwrap().count()
+        });
+        assert_eq!(thread.join().unwrap(), 1);
+    }
+
+    #[test]
+    fn memory_is_added_up_and_bounds_clients() {
+        let geometry = Geometry::fit(1 << 30, 1 << 20).unwrap();
+        let config = EngineConfig::default();
+        let clients = Clients { nbd: true, fuse: false };
+        let mut need = MemoryNeed::of(&geometry, &config, clients);
+        let total = need.total();
+        // docs/architecture.md: 8 MiB for each GiB, 16 MiB of segment buffers, 9 MiB of a batch, and for the worst.
+        assert!((40 << 20..80 << 20).contains(&total), "{}", need.words());
+        assert_eq!(need.clients_within(total, clients), None);
+        assert_eq!(need.clients_within(need.least(clients), clients), Some(1));
+        assert_eq!(need.clients_within(total, Clients { nbd: false, fuse: true }), Some(0));
+        assert_eq!(need.clients_within(u64::MAX, clients), Some(CONNECTIONS_MAX));
+        need.add("volume", 1 << 20);
+        assert_eq!(need.total(), total + (1 << 20));
+        assert!(need.words().contains("segment buffers 16 MiB"), "{}", need.words());
+        assert!(!need.words().contains("FUSE"));
+    }
+}

@@ -1,0 +1,232 @@
+//! `dcd volume`: the members and sets of a volume that a running dcd serves.
+
+use clap::{Args, Subcommand};
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::signals::Signals;
+use dcd_daemon::units_text::format_size;
+use dcd_daemon::volume_control::{VolumeCommand, VolumeReport, WorkReport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cli::VolumeControl;
+use crate::error::CommandError;
+use crate::output::{Align, Colour, Paint, Table, count, print, print_json};
+use crate::progress::{Progress, Unit};
+use crate::volume_client::VolumeClient;
+
+/// How often progress is asked for.
+const INTERVAL_NANOS: i64 = 200_000_000;
+
+/// Members and sets of a volume.
+///
+/// A volume (`dcd create --volume`) lies on several data-disks, in RAID sets. docs/volume.md tells how to make and keep
+/// one.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd volume status --control /run/vol.ctl
+  dcd volume fail 2 --control /run/vol.ctl
+  dcd volume rebuild 2 --control /run/vol.ctl
+  dcd volume scrub --control /run/vol.ctl --no-wait")]
+pub struct VolumeArguments {
+    /// What to do.
+    #[command(subcommand)]
+    what: VolumeWhat,
+}
+
+#[derive(Args, Debug)]
+struct Follow {
+    /// Only begin it.
+    #[arg(long)]
+    no_wait: bool,
+    /// Print JSON when it has ended.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum VolumeWhat {
+    /// Show members, sets, and what is under way
+    Status {
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Treat a member as failed from now on
+    Fail {
+        /// Its number.
+        #[arg(value_name = "MEMBER")]
+        member: u8,
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+    },
+    /// Write what belongs on a member that is not up to date
+    ///
+    /// Ctrl-C leaves it running: `dcd volume cancel` stops it, and it can be begun again.
+    Rebuild {
+        /// Its number.
+        #[arg(value_name = "MEMBER")]
+        member: u8,
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+        /// Whether to wait.
+        #[command(flatten)]
+        follow: Follow,
+    },
+    /// Read everything that is redundant, compare, and repair
+    ///
+    /// Ctrl-C leaves it running: `dcd volume cancel` stops it.
+    Scrub {
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+        /// Whether to wait.
+        #[command(flatten)]
+        follow: Follow,
+    },
+    /// Stop the rebuild or scrub under way
+    Cancel {
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+    },
+}
+
+pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
+    let connect = |control: &VolumeControl| VolumeClient::connect(&control.control);
+    match &arguments.what {
+        VolumeWhat::Status { control, json } => {
+            let report = connect(control)?.report;
+            if *json { print_json(&report) } else { print(&panel(&report, Paint::for_stdout())) }
+        }
+        VolumeWhat::Fail { member, control } => {
+            connect(control)?.ask(&VolumeCommand::Fail { member: *member })?;
+            print(&format!("member {member} is treated as failed\n"))
+        }
+        VolumeWhat::Rebuild { member, control, follow } => begin(
+            connect(control)?,
+            &VolumeCommand::Rebuild { member: *member },
+            "rebuilding",
+            follow,
+        ),
+        VolumeWhat::Scrub { control, follow } => {
+            begin(connect(control)?, &VolumeCommand::Scrub, "scrubbing", follow)
+        }
+        VolumeWhat::Cancel { control } => {
+            connect(control)?.ask(&VolumeCommand::CancelWork)?;
+            print("cancelled\n")
+        }
+    }
+}
+
+/// Begins work, and shows how far it is until it has ended or nobody wants to see it.
+fn begin(
+    mut volume: VolumeClient,
+    command: &VolumeCommand,
+    what: &'static str,
+    follow: &Follow,
+) -> Result<(), CommandError> {
+    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+    volume.ask(command)?;
+    if follow.no_wait {
+        return print(&format!("{what}; `dcd volume status` shows how far it is\n"));
+    }
+    let mut progress = Progress::new(what, Unit::Rounds);
+    let mut last = None;
+    let report = loop {
+        let report = volume.status()?;
+        let Some(work) = &report.work else { break report };
+        progress.update(work.done, work.total);
+        last = Some(work.clone());
+        let mut waiting = [PollFd::new(&signals, PollFlags::IN)];
+        let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
+        if signals.take() > 0 {
+            progress.finish();
+            return print("it goes on; `dcd volume cancel` stops it\n");
+        }
+    };
+    progress.finish();
+    if follow.json {
+        return print_json(&report);
+    }
+    let found = last.map_or(String::new(), |work| mismatches(&work));
+    print(&format!("{what} has ended{found}\n{}", panel(&report, Paint::for_stdout())))
+}
+
+fn mismatches(work: &WorkReport) -> String {
+    match work.mismatches {
+        0 => String::new(),
+        found => format!(", {} found, {} repaired", count(found, "difference"), work.repaired),
+    }
+}
+
+/// Members, sets and work, for people.
+pub fn panel(report: &VolumeReport, paint: Paint) -> String {
+    let mut members = Table::new(&[
+        ("member", Align::Right),
+        ("state", Align::Left),
+        ("errors", Align::Right),
+        ("disk", Align::Left),
+    ]);
+    for member in &report.members {
+        members.row(vec![
+            member.member.to_string(),
+            member.state.clone(),
+            member.errors.to_string(),
+            member.disk.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    let mut sets = Table::new(&[
+        ("set", Align::Right),
+        ("level", Align::Left),
+        ("members", Align::Left),
+        ("size", Align::Right),
+        ("used", Align::Right),
+        ("temporary", Align::Right),
+        ("used", Align::Right),
+        ("damaged stripes", Align::Right),
+    ]);
+    let size = |extents: u64| format_size(extents.saturating_mul(report.extent_bytes));
+    for set in &report.sets {
+        let numbers: Vec<String> = set.members.iter().map(u8::to_string).collect();
+        sets.row(vec![
+            set.set.to_string(),
+            format!("RAID {}", set.level),
+            numbers.join(","),
+            size(set.extents),
+            size(set.extents_used),
+            size(set.temporary_extents),
+            size(set.temporary_used),
+            set.stripes_damaged.to_string(),
+        ]);
+    }
+    let waiting = match report.migrations_waiting {
+        0 => String::new(),
+        waiting => format!(", {} to be moved", count(waiting, "extent")),
+    };
+    let work = match &report.work {
+        None => String::new(),
+        Some(work) => {
+            let member = work.member.map_or(String::new(), |member| format!(" of member {member}"));
+            let share = work.done as f64 * 100.0 / work.total.max(1) as f64;
+            format!("{}{member}: {share:.1} %{}\n", work.kind, mismatches(work))
+        }
+    };
+    let whole = report.members.iter().all(|member| member.state == "up-to-date");
+    let state = match whole {
+        true => paint.paint(Colour::Good, "whole"),
+        false => paint.paint(Colour::Bad, "degraded"),
+    };
+    format!(
+        "volume of {}, {state}: {} placed{waiting}; {} of memory\n{}\n{}{work}",
+        format_size(report.volume_bytes),
+        size(report.extents_mapped),
+        format_size(report.memory_bytes),
+        members.render(paint),
+        sets.render(paint),
+    )
+}

@@ -1,0 +1,103 @@
+//! Proves that `--cpu` keeps the serving thread on its processor, that `--memory-max` refuses what may come to need
+//! more and bounds the number of clients, and that `--null` serves the data-disk without a cache.
+
+mod harness;
+
+use std::fs;
+
+use harness::nbd::Client;
+use harness::{Site, until};
+
+/// The processors that the thread named like this may run on.
+fn allowed(pid: i32, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let lines = tasks.flatten().filter_map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let named = status.lines().next()?.split_whitespace().nth(1)? == name;
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        named.then(|| line.trim().to_owned())
+    });
+    lines.collect()
+}
+
+fn first_processor() -> String {
+    let own = allowed(rustix::process::getpid().as_raw_nonzero().get(), "isolation");
+    let own = own.first().cloned().unwrap_or_else(|| "0".into());
+    own.split([',', '-']).next().unwrap().to_owned()
+}
+
+#[test]
+fn the_serving_thread_stays_on_its_processor_and_others_do_not() {
+    let site = Site::new("8M", 16 << 20);
+    let cpu = first_processor();
+    let daemon = site.serve(&format!("--quiet --cpu {cpu}"));
+    let pid = daemon.pid().as_raw_nonzero().get();
+    assert_eq!(allowed(pid, "dcd"), [cpu]);
+    assert_eq!(allowed(pid, "dcd-control").len(), 1);
+    let mut client = Client::connect(&site.socket());
+    client.write(4096, &[7; 4096]).unwrap();
+    assert_eq!(client.read(4096, 4096).unwrap(), [7; 4096]);
+    daemon.stop();
+    let line = "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . --cpu 9999";
+    site.dcd(line).fails(1, "processor 9999 is not among", "nproc");
+}
+
+#[test]
+fn too_little_memory_is_refused_with_the_sum() {
+    let site = Site::with("64M", 64 << 20, "--read-area 8M");
+    let before = site.disks();
+    let line =
+        "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . --memory-max";
+    site.dcd(&format!("{line} 64M")).fails(1, "segment buffers", "allow at least");
+    assert_eq!(site.disks(), before, "nothing was written");
+    let Some(least) = least_of(&site.dcd(&format!("{line} 1M")).stderr) else {
+        panic!("a hint with a size");
+    };
+    // With what the hint says there is room for one client.
+    let daemon = site.serve(&format!("--quiet --memory-max {least}M"));
+    let first = Client::connect(&site.socket());
+    assert!(Client::try_connect(&site.socket()).is_err(), "there is room for one");
+    let status = site.status();
+    let of = |name: &str| status[name].as_u64().unwrap_or(0);
+    let used = of("index_bytes") + status["copies"]["memory_bytes"].as_u64().unwrap();
+    assert!(used < least << 20, "{used}");
+    drop(first);
+    until("the first has gone", || Client::try_connect(&site.socket()).ok());
+    daemon.stop();
+}
+
+/// `allow at least 142 MiB`.
+fn least_of(hint: &str) -> Option<u64> {
+    let (_, rest) = hint.split_once("allow at least ")?;
+    let (number, unit) = rest.split_once(' ')?;
+    assert!(unit.starts_with("MiB"), "{hint}");
+    Some(number.parse::<f64>().ok()?.ceil() as u64)
+}
+
+#[test]
+fn the_null_layer_is_the_data_disk() {
+    let site = Site::empty();
+    site.folder.disk("d", 16 << 20);
+    let cpu = first_processor();
+    let line =
+        format!("serve --null --data-disk d --nbd unix:sock --control ctl --cpu {cpu} --quiet");
+    let daemon = site.start_line(&line).ready();
+    let mut client = Client::connect(&site.socket());
+    client.write(8192, &[9; 4096]).unwrap();
+    client.flush().unwrap();
+    assert_eq!(fs::read(site.path("d")).unwrap()[8192..8192 + 4096], [9; 4096]);
+    assert_eq!(allowed(daemon.pid().as_raw_nonzero().get(), "dcd"), [cpu]);
+    drop(client);
+    daemon.stop();
+    // Read-only as with a cache.
+    let daemon = site.start_line(&format!("{line} --read-only")).ready();
+    assert!(Client::connect(&site.socket()).write(0, &[1; 4096]).is_err());
+    daemon.stop();
+    site.dcd("serve --null --data-disk d --cache-disk c --nbd unix:sock").fails(
+        1,
+        "--cache-disk is only for serving without --null",
+        "leave --cache-disk out",
+    );
+    site.dcd("serve --null --data-disk d").fails(1, "nothing to serve on", "--nbd");
+    site.dcd("serve --null --nbd unix:sock").fails(1, "--data-disk is not set", "--data-disk");
+}
