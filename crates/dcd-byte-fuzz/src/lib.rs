@@ -8,7 +8,7 @@
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
-//! | `text.rs` | `control_request`, `recorded_batch`, `units`, `config_file`, `device_spec`, `fault_rules` | what is accepted can be shown and read again; errors are one line |
+//! | `text.rs` | `control_request`, `recorded_batch`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
 //!
 //! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
 //! corpus in the repository, and over simple mutations of it (both in `tests/corpus.rs`, on any
@@ -38,7 +38,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "superblock", run: decoders::superblock },
@@ -53,6 +53,9 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "config_file", run: text::config_file },
     Target { name: "device_spec", run: text::device_spec },
     Target { name: "fault_rules", run: text::fault_rules },
+    Target { name: "volume_file", run: text::volume_file },
+    Target { name: "hint_rules", run: text::hint_rules },
+    Target { name: "static_metadata", run: text::static_metadata },
     Target { name: "trace", run: simulation::trace },
     Target { name: "disk_profile", run: simulation::disk_profile },
     Target { name: "workload", run: simulation::workload },

@@ -43,6 +43,8 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"ranges\":[[0,8],[4096,16]]}\n{\"ranges\":[]}\n{\"end\":true}\n",
             "{\"command\":\"record\"}\n{\"command\":\"cancel\"}\n",
             "{\"command\":\"stop\"}\nhello\n[[[[[[",
+            "{\"volume\":\"status\"}\n{\"volume\":{\"set-attributes\":{\"ranges\":[[0,8],[9,1]],\"set\":\"hot,random\"}}}\n{\"volume\":{\"places\":{\"ranges\":[]}}}\n{\"volume\":{\"rebuild\":{\"member\":3}}}\n",
+            "{\"volume\":{\"allocate\":{\"near\":null,\"attributes\":\"hot,cold\"}}}\n{\"volume\":{\"create-pointer\":{\"from\":0,\"to\":8}}}\n",
         ]),
         "recorded_batch" => texts(&[
             "{\"recorded\":{\"requests\":[],\"until_ns\":0,\"lost\":0}}\n",
@@ -51,6 +53,20 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"recorded\":{\"requests\":[[2,1,\"read\",false,0,512]],\"until_ns\":1,\"lost\":0}}",
             "{\"ok\":true}\n",
         ]),
+        "volume_file" => texts(&[
+            "extent = \"64k\"\ntemporary = \"5%\"\n[[set]]\nlevel = 1\nshare = \"20%\"\ncopies = 2\nmembers = [0, 1]\n[[set]]\nlevel = 5\n",
+            "size = \"1G\"\nselective-caching = true\nmigrate-max = \"50M\"\n[[set]]\nlevel = 0\nstripe-unit = \"4k\"\nper-member = \"64M\"\n",
+            "[[set]]\nlevel = 0\n[[placement]]\nall-of = \"important,random\"\nnone-of = \"hot\"\nlevels = [1, 5, 0]\n[[placement]]\nlevels = [0, 5, 1]\n",
+            "[[set]]\nlevel = 9",
+            "set = [{ level = 1 }, { level = 0, members = [] }]",
+        ]),
+        "hint_rules" => texts(&[
+            "[[rule]]\nmatch = [\"*.c\", \"build/**\"]\nset = \"important,random\"\n[[rule]]\nmatch = \"*.o\"\nset = \"temporary\"\n",
+            "[[rule]]\nmatch = \"*a*a*a*a*a*a*a*b\"\nset = \"none\"\n",
+            "[[rule]]\nmatch = \"[!a-z]?[]]\"\nset = \"hot,cold\"\n",
+            "rule = 3",
+        ]),
+        "static_metadata" => numbered(file_systems()),
         "units" => texts(&[
             "512",
             "4k",
@@ -426,4 +442,51 @@ fn memories() -> Vec<Vec<u8>> {
         seeds.push([vec![base, 7], step(4, 7 << 2, 0, &[3])].concat());
     }
     seeds
+}
+
+/// The beginning of an ext4 of one group with a journal, as extents and in a tree, and of an XFS of two groups.
+fn file_systems() -> Vec<Vec<u8>> {
+    let mut ext4 = vec![0; 16 << 10];
+    let mut put = |at: usize, bytes: &[u8]| ext4[at..at + bytes.len()].copy_from_slice(bytes);
+    for (at, value) in [
+        (0, 16u32),
+        (4, 64),
+        (20, 1),
+        (24, 0),
+        (32, 8192),
+        (40, 16),
+        (76, 1),
+        (92, 4),
+        (96, 0x40),
+        (100, 1),
+        (224, 8),
+    ] {
+        put(1024 + at, &value.to_le_bytes());
+    }
+    put(1024 + 56, &[0x53, 0xef]);
+    put(1024 + 88, &128u16.to_le_bytes());
+    // The descriptor: bitmaps in blocks 3 and 4, inodes from 5 on.
+    for (at, block) in [(0, 3u32), (4, 4), (8, 5)] {
+        put(2048 + at, &block.to_le_bytes());
+    }
+    // Inode 8: extents, at blocks 10 to 14.
+    let inode = 5 * 1024 + 7 * 128;
+    put(inode + 32, &0x8_0000u32.to_le_bytes());
+    put(inode + 40, &[0x0a, 0xf3, 1, 0, 4, 0, 0, 0]);
+    put(inode + 52 + 4, &5u16.to_le_bytes());
+    put(inode + 52 + 8, &10u32.to_le_bytes());
+    // The same with a node in block 9 that leads to them.
+    let mut tree = ext4.clone();
+    let (leaf, node) = (ext4[inode + 40..inode + 64].to_vec(), 9 * 1024);
+    tree[node..node + leaf.len()].copy_from_slice(&leaf);
+    tree[inode + 46] = 1;
+    tree[inode + 52..inode + 64].copy_from_slice(&[0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+    let mut xfs = vec![0; 4096];
+    xfs[..4].copy_from_slice(b"XFSB");
+    for (at, value) in [(4, 4096u32), (12, 4096), (52, 100), (84, 2048), (88, 2), (96, 50)] {
+        xfs[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+    xfs[102] = 2;
+    xfs[124] = 11;
+    vec![ext4, tree, xfs]
 }

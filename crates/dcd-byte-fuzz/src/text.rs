@@ -12,8 +12,9 @@ use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::recording::RecordedBatch;
 use dcd_daemon::sequence_control::read_ranges;
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
-use dcd_settings::config_file;
 use dcd_settings::settings::parse_percent;
+use dcd_settings::static_metadata::ReadAt;
+use dcd_settings::{config_file, hint_rules, static_metadata, volume_file};
 
 /// Messages go to terminals and logs: a line each, and nothing that could steer a terminal.
 #[track_caller]
@@ -110,6 +111,72 @@ pub(crate) fn config_file(bytes: &[u8]) {
             let _ = error.hint().map(|hint| assert_shown_safely(&hint));
         }
     }
+}
+
+/// A volume that is accepted can be, on members of any size.
+pub(crate) fn volume_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let told = |error: &dcd_settings::volume_file::VolumeFileError| {
+        let message = error.to_string();
+        assert!(message.starts_with("v.toml:"), "{message}");
+        assert_shown_safely(&message);
+        let _ = error.hint().map(|hint| assert_shown_safely(&hint));
+    };
+    let file = match volume_file::parse(Path::new("v.toml"), text) {
+        Ok(file) => file,
+        Err(error) => return told(&error),
+    };
+    for members in [&[][..], &[1 << 20], &[1 << 28; 3], &[1 << 30, 5 << 30, 1 << 50, u64::MAX]] {
+        match file.plan(members) {
+            Ok(volume) => assert_eq!(volume.validate(), Ok(())),
+            Err(error) => told(&error),
+        }
+    }
+}
+
+pub(crate) fn hint_rules(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match hint_rules::parse(Path::new("r.toml"), text) {
+        Ok(rules) => {
+            for path in
+                ["main.c", "build/a/main.o", "a/../b", "", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
+            {
+                let said = rules.attributes(Path::new(path));
+                assert!(said.is_none_or(|said| said.contradiction().is_none()));
+            }
+        }
+        Err(error) => {
+            assert_shown_safely(&error.to_string());
+            let _ = error.hint().map(|hint| assert_shown_safely(&hint));
+        }
+    }
+}
+
+/// Superblocks of file systems: what is found is in order, and no more is read than there are descriptors.
+pub(crate) fn static_metadata(bytes: &[u8]) {
+    struct Counted<'a> {
+        disk: &'a [u8],
+        bytes: u64,
+    }
+    impl ReadAt for Counted<'_> {
+        fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+            self.bytes += buffer.len() as u64;
+            self.disk.read_at(offset, buffer)
+        }
+    }
+    let mut disk = Counted { disk: bytes, bytes: 0 };
+    match static_metadata::static_metadata(&mut disk) {
+        Ok(found) => {
+            let mut end = 0;
+            for range in &found.ranges {
+                assert!(range.start < range.end && (range.start > end || end == 0), "{range:?}");
+                end = range.end;
+            }
+        }
+        Err(error) => assert_shown_safely(&error.to_string()),
+    }
+    // The journal's tree has a bound, and reads beyond the end are errors.
+    assert!(disk.bytes <= (bytes.len() as u64 + (2048 << 16)) * 2, "{}", disk.bytes);
 }
 
 pub(crate) fn control_request(bytes: &[u8]) {

@@ -70,7 +70,7 @@ pub fn parse_attributes(text: &str) -> Result<Attributes, String> {
     let attributes: Attributes =
         text.parse().map_err(|error: dcd_engine::volume::attributes::AttributeError| {
             let names: Vec<&str> = Attributes::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("{}; there are: none, {}", error.to_string().escape_debug(), names.join(", "))
+            format!("{}; there are: none, {}", error, names.join(", "))
         })?;
     match attributes.contains(Attributes::ROOT) {
         true => Err("`root` is for programs that keep pointers, not for files".into()),

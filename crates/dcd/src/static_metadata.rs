@@ -11,8 +11,8 @@ use std::io;
 /// A byte range of the file system.
 pub type ByteRange = std::ops::Range<u64>;
 
-/// Groups of ext4, allocation groups of XFS: more are no file system of these days (512 TiB with groups of 128 MiB).
-const GROUPS_MAX: u64 = 1 << 22;
+/// Groups of ext4, allocation groups of XFS: more are no file system of these days (256 TiB with groups of 128 MiB).
+const GROUPS_MAX: u64 = 1 << 21;
 /// Pieces that a journal may lie in, and nodes of the tree that lists them.
 const JOURNAL_NODES_MAX: usize = 1024;
 /// Depth of that tree.
@@ -160,7 +160,7 @@ fn ext4(disk: &mut dyn ReadAt, superblock: &[u8]) -> Result<StaticMetadata, Meta
     // With BIGALLOC a bit of a bitmap stands for a cluster of blocks.
     let cluster_log = if has(read_only, 0x200) { u32_at(28).saturating_sub(log_size) } else { 0 };
     field("s_log_cluster_size", cluster_log, cluster_log <= 16)?;
-    let fits = (8..=size * 8 << cluster_log).contains(&per_group);
+    let fits = (8..=(size * 8) << cluster_log).contains(&per_group);
     field("s_blocks_per_group", per_group, fits)?;
     let inodes = u32_at(40);
     field("s_inodes_per_group", inodes, inodes > 0 && inodes <= size * 8)?;

@@ -39,16 +39,8 @@ use crate::toml_values::{
 };
 
 /// Keys of the file.
-pub const KEYS: [&str; 8] = [
-    "extent",
-    "size",
-    "checksums",
-    "selective-caching",
-    "migrate-max",
-    "temporary",
-    "set",
-    "placement",
-];
+pub const KEYS: [&str; 7] =
+    ["extent", "size", "selective-caching", "migrate-max", "temporary", "set", "placement"];
 /// Keys of a `[[set]]`.
 pub const SET_KEYS: [&str; 6] =
     ["level", "members", "copies", "stripe-unit", "share", "per-member"];
@@ -97,7 +89,6 @@ pub struct VolumeFile {
     place: Place,
     extent_bytes: u64,
     size_bytes: Option<u64>,
-    checksums: bool,
     selective_caching: bool,
     migrate_bytes_per_second_max: u64,
     temporary: Option<Amount>,
@@ -198,7 +189,6 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
         place: reader.place(0..0),
         extent_bytes: EXTENT_BYTES_DEFAULT,
         size_bytes: None,
-        checksums: true,
         selective_caching: false,
         migrate_bytes_per_second_max: MIGRATE_BYTES_PER_SECOND_DEFAULT,
         temporary: None,
@@ -213,7 +203,6 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
                 file.extent_bytes = power_of_two(value, range)?;
             }
             "size" => file.size_bytes = Some(with(value, parse_size)?),
-            "checksums" => file.checksums = boolean(value)?,
             "selective-caching" => file.selective_caching = boolean(value)?,
             "migrate-max" => file.migrate_bytes_per_second_max = with(value, parse_size)?,
             "temporary" => file.temporary = Some(amount(value)?),
@@ -362,7 +351,6 @@ impl VolumeFile {
             extent_bytes: self.extent_bytes,
             logical_bytes: 0,
             temporary_bytes: 0,
-            checksums: self.checksums,
             selective_caching: self.selective_caching,
             migrate_bytes_per_second_max: self.migrate_bytes_per_second_max,
             placement: self.placement.clone(),
@@ -370,8 +358,8 @@ impl VolumeFile {
         let raid0 = config.sets.iter().filter(|set| set.level == RaidLevel::Raid0);
         let raid0: u64 =
             raid0.map(|set| config.whole_extents(set).saturating_mul(config.extent_bytes)).sum();
-        let whole = |bytes: u64| bytes / self.extent_bytes * self.extent_bytes;
-        config.temporary_bytes = whole(self.temporary.unwrap_or(TEMPORARY_DEFAULT).of(raid0));
+        let temporary = self.temporary.unwrap_or(TEMPORARY_DEFAULT).of(raid0);
+        config.temporary_bytes = temporary / self.extent_bytes * self.extent_bytes;
         let held = config.capacity_bytes().saturating_sub(config.temporary_bytes);
         config.logical_bytes = self.size_bytes.unwrap_or(held);
         config.validate().map_err(|problem| {
@@ -534,7 +522,7 @@ mod tests {
 
     #[test]
     fn all_keys() {
-        let text = "extent = \"4k\"\nsize = \"8M\"\nchecksums = false\nselective-caching = true\n\
+        let text = "extent = \"4k\"\nsize = \"8M\"\nselective-caching = true\n\
                     migrate-max = 0\ntemporary = \"1M\"\n\
                     [[set]]\nlevel = 0\nmembers = [1]\nstripe-unit = \"4k\"\nper-member = \"16M\"\n\
                     [[set]]\nlevel = 1\ncopies = 2\n\
@@ -542,7 +530,7 @@ mod tests {
                     [[placement]]\nlevels = [0, 5, 1]\n";
         let volume = file(text).plan(&[33 * MIB; 4]).unwrap();
         assert_eq!((volume.extent_bytes, volume.logical_bytes), (4096, 8 * MIB));
-        assert_eq!((volume.checksums, volume.selective_caching), (false, true));
+        assert!(volume.selective_caching);
         assert_eq!((volume.migrate_bytes_per_second_max, volume.temporary_bytes), (0, MIB));
         assert_eq!((volume.sets[1].copies, volume.sets[1].data_units()), (2, 2));
         assert_eq!(volume.placement.rules().len(), 2);
@@ -569,7 +557,7 @@ mod tests {
         );
         check("[[set]]\nlevel = \"5\"", "expected a number, found string", "quotes");
         check("[set]\nlevel = 5", "expected tables in double brackets", "");
-        check("checksums = true", "v.toml:1:1: a volume has 1 to 8 sets, not 0", "[[set]]");
+        check("migrate-max = 0", "v.toml:1:1: a volume has 1 to 8 sets, not 0", "[[set]]");
         check(
             "\n[[set]]\nlevel = 5\nmembers = [0, 1]",
             "v.toml:2:1: set 0: RAID 5 needs at least three, and it has 2",

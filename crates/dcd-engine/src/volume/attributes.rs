@@ -138,7 +138,7 @@ impl fmt::Debug for Attributes {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AttributeError {
     /// No attribute has this name.
-    #[error("there is no attribute `{found}`")]
+    #[error("there is no attribute `{}`", found.escape_debug())]
     Unknown {
         /// The word.
         found: String,

@@ -29,6 +29,9 @@ const OF_FILES: Attributes = Attributes::INHERITED;
 /// What is not to become temporary because a temporary file has a part in it.
 const SAFE: [Attributes; 2] = [Attributes::IMPORTANT, Attributes::METADATA];
 
+/// First block and number of blocks.
+type BlockRange = (u64, u64);
+
 /// What an extent is to become; `None`: it stays.
 fn wanted(
     found: Attributes,
@@ -54,7 +57,7 @@ fn wanted(
 }
 
 /// The extents that a range touches: those that it fills, and those at its ends that it does not.
-fn cut(range: (u64, u64), extent: u64) -> (Option<(u64, u64)>, Vec<(u64, u64)>) {
+fn cut(range: BlockRange, extent: u64) -> (Option<BlockRange>, Vec<BlockRange>) {
     let (start, end) = (range.0, range.0 + range.1);
     let (first, last) = (start.div_ceil(extent) * extent, end / extent * extent);
     if first >= last {
@@ -80,7 +83,7 @@ pub fn apply(
         whole.extend(filled);
         shared.extend(ends);
     }
-    let mut changes: Vec<(AttributeChange, Vec<(u64, u64)>)> = Vec::new();
+    let mut changes: Vec<(AttributeChange, Vec<BlockRange>)> = Vec::new();
     for (ranges, is_shared) in [(whole, false), (shared, true)] {
         for place in volume.places(&ranges)? {
             let Some(change) = wanted(place.attributes, said, manner, is_shared) else { continue };
