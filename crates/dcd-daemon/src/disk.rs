@@ -82,6 +82,11 @@ impl Disk {
         })
     }
 
+    /// Gives it another name: a member is known when its label has been read. To be called before the first I/O.
+    pub fn set_device(&mut self, device: Device) {
+        self.device = device;
+    }
+
     /// The open file or block device.
     pub fn file(&self) -> &DeviceFile {
         &self.file

@@ -126,14 +126,31 @@ pub struct EventLoop<C> {
 /// The disks below the core.
 struct Disks {
     cache_disk: Option<Disk>,
-    data_disk: Disk,
+    data: DataSide,
+}
+
+/// The disks with the data.
+pub enum DataSide {
+    /// One, as it is.
+    Disk(Box<Disk>),
+    /// The members of a volume, in order; `None`: it is not there.
+    Members(Vec<Option<Disk>>),
 }
 
 impl Disks {
     fn get_mut(&mut self, device: Device) -> &mut Disk {
         match device {
-            Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) => unreachable!("there is no volume here"),
+            Device::DataDisk => match &mut self.data {
+                DataSide::Disk(disk) => disk,
+                DataSide::Members(_) => unreachable!("a volume has members"),
+            },
+            Device::Member(member) => {
+                let DataSide::Members(members) = &mut self.data else {
+                    unreachable!("only a volume has members")
+                };
+                let disk = members.get_mut(usize::from(member.0)).and_then(Option::as_mut);
+                disk.expect("a volume asks only for members that are there")
+            }
             Device::CacheDisk => {
                 self.cache_disk.as_mut().expect("only a cache asks for the cache-disk")
             }
@@ -141,11 +158,19 @@ impl Disks {
     }
 
     fn iter(&self) -> impl Iterator<Item = &Disk> {
-        self.cache_disk.iter().chain([&self.data_disk])
+        let (disk, members) = match &self.data {
+            DataSide::Disk(disk) => (Some(&**disk), &[][..]),
+            DataSide::Members(members) => (None, &members[..]),
+        };
+        self.cache_disk.iter().chain(disk).chain(members.iter().flatten())
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
-        self.cache_disk.iter_mut().chain([&mut self.data_disk])
+        let (disk, members) = match &mut self.data {
+            DataSide::Disk(disk) => (Some(&mut **disk), &mut [][..]),
+            DataSide::Members(members) => (None, &mut members[..]),
+        };
+        self.cache_disk.iter_mut().chain(disk).chain(members.iter_mut().flatten())
     }
 }
 
@@ -155,8 +180,8 @@ pub struct Parts<C> {
     pub core: C,
     /// The disk with the log, if there is a cache.
     pub cache_disk: Option<Disk>,
-    /// The disk with the data.
-    pub data_disk: Disk,
+    /// The disks with the data.
+    pub data: DataSide,
     /// The time; the same that the core was opened with.
     pub clock: Clock,
     /// What NBD clients see.
@@ -172,8 +197,7 @@ pub struct Parts<C> {
 impl<C: Core> EventLoop<C> {
     /// A loop, to be turned by this thread only. Nothing has happened yet.
     pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
-        let Parts { core, cache_disk, data_disk, clock, export, clients_max, signals, quiet } =
-            parts;
+        let Parts { core, cache_disk, data, clock, export, clients_max, signals, quiet } = parts;
         let mut ring = Ring::new()?;
         let (mailbox, submitter) = Mailbox::new(clock)?;
         ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
@@ -185,7 +209,7 @@ impl<C: Core> EventLoop<C> {
         let mut event_loop = EventLoop {
             ring,
             core,
-            disks: Disks { cache_disk, data_disk },
+            disks: Disks { cache_disk, data },
             clock,
             now: clock.now(),
             deadline: None,

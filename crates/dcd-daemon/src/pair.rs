@@ -1,5 +1,6 @@
 //! Opening a pair of disks for the engine: locks, superblock, hints about wrong disks, memory.
 
+use std::fmt;
 use std::rc::Rc;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -12,7 +13,7 @@ use crate::clock::Clock;
 use crate::device::{DeviceError, DeviceFile, share_a_disk};
 use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
-use crate::event_loop::{EventLoop, Parts};
+use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::isolation::{MemoryLimit, MemoryNeed};
 use crate::nbd_server::CONNECTIONS_MAX;
@@ -28,8 +29,10 @@ const PAYLOAD_MAX: u32 = 32 << 20;
 pub struct PairOptions {
     /// The disk with the log.
     pub cache_disk: DeviceSpec,
-    /// The disk with the data.
-    pub data_disk: DeviceSpec,
+    /// The disks with the data.
+    pub data_disks: DataDisks,
+    /// What cannot be done with a volume, if it is that; `None`: whatever there is is opened.
+    pub not_for_volumes: Option<&'static str>,
     /// Settings of the engine; `one_disk` is replaced unless the user chose it.
     pub engine: EngineConfig,
     /// Whether both disks share one arm; `None`: look.
@@ -42,6 +45,33 @@ pub struct PairOptions {
     pub memory: Option<MemoryLimit>,
     /// No messages.
     pub quiet: bool,
+}
+
+/// The disks with the data, as they were named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataDisks {
+    /// One; of a volume its members, in any order.
+    pub disks: Vec<DeviceSpec>,
+    /// Blank disks that take the place of members that are lost, by their numbers.
+    pub replacements: Vec<(u8, DeviceSpec)>,
+    /// Open a volume although members are missing that held something.
+    pub degraded: bool,
+}
+
+impl From<DeviceSpec> for DataDisks {
+    fn from(disk: DeviceSpec) -> DataDisks {
+        DataDisks { disks: vec![disk], replacements: Vec::new(), degraded: false }
+    }
+}
+
+impl fmt::Display for DataDisks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replacements = self.replacements.iter().map(|(_, disk)| disk);
+        for (index, disk) in self.disks.iter().chain(replacements).enumerate() {
+            write!(f, "{}{disk}", if index > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
 }
 
 /// Which size of the data-disk counts.
@@ -75,22 +105,18 @@ pub(crate) fn open_pair(
     // 1. Both disks, locked. From here on nobody else can start with either.
     let mut cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
         .map_err(ServeError::device("cache-disk"))?;
-    let data_disk = Disk::open(Device::DataDisk, &options.data_disk).map_err(|error| {
-        let ours = std::process::id();
-        match &error {
-            DeviceError::Locked { path, pid: Some(pid) } if *pid == ours => {
-                ServeError::SameDisk { path: path.clone() }
-            }
-            _ => ServeError::device("data-disk")(error),
-        }
-    })?;
+    let mut data_disks = Vec::new();
+    for spec in &options.data_disks.disks {
+        data_disks.push(open_data_disk(spec)?);
+    }
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
     //    The engine looks deeper (sizes, witnesses) when it opens.
     let superblock = read_superblock(cache_disk.file()).map_err(|error| match error {
         SuperblockError::Device(error) => ServeError::device("cache-disk")(error),
         SuperblockError::Format(source) => {
-            if read_superblock(data_disk.file()).is_ok() {
+            let swapped = data_disks.iter().find(|disk| read_superblock(disk.file()).is_ok());
+            if let Some(data_disk) = swapped {
                 return ServeError::Swapped {
                     cache_disk: cache_disk.file().path().to_owned(),
                     data_disk: data_disk.file().path().to_owned(),
@@ -99,6 +125,10 @@ pub(crate) fn open_pair(
             ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
         }
     })?;
+    if data_disks.len() > 1 || !options.data_disks.replacements.is_empty() {
+        return Err(ServeError::OneDataDisk);
+    }
+    let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
     let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
     // A disk may lose its number in another enclosure; only a different one is proof.
     if !expected.is_empty() && !found.is_empty() && expected != found {
@@ -112,7 +142,7 @@ pub(crate) fn open_pair(
     // 3. A slow disk stands for one of its own, wherever its file lies.
     let one_disk = options.one_disk.unwrap_or_else(|| {
         !options.cache_disk.is_slowed()
-            && !options.data_disk.is_slowed()
+            && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
             && share_a_disk(cache_disk.file(), data_disk.file())
     });
     let mut config = EngineConfig { one_disk, ..options.engine.clone() };
@@ -179,17 +209,17 @@ pub(crate) fn open_pair(
     .map_err(|error| match error {
         OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
             cache_disk: options.cache_disk.to_string(),
-            data_disk: options.data_disk.to_string(),
+            data_disk: options.data_disks.to_string(),
             expected,
             found,
         },
         error => ServeError::Open(error),
     })?;
-    let description = format!("{} behind {} (dcd)", options.data_disk, options.cache_disk);
+    let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disk);
     let event_loop = EventLoop::new(Parts {
         core: engine,
         cache_disk: Some(cache_disk),
-        data_disk,
+        data: DataSide::Disk(Box::new(data_disk)),
         clock,
         export: Export { description, ..export_of(data_disk_info, read_only) },
         clients_max,
@@ -204,6 +234,15 @@ pub(crate) fn open_pair(
         one_disk,
         data_disk: data_disk_info,
         data_disk_bytes,
+    })
+}
+
+fn open_data_disk(spec: &DeviceSpec) -> Result<Disk, ServeError> {
+    Disk::open(Device::DataDisk, spec).map_err(|error| match &error {
+        DeviceError::Locked { path, pid: Some(pid) } if *pid == std::process::id() => {
+            ServeError::SameDisk { path: path.clone() }
+        }
+        _ => ServeError::device("data-disk")(error),
     })
 }
 

@@ -13,7 +13,7 @@ pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
 use crate::listen::{NbdAddress, listen, listen_unix};
-use crate::pair::{DataDiskSize, Pair, PairOptions, open_pair, wait_until_running};
+use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
 pub use crate::serve_error::ServeError;
 use crate::signals::Signals;
 use crate::submitter::Submitter;
@@ -25,8 +25,8 @@ use crate::supervise::{Frontends, NoFrontends, run_until_stopped};
 pub struct ServeOptions {
     /// The disk with the log.
     pub cache_disk: DeviceSpec,
-    /// The disk with the data.
-    pub data_disk: DeviceSpec,
+    /// The disks with the data.
+    pub data_disks: DataDisks,
     /// Settings of the engine.
     pub engine: EngineConfig,
     /// Whether both disks share one arm; `None`: look. Replaces the setting in `engine`.
@@ -83,7 +83,8 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     let Pair { mut event_loop, memory, superblock, one_disk, data_disk, .. } = open_pair(
         &PairOptions {
             cache_disk: options.cache_disk.clone(),
-            data_disk: options.data_disk.clone(),
+            data_disks: options.data_disks.clone(),
+            not_for_volumes: None,
             engine: options.engine.clone(),
             one_disk: options.one_disk,
             memory_directory: options.memory_directory.clone(),
@@ -124,7 +125,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     let facts = DaemonFacts {
         uuid: superblock.uuid,
         cache_disk: options.cache_disk.to_string(),
-        data_disk: options.data_disk.to_string(),
+        data_disk: options.data_disks.to_string(),
         ack: options.engine.ack,
         one_disk,
         started: std::time::Instant::now(),

@@ -12,6 +12,7 @@ use crate::frontend::fuse::FuseError;
 use crate::frontend::loop_device::LoopError;
 use crate::isolation::ProcessorError;
 use crate::listen::ListenError;
+use crate::members::MemberError;
 use crate::segment_memory::SegmentMemoryError;
 use crate::units_text::format_size;
 
@@ -26,8 +27,8 @@ pub enum ServeError {
         /// Why not.
         source: DeviceError,
     },
-    /// Both disks are one.
-    #[error("cache-disk and data-disk are the same: {}", path.display())]
+    /// Two disks are one.
+    #[error("the same disk is given twice: {}", path.display())]
     SameDisk {
         /// The disk.
         path: PathBuf,
@@ -52,6 +53,12 @@ pub enum ServeError {
         /// As given.
         data_disk: PathBuf,
     },
+    /// A disk cannot be a member of the volume.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A cache without a volume has one data-disk.
+    #[error("the cache has one data-disk, no volume of several")]
+    OneDataDisk,
     /// Another disk than the one the cache was created for.
     #[error(
         "{} is not the data-disk of this cache: expected serial number {expected:?}, found {found:?}",
@@ -166,6 +173,7 @@ impl ServeError {
             ),
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
+            ServeError::Member(source) => return source.hint(),
             ServeError::Processor(_) => "`nproc` and `taskset -p $$` tell which there are".into(),
             ServeError::MemoryMax { needed, .. } => format!(
                 "allow at least {}; each NBD client more takes 64 MiB; fewer --segment-buffers, less --read-ahead and a \
@@ -176,6 +184,9 @@ impl ServeError {
             ServeError::Fuse { source } => return source.hint(),
             ServeError::Loop { source } => return source.hint(),
             ServeError::Open(source) => return open_hint(source),
+            ServeError::OneDataDisk => {
+                "give the one --data-disk that `dcd inspect superblock` tells of".into()
+            }
             ServeError::SameDisk { .. } => {
                 "give two disks, or two partitions of one disk".into()
             }

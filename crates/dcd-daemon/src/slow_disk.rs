@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
-use crate::event_loop::{EventLoop, Parts};
+use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
 use crate::isolation::{check_processor, run_on_processor};
@@ -79,7 +79,7 @@ pub fn slow_disk(
     let mut event_loop = EventLoop::new(Parts {
         core: PassThrough::new(info),
         cache_disk: None,
-        data_disk: disk,
+        data: DataSide::Disk(Box::new(disk)),
         clock: Clock::start(),
         export,
         clients_max: CONNECTIONS_MAX,

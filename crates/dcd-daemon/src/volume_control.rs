@@ -44,8 +44,8 @@ pub enum VolumeCommand {
         /// They come.
         #[serde(default, with = "attribute_words")]
         set: Attributes,
-        /// They go.
-        #[serde(default, with = "attribute_words")]
+        /// They go; any of them together.
+        #[serde(default, with = "attribute_mask")]
         clear: Attributes,
     },
     /// Attributes and place of an extent.
@@ -166,6 +166,23 @@ fn ranges_of(submitter: &Submitter, ranges: &[(u64, u64)]) -> Result<Vec<LbaRang
         })
     };
     ranges.iter().map(range).collect()
+}
+
+/// The same where some of them contradict each other: they are not said of a block together.
+mod attribute_mask {
+    use super::Attributes;
+    use serde::{Deserialize, Deserializer, de};
+
+    pub use super::attribute_words::serialize;
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Attributes, D::Error> {
+        let words = String::deserialize(from)?;
+        let mut mask = Attributes::NONE;
+        for word in words.split([',', ' ']) {
+            mask = mask.or(word.parse().map_err(de::Error::custom)?);
+        }
+        Ok(mask)
+    }
 }
 
 /// A volume, for people and programs.

@@ -75,7 +75,8 @@ impl Pair {
         let options = self.options();
         PairOptions {
             cache_disk: options.cache_disk,
-            data_disk: options.data_disk,
+            data_disks: options.data_disks,
+            not_for_volumes: None,
             engine: options.engine,
             one_disk: options.one_disk,
             memory_directory: options.memory_directory,
@@ -100,7 +101,7 @@ impl Drop for Pair {
 fn options(directory: &Path) -> ServeOptions {
     ServeOptions {
         cache_disk: DeviceSpec::Plain(directory.join("cache")),
-        data_disk: DeviceSpec::Plain(directory.join("data")),
+        data_disks: DeviceSpec::Plain(directory.join("data")).into(),
         engine: EngineConfig::default(),
         one_disk: None,
         nbd: vec![NbdAddress::Unix(directory.join("nbd"))],
@@ -256,12 +257,12 @@ fn wrong_disks_are_refused_with_words_that_help() {
         Err(error) => error,
     };
     let mut swapped = pair.options();
-    std::mem::swap(&mut swapped.cache_disk, &mut swapped.data_disk);
+    std::mem::swap(&mut swapped.cache_disk, &mut swapped.data_disks.disks[0]);
     let error = refused(swapped);
     assert!(matches!(error, ServeError::Swapped { .. }), "{error}");
 
     let mut same = pair.options();
-    same.data_disk = same.cache_disk.clone();
+    same.data_disks = same.cache_disk.clone().into();
     let error = refused(same);
     assert!(matches!(error, ServeError::SameDisk { .. }), "{error}");
 

@@ -844,7 +844,7 @@ mod tests {
         let command = command();
         let serve = command.find_subcommand("serve").unwrap();
         let flags: Vec<_> = serve.get_arguments().filter_map(|flag| flag.get_long()).collect();
-        let own = ["config", "null", "quiet", "accept-damage"];
+        let own = ["config", "null", "quiet", "accept-damage", "degraded", "replace-member"];
         let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
         assert_eq!(flags, crate::config_file::KEYS);
     }

@@ -90,7 +90,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
 fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, ValueProblem> {
     match key {
         "cache-disk" => settings.cache_disk = Some(text(value)?),
-        "data-disk" => settings.data_disk = Some(text(value)?),
+        "data-disk" => settings.data_disk = list(value)?,
         "nbd" => settings.nbd = list(value)?,
         "fuse" => settings.fuse = Some(text(value)?),
         "loop" => settings.loop_device = Some(boolean(value)?),
@@ -119,7 +119,9 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "cpu" => settings.processor = Some(number(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
-        "accept-damage" => return Err(ValueProblem::OnlyOnTheCommandLine),
+        "accept-damage" | "degraded" | "replace-member" => {
+            return Err(ValueProblem::OnlyOnTheCommandLine);
+        }
         _ => return Ok(false),
     }
     Ok(true)

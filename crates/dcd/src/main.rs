@@ -13,7 +13,6 @@ mod cli;
 mod command;
 mod error;
 mod file_blocks;
-mod foreign_content;
 mod image;
 mod nbd_client;
 mod output;

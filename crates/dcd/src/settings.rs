@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::device_spec::{DeviceSpec, DeviceSpecError};
 use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
@@ -22,9 +22,9 @@ pub struct Settings {
     /// The cache-disk, made by `dcd create`.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: Option<DeviceSpec>,
-    /// The disk it belongs to.
+    /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any order.
     #[arg(long, value_name = "DISK")]
-    pub data_disk: Option<DeviceSpec>,
+    pub data_disk: Vec<DeviceSpec>,
     /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT on this machine. May be given again.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
@@ -107,6 +107,13 @@ pub struct Settings {
     /// reading what is lost. Never in a configuration file.
     #[arg(long)]
     pub accept_damage: bool,
+    /// Serve a volume although disks are missing that held something of it. Never in a configuration file.
+    #[arg(long)]
+    pub degraded: bool,
+    /// A blank disk that takes the place of a lost one of a volume, by its number; what belongs on it is written to it while
+    /// the volume is served. Never in a configuration file. May be given again.
+    #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
+    pub replace_member: Vec<(u8, DeviceSpec)>,
     /// Where the memory is that outlives a crash of dcd [default: /dev/shm].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
@@ -124,7 +131,7 @@ impl Settings {
     pub fn over(self, under: Settings) -> Settings {
         Settings {
             cache_disk: self.cache_disk.or(under.cache_disk),
-            data_disk: self.data_disk.or(under.data_disk),
+            data_disk: if self.data_disk.is_empty() { under.data_disk } else { self.data_disk },
             nbd: if self.nbd.is_empty() { under.nbd } else { self.nbd },
             fuse: self.fuse.or(under.fuse),
             loop_device: self.loop_device.or(under.loop_device),
@@ -150,6 +157,8 @@ impl Settings {
             no_detect: self.no_detect.or(under.no_detect),
             read_only: self.read_only.or(under.read_only),
             accept_damage: self.accept_damage || under.accept_damage,
+            degraded: self.degraded || under.degraded,
+            replace_member: self.replace_member,
             memory_directory: self.memory_directory.or(under.memory_directory),
             processor: self.processor.or(under.processor),
             memory_max: self.memory_max.or(under.memory_max),
@@ -266,6 +275,15 @@ pub enum OneDiskArgument {
     Yes,
     /// They do not
     No,
+}
+
+/// A member and its disk: `2=/dev/sdc`.
+pub fn parse_replacement(text: &str) -> Result<(u8, DeviceSpec), String> {
+    let form = "expected the number of a member and a disk, like 2=/dev/sdc";
+    let (number, disk) = text.split_once('=').ok_or(form)?;
+    let number = number.parse().map_err(|_| form)?;
+    let disk: DeviceSpec = disk.parse().map_err(|error: DeviceSpecError| error.to_string())?;
+    Ok((number, disk))
 }
 
 /// A share: `80` or `80%`.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dcd_daemon::device::DeviceFile;
+use dcd_daemon::foreign_content::{self, recognise};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::create::{CreateOptions, create};
@@ -21,7 +22,6 @@ use serde_json::{Value, json};
 
 use crate::cli::CreateArguments;
 use crate::error::CommandError;
-use crate::foreign_content::{self, recognise};
 use crate::image::dirty::Dirty;
 use crate::image::{CacheImage, ImageError};
 use crate::output::{print, print_json};

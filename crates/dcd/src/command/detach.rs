@@ -33,7 +33,8 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let missing = CommandError::SettingMissing;
     let options = PairOptions {
         cache_disk: arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?,
-        data_disk: arguments.data_disk.clone().ok_or(missing("--data-disk"))?,
+        data_disks: arguments.data_disk.clone().ok_or(missing("--data-disk"))?.into(),
+        not_for_volumes: Some("detached"),
         engine: EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() },
         one_disk: None,
         memory_directory: arguments
@@ -65,5 +66,5 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         return print(DETACHED_UNMARKED);
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
-    print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disk))
+    print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disks))
 }

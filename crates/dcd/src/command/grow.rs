@@ -18,7 +18,8 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     let memory_directory = arguments.memory_directory.clone();
     let options = PairOptions {
         cache_disk: arguments.cache_disk.clone(),
-        data_disk: arguments.data_disk.clone(),
+        data_disks: arguments.data_disk.clone().into(),
+        not_for_volumes: Some("grown"),
         engine,
         one_disk: None,
         memory_directory: memory_directory.unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
@@ -39,12 +40,12 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     if arguments.json {
         return print_json(&json!({
             "uuid": report.uuid.to_string(),
-            "data_disk": options.data_disk.to_string(),
+            "data_disk": options.data_disks.to_string(),
             "old_bytes": old,
             "new_bytes": new,
         }));
     }
-    let name = &options.data_disk;
+    let name = &options.data_disks;
     if old == new {
         return print(&format!("{name} has its recorded size, {}\n", format_size(new)));
     }

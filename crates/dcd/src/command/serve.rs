@@ -2,7 +2,8 @@
 //! disk is there.
 
 use dcd_daemon::listen::NbdAddress;
-use dcd_daemon::serve::{Outcome, Ready, ServeOptions, serve};
+use dcd_daemon::pair::DataDisks;
+use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::slow_disk::SlowDiskOptions;
 use dcd_daemon::units_text::{format_duration, format_size};
 
@@ -59,8 +60,13 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
             needs: "serving without --null",
         });
     }
+    let disk = match settings.data_disk.len() {
+        0 => return Err(CommandError::SettingMissing("--data-disk")),
+        1 => settings.data_disk[0].clone(),
+        _ => return Err(ServeError::OneDataDisk.into()),
+    };
     let options = SlowDiskOptions {
-        disk: settings.data_disk.ok_or(CommandError::SettingMissing("--data-disk"))?,
+        disk,
         nbd: settings.nbd,
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
@@ -75,11 +81,18 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
 
 fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     let settings = settings_of(&arguments)?;
+    if settings.data_disk.is_empty() {
+        return Err(CommandError::SettingMissing("--data-disk"));
+    }
     let engine = settings.engine_config();
     let one_disk = settings.one_disk();
     let options = ServeOptions {
         cache_disk: settings.cache_disk.ok_or(CommandError::SettingMissing("--cache-disk"))?,
-        data_disk: settings.data_disk.ok_or(CommandError::SettingMissing("--data-disk"))?,
+        data_disks: DataDisks {
+            disks: settings.data_disk,
+            replacements: settings.replace_member,
+            degraded: settings.degraded,
+        },
         engine,
         one_disk,
         nbd: settings.nbd,

@@ -152,7 +152,8 @@ impl Files {
     fn options(&self) -> PairOptions {
         PairOptions {
             cache_disk: DeviceSpec::Plain(self.cache_disk.clone()),
-            data_disk: DeviceSpec::Plain(self.data_disk.clone()),
+            data_disks: DeviceSpec::Plain(self.data_disk.clone()).into(),
+            not_for_volumes: None,
             engine: EngineConfig::default(),
             one_disk: None,
             memory_directory: MEMORY_DIRECTORY_DEFAULT.into(),
