@@ -14,7 +14,6 @@ mod command;
 mod error;
 mod file_blocks;
 mod image;
-mod nbd_client;
 mod output;
 mod page_file;
 mod progress;

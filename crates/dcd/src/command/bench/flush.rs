@@ -23,7 +23,7 @@ use serde_json::json;
 
 use super::{Random, median};
 use crate::error::CommandError;
-use crate::nbd_client::NbdClient;
+use dcd_client::nbd::NbdClient;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{for_each_request, percentile_cells, percentile_table};
 use crate::cli::TraceInputArguments;
 use crate::error::CommandError;
-use crate::nbd_client::{NbdClient, NbdReceiver, NbdRequest};
+use dcd_client::nbd::{NbdClient, NbdReceiver, NbdRequest};
 use crate::output::{Paint, print, print_json};
 
 /// Below this a sleep is less exact than looking at the clock.

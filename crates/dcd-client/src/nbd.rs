@@ -1,5 +1,5 @@
-//! The smallest NBD client that can measure: fixed newstyle, simple replies; requests one at a time, or sent and
-//! received by two threads.
+//! The smallest NBD client that can measure and keep data: fixed newstyle, simple replies; requests one at a time, or
+//! sent and received by two threads, or many before the first reply is received.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,18 +13,28 @@ const REPLY_MAGIC: u32 = 0x6744_6698;
 const CLIENT_FLAGS: u32 = 3;
 const OPTION_GO: u32 = 7;
 const OPTION_REPLY_ACK: u32 = 1;
+const OPTION_REPLY_INFO: u32 = 3;
 const OPTION_REPLY_ERROR: u32 = 1 << 31;
+/// In a reply with information: size and flags of the export.
+const INFO_EXPORT: u16 = 0;
 /// The command is done when it is durable.
 const FLAG_FUA: u16 = 1;
+/// Zeroes are to be written, not space to be freed.
+const FLAG_NO_HOLE: u16 = 2;
 const COMMAND_READ: u16 = 0;
 const COMMAND_WRITE: u16 = 1;
 const COMMAND_DISCONNECT: u16 = 2;
 const COMMAND_FLUSH: u16 = 3;
+const COMMAND_TRIM: u16 = 4;
+const COMMAND_WRITE_ZEROES: u16 = 6;
+/// Longest reply to an option that is listened to.
+const OPTION_REPLY_BYTES_MAX: u32 = 4096;
 
 /// A connection.
 pub struct NbdClient {
     stream: UnixStream,
     next_cookie: u64,
+    size_bytes: u64,
 }
 
 impl NbdClient {
@@ -34,6 +44,9 @@ impl NbdClient {
         // NBDMAGIC, IHAVEOPT, flags.
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting)?;
+        if greeting[..8] != *b"NBDMAGIC" {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no NBD server"));
+        }
         let mut hello = Vec::new();
         hello.extend(CLIENT_FLAGS.to_be_bytes());
         hello.extend(OPTION_MAGIC.to_be_bytes());
@@ -42,19 +55,32 @@ impl NbdClient {
         hello.extend(6u32.to_be_bytes());
         hello.extend([0; 6]);
         stream.write_all(&hello)?;
+        let mut size_bytes = 0;
         loop {
             let mut header = [0; 20];
             stream.read_exact(&mut header)?;
             let (reply, length) = (word(&header, 12), word(&header, 16));
             let is_reply = header[..8] == OPTION_REPLY_MAGIC.to_be_bytes();
-            if !is_reply || reply & OPTION_REPLY_ERROR != 0 {
+            if !is_reply || reply & OPTION_REPLY_ERROR != 0 || length > OPTION_REPLY_BYTES_MAX {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            io::copy(&mut (&mut stream).take(length.into()), &mut io::sink())?;
+            let mut text = vec![0; length as usize];
+            stream.read_exact(&mut text)?;
+            if reply == OPTION_REPLY_INFO
+                && text.len() >= 12
+                && text[..2] == INFO_EXPORT.to_be_bytes()
+            {
+                size_bytes = u64::from(word(&text, 2)) << 32 | u64::from(word(&text, 6));
+            }
             if reply == OPTION_REPLY_ACK {
-                return Ok(NbdClient { stream, next_cookie: 0 });
+                return Ok(NbdClient { stream, next_cookie: 0, size_bytes });
             }
         }
+    }
+
+    /// Size of the export.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
     }
 
     /// Writes and waits for the reply.
@@ -79,19 +105,28 @@ impl NbdClient {
 
     /// Sends a request and does not wait; returns its cookie, which is one more with each.
     pub fn send(&mut self, request: NbdRequest<'_>) -> io::Result<u64> {
+        let with_fua = |fua: bool| if fua { FLAG_FUA } else { 0 };
         match request {
             NbdRequest::Read { offset, length } => {
                 self.send_command(COMMAND_READ, 0, offset, length, &[])
             }
             NbdRequest::Write { offset, data, fua } => {
-                let flags = if fua { FLAG_FUA } else { 0 };
-                self.send_command(COMMAND_WRITE, flags, offset, data.len() as u32, data)
+                let length = u32::try_from(data.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+                self.send_command(COMMAND_WRITE, with_fua(fua), offset, length, data)
             }
             NbdRequest::Flush => self.send_command(COMMAND_FLUSH, 0, 0, 0, &[]),
+            NbdRequest::Trim { offset, length, fua } => {
+                self.send_command(COMMAND_TRIM, with_fua(fua), offset, length, &[])
+            }
+            NbdRequest::WriteZeroes { offset, length, may_unmap, fua } => {
+                let flags = with_fua(fua) | if may_unmap { 0 } else { FLAG_NO_HOLE };
+                self.send_command(COMMAND_WRITE_ZEROES, flags, offset, length, &[])
+            }
         }
     }
 
-    fn ask(&mut self, request: NbdRequest<'_>) -> io::Result<()> {
+    /// Sends a request and waits for its reply; for requests that bring no data.
+    pub fn ask(&mut self, request: NbdRequest<'_>) -> io::Result<()> {
         self.send(request)?;
         self.receiver()?.receive(|_| 0).map(|_| ())
     }
@@ -140,6 +175,35 @@ pub enum NbdRequest<'a> {
     },
     /// All that is done becomes durable.
     Flush,
+    /// What is there is not wanted any more.
+    Trim {
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        length: u32,
+        /// Done when it is durable.
+        fua: bool,
+    },
+    /// It reads as zeroes from now on.
+    WriteZeroes {
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        length: u32,
+        /// Whether the disk may free the space.
+        may_unmap: bool,
+        /// Done when it is durable.
+        fua: bool,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NbdReply {
+    /// Which request.
+    pub cookie: u64,
+    /// 0, or the number of an error of the protocol, which is that of Linux.
+    pub error: u32,
 }
 
 /// The half of a connection that receives.
@@ -150,15 +214,29 @@ pub struct NbdReceiver {
 impl NbdReceiver {
     /// Waits for the next reply and returns its cookie. `length` tells how much data comes with it.
     pub fn receive(&mut self, length: impl FnOnce(u64) -> u32) -> io::Result<u64> {
-        let mut reply = [0; 16];
-        self.stream.read_exact(&mut reply)?;
-        if word(&reply, 0) != REPLY_MAGIC || word(&reply, 4) != 0 {
+        let NbdReply { cookie, error } = self.receive_reply()?;
+        if error != 0 {
             return Err(io::Error::other("the server reports an error"));
         }
-        let cookie = u64::from(word(&reply, 8)) << 32 | u64::from(word(&reply, 12));
         let length = u64::from(length(cookie));
         let copied = io::copy(&mut (&mut self.stream).take(length), &mut io::sink())?;
         if copied < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(cookie) }
+    }
+
+    /// Waits for the next reply. The data of a read that succeeded comes behind it: [`NbdReceiver::receive_data`].
+    pub fn receive_reply(&mut self) -> io::Result<NbdReply> {
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply)?;
+        if word(&reply, 0) != REPLY_MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no NBD reply"));
+        }
+        let cookie = u64::from(word(&reply, 8)) << 32 | u64::from(word(&reply, 12));
+        Ok(NbdReply { cookie, error: word(&reply, 4) })
+    }
+
+    /// Fills `data` with what was read.
+    pub fn receive_data(&mut self, data: &mut [u8]) -> io::Result<()> {
+        self.stream.read_exact(data)
     }
 }
 

@@ -1,0 +1,111 @@
+//! The control socket: lines of JSON, asked and answered in order, many on the way at once.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use dcd_engine::io::VolumeError;
+use serde_json::{Value, json};
+
+use crate::error::DeviceError;
+
+/// Requests on the way at once. Their answers (less than 300 bytes each) fit into the buffers of the socket, so neither
+/// side waits for the other to read.
+const REQUESTS_UNDER_WAY: usize = 128;
+/// Longest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// A connection to the control socket of `dcd serve`.
+pub(crate) struct ControlConnection {
+    path: PathBuf,
+    reader: BufReader<UnixStream>,
+    /// What came is not what was asked for any more; nothing can be asked again.
+    is_broken: bool,
+}
+
+impl ControlConnection {
+    pub(crate) fn connect(path: &Path) -> Result<ControlConnection, DeviceError> {
+        let stream = UnixStream::connect(path)
+            .map_err(|source| DeviceError::Connect { path: path.to_owned(), source })?;
+        let reader = BufReader::new(stream);
+        Ok(ControlConnection { path: path.to_owned(), reader, is_broken: false })
+    }
+
+    /// Asks one thing. `reasons` are the errors of the volume that it can end with.
+    pub(crate) fn ask(
+        &mut self,
+        verb: Value,
+        reasons: &[VolumeError],
+    ) -> Result<Value, DeviceError> {
+        let asked = [(verb, reasons.to_vec())];
+        self.ask_all(asked.into_iter()).pop().expect("an answer for each")
+    }
+
+    /// Asks many things; the answers are in their order, one for each.
+    pub(crate) fn ask_all(
+        &mut self,
+        asked: impl Iterator<Item = (Value, Vec<VolumeError>)>,
+    ) -> Vec<Result<Value, DeviceError>> {
+        let mut answers = Vec::new();
+        let mut asked = asked.peekable();
+        while asked.peek().is_some() {
+            let mut lines = String::new();
+            let mut reasons = Vec::new();
+            for (verb, its_reasons) in asked.by_ref().take(REQUESTS_UNDER_WAY) {
+                lines.push_str(&json!({ "volume": verb }).to_string());
+                lines.push('\n');
+                reasons.push(its_reasons);
+            }
+            let sent = match self.is_broken {
+                true => Err(io::ErrorKind::BrokenPipe.into()),
+                false => self.reader.get_mut().write_all(lines.as_bytes()),
+            };
+            if sent.is_err() {
+                self.is_broken = true;
+            }
+            for reasons in reasons {
+                let answer = self.answer(&reasons);
+                answers.push(answer);
+            }
+        }
+        answers
+    }
+
+    fn answer(&mut self, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
+        if self.is_broken {
+            return Err(self.broken(io::ErrorKind::BrokenPipe.into()));
+        }
+        let mut line = Vec::new();
+        let read = (&mut self.reader).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
+        if let Err(source) = read {
+            return Err(self.broken(source));
+        }
+        if !line.ends_with(b"\n") {
+            return Err(self.broken(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let answer: Result<Value, _> = serde_json::from_slice(&line);
+        let answer = answer.ok().filter(|answer| answer["ok"].is_boolean());
+        let Some(answer) = answer else { return Err(self.no_answer(&line)) };
+        if answer["ok"] == true {
+            return Ok(answer);
+        }
+        let error = answer["error"].as_str().unwrap_or("the daemon refused").to_owned();
+        // The daemon says it in the words of the engine, which are ours.
+        if let Some(reason) = reasons.iter().find(|reason| error.contains(&reason.to_string())) {
+            return Err(DeviceError::Volume(*reason));
+        }
+        Err(DeviceError::Refused { error, hint: answer["hint"].as_str().map(str::to_owned) })
+    }
+
+    fn broken(&mut self, source: io::Error) -> DeviceError {
+        self.is_broken = true;
+        DeviceError::Broken { path: self.path.clone(), source }
+    }
+
+    /// An answer that does not say what it should.
+    pub(crate) fn no_answer(&mut self, line: &[u8]) -> DeviceError {
+        self.is_broken = true;
+        let found = String::from_utf8_lossy(line).trim_end().chars().take(80).collect();
+        DeviceError::Answer { path: self.path.clone(), found }
+    }
+}

@@ -1,0 +1,102 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use dcd_engine::io::VolumeError;
+
+/// Why a device does not do what it is asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Nobody is there.
+    #[error("no daemon answers at {}: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The connection broke, now or before.
+    #[error("the daemon at {} does not answer any more: {source}", path.display())]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What came is no answer.
+    #[error("expected an answer of dcd at {}, found {found:?}", path.display())]
+    Answer {
+        /// The socket.
+        path: PathBuf,
+        /// What came, cut short.
+        found: String,
+    },
+    /// The daemon says no, for a reason of the volume.
+    #[error("{0}")]
+    Volume(VolumeError),
+    /// The daemon says no.
+    #[error("{error}")]
+    Refused {
+        /// What it says.
+        error: String,
+        /// What it advises.
+        hint: Option<String>,
+    },
+    /// The disks failed, or the volume has no room for what was written.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A block that is not there, or not a whole one.
+    #[error("blocks {first} to {end} are not on a device of {blocks} blocks")]
+    Range {
+        /// The first.
+        first: u64,
+        /// One behind the last.
+        end: u64,
+        /// How many there are.
+        blocks: u64,
+    },
+}
+
+impl DeviceError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            DeviceError::Connect { source, .. } => match source.kind() {
+                io::ErrorKind::InvalidInput => "the path of a socket has at most 107 bytes".into(),
+                io::ErrorKind::PermissionDenied => "use sudo, or the user of the daemon".into(),
+                _ => "is `dcd serve` running, with this --control socket and --nbd unix:SOCKET?"
+                    .into(),
+            },
+            DeviceError::Broken { .. } => "see the daemon's messages".into(),
+            DeviceError::Answer { .. } => {
+                "is it another program's socket, or another version of dcd?".into()
+            }
+            DeviceError::Volume(VolumeError::NoVolume) => {
+                "make the cache with `dcd create --volume CONFIG.toml`".into()
+            }
+            DeviceError::Volume(VolumeError::NoRoom) => {
+                "remove files, or add room to the volume".into()
+            }
+            DeviceError::Volume(_) | DeviceError::Range { .. } => return None,
+            DeviceError::Refused { hint, .. } => return hint.clone(),
+            DeviceError::Io { .. } => "see `dcd status` and the daemon's messages".into(),
+        })
+    }
+
+    /// Whether there is no room, and nothing else is wrong.
+    pub fn is_no_room(&self) -> bool {
+        match self {
+            DeviceError::Volume(error) => {
+                matches!(error, VolumeError::NoRoom | VolumeError::NoPointerRoom)
+            }
+            DeviceError::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+}
