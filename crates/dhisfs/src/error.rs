@@ -1,0 +1,89 @@
+//! What can go wrong, as errors of Linux for programs and in words for people.
+
+use dcd_client::DeviceError;
+
+use crate::format::FormatError;
+
+/// Why something cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum FsError {
+    /// What a program asked for cannot be; the number is that of Linux.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    Refused(i32),
+    /// The device does not do what it should.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// What is on the device makes no sense.
+    #[error("block {block} is damaged: {source}")]
+    Damaged {
+        /// Where.
+        block: u64,
+        /// What is wrong.
+        source: FormatError,
+    },
+    /// There is no file system.
+    #[error("there is no dhisfs on this volume: {source}")]
+    NotThere {
+        /// What is there instead.
+        source: FormatError,
+    },
+    /// There is one, or something else.
+    #[error("the volume is in use: its first block is allocated")]
+    InUse,
+    /// Blocks that are too small or too large.
+    #[error("blocks of {found} bytes cannot be used, only from {min} to {max}", min = crate::format::BLOCK_BYTES_MIN, max = crate::format::BLOCK_BYTES_MAX)]
+    BlockBytes {
+        /// The size of an extent.
+        found: usize,
+    },
+    /// The volume is too small for a journal and files.
+    #[error("a volume of {found} blocks is too small, it needs {wanted}")]
+    TooSmall {
+        /// What there is.
+        found: u64,
+        /// What is needed.
+        wanted: u64,
+    },
+    /// An earlier error has left what is in memory and what is on the device apart.
+    #[error("nothing is written any more after an earlier error")]
+    Stopped,
+}
+
+impl FsError {
+    /// The number of the error, as programs see it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            FsError::Refused(errno) => *errno,
+            FsError::Device(error) if error.is_no_room() => libc::ENOSPC,
+            FsError::Stopped => libc::EROFS,
+            _ => libc::EIO,
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            FsError::Device(error) => return error.hint(),
+            FsError::Refused(_) => return None,
+            FsError::Damaged { .. } => "run `dcd dhisfs fsck`; restore from a backup".into(),
+            FsError::NotThere { .. } => "make one with `dcd dhisfs mkfs`".into(),
+            FsError::InUse => {
+                "`dcd dhisfs mkfs --force` frees all blocks that were allocated, and begins anew"
+                    .into()
+            }
+            FsError::BlockBytes { .. } => {
+                "make the volume with `extent = \"4k\"` in its configuration".into()
+            }
+            FsError::TooSmall { .. } => "use a larger volume, or smaller extents".into(),
+            FsError::Stopped => "see the messages, unmount, and mount again".into(),
+        })
+    }
+}
+
+/// What things that can go wrong give.
+pub type FsResult<T> = Result<T, FsError>;
+
+/// Refuses with a number of Linux.
+pub(crate) fn refuse<T>(errno: i32) -> FsResult<T> {
+    Err(FsError::Refused(errno))
+}

@@ -1,0 +1,331 @@
+//! A mounted file system: what is in memory, and what every change goes through.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dcd_client::{BlockDevice, Usage};
+
+use crate::allocate::Allocator;
+use crate::directory::Directories;
+use crate::error::{FsError, FsResult, refuse};
+use crate::format::directory_block::{self, Entry};
+use crate::format::indirect;
+use crate::format::inode::{Inode, Timestamp};
+use crate::format::superblock::{SUPERBLOCK, Superblock};
+use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use crate::journal::Journal;
+use crate::metadata::{Metadata, MetadataCache};
+use crate::pages::Pages;
+use crate::pointers::Pointers;
+use crate::rules::Rules;
+use crate::runs::read_blocks;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Memory for blocks.
+    pub cache_bytes: usize,
+    /// Hints by name.
+    pub rules: Rules,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions { cache_bytes: 64 << 20, rules: Rules::default() }
+    }
+}
+
+/// A mounted file system. One thread at a time.
+pub struct FileSystem<D> {
+    pub(crate) device: D,
+    pub(crate) superblock: Superblock,
+    pub(crate) journal: Journal,
+    pub(crate) metadata: MetadataCache,
+    pub(crate) pages: Pages,
+    pub(crate) pointers: Pointers,
+    pub(crate) allocator: Allocator,
+    pub(crate) directories: Directories,
+    /// How often an inode is open.
+    pub(crate) open: HashMap<u64, u32>,
+    /// Inodes that are gone; somebody may still have the number.
+    pub(crate) gone: HashSet<u64>,
+    pub(crate) options: MountOptions,
+    /// Something was told to the device since the last flush.
+    pub(crate) is_unflushed: bool,
+    /// The change under way has changed something already.
+    pub(crate) has_changed: bool,
+    /// Memory and device are apart: nothing is written any more.
+    pub(crate) is_stopped: bool,
+    next_generation: u64,
+}
+
+impl<D: BlockDevice> FileSystem<D> {
+    /// Opens what is on the device, and brings it to where it was durable last.
+    pub fn mount(mut device: D, options: MountOptions) -> FsResult<FileSystem<D>> {
+        let geometry = device.geometry();
+        if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&geometry.block_bytes) {
+            return Err(FsError::BlockBytes { found: geometry.block_bytes });
+        }
+        let mut bytes = vec![0; geometry.block_bytes];
+        read_blocks(&mut device, &[Some(SUPERBLOCK)], &mut bytes)?;
+        let superblock = Superblock::decode(&bytes, geometry.blocks)
+            .map_err(|source| FsError::NotThere { source })?;
+        let journal = Journal::open(&mut device, &superblock)?;
+        let mut file_system = FileSystem {
+            device,
+            metadata: MetadataCache::new(superblock.block_bytes),
+            superblock,
+            journal,
+            pages: Pages::default(),
+            pointers: Pointers::default(),
+            allocator: Allocator::default(),
+            directories: Directories::default(),
+            open: HashMap::new(),
+            gone: HashSet::new(),
+            options,
+            is_unflushed: false,
+            has_changed: false,
+            is_stopped: false,
+            next_generation: 0,
+        };
+        file_system.recover()?;
+        // So that no inode of an earlier mount has the same: each takes at least one transaction.
+        file_system.next_generation = file_system.journal.next_sequence() << 24;
+        file_system.remove_orphans()?;
+        Ok(file_system)
+    }
+
+    /// Makes everything durable and brings it to its place.
+    pub fn unmount(mut self) -> FsResult<D> {
+        self.sync()?;
+        self.checkpoint()?;
+        Ok(self.device)
+    }
+
+    /// The device below. What is in memory only is not there.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// What it was made with.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The inode of the root directory.
+    pub fn root(&self) -> u64 {
+        self.superblock.root
+    }
+
+    /// Size of its blocks.
+    pub fn block_bytes(&self) -> usize {
+        self.superblock.block_bytes
+    }
+
+    /// How many blocks the device has.
+    pub fn blocks(&self) -> u64 {
+        self.device.geometry().blocks
+    }
+
+    /// What the device has in use.
+    pub fn usage(&mut self) -> FsResult<Usage> {
+        let mut usage = self.device.usage()?;
+        // What waits for the next file is as good as free.
+        usage.mapped = usage.mapped.saturating_sub(self.allocator.waiting() as u64);
+        Ok(usage)
+    }
+
+    /// Whether an error has ended all writing.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::try_from(since.as_nanos()).unwrap_or(Timestamp::MAX)
+    }
+
+    pub(crate) fn new_generation(&mut self) -> u64 {
+        self.next_generation += 1;
+        self.next_generation
+    }
+
+    /// Runs a change of the file system: all of it becomes part of one transaction, or none. What can fail comes before
+    /// the first thing that is changed; where something fails later (a disk), nothing is written any more, so half a
+    /// change is never durable.
+    pub(crate) fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> FsResult<T>,
+    ) -> FsResult<T> {
+        if self.is_stopped {
+            return Err(FsError::Stopped);
+        }
+        self.make_room()?;
+        self.has_changed = false;
+        let result = change(self);
+        if result.is_err() && self.has_changed {
+            self.is_stopped = true;
+        }
+        self.has_changed = false;
+        result
+    }
+
+    /// Brings memory and journal to where another change fits.
+    fn make_room(&mut self) -> FsResult<()> {
+        let pages_max = self.options.cache_bytes / self.block_bytes() * 3 / 4;
+        let metadata_max = (self.options.cache_bytes / self.block_bytes() / 4).max(64);
+        // An eighth, and what one change adds, fits in the half that is always left free.
+        let transaction_max = self.journal.blocks().len() / 8;
+        let changes_per_block = self.block_bytes() / 32;
+        let running = self.metadata.running().len() + self.pointers.running() / changes_per_block;
+        if running >= transaction_max || self.metadata.pinned() > metadata_max / 2 {
+            self.sync()?;
+        }
+        if self.metadata.pinned() > metadata_max / 2 {
+            self.checkpoint()?;
+        }
+        if self.pages.dirty() > pages_max / 2 {
+            self.write_back()?;
+        }
+        self.shrink_caches();
+        Ok(())
+    }
+
+    pub(crate) fn shrink_caches(&mut self) {
+        let blocks = self.options.cache_bytes / self.block_bytes();
+        self.pages.shrink(blocks * 3 / 4);
+        self.metadata.shrink((blocks / 4).max(64));
+    }
+
+    fn load(&mut self, block: u64, kind: Expected, owner: u64) -> FsResult<()> {
+        if self.metadata.contains(block) {
+            return Ok(());
+        }
+        let mut bytes = vec![0; self.block_bytes()];
+        read_blocks(&mut self.device, &[Some(block)], &mut bytes)?;
+        let blocks = self.blocks();
+        let decoded = match kind {
+            Expected::Inode => {
+                Inode::decode(&bytes, block, blocks).map(|inode| (Metadata::Inode(inode), block))
+            }
+            Expected::Directory => directory_block::decode(&bytes, block, blocks)
+                .map(|(entries, owner)| (Metadata::Directory(entries), owner)),
+            Expected::Indirect => indirect::decode(&bytes, block, blocks)
+                .map(|(list, owner)| (Metadata::Indirect(list), owner)),
+        };
+        let (metadata, found) = decoded.map_err(|source| FsError::Damaged { block, source })?;
+        if found != owner {
+            return Err(wrong_kind(block));
+        }
+        self.metadata.insert(block, owner, metadata);
+        Ok(())
+    }
+
+    /// What is known of a file.
+    pub fn inode(&mut self, block: u64) -> FsResult<&Inode> {
+        if block == SUPERBLOCK || block >= self.blocks() || self.gone.contains(&block) {
+            return refuse(libc::ESTALE);
+        }
+        self.load(block, Expected::Inode, block)?;
+        match self.metadata.get(block) {
+            Some(Metadata::Inode(inode)) => Ok(inode),
+            _ => refuse(libc::ESTALE),
+        }
+    }
+
+    /// Brings inodes that are asked for next into memory, with as few reads as possible.
+    pub fn prefetch(&mut self, inodes: &[u64]) -> FsResult<()> {
+        let blocks = self.blocks();
+        let mut missing: Vec<u64> = inodes
+            .iter()
+            .copied()
+            .filter(|block| *block < blocks && !self.gone.contains(block))
+            .filter(|block| !self.metadata.contains(*block))
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let mut bytes = vec![0; missing.len() * self.block_bytes()];
+        let places: Vec<_> = missing.iter().copied().map(Some).collect();
+        read_blocks(&mut self.device, &places, &mut bytes)?;
+        for (block, bytes) in missing.into_iter().zip(bytes.chunks(self.block_bytes())) {
+            // What is wrong with it is told to who asks for it.
+            if let Ok(inode) = Inode::decode(bytes, block, blocks) {
+                self.metadata.insert(block, block, Metadata::Inode(inode));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn change_inode(&mut self, block: u64) -> FsResult<&mut Inode> {
+        self.inode(block)?;
+        self.has_changed = true;
+        match self.metadata.change(block) {
+            Some(Metadata::Inode(inode)) => Ok(inode),
+            _ => Err(wrong_kind(block)),
+        }
+    }
+
+    pub(crate) fn directory_block(&mut self, block: u64, owner: u64) -> FsResult<&Vec<Entry>> {
+        self.load(block, Expected::Directory, owner)?;
+        if self.metadata.owner(block) != Some(owner) {
+            return Err(wrong_kind(block));
+        }
+        match self.metadata.get(block) {
+            Some(Metadata::Directory(entries)) => Ok(entries),
+            _ => Err(wrong_kind(block)),
+        }
+    }
+
+    pub(crate) fn change_directory_block(
+        &mut self,
+        block: u64,
+        owner: u64,
+    ) -> FsResult<&mut Vec<Entry>> {
+        self.directory_block(block, owner)?;
+        self.has_changed = true;
+        match self.metadata.change(block) {
+            Some(Metadata::Directory(entries)) => Ok(entries),
+            _ => Err(wrong_kind(block)),
+        }
+    }
+
+    pub(crate) fn indirect(&mut self, block: u64, owner: u64) -> FsResult<&Vec<u64>> {
+        self.load(block, Expected::Indirect, owner)?;
+        if self.metadata.owner(block) != Some(owner) {
+            return Err(wrong_kind(block));
+        }
+        match self.metadata.get(block) {
+            Some(Metadata::Indirect(list)) => Ok(list),
+            _ => Err(wrong_kind(block)),
+        }
+    }
+
+    pub(crate) fn change_indirect(&mut self, block: u64, owner: u64) -> FsResult<&mut Vec<u64>> {
+        self.indirect(block, owner)?;
+        self.has_changed = true;
+        match self.metadata.change(block) {
+            Some(Metadata::Indirect(list)) => Ok(list),
+            _ => Err(wrong_kind(block)),
+        }
+    }
+
+    /// A block of metadata that is new.
+    pub(crate) fn insert_metadata(&mut self, block: u64, owner: u64, metadata: Metadata) {
+        self.has_changed = true;
+        self.metadata.insert(block, owner, metadata);
+        let _ = self.metadata.change(block);
+    }
+}
+
+/// What a block is read as.
+#[derive(Clone, Copy)]
+enum Expected {
+    Inode,
+    Directory,
+    Indirect,
+}
+
+fn wrong_kind(block: u64) -> FsError {
+    let source = crate::format::FormatError::Place("block of metadata");
+    FsError::Damaged { block, source }
+}

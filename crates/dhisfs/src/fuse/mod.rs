@@ -1,0 +1,184 @@
+//! The kernel's requests: every one is a call of [`FileSystem`], one at a time.
+//!
+//! The kernel keeps what it has read and looked up: nobody else changes anything. What was written is here when the
+//! program that wrote it is told so, and durable after `fsync`, `sync`, or the interval of [`MountHandle`]'s thread.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | [`mount`], [`MountHandle`]: from file system to mount and back |
+//! | `requests.rs` | requests and their answers |
+
+mod requests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dcd_client::BlockDevice;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::mount::UnmountFlags;
+
+use crate::error::FsError;
+use crate::file_system::FileSystem;
+use requests::Requests;
+
+/// How to show it to programs.
+#[derive(Clone, Debug)]
+pub struct FuseOptions {
+    /// Whether other users may use it.
+    pub allow_other: bool,
+    /// What was done is durable after this time, asked for or not.
+    pub commit_interval: Duration,
+    /// Every change is durable before a program is told that it is done.
+    pub synchronous: bool,
+}
+
+impl Default for FuseOptions {
+    fn default() -> FuseOptions {
+        FuseOptions {
+            allow_other: false,
+            commit_interval: Duration::from_secs(5),
+            synchronous: false,
+        }
+    }
+}
+
+/// Why it cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum FuseError {
+    /// The kernel does not want to.
+    #[error("cannot mount on {}: {source}", directory.display())]
+    Mount {
+        /// Where.
+        directory: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What was done could not be made durable at the end.
+    #[error("{0}")]
+    FileSystem(#[from] FsError),
+}
+
+impl FuseError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            FuseError::Mount { source, .. } => Some(match source.kind() {
+                io::ErrorKind::NotFound => {
+                    "the directory must exist, and /dev/fuse or fusermount3".into()
+                }
+                io::ErrorKind::NotConnected => "unmount what is there: `fusermount3 -u`".into(),
+                _ => "use sudo, or install fusermount3".into(),
+            }),
+            FuseError::FileSystem(error) => error.hint(),
+        }
+    }
+}
+
+/// A file system that several threads use in turn.
+struct Shared<D>(Mutex<Option<FileSystem<D>>>);
+
+impl<D: BlockDevice> Shared<D> {
+    fn lock(&self) -> MutexGuard<'_, Option<FileSystem<D>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A mounted file system. It ends with [`MountHandle::unmount`], or when somebody else unmounts it.
+pub struct MountHandle<D> {
+    directory: PathBuf,
+    session: BackgroundSession,
+    shared: Arc<Shared<D>>,
+    /// Dropping it ends the thread.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Mounts a file system on a directory.
+pub fn mount<D: BlockDevice + 'static>(
+    file_system: FileSystem<D>,
+    directory: &Path,
+    options: &FuseOptions,
+) -> Result<MountHandle<D>, FuseError> {
+    let failed = |source| FuseError::Mount { directory: directory.to_owned(), source };
+    clear_stale(directory);
+    let shared = Arc::new(Shared(Mutex::new(Some(file_system))));
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("dhisfs".into()),
+        MountOption::Subtype("dhisfs".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let session =
+        Session::new(Requests::new(Arc::clone(&shared), options.synchronous), directory, &config)
+            .map_err(failed)?;
+    let session = session.spawn().map_err(failed)?;
+    let (stop, stopped) = channel();
+    let interval = options.commit_interval;
+    let tidied = Arc::clone(&shared);
+    let thread = std::thread::Builder::new().name("dhisfs-tidy".into()).spawn(move || {
+        while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            let mut locked = tidied.lock();
+            let Some(file_system) = &mut *locked else { break };
+            if !file_system.is_stopped()
+                && let Err(error) = file_system.tidy()
+            {
+                tell(&error);
+            }
+        }
+    });
+    let thread = thread.map_err(failed)?;
+    Ok(MountHandle { directory: directory.to_owned(), session, shared, stop, thread })
+}
+
+/// Removes the mount of a process that was killed: everything on it ends in ENOTCONN.
+fn clear_stale(directory: &Path) {
+    let is_stale = |error: &io::Error| error.raw_os_error() == Some(libc::ENOTCONN);
+    if std::fs::read_dir(directory).is_err_and(|error| is_stale(&error))
+        && rustix::mount::unmount(directory, UnmountFlags::DETACH).is_err()
+    {
+        // If that does not help either, the mount says why it cannot be.
+        let _ = Command::new("fusermount3").args(["-uz", "--"]).arg(directory).status();
+    }
+}
+
+impl<D: BlockDevice> MountHandle<D> {
+    /// Whether somebody has unmounted it.
+    pub fn has_ended(&self) -> bool {
+        self.session.guard.is_finished()
+    }
+
+    /// Unmounts, makes everything durable, and gives the device back.
+    pub fn unmount(self) -> Result<D, FuseError> {
+        let MountHandle { directory, session, shared, stop, thread } = self;
+        // Programs that still use it keep it until they end; new ones do not find it. Others than root need the help of
+        // fusermount3, which fuser calls.
+        let ended = if session.guard.is_finished()
+            || rustix::mount::unmount(&directory, UnmountFlags::DETACH).is_ok()
+        {
+            session.join()
+        } else {
+            session.umount_and_join()
+        };
+        drop(stop);
+        let _ = thread.join();
+        let file_system = shared.lock().take();
+        let device = file_system.expect("it is taken once").unmount()?;
+        ended.map_err(|source| FuseError::Mount { directory, source })?;
+        Ok(device)
+    }
+}
+
+/// An error that programs only see as a number.
+fn tell(error: &FsError) {
+    eprintln!("dhisfs: {error}");
+    if let Some(hint) = error.hint() {
+        eprintln!("dhisfs: hint: {hint}");
+    }
+}

@@ -1,0 +1,709 @@
+//! Requests of the kernel and their answers.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dcd_client::BlockDevice;
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use super::{Shared, tell};
+use crate::directory::Listed;
+use crate::error::{FsError, FsResult};
+use crate::file::AttributesChange;
+use crate::file_system::FileSystem;
+use crate::format::directory_block::NAME_BYTES_MAX;
+use crate::format::inode::{Inode, MODE_DIRECTORY, MODE_LINK, Timestamp};
+use crate::namespace::{NewFile, RenameMode};
+
+/// How long the kernel may remember what it was told: nobody else changes anything.
+const TTL: Duration = Duration::from_secs(3600);
+/// Largest write (and, since the kernel counts both in pages, read) in one request.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Names whose files are looked at together.
+const PREFETCH: usize = 64;
+
+pub(super) struct Requests<D> {
+    shared: Arc<Shared<D>>,
+    synchronous: bool,
+    /// Open directories, as they were when they were opened or rewound.
+    listings: Mutex<Listings>,
+}
+
+#[derive(Default)]
+struct Listings {
+    next: u64,
+    open: HashMap<u64, Arc<Vec<Listed>>>,
+}
+
+/// What the kernel is told of a file.
+struct Known {
+    attributes: FileAttr,
+    generation: Generation,
+}
+
+/// The number of an inode for the kernel, for which the root directory is 1.
+fn number(root: u64, inode: u64) -> INodeNo {
+    if inode == root { INodeNo::ROOT } else { INodeNo(inode + 1) }
+}
+
+fn block(root: u64, number: INodeNo) -> u64 {
+    if number == INodeNo::ROOT { root } else { number.0.saturating_sub(1) }
+}
+
+fn kind(kind: u8) -> FileType {
+    match kind {
+        0o01 => FileType::NamedPipe,
+        0o02 => FileType::CharDevice,
+        0o04 => FileType::Directory,
+        0o06 => FileType::BlockDevice,
+        0o12 => FileType::Symlink,
+        0o14 => FileType::Socket,
+        _ => FileType::RegularFile,
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let since = Duration::from_nanos(time.unsigned_abs());
+    if time < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since }
+}
+
+fn timestamp(time: SystemTime) -> Timestamp {
+    let nanos = |since: Duration| Timestamp::try_from(since.as_nanos()).unwrap_or(Timestamp::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => nanos(since),
+        Err(before) => -nanos(before.duration()),
+    }
+}
+
+fn chosen(time: TimeOrNow) -> Timestamp {
+    timestamp(match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+fn known(root: u64, block: u64, inode: &Inode, block_bytes: usize) -> Known {
+    let attributes = FileAttr {
+        ino: number(root, block),
+        size: inode.size,
+        blocks: inode.blocks * (block_bytes as u64 / 512),
+        atime: system_time(inode.accessed),
+        mtime: system_time(inode.modified),
+        ctime: system_time(inode.changed),
+        crtime: system_time(inode.created),
+        kind: kind(inode.kind()),
+        perm: (inode.mode & 0o7777) as u16,
+        nlink: inode.links,
+        uid: inode.uid,
+        gid: inode.gid,
+        rdev: inode.device,
+        blksize: block_bytes as u32,
+        flags: 0,
+    };
+    Known { attributes, generation: Generation(inode.generation) }
+}
+
+impl<D: BlockDevice + 'static> Requests<D> {
+    pub(super) fn new(shared: Arc<Shared<D>>, synchronous: bool) -> Requests<D> {
+        Requests { shared, synchronous, listings: Mutex::default() }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut FileSystem<D>) -> FsResult<T>) -> Result<T, Errno> {
+        let mut locked = self.shared.lock();
+        let Some(file_system) = &mut *locked else { return Err(Errno::EIO) };
+        let was_stopped = file_system.is_stopped();
+        work(file_system).map_err(|error| {
+            // What programs cannot be told in a number is told once.
+            if !matches!(error, FsError::Refused(_) | FsError::Stopped) && !was_stopped {
+                tell(&error);
+            }
+            Errno::from_i32(error.errno())
+        })
+    }
+
+    /// The same for what changes something.
+    fn change<T>(&self, work: impl FnOnce(&mut FileSystem<D>) -> FsResult<T>) -> Result<T, Errno> {
+        self.with(|fs| {
+            let done = work(fs)?;
+            if self.synchronous {
+                fs.sync()?;
+            }
+            Ok(done)
+        })
+    }
+
+    fn listings(&self) -> std::sync::MutexGuard<'_, Listings> {
+        self.listings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of an open directory, and the inode of the root directory.
+    fn listed(
+        &self,
+        directory: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+    ) -> Result<(Arc<Vec<Listed>>, u64), Errno> {
+        let known = self.listings().open.get(&handle.0).cloned();
+        // Rewound: as it is now.
+        let known = known.filter(|_| offset > 0);
+        self.with(|fs| {
+            let block = block(fs.root(), directory);
+            let parent = fs.inode(block)?.parent;
+            let listed = match known {
+                Some(listed) => listed,
+                None => {
+                    let dots = [(&b"."[..], block), (&b".."[..], parent)];
+                    let dots = dots.map(|(name, inode)| Listed {
+                        name: name.into(),
+                        inode,
+                        kind: (MODE_DIRECTORY >> 12) as u8,
+                    });
+                    let listed = dots.into_iter().chain(fs.list(block)?).collect();
+                    let listed = Arc::new(listed);
+                    self.listings().open.insert(handle.0, Arc::clone(&listed));
+                    listed
+                }
+            };
+            Ok((listed, fs.root()))
+        })
+    }
+
+    fn make(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        new: NewFile,
+        is_opened: bool,
+    ) -> Result<Known, Errno> {
+        self.change(|fs| {
+            let root = fs.root();
+            let made = fs.create(block(root, parent), name.as_bytes(), &new)?;
+            if is_opened {
+                fs.opened(made);
+            }
+            let block_bytes = fs.block_bytes();
+            Ok(known(root, made, fs.inode(made)?, block_bytes))
+        })
+    }
+}
+
+fn entry(result: Result<Known, Errno>, reply: ReplyEntry) {
+    match result {
+        Ok(Known { attributes, generation }) => reply.entry(&TTL, &attributes, generation),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn empty(result: Result<(), Errno>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+fn attributes(result: Result<Known, Errno>, reply: ReplyAttr) {
+    match result {
+        Ok(Known { attributes, .. }) => reply.attr(&TTL, &attributes),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// As `getxattr` and `listxattr` want it: how long it is, or what it is.
+fn extended(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
+    match result {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // All of these are wishes; an old kernel that knows less is slower, not wrong.
+        let wishes = [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_ASYNC_DIO,
+        ];
+        for wish in wishes {
+            let _ = config.add_capabilities(wish);
+        }
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.with(|fs| {
+            let root = fs.root();
+            let inode = fs.lookup(block(root, parent), name.as_bytes())?;
+            let block_bytes = fs.block_bytes();
+            Ok(known(root, inode, fs.inode(inode)?, block_bytes))
+        });
+        entry(found, reply);
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        let found = self.with(|fs| {
+            let (root, block_bytes) = (fs.root(), fs.block_bytes());
+            let block = block(root, inode);
+            Ok(known(root, block, fs.inode(block)?, block_bytes))
+        });
+        attributes(found, reply);
+    }
+
+    fn setattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = AttributesChange {
+            mode,
+            uid,
+            gid,
+            size,
+            accessed: accessed.map(chosen),
+            modified: modified.map(chosen),
+        };
+        let changed = self.change(|fs| {
+            let (root, block_bytes) = (fs.root(), fs.block_bytes());
+            let block = block(root, inode);
+            fs.set_attributes(block, &change)?;
+            Ok(known(root, block, fs.inode(block)?, block_bytes))
+        });
+        attributes(changed, reply);
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        let found = self.with(|fs| {
+            let block = block(fs.root(), inode);
+            let inode = fs.inode(block)?;
+            if inode.is_link() {
+                Ok(inode.target.clone())
+            } else {
+                Err(FsError::Refused(libc::EINVAL))
+            }
+        });
+        match found {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let (uid, gid) = (request.uid(), request.gid());
+        let new = NewFile { mode, uid, gid, device, target: Vec::new() };
+        entry(self.make(parent, name, new, false), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = mode & 0o7777 | MODE_DIRECTORY;
+        let new = NewFile { mode, uid: request.uid(), gid: request.gid(), ..NewFile::default() };
+        entry(self.make(parent, name, new, false), reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes().to_vec();
+        let (uid, gid) = (request.uid(), request.gid());
+        let new = NewFile { mode: MODE_LINK | 0o777, uid, gid, device: 0, target };
+        entry(self.make(parent, name, new, false), reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = NewFile { mode, uid: request.uid(), gid: request.gid(), ..NewFile::default() };
+        match self.make(parent, name, new, true) {
+            Ok(Known { attributes, generation }) => {
+                let flags = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&TTL, &attributes, generation, FileHandle(0), flags);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.change(|fs| fs.unlink(block(fs.root(), parent), name.as_bytes()));
+        empty(done, reply);
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.change(|fs| fs.remove_directory(block(fs.root(), parent), name.as_bytes()));
+        empty(done, reply);
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else {
+            return reply.error(Errno::EINVAL);
+        };
+        let done = self.change(|fs| {
+            let root = fs.root();
+            let from = (block(root, parent), name.as_bytes());
+            fs.rename(from, (block(root, new_parent), new_name.as_bytes()), mode)
+        });
+        empty(done, reply);
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let done = self.change(|fs| {
+            let (root, block_bytes) = (fs.root(), fs.block_bytes());
+            let file = block(root, inode);
+            fs.link(file, block(root, new_parent), new_name.as_bytes())?;
+            Ok(known(root, file, fs.inode(file)?, block_bytes))
+        });
+        entry(done, reply);
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.with(|fs| {
+            let block = block(fs.root(), inode);
+            fs.inode(block)?;
+            fs.opened(block);
+            Ok(())
+        });
+        match opened {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.with(|fs| fs.read(block(fs.root(), inode), offset, size as usize)) {
+            Ok(data) => reply.data(&data),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let written = self.change(|fs| {
+            let written = fs.write(block(fs.root(), inode), offset, data)?;
+            // O_SYNC contains the bit of O_DSYNC.
+            if flags.0 & libc::O_DSYNC != 0 {
+                fs.sync()?;
+            }
+            Ok(written)
+        });
+        match written {
+            Ok(written) => reply.written(written as u32),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    /// Closing promises nothing about durability.
+    fn flush(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.with(|fs| fs.closed(block(fs.root(), inode))), reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.with(FileSystem::sync), reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.with(FileSystem::sync), reply);
+    }
+
+    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let mut listings = self.listings();
+        listings.next += 1;
+        reply.opened(FileHandle(listings.next), FopenFlags::empty());
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.listings().open.remove(&handle.0);
+        reply.ok();
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let (listed, root) = match self.listed(inode, handle, offset) {
+            Ok(listed) => listed,
+            Err(errno) => return reply.error(errno),
+        };
+        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (next, it) in (1..).zip(listed.iter()).skip(skipped) {
+            let name = OsStr::from_bytes(&it.name);
+            if reply.add(number(root, it.inode), next, kind(it.kind), name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let (listed, root) = match self.listed(inode, handle, offset) {
+            Ok(listed) => listed,
+            Err(errno) => return reply.error(errno),
+        };
+        let mut at = usize::try_from(offset).unwrap_or(usize::MAX);
+        while at < listed.len() {
+            let some = &listed[at..listed.len().min(at + PREFETCH)];
+            let found = self.with(|fs| {
+                let inodes: Vec<u64> = some.iter().map(|it| it.inode).collect();
+                fs.prefetch(&inodes)?;
+                let block_bytes = fs.block_bytes();
+                // What was removed since is left out.
+                let found = inodes.into_iter().map(|block| {
+                    fs.inode(block).ok().map(|inode| known(root, block, inode, block_bytes))
+                });
+                Ok(found.collect::<Vec<_>>())
+            });
+            let found = match found {
+                Ok(found) => found,
+                Err(errno) => return reply.error(errno),
+            };
+            for (it, known) in some.iter().zip(found) {
+                at += 1;
+                let Some(Known { attributes, generation }) = known else { continue };
+                let name = OsStr::from_bytes(&it.name);
+                let number = attributes.ino;
+                if reply.add(number, at as u64, name, &TTL, &attributes, generation) {
+                    return reply.ok();
+                }
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        let found = self.with(|fs| {
+            let usage = fs.usage()?;
+            Ok((fs.blocks(), fs.blocks().saturating_sub(usage.mapped), fs.block_bytes() as u32))
+        });
+        match found {
+            Ok((blocks, free, block_bytes)) => {
+                // Every free block can become a file.
+                let names = NAME_BYTES_MAX as u32;
+                reply.statfs(blocks, free, free, blocks, free, block_bytes, names, block_bytes);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let done = self
+            .change(|fs| fs.set_extended(block(fs.root(), inode), name.as_bytes(), value, flags));
+        empty(done, reply);
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let found = self.with(|fs| fs.extended(block(fs.root(), inode), name.as_bytes()));
+        extended(found, size, reply);
+    }
+
+    fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let found = self.with(|fs| fs.extended_names(block(fs.root(), inode)));
+        extended(found, size, reply);
+    }
+
+    fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.change(|fs| fs.remove_extended(block(fs.root(), inode), name.as_bytes()));
+        empty(done, reply);
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _offset: u64,
+        _length: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EOPNOTSUPP);
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let is_data = match whence {
+            libc::SEEK_DATA => true,
+            libc::SEEK_HOLE => false,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.with(|fs| fs.seek(block(fs.root(), inode), offset, is_data)) {
+            Ok(offset) => reply.offset(offset as i64),
+            Err(errno) => reply.error(errno),
+        }
+    }
+}

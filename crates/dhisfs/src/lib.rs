@@ -1,0 +1,50 @@
+//! dhisfs: a file system for a device that allocates blocks itself, is told which block points to which and what blocks
+//! are, and frees what nothing points to (the Ext2DHIS of the DHIS paper, for a volume of dcd).
+//!
+//! | file | holds |
+//! |---|---|
+//! | `format/` | what is on the device |
+//! | `journal.rs` | the ring of transactions; `pointers.rs`: what the device is told when |
+//! | `commit.rs` | how changes become durable, and what a mount does after a crash |
+//! | `metadata.rs`, `pages.rs` | blocks in memory; `runs.rs`: neighbours in one I/O |
+//! | `allocate.rs` | blocks from the device |
+//! | `file_system.rs` | [`FileSystem`]: all of these together, and what every change goes through |
+//! | `tree.rs` | place in a file to block |
+//! | `file.rs` | read, write, truncate |
+//! | `directory.rs` | names in a directory |
+//! | `namespace.rs` | create, link, unlink, rename |
+//! | `extended.rs`, `rules.rs` | extended attributes, hints, and hints by name |
+//! | `mkfs.rs`, `fsck.rs` | make one, check one |
+//! | `fuse/` | the kernel's requests |
+//!
+//! How it survives crashes: `commit.rs`, and `docs/dhisfs.md`.
+
+mod allocate;
+mod commit;
+mod directory;
+mod error;
+mod extended;
+mod file;
+mod file_system;
+pub mod format;
+pub mod fsck;
+pub mod fuse;
+mod journal;
+mod metadata;
+mod mkfs;
+mod namespace;
+mod pages;
+mod pointers;
+mod rules;
+mod runs;
+mod tree;
+
+pub use self::directory::Listed;
+pub use self::error::{FsError, FsResult};
+pub use self::extended::HINT_NAME;
+pub use self::file::AttributesChange;
+pub use self::file_system::{FileSystem, MountOptions};
+pub use self::format::inode::{Inode, Timestamp};
+pub use self::mkfs::{MakeOptions, make};
+pub use self::namespace::{NewFile, RenameMode};
+pub use self::rules::{Rules, RulesError};

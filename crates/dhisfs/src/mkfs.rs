@@ -1,0 +1,147 @@
+//! Makes a file system on a device.
+
+use dcd_client::{Allocation, AttributeChange, Attributes, BlockDevice, PointerChange, Write};
+
+use crate::error::{FsError, FsResult};
+use crate::format::inode::{Inode, MODE_DIRECTORY, slots};
+use crate::format::journal_header::{JournalHeader, Position};
+use crate::format::superblock::{SUPERBLOCK, Superblock, encode_index};
+use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+
+/// Smallest journal, in blocks: the largest change fits in a third of it.
+const JOURNAL_BLOCKS_MIN: u64 = 128;
+/// What the journal takes unless somebody says so.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// Blocks for files that must be left.
+const FILE_BLOCKS_MIN: u64 = 64;
+
+/// How to make it.
+#[derive(Clone, Copy, Debug)]
+pub struct MakeOptions {
+    /// Blocks of the journal; otherwise a fitting number.
+    pub journal_blocks: Option<u64>,
+    /// Free all that was allocated first.
+    pub force: bool,
+    /// Tells it from others.
+    pub uuid: [u8; 16],
+    /// Who owns the root directory.
+    pub uid: u32,
+    /// And which group.
+    pub gid: u32,
+}
+
+/// Makes an empty file system.
+pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Superblock> {
+    let geometry = device.geometry();
+    let block_bytes = geometry.block_bytes;
+    if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) {
+        return Err(FsError::BlockBytes { found: block_bytes });
+    }
+    let wish = (geometry.blocks / 32).min(JOURNAL_BYTES_MAX / block_bytes as u64);
+    let journal_blocks = options.journal_blocks.unwrap_or(wish).max(JOURNAL_BLOCKS_MIN);
+    let journal_blocks = journal_blocks.min(Superblock::journal_blocks_max(block_bytes));
+    let wanted = journal_blocks + FILE_BLOCKS_MIN;
+    if geometry.blocks < wanted {
+        return Err(FsError::TooSmall { found: geometry.blocks, wanted });
+    }
+    if options.force {
+        // Without a ROOT nothing can be reached.
+        let change = AttributeChange { set: Attributes::NONE, clear: Attributes::ROOT };
+        device.set_attributes(&[SUPERBLOCK], change)?;
+        device.collect()?;
+        device.flush()?;
+    }
+    let mut made = Maker { device, block_bytes };
+    // Where a mount looks for it.
+    let is_used = !made.device.mapped(SUPERBLOCK..SUPERBLOCK + 1)?.is_empty();
+    if is_used || made.allocate(1, Some(SUPERBLOCK), Attributes::METADATA)? != [SUPERBLOCK] {
+        return Err(FsError::InUse);
+    }
+    let indexes = journal_blocks.div_ceil(Superblock::per_index(block_bytes) as u64);
+    let near = Some(SUPERBLOCK);
+    let metadata = made.allocate(4 + indexes, near, Attributes::METADATA)?;
+    let journal = made.allocate(journal_blocks, near, Attributes::METADATA)?;
+    let (fixed, indexes) = metadata.split_at(4);
+    let superblock = Superblock {
+        block_bytes,
+        uuid: options.uuid,
+        root: fixed[0],
+        orphans: fixed[1],
+        journal_headers: [fixed[2], fixed[3]],
+        journal_blocks,
+        journal_indexes: indexes.to_vec(),
+    };
+    let mut pointers: Vec<_> =
+        metadata.iter().map(|block| PointerChange::create(SUPERBLOCK, *block)).collect();
+    for (index, list) in indexes.iter().zip(journal.chunks(Superblock::per_index(block_bytes))) {
+        made.write(*index, &encode_index(block_bytes, *index, list))?;
+        pointers.extend(list.iter().map(|block| PointerChange::create(*index, *block)));
+    }
+    for directory in [superblock.root, superblock.orphans] {
+        let inode = empty_directory(directory, block_bytes, options);
+        made.write(directory, &inode.encode(block_bytes, directory))?;
+    }
+    let start = Position { sequence: 1, block: 0 };
+    for block in superblock.journal_headers {
+        let header = JournalHeader { serial: 1, pointers_from: start, images_from: start };
+        made.write(block, &header.encode(block_bytes, block))?;
+    }
+    let change = AttributeChange { set: Attributes::ROOT, clear: Attributes::NONE };
+    device.set_attributes(&[SUPERBLOCK], change)?;
+    for told in device.change_pointers(&pointers) {
+        told?;
+    }
+    // What it leads to is durable before it is there.
+    device.flush()?;
+    device.write(&[Write { block: SUPERBLOCK, data: &superblock.encode() }])?;
+    device.flush()?;
+    Ok(superblock)
+}
+
+struct Maker<'a, D> {
+    device: &'a mut D,
+    block_bytes: usize,
+}
+
+impl<D: BlockDevice> Maker<'_, D> {
+    fn allocate(
+        &mut self,
+        count: u64,
+        near: Option<u64>,
+        attributes: Attributes,
+    ) -> FsResult<Vec<u64>> {
+        let wanted = vec![Allocation { near, attributes }; count as usize];
+        let blocks = self.device.allocate(&wanted).into_iter();
+        blocks.map(|block| Ok(block?)).collect()
+    }
+
+    fn write(&mut self, block: u64, data: &[u8]) -> FsResult<()> {
+        debug_assert_eq!(data.len(), self.block_bytes);
+        Ok(self.device.write(&[Write { block, data }])?)
+    }
+}
+
+fn empty_directory(block: u64, block_bytes: usize, options: &MakeOptions) -> Inode {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_nanos() as i64);
+    Inode {
+        generation: block,
+        mode: MODE_DIRECTORY | 0o755,
+        uid: options.uid,
+        gid: options.gid,
+        links: 2,
+        size: 0,
+        blocks: 0,
+        modified: now,
+        changed: now,
+        accessed: now,
+        created: now,
+        parent: block,
+        hint: Attributes::NONE,
+        hint_is_chosen: false,
+        device: 0,
+        extended: Default::default(),
+        slots: vec![0; slots(block_bytes)],
+        target: Vec::new(),
+    }
+}

@@ -1,0 +1,378 @@
+//! Files come, get other names, and go.
+
+use dcd_client::{Allocation, AttributeChange, Attributes, BlockDevice};
+
+use crate::error::{FsResult, refuse};
+use crate::file_system::FileSystem;
+use crate::format::directory_block::Entry;
+use crate::format::inode::{
+    Inode, MODE_DIRECTORY, MODE_FILE, MODE_KIND, MODE_LINK, slots, target_bytes_max,
+};
+use crate::metadata::Metadata;
+
+/// Most names of a file.
+const LINKS_MAX: u32 = 1 << 30;
+/// Set on a directory: what is made in it has its group.
+const MODE_SET_GROUP: u32 = 0o2000;
+
+/// A file to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NewFile {
+    /// Kind and permissions; a regular file if it says no kind.
+    pub mode: u32,
+    /// Who owns it.
+    pub uid: u32,
+    /// And which group, unless the directory says so.
+    pub gid: u32,
+    /// Of a special file.
+    pub device: u32,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
+}
+
+/// What `rename` does with a file that has the new name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// It goes.
+    Replace,
+    /// It stays, and nothing is renamed.
+    NoReplace,
+}
+
+impl<D: BlockDevice> FileSystem<D> {
+    /// What a name stands for.
+    pub fn lookup(&mut self, directory: u64, name: &[u8]) -> FsResult<u64> {
+        if name == b".." {
+            let inode = self.inode(directory)?;
+            return if inode.is_directory() { Ok(inode.parent) } else { refuse(libc::ENOTDIR) };
+        }
+        match self.find(directory, name)? {
+            Some((inode, _)) => Ok(inode),
+            None => refuse(libc::ENOENT),
+        }
+    }
+
+    /// Makes a file, directory, link or special file.
+    pub fn create(&mut self, directory: u64, name: &[u8], new: &NewFile) -> FsResult<u64> {
+        self.change(|this| this.create_inside(directory, name, new))
+    }
+
+    fn create_inside(&mut self, directory: u64, name: &[u8], new: &NewFile) -> FsResult<u64> {
+        if self.find(directory, name)?.is_some() {
+            return refuse(libc::EEXIST);
+        }
+        let block_bytes = self.block_bytes();
+        if new.target.len() > target_bytes_max(block_bytes) {
+            return refuse(libc::ENAMETOOLONG);
+        }
+        let parent = self.inode(directory)?;
+        if parent.links == 0 {
+            return refuse(libc::ENOENT);
+        }
+        let (mut mode, mut gid, mut hint) = (new.mode, new.gid, parent.hint);
+        if mode & MODE_KIND == 0 {
+            mode |= MODE_FILE;
+        }
+        let kind = mode & MODE_KIND;
+        if parent.mode & MODE_SET_GROUP != 0 {
+            gid = parent.gid;
+            if kind == MODE_DIRECTORY {
+                mode |= MODE_SET_GROUP;
+            }
+        }
+        if kind == MODE_DIRECTORY && parent.links >= LINKS_MAX {
+            return refuse(libc::EMLINK);
+        }
+        if kind == MODE_FILE {
+            hint = self.options.rules.apply(name, hint).unwrap_or(hint);
+        }
+        let own = if kind == MODE_FILE { hint } else { Attributes::NONE };
+        let room = self.room_for(directory, name)?;
+        let mut wanted = room.wanted.clone();
+        let attributes = own.or(Attributes::METADATA);
+        wanted.push(Allocation { near: Some(directory), attributes });
+        let mut blocks = self.allocate(&wanted)?;
+        let block = blocks.pop().expect("as many as were wanted");
+
+        let now = self.now();
+        let size = if kind == MODE_LINK { new.target.len() as u64 } else { 0 };
+        let inode = Inode {
+            generation: self.new_generation(),
+            mode,
+            uid: new.uid,
+            gid,
+            links: if kind == MODE_DIRECTORY { 2 } else { 1 },
+            size,
+            blocks: 0,
+            modified: now,
+            changed: now,
+            accessed: now,
+            created: now,
+            parent: if kind == MODE_DIRECTORY { directory } else { 0 },
+            hint,
+            hint_is_chosen: false,
+            device: new.device,
+            extended: Default::default(),
+            slots: if kind == MODE_LINK { Vec::new() } else { vec![0; slots(block_bytes)] },
+            target: new.target.clone(),
+        };
+        let entry = Entry { name: name.into(), inode: block, kind: inode.kind() };
+        self.gone.remove(&block);
+        self.insert_metadata(block, block, Metadata::Inode(inode));
+        self.add(directory, entry, &room, blocks)?;
+        if kind == MODE_DIRECTORY {
+            self.change_inode(directory)?.links += 1;
+        }
+        Ok(block)
+    }
+
+    /// Gives a file another name.
+    pub fn link(&mut self, file: u64, directory: u64, name: &[u8]) -> FsResult<()> {
+        self.change(|this| {
+            let inode = this.inode(file)?;
+            let (kind, links) = (inode.kind(), inode.links);
+            if inode.is_directory() {
+                return refuse(libc::EPERM);
+            }
+            if links == 0 || this.inode(directory)?.links == 0 {
+                return refuse(libc::ENOENT);
+            }
+            if links >= LINKS_MAX {
+                return refuse(libc::EMLINK);
+            }
+            if this.find(directory, name)?.is_some() {
+                return refuse(libc::EEXIST);
+            }
+            let room = this.room_for(directory, name)?;
+            let blocks = this.allocate(&room.wanted)?;
+            this.add(directory, Entry { name: name.into(), inode: file, kind }, &room, blocks)?;
+            let now = this.now();
+            let inode = this.change_inode(file)?;
+            inode.links += 1;
+            inode.changed = now;
+            Ok(())
+        })
+    }
+
+    /// Removes a name of a file; with the last one goes the file, when nobody has it open.
+    pub fn unlink(&mut self, directory: u64, name: &[u8]) -> FsResult<()> {
+        self.change(|this| {
+            let file = this.lookup(directory, name)?;
+            if this.inode(file)?.is_directory() {
+                return refuse(libc::EISDIR);
+            }
+            let orphanage = this.orphanage(file)?;
+            this.remove_name(directory, name)?;
+            this.drop_link(file, orphanage)
+        })
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&mut self, parent: u64, name: &[u8]) -> FsResult<()> {
+        self.change(|this| {
+            let directory = this.lookup(parent, name)?;
+            if !this.inode(directory)?.is_directory() {
+                return refuse(libc::ENOTDIR);
+            }
+            if !this.is_empty(directory)? {
+                return refuse(libc::ENOTEMPTY);
+            }
+            this.remove_name(parent, name)?;
+            this.change_inode(parent)?.links -= 1;
+            this.free(directory);
+            Ok(())
+        })
+    }
+
+    /// Gives a file another name in place of the one it has.
+    pub fn rename(
+        &mut self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        self.change(|this| this.rename_inside(from, to, mode))
+    }
+
+    fn rename_inside(
+        &mut self,
+        (old_parent, old_name): (u64, &[u8]),
+        (new_parent, new_name): (u64, &[u8]),
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        let file = self.lookup(old_parent, old_name)?;
+        let inode = self.inode(file)?;
+        let (is_directory, kind) = (inode.is_directory(), inode.kind());
+        let (hint, is_chosen, is_file) = (inode.hint, inode.hint_is_chosen, inode.is_file());
+        if self.inode(new_parent)?.links == 0 {
+            return refuse(libc::ENOENT);
+        }
+        if is_directory {
+            self.refuse_into_itself(file, new_parent)?;
+        }
+        let replaced = self.find(new_parent, new_name)?.map(|(inode, _)| inode);
+        let mut orphanage = None;
+        match replaced {
+            Some(_) if mode == RenameMode::NoReplace => return refuse(libc::EEXIST),
+            // Two names of the same file: both stay.
+            Some(replaced) if replaced == file => return Ok(()),
+            Some(replaced) => match (is_directory, self.inode(replaced)?.is_directory()) {
+                (true, false) => return refuse(libc::ENOTDIR),
+                (false, true) => return refuse(libc::EISDIR),
+                (true, true) if !self.is_empty(replaced)? => return refuse(libc::ENOTEMPTY),
+                (true, true) => {}
+                (false, false) => orphanage = self.orphanage(replaced)?,
+            },
+            None => {}
+        }
+        let room = match replaced {
+            Some(_) => None,
+            // Blocks are allocated once in each change, and an orphan needs none here.
+            None => Some(self.room_for(new_parent, new_name)?),
+        };
+        let blocks = match &room {
+            Some(room) => self.allocate(&room.wanted)?,
+            None => Vec::new(),
+        };
+        let new_hint = match is_file && !is_chosen {
+            true => self.options.rules.apply(new_name, hint).filter(|new| *new != hint),
+            false => None,
+        };
+        if let Some(new_hint) = new_hint {
+            self.tell_hint(file, hint, new_hint)?;
+        }
+
+        // The new name comes first: the block with the old one may go with it.
+        let entry = Entry { name: new_name.into(), inode: file, kind };
+        match room {
+            Some(room) => self.add(new_parent, entry, &room, blocks)?,
+            None => self.replace(new_parent, entry)?,
+        }
+        self.remove_name(old_parent, old_name)?;
+        if let Some(replaced) = replaced {
+            if is_directory {
+                self.change_inode(new_parent)?.links -= 1;
+                self.free(replaced);
+            } else {
+                self.drop_link(replaced, orphanage)?;
+            }
+        }
+        if is_directory && old_parent != new_parent {
+            self.change_inode(old_parent)?.links -= 1;
+            self.change_inode(new_parent)?.links += 1;
+            self.change_inode(file)?.parent = new_parent;
+        }
+        let now = self.now();
+        let inode = self.change_inode(file)?;
+        inode.changed = now;
+        inode.hint = new_hint.unwrap_or(inode.hint);
+        Ok(())
+    }
+
+    /// A directory cannot go below itself. The kernel looks at that, too.
+    fn refuse_into_itself(&mut self, directory: u64, new_parent: u64) -> FsResult<()> {
+        let root = self.root();
+        let mut above = new_parent;
+        while above != root {
+            if above == directory {
+                return refuse(libc::EINVAL);
+            }
+            above = self.inode(above)?.parent;
+        }
+        Ok(())
+    }
+
+    /// Somebody opens a file.
+    pub fn opened(&mut self, file: u64) {
+        *self.open.entry(file).or_default() += 1;
+    }
+
+    /// And closes it; a file without a name goes with the last one.
+    pub fn closed(&mut self, file: u64) -> FsResult<()> {
+        let Some(count) = self.open.get_mut(&file) else { return Ok(()) };
+        *count -= 1;
+        if *count > 0 {
+            return Ok(());
+        }
+        self.open.remove(&file);
+        if self.inode(file)?.links == 0 { self.remove_orphan(file) } else { Ok(()) }
+    }
+
+    /// Where a file goes whose last name is about to be removed while it is open: a directory that nobody sees, and that
+    /// is emptied by the next mount.
+    fn orphanage(&mut self, file: u64) -> FsResult<Option<Orphanage>> {
+        if self.inode(file)?.links > 1 || !self.open.contains_key(&file) {
+            return Ok(None);
+        }
+        let name = file.to_string().into_bytes();
+        let room = self.room_for(self.superblock.orphans, &name)?;
+        let blocks = self.allocate(&room.wanted)?;
+        Ok(Some(Orphanage { name, room, blocks }))
+    }
+
+    /// A name of a file is gone.
+    fn drop_link(&mut self, file: u64, orphanage: Option<Orphanage>) -> FsResult<()> {
+        let now = self.now();
+        let inode = self.change_inode(file)?;
+        inode.links -= 1;
+        inode.changed = now;
+        let (links, kind) = (inode.links, inode.kind());
+        match orphanage {
+            Some(Orphanage { name, room, blocks }) => {
+                let entry = Entry { name: name.into(), inode: file, kind };
+                self.add(self.superblock.orphans, entry, &room, blocks)?;
+            }
+            None if links == 0 => self.free(file),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn remove_orphan(&mut self, file: u64) -> FsResult<()> {
+        self.change(|this| {
+            this.remove_name(this.superblock.orphans, file.to_string().as_bytes())?;
+            this.free(file);
+            Ok(())
+        })
+    }
+
+    /// Removes files that were open without a name when the last mount ended.
+    pub(crate) fn remove_orphans(&mut self) -> FsResult<()> {
+        for orphan in self.list(self.superblock.orphans)? {
+            self.remove_orphan(orphan.inode)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing names it any more. The device frees what the pointer that is gone has held.
+    fn free(&mut self, inode: u64) {
+        self.pages.remove(inode, 0..u64::MAX);
+        self.directories.forget(inode);
+        for block in self.metadata.owned_by(inode) {
+            self.forget(block);
+        }
+        self.forget(inode);
+        self.gone.insert(inode);
+    }
+
+    /// Tells the device that a file is something else now; it tells the blocks of the file.
+    pub(crate) fn tell_hint(
+        &mut self,
+        file: u64,
+        old: Attributes,
+        new: Attributes,
+    ) -> FsResult<()> {
+        let change = AttributeChange { set: new.without(old), clear: old.without(new) };
+        self.is_unflushed = true;
+        self.device.set_attributes(&[file], change)?;
+        self.allocator.set_attributes(file, new.or(Attributes::METADATA));
+        Ok(())
+    }
+}
+
+/// A place for a file without a name.
+struct Orphanage {
+    name: Vec<u8>,
+    room: crate::directory::Room,
+    blocks: Vec<u64>,
+}

@@ -1,0 +1,126 @@
+//! Power cuts at every moment. Afterwards the file system is what it was after one of the operations since the last
+//! `fsync`, whole, and files that were not written since then have what they had.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::*;
+use dcd_client::MemoryDevice;
+use dhisfs::{FileSystem, MountOptions};
+
+/// What was done, and when.
+struct History {
+    fs: FileSystem<MemoryDevice>,
+    /// The model before the first operation and after each, and how much the device had been told then.
+    moments: Vec<(Model, usize)>,
+    /// After which moments everything was durable.
+    synced: Vec<usize>,
+}
+
+fn history(seed: u64, ops: usize) -> History {
+    let mut device = mounted(6000).unmount().unwrap();
+    device.record();
+    // Little memory: blocks are written at other times than with a sync, too.
+    let cache_bytes = if seed.is_multiple_of(2) { 400 << 10 } else { 8 << 20 };
+    let options = MountOptions { cache_bytes, ..MountOptions::default() };
+    let mut fs = FileSystem::mount(device, options).unwrap();
+    let mut random = Random::new(seed);
+    let mut model = Model::default();
+    let mut moments = vec![(model.clone(), fs.device().recorded())];
+    let mut synced = vec![0];
+    for i in 1..=ops {
+        let op = model.random_op(&mut random);
+        assert_eq!(run(&mut fs, &op), model.apply(&op), "seed {seed}, op {i}: {op:?}");
+        if random.below(25) == 0 {
+            fs.tidy().unwrap();
+        }
+        moments.push((model.clone(), fs.device().recorded()));
+        if matches!(op, Op::Sync) {
+            synced.push(i);
+        }
+    }
+    History { fs, moments, synced }
+}
+
+fn cut_power(history: &History, events: usize, seed: u64) {
+    let context = format!("seed {seed}, {events} events");
+    let mut random = Random::new(seed ^ events as u64);
+    // Everything in flight is lost, all of it is kept, or some.
+    let mut keep: Box<dyn FnMut(usize) -> usize> = match random.below(6) {
+        0 => Box::new(|_| 0),
+        1 => Box::new(|end| end - 1),
+        _ => Box::new(|end| random.below(end)),
+    };
+    let mut device = history.fs.device().after_power_cut(events, &mut *keep);
+    // A second cut, in the mount after the first one, now and then.
+    let mut again = Random::new(events as u64 * 7 + seed);
+    if again.below(3) == 0 {
+        device.record();
+        let fs = FileSystem::mount(device, MountOptions::default())
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        let events = again.below(fs.device().recorded() + 1);
+        device = fs.device().after_power_cut(events, &mut |end| again.below(end));
+    }
+    let mut fs = FileSystem::mount(device, MountOptions::default())
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
+    let report = fs.check().unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(report.problems, Vec::<String>::new(), "{context}");
+
+    let synced = history.synced.iter().rposition(|at| history.moments[*at].1 <= events);
+    let first = history.synced[synced.unwrap_or(0)];
+    // The operation that was under way. What it, or a sync without anything to do, tells the device may be nothing.
+    let done = history.moments.partition_point(|(_, at)| *at < events);
+    let last = done.min(history.moments.len() - 1).max(first);
+    let (seen, inodes) = tree(&mut fs);
+    let moments = &history.moments[first..=last];
+    let found = moments.iter().rev().find(|(model, _)| model.tree() == seen);
+    let Some((model, _)) = found else {
+        let trees: Vec<BTreeMap<_, _>> = moments.iter().map(|(model, _)| model.tree()).collect();
+        panic!("{context}: not the state after any of {first}..={last}:\n{seen:?}\n{trees:?}");
+    };
+    let (then, now) = (&history.moments[first].0, &history.moments[last].0);
+    for (path, inode) in inodes {
+        let Some(Node::File(file)) = model.nodes.get(&path) else { unreachable!("compared") };
+        // Written since the last fsync: it may have anything of it.
+        let is_untouched =
+            then.changes.get(*file) == Some(&now.changes[*file]) && *file < then.files.len();
+        if is_untouched {
+            let found = fs.read(inode, 0, then.files[*file].len() + 1).unwrap();
+            assert!(found == *then.files[*file], "{context}: {path} has changed");
+        }
+    }
+}
+
+fn cut_everywhere(seed: u64, ops: usize, step: usize) {
+    let history = history(seed, ops);
+    let all = history.fs.device().recorded();
+    assert!(all > ops, "{all} events");
+    for events in (0..=all).step_by(step) {
+        cut_power(&history, events, seed);
+    }
+}
+
+#[test]
+fn power_cuts_at_every_write() {
+    for seed in 0..4 {
+        cut_everywhere(seed, 120, 1);
+    }
+}
+
+#[test]
+fn power_cuts_in_long_runs() {
+    for seed in 10..16 {
+        cut_everywhere(seed, 500, 37);
+    }
+}
+
+/// More of the same: `DCD_DHISFS_SEEDS=1000 cargo test --release -p dhisfs --test crash -- --ignored`.
+#[test]
+#[ignore = "hours"]
+fn power_cuts_for_long() {
+    let seeds = std::env::var("DCD_DHISFS_SEEDS").map_or(100, |text| text.parse().unwrap());
+    for seed in 1000..1000 + seeds {
+        cut_everywhere(seed, 200, 5);
+    }
+}

@@ -1,0 +1,264 @@
+//! Real mounts of a file system in memory, used by other processes: a process must not use its own mount.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::*;
+use dcd_client::MemoryDevice;
+use dhisfs::fuse::{FuseOptions, MountHandle, mount};
+use dhisfs::{FileSystem, MountOptions, Rules};
+
+/// A directory that is gone at the end.
+struct Site {
+    directory: PathBuf,
+}
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let directory = std::env::temp_dir().join(format!("dhisfs-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        Site { directory }
+    }
+
+    fn mount(&self, fs: FileSystem<MemoryDevice>, synchronous: bool) -> MountHandle<MemoryDevice> {
+        let options = FuseOptions { synchronous, ..FuseOptions::default() };
+        mount(fs, &self.directory, &options).unwrap()
+    }
+
+    /// Runs a script in it.
+    fn sh(&self, script: &str) -> String {
+        let mut command = Command::new("sh");
+        let script = format!("set -e; cd {}; {script}", self.directory.display());
+        let output = command.args(["-c", &script]).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            output.status.success(),
+            "{script}\n{}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    /// Runs [`worker`] in another process.
+    fn work(&self, what: &str) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "worker", "--nocapture"]);
+        command.env("DHISFS_WORK", what).env("DHISFS_DIRECTORY", &self.directory);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{what}:\n{text}{errors}");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Whether FUSE can be used here; if not, says so.
+fn has_fuse(test: &str) -> bool {
+    let is_there = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !is_there {
+        let line = format!("skipped: {test}: /dev/fuse cannot be opened\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Some(log) = std::env::var_os("DCD_SKIPPED_LOG") {
+            let log = File::options().create(true).append(true).open(log);
+            log.unwrap().write_all(line.as_bytes()).unwrap();
+        }
+    }
+    is_there
+}
+
+fn remounted(handle: MountHandle<MemoryDevice>) -> FileSystem<MemoryDevice> {
+    let mut fs = FileSystem::mount(handle.unmount().unwrap(), MountOptions::default()).unwrap();
+    check(&mut fs);
+    fs
+}
+
+/// What the other process does.
+#[test]
+fn worker() {
+    let Ok(work) = std::env::var("DHISFS_WORK") else { return };
+    let directory = PathBuf::from(std::env::var_os("DHISFS_DIRECTORY").unwrap());
+    let (what, seed) = work.split_once(' ').unwrap();
+    let seed = seed.parse().unwrap();
+    match what {
+        "fsx" => fsx(&directory.join(format!("fsx-{seed}")), seed),
+        "storm" => storm(&directory, seed),
+        other => panic!("{other}"),
+    }
+}
+
+/// Random reads, writes and cuts of a file, each read compared with what must be there.
+fn fsx(path: &Path, seed: u64) {
+    let mut random = Random::new(seed);
+    let options = || OpenOptions::new().read(true).write(true).create(true).open(path).unwrap();
+    let mut file = options();
+    let mut model: Vec<u8> = Vec::new();
+    for i in 0..4000 {
+        let offset = random.below(600_000);
+        let length = 1 + random.below(70_000);
+        match random.below(10) {
+            0..=3 => {
+                let data = vec![random.below(256) as u8; length];
+                file.write_all_at(&data, offset as u64).unwrap();
+                model.resize(model.len().max(offset + length), 0);
+                model[offset..offset + length].copy_from_slice(&data);
+            }
+            4..=7 => {
+                let mut data = vec![0; length];
+                let mut found = 0;
+                while found < length {
+                    let place = &mut data[found..];
+                    match file.read_at(place, (offset + found) as u64).unwrap() {
+                        0 => break,
+                        count => found += count,
+                    }
+                }
+                let end = model.len().min(offset + length);
+                let expected = model.get(offset.min(end)..end).unwrap();
+                assert!(data[..found] == *expected, "seed {seed}, op {i}: at {offset}");
+            }
+            8 => {
+                let size = random.below(600_000);
+                file.set_len(size as u64).unwrap();
+                model.resize(size, 0);
+            }
+            _ => match random.below(4) {
+                0 => file.sync_all().unwrap(),
+                1 => {
+                    drop(file);
+                    file = options();
+                }
+                _ => assert_eq!(file.metadata().unwrap().len(), model.len() as u64),
+            },
+        }
+    }
+    assert!(fs::read(path).unwrap() == model);
+}
+
+/// Names come and go; compared with the model at the end.
+fn storm(directory: &Path, seed: u64) {
+    let mut random = Random::new(seed);
+    let mut model = Model::default();
+    let at = |path: &str| directory.join(path);
+    for i in 0..1500 {
+        let op = model.random_op(&mut random);
+        let result = match &op {
+            Op::Create(path) => {
+                OpenOptions::new().write(true).create_new(true).open(at(path)).map(|_| ())
+            }
+            Op::MakeDirectory(path) => fs::create_dir(at(path)),
+            Op::Symlink(path) => std::os::unix::fs::symlink("somewhere", at(path)),
+            Op::Link(old, _) if at(old).is_symlink() => Err(std::io::ErrorKind::Other.into()),
+            Op::Link(old, new) => fs::hard_link(at(old), at(new)),
+            Op::Unlink(path) => fs::remove_file(at(path)),
+            Op::RemoveDirectory(path) => fs::remove_dir(at(path)),
+            Op::Rename(old, new) => fs::rename(at(old), at(new)),
+            Op::Write(path, offset, data) => OpenOptions::new()
+                .write(true)
+                .open(at(path))
+                .and_then(|file| file.write_all_at(data, *offset)),
+            Op::Truncate(path, size) => {
+                OpenOptions::new().write(true).open(at(path)).and_then(|file| file.set_len(*size))
+            }
+            Op::Sync => File::open(directory).and_then(|directory| directory.sync_all()),
+        };
+        let expected = model.apply(&op);
+        assert_eq!(result.is_ok(), expected, "seed {seed}, op {i}: {op:?}: {result:?}");
+    }
+    let mut found = 0;
+    let mut open = vec![String::new()];
+    while let Some(path) = open.pop() {
+        for entry in fs::read_dir(at(&path)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+            found += 1;
+            let seen = fs::symlink_metadata(at(&path)).unwrap();
+            match model.nodes.get(&path) {
+                Some(Node::Directory) => {
+                    assert!(seen.is_dir(), "{path}");
+                    open.push(path);
+                }
+                Some(Node::Link(target)) => {
+                    assert_eq!(
+                        fs::read_link(at(&path)).unwrap().as_os_str().as_encoded_bytes(),
+                        target
+                    );
+                }
+                Some(Node::File(file)) => {
+                    let links = model.nodes.values().filter(|it| **it == Node::File(*file)).count();
+                    assert_eq!(seen.nlink(), links as u64, "{path}");
+                    assert!(fs::read(at(&path)).unwrap() == *model.files[*file], "{path}");
+                }
+                None => panic!("{path} should not be there"),
+            }
+        }
+    }
+    assert_eq!(found, model.nodes.len());
+}
+
+#[test]
+fn random_work_on_files_and_names() {
+    if !has_fuse("random_work_on_files_and_names") {
+        return;
+    }
+    let site = Site::new("random");
+    let handle = site.mount(mounted(40_000), false);
+    for seed in 1..3 {
+        site.work(&format!("fsx {seed}"));
+    }
+    site.sh("rm fsx-*");
+    site.work("storm 1");
+    let mut fs = remounted(handle);
+    assert!(fs.list(fs.root()).unwrap().len() > 3);
+}
+
+#[test]
+fn everyday_work() {
+    if !has_fuse("everyday_work") {
+        return;
+    }
+    let site = Site::new("everyday");
+    let text = "[[rule]]\nmatch = [\"*.c\"]\nset = \"important\"\n\
+                [[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n";
+    let rules = Rules::parse(text, "rules".as_ref()).unwrap();
+    let device = mounted(40_000).unmount().unwrap();
+    let options = MountOptions { rules, ..MountOptions::default() };
+    let handle = site.mount(FileSystem::mount(device, options).unwrap(), true);
+    site.sh(
+        "mkdir -p a/b/c; echo one > a/b/c/f; ln a/b/c/f a/g; ln -s b/c/f a/s; cat a/s; mkfifo a/p
+         test $(stat -c %h a/g) = 2; chmod 640 a/g; test $(stat -c %a a/b/c/f) = 640
+         touch -d '2001-02-03 04:05:06.789 UTC' a/g; test $(stat -c %Y a/g) = 981173106
+         mv a/b/c/f a/b/h; test ! -e a/s; rm a/g; test $(cat a/b/h) = one
+         for i in $(seq 300); do echo $i > a/b/c/n$i; done; test $(ls a/b/c | wc -l) = 300
+         test $(cat a/b/c/n* | wc -l) = 300; rm -r a/b; test ! -e a/b; test $(ls a | wc -l) = 2
+         ! rmdir a 2>/dev/null; ! cat a/none 2>/dev/null
+         truncate -s 3G sparse; test $(stat -c %b sparse) = 0; rm sparse
+         exec 3> open; rm open; echo kept >&3; exec 3>&-
+         cp -a /etc/services .; cmp /etc/services services; df . > /dev/null",
+    );
+    if Command::new("cc").arg("--version").output().is_ok() {
+        let made = site.sh("mkdir src; cd src
+             for i in $(seq 12); do echo \"int f$i(int x) { return x + $i; }\" > f$i.c; done
+             echo 'int f1(int), f12(int); int main(void) { return f1(0) + f12(0) - 13; }' > main.c
+             for f in *.c; do cc -c $f; done; ar rcs libf.a f*.o; cc -o main main.o libf.a; ./main
+             echo made");
+        assert_eq!(made, "made\n");
+    }
+    let mut fs = remounted(handle);
+    for (path, hint) in [("src/f1.c", "important"), ("src/f1.o", "temporary")] {
+        if let Ok(file) = find(&mut fs, path) {
+            let found = fs.extended(file, dhisfs::HINT_NAME).unwrap();
+            assert_eq!(String::from_utf8(found).unwrap(), hint, "{path}");
+        }
+    }
+}
