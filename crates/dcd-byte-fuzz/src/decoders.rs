@@ -11,6 +11,12 @@ use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
 use dcd_engine::units::CopyPageIndex;
+use dcd_engine::volume::format::area::VolumeArea;
+use dcd_engine::volume::format::header::{self, VolumeHeader};
+use dcd_engine::volume::format::journal::{self, JournalRecord};
+use dcd_engine::volume::format::label::{self, MemberLabel};
+use dcd_engine::volume::format::page::{self, PageIndex};
+use dcd_engine::volume::format::root::{self, Root};
 use dcd_engine::{Geometry, Uuid};
 
 /// The cache of all inputs of `checkpoint`.
@@ -67,7 +73,14 @@ pub(crate) fn superblock(input: &[u8]) {
     let Ok(decoded) = Superblock::decode(&bytes) else { return };
     let written = decoded.encode();
     assert_eq!(Superblock::decode(written.bytes()), Ok(decoded.clone()));
-    let ignored = ["checksum", "features_compatible", "reserved", "data_disk_serial", "unused"];
+    let ignored = [
+        "checksum",
+        "features_compatible",
+        "reserved",
+        "reserved_after_copy_pages",
+        "data_disk_serial",
+        "unused",
+    ];
     assert_same(&bytes, written.bytes(), &layout, &ignored);
     // The serial counts up to its first zero byte.
     let serial = decoded.data_disk_serial.as_bytes();
@@ -166,5 +179,72 @@ pub(crate) fn copy_page(input: &[u8]) {
     let entries = bytes[table.clone()].chunks(16).zip(written.bytes()[table].chunks(16));
     for (found, written) in entries.filter(|(found, _)| found[7] != 0) {
         assert_eq!(found[..12], written[..12]);
+    }
+}
+
+/// Structures of a volume; the second byte says which.
+pub(crate) fn volume_format(input: &[u8]) {
+    let (how, rest) = input.split_first().unwrap_or((&0, &[]));
+    let (kind, bytes) = rest.split_first().unwrap_or((&0, &[]));
+    let input = [&[*how], bytes].concat();
+    let whole = |layout: &[FieldLayout]| structure(&input, 4096, layout);
+    let uuid_of = |bytes: &[u8], layout: &[FieldLayout]| {
+        let mut uuid = [0; 16];
+        let found = bytes.get(field(layout, "uuid")).unwrap_or(&uuid[..0]).to_vec();
+        uuid[..found.len()].copy_from_slice(&found);
+        Uuid(uuid)
+    };
+    match kind % 5 {
+        0 => {
+            let layout = header::layout();
+            let bytes = whole(&layout);
+            let Ok(decoded) = VolumeHeader::decode(&bytes) else { return };
+            let written = decoded.encode();
+            assert_eq!(VolumeHeader::decode(written.bytes()), Ok(decoded.clone()));
+            // Sets and rules behind the last are ignored.
+            let ignored = ["checksum", "set", "rule", "unused"];
+            assert_same(&bytes, written.bytes(), &layout, &ignored);
+            if let Some(area) = VolumeArea::of(&decoded, 1 << 20) {
+                assert!(area.bytes() > decoded.journal_bytes);
+            }
+        }
+        1 => {
+            let layout = root::layout();
+            let bytes = whole(&layout);
+            let uuid = uuid_of(&bytes, &layout);
+            let Ok(decoded) = Root::decode(&bytes, uuid) else { return };
+            let written = decoded.encode();
+            assert_eq!(Root::decode(written.bytes(), uuid), Ok(decoded));
+            assert_same(&bytes, written.bytes(), &layout, &["checksum", "member", "unused"]);
+        }
+        2 => {
+            let layout = journal::layout();
+            let bytes = whole(&layout);
+            let uuid = uuid_of(&bytes, &layout);
+            let Ok(decoded) = JournalRecord::decode(&bytes, uuid) else { return };
+            let payload = vec![0; decoded.payload_lines as usize * 4096];
+            let _ = decoded.has_payload(&payload);
+            let written = journal::encode(uuid, decoded.sequence, &decoded.items, &payload);
+            let again = JournalRecord::decode(written.bytes(), uuid).expect("it was written");
+            assert_eq!((again.items, again.sequence), (decoded.items, decoded.sequence));
+        }
+        3 => {
+            let layout = label::layout();
+            let bytes = whole(&layout);
+            let Ok(decoded) = MemberLabel::decode(&bytes) else { return };
+            let written = decoded.encode();
+            assert_eq!(MemberLabel::decode(written.bytes()), Ok(decoded));
+            assert_same(&bytes, written.bytes(), &layout, &["checksum", "reserved", "unused"]);
+        }
+        _ => {
+            let layout = page::layout();
+            let bytes = whole(&layout);
+            let uuid = uuid_of(&bytes, &layout);
+            let Ok((checkpoint, content)) = page::decode(&bytes, uuid, PageIndex(3)) else {
+                return;
+            };
+            let written = page::encode(uuid, PageIndex(3), checkpoint, content);
+            assert_same(&bytes, written.bytes(), &layout, &["checksum", "unused"]);
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `nbd_handshake.rs` | `nbd_handshake` | each option is answered, in order, by replies that parse |
 //! | `nbd_transmission.rs` | `nbd_transmission` | each request is answered once, with the error or the data the protocol asks for |
-//! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page` | what is accepted is written back the same |
+//! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
 //! | `text.rs` | `control_request`, `recorded_batch`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
@@ -38,13 +38,14 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "superblock", run: decoders::superblock },
     Target { name: "checkpoint", run: decoders::checkpoint },
     Target { name: "record", run: decoders::record },
     Target { name: "copy_page", run: decoders::copy_page },
+    Target { name: "volume_format", run: decoders::volume_format },
     Target { name: "recovery", run: recovery::recovery },
     Target { name: "segment_memory", run: recovery::segment_memory },
     Target { name: "control_request", run: text::control_request },

@@ -9,9 +9,16 @@ use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::{
-    CopyPageIndex, FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SequenceId,
-    SlotIndex,
+    CopyPageIndex, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex, SegmentSerial,
+    SequenceId, SlotIndex,
 };
+use dcd_engine::volume::config::{SetConfig, VolumeConfig};
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::journal::{self, JournalItem};
+use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::format::page::{self, PageIndex};
+use dcd_engine::volume::format::root::{MemberState, Root};
+use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::{LbaRange, Superblock};
 use dcd_sim::disk::profiles;
 
@@ -33,6 +40,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "checkpoint" => numbered(checkpoints()),
         "record" => numbered(records()),
         "copy_page" => numbered(copy_pages()),
+        "volume_format" => numbered(volume_structures()),
         "recovery" => numbered(recoveries()),
         "segment_memory" => numbered(memories()),
         "control_request" => texts(&[
@@ -280,6 +288,61 @@ fn transmissions() -> Vec<Vec<u8>> {
         with(3 | 4, &all),
         with(2 | 16 | 32 | 128, &odd),
         with(0, &[&odd[..56], &request(9, 0, 0, 0, 0, 0)].concat()),
+    ]
+}
+
+fn volume_structures() -> Vec<Vec<u8>> {
+    let set = |level, copies, place: u64| SetConfig {
+        level,
+        members: (0..4).map(MemberIndex).collect(),
+        stripe_unit_bytes: 16 << 10,
+        copies,
+        member_offset_bytes: (1 + place) << 20,
+        member_bytes: 1 << 20,
+    };
+    let config = VolumeConfig {
+        members: 4,
+        sets: vec![
+            set(RaidLevel::Raid1, 2, 0),
+            set(RaidLevel::Raid5, 1, 1),
+            set(RaidLevel::Raid0, 1, 2),
+        ],
+        extent_bytes: 64 << 10,
+        logical_bytes: 4 << 20,
+        temporary_bytes: 1 << 20,
+        selective_caching: true,
+        migrate_bytes_per_second_max: 0,
+        placement: Placement::default(),
+    };
+    let header = VolumeHeader { uuid: UUID, config, pointers_max: 100, journal_bytes: 1 << 20 };
+    let rebuilding = MemberState::Rebuilding { set: 1, stripe: 7 };
+    let root = Root {
+        uuid: UUID,
+        checkpoint: 5,
+        tail_sequence: 9,
+        tail_line: 3,
+        epoch: 2,
+        pages_checksum: 1,
+        members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
+    };
+    let items = [
+        JournalItem::Lines { set: 1, stripe: 3, row: 2, column: 1, lines: 1 },
+        JournalItem::Extent { extent: 1, packed: 0 },
+        JournalItem::Pointer { slot: 1, packed: 1 << 32 | 2 },
+        JournalItem::Member { member: MemberIndex(2), state: rebuilding },
+        JournalItem::Epoch(2),
+        JournalItem::Lost { set: 1, stripe: 3, row: 0, column: 1, lines: 1 },
+    ];
+    let record = journal::encode(UUID, 9, &items, &[0; 4096]);
+    let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2 };
+    // What is behind is zero, and comes by itself.
+    let with = |kind: u8, bytes: &[u8]| [&[1, kind], &bytes[..bytes.len().min(800)]].concat();
+    vec![
+        with(0, header.encode().bytes()),
+        with(1, root.encode().bytes()),
+        with(2, record.bytes()),
+        with(3, label.encode().bytes()),
+        with(4, page::encode(UUID, PageIndex(3), 5, &[1; 100]).bytes()),
     ]
 }
 

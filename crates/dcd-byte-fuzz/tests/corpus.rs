@@ -114,6 +114,7 @@ targets!(
     checkpoint,
     record,
     copy_page,
+    volume_format,
     recovery,
     segment_memory,
     control_request,

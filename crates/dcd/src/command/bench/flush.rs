@@ -23,10 +23,10 @@ use serde_json::json;
 
 use super::{Random, median};
 use crate::error::CommandError;
-use dcd_client::nbd::NbdClient;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+use dcd_client::nbd::NbdClient;
 
 const CACHE_BYTES: u64 = 128 << 20;
 const DATA_BYTES: u64 = 1 << 30;

@@ -16,8 +16,8 @@ use serde_json::json;
 use super::{for_each_request, percentile_cells, percentile_table};
 use crate::cli::TraceInputArguments;
 use crate::error::CommandError;
-use dcd_client::nbd::{NbdClient, NbdReceiver, NbdRequest};
 use crate::output::{Paint, print, print_json};
+use dcd_client::nbd::{NbdClient, NbdReceiver, NbdRequest};
 
 /// Below this a sleep is less exact than looking at the clock.
 const SPIN: Duration = Duration::from_micros(200);
