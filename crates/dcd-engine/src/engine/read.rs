@@ -331,12 +331,11 @@ impl Engine {
             misses.extend(runs);
         }
         misses.sort_unstable_by_key(|range| range.start);
-        let now = self.join_misses(&sources.misses).len();
-        let then = self.join_misses(&misses).len();
-        let cache_disk_ns = accesses as u64 * self.access_times.cache_disk.0;
-        if then - now < accesses
-            && (then - now) as u64 * self.access_times.data_disk.0 < cache_disk_ns
-        {
+        // Fewer than without the copies where they lie between two misses.
+        let without = self.join_misses(&sources.misses).len();
+        let more = self.join_misses(&misses).len().saturating_sub(without);
+        let AccessTimes { cache_disk, data_disk } = self.access_times;
+        if more < accesses && more as u64 * data_disk.0 < accesses as u64 * cache_disk.0 {
             sources.misses = misses;
             for part in sources.copies.drain(..) {
                 match part.place {
