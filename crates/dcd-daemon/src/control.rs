@@ -319,7 +319,9 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Asked::Sequence(command) => {
                 sequence_control::run(&mut reader, &shared.submitter, command)
             }
-            Asked::Volume(command) => Ok(volume_control::run(&shared.submitter, command)),
+            Asked::Volume(command) => {
+                Ok(volume_control::run(&shared.submitter, &shared.facts, command))
+            }
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }
         .and_then(|answer| write_line(stream, &answer));
@@ -356,6 +358,10 @@ fn run_command(
             let job = Long::Drain(ticket);
             with_progress(reader, shared, job, |done| submitter.drain(ticket, done))?
         }
+        Command::Detach if volume_control::is_served(submitter) => failure(
+            "a volume cannot be detached: where its blocks lie only dcd knows",
+            "copy what is on it to another disk, or drain it and stop dcd",
+        ),
         Command::Detach => with_progress(reader, shared, Long::Detach, |done| {
             submitter.stop(StopKind::Detach, done);
         })?,

@@ -4,7 +4,7 @@
 //! somebody else's disk costs it. A disk that takes the place of a lost member must look like nothing, and gets its
 //! label when the engine has opened.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::MemberIndex;
@@ -204,11 +204,6 @@ pub fn content(start: &[u8]) -> Option<&'static str> {
         return Some("a dcd cache");
     }
     recognise(start)
-}
-
-/// The same of a disk that is not open yet.
-pub fn content_at(path: &Path) -> Result<Option<&'static str>, MemberError> {
-    content_of(&open(&DeviceSpec::Plain(path.to_owned()))?)
 }
 
 #[cfg(test)]

@@ -5,6 +5,10 @@ use std::rc::Rc;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
+use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::members::MemberInfo;
+use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
     DataDiskInfo, Device, Engine, EngineConfig, FormatError, OpenError, Phase, Superblock,
 };
@@ -16,6 +20,7 @@ use crate::disk::Disk;
 use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::isolation::{MemoryLimit, MemoryNeed};
+use crate::members::Members;
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
@@ -95,6 +100,8 @@ pub(crate) struct Pair {
     pub(crate) data_disk: DataDiskInfo,
     /// Size of the disk itself, whatever counts.
     pub(crate) data_disk_bytes: u64,
+    /// Of a volume, the disks that are there; else empty.
+    pub(crate) member_names: Vec<Option<String>>,
 }
 
 /// Opens both disks and begins to open the cache.
@@ -125,25 +132,13 @@ pub(crate) fn open_pair(
             ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
         }
     })?;
-    if data_disks.len() > 1 || !options.data_disks.replacements.is_empty() {
-        return Err(ServeError::OneDataDisk);
-    }
-    let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
-    let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
-    // A disk may lose its number in another enclosure; only a different one is proof.
-    if !expected.is_empty() && !found.is_empty() && expected != found {
-        return Err(ServeError::WrongDataDisk {
-            path: data_disk.file().path().to_owned(),
-            expected: expected.clone(),
-            found: found.clone(),
-        });
-    }
+    let below = Below::of(&superblock, &cache_disk, data_disks, options)?;
 
     // 3. A slow disk stands for one of its own, wherever its file lies.
     let one_disk = options.one_disk.unwrap_or_else(|| {
         !options.cache_disk.is_slowed()
             && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
-            && share_a_disk(cache_disk.file(), data_disk.file())
+            && below.disks().any(|disk| share_a_disk(cache_disk.file(), disk.file()))
     });
     let mut config = EngineConfig { one_disk, ..options.engine.clone() };
     config.validate().map_err(OpenError::Config)?;
@@ -156,7 +151,8 @@ pub(crate) fn open_pair(
     let clients_max = match options.memory {
         None => CONNECTIONS_MAX,
         Some(limit) => {
-            let need = MemoryNeed::of(geometry, &config, limit.clients);
+            let mut need = MemoryNeed::of(geometry, &config, limit.clients);
+            need.add("volume", below.memory_bytes(&superblock));
             need.clients_within(limit.bytes, limit.clients).ok_or_else(|| {
                 ServeError::MemoryMax {
                     most: limit.bytes,
@@ -187,7 +183,7 @@ pub(crate) fn open_pair(
 
     // 5. The engine, which begins with reading.
     let clock = Clock::start();
-    let found = data_disk.data_disk_info();
+    let found = below.info();
     let data_disk_info = match options.size {
         DataDiskSize::AsRecorded if found.blocks > superblock.data_disk.blocks => {
             DataDiskInfo { blocks: superblock.data_disk.blocks, ..found }
@@ -198,15 +194,38 @@ pub(crate) fn open_pair(
     let data_disk_bytes = found.bytes();
     let cache_disk_bytes = cache_disk.file().size_bytes;
     let read_only = config.read_only;
-    let engine = Engine::open(
-        clock.now(),
-        superblock.clone(),
-        cache_disk_bytes,
-        data_disk_info,
-        config,
-        Box::new(segment_memory),
-    )
-    .map_err(|error| match error {
+    let member_names = below.member_names();
+    let (now, opened, memory_of_segments) =
+        (clock.now(), superblock.clone(), Box::new(segment_memory));
+    let (engine, data) = match below {
+        Below::One(disk) => {
+            let info = data_disk_info;
+            let engine =
+                Engine::open(now, opened, cache_disk_bytes, info, config, memory_of_segments);
+            (engine, DataSide::Disk(disk))
+        }
+        Below::Volume { header, members } => {
+            let info = |(disk, label): (&Option<Disk>, &Option<MemberLabel>)| {
+                disk.as_ref()
+                    .map(|disk| MemberInfo { label: *label, bytes: disk.file().size_bytes })
+            };
+            let parts = VolumeParts {
+                header: *header,
+                members: members.disks.iter().zip(&members.labels).map(info).collect(),
+                degraded: options.data_disks.degraded,
+            };
+            let engine = Engine::open_volume(
+                now,
+                opened,
+                cache_disk_bytes,
+                parts,
+                config,
+                memory_of_segments,
+            );
+            (engine, DataSide::Members(members.disks))
+        }
+    };
+    let engine = engine.map_err(|error| match error {
         OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
             cache_disk: options.cache_disk.to_string(),
             data_disk: options.data_disks.to_string(),
@@ -219,7 +238,7 @@ pub(crate) fn open_pair(
     let event_loop = EventLoop::new(Parts {
         core: engine,
         cache_disk: Some(cache_disk),
-        data: DataSide::Disk(Box::new(data_disk)),
+        data,
         clock,
         export: Export { description, ..export_of(data_disk_info, read_only) },
         clients_max,
@@ -234,7 +253,111 @@ pub(crate) fn open_pair(
         one_disk,
         data_disk: data_disk_info,
         data_disk_bytes,
+        member_names,
     })
+}
+
+/// What is below the engine.
+enum Below {
+    One(Box<Disk>),
+    Volume { header: Box<VolumeHeader>, members: Members },
+}
+
+impl Below {
+    /// Finds out which disk is which.
+    fn of(
+        superblock: &Superblock,
+        cache_disk: &Disk,
+        mut data_disks: Vec<Disk>,
+        options: &PairOptions,
+    ) -> Result<Below, ServeError> {
+        if superblock.volume_bytes > 0 {
+            if let Some(operation) = options.not_for_volumes {
+                return Err(ServeError::NotForVolumes { operation });
+            }
+            let header = Box::new(read_volume_header(cache_disk.file(), superblock)?);
+            let mut members = Members::of(data_disks, superblock.uuid, header.config.members)?;
+            for (member, spec) in &options.data_disks.replacements {
+                members.replace(*member, spec)?;
+            }
+            return Ok(Below::Volume { header, members });
+        }
+        if data_disks.len() > 1 || !options.data_disks.replacements.is_empty() {
+            return Err(ServeError::OneDataDisk);
+        }
+        let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
+        let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
+        // A disk may lose its number in another enclosure; only a different one is proof.
+        if !expected.is_empty() && !found.is_empty() && expected != found {
+            return Err(ServeError::WrongDataDisk {
+                path: data_disk.file().path().to_owned(),
+                expected: expected.clone(),
+                found: found.clone(),
+            });
+        }
+        Ok(Below::One(Box::new(data_disk)))
+    }
+
+    fn disks(&self) -> impl Iterator<Item = &Disk> {
+        let (one, members) = match self {
+            Below::One(disk) => (Some(&**disk), &[][..]),
+            Below::Volume { members, .. } => (None, &members.disks[..]),
+        };
+        one.into_iter().chain(members.iter().flatten())
+    }
+
+    fn info(&self) -> DataDiskInfo {
+        match self {
+            Below::One(disk) => disk.data_disk_info(),
+            Below::Volume { header, .. } => Volume::data_disk_info(&header.config),
+        }
+    }
+
+    fn member_names(&self) -> Vec<Option<String>> {
+        match self {
+            Below::One(_) => Vec::new(),
+            Below::Volume { members, .. } => members.names(),
+        }
+    }
+
+    /// What the tables of a volume take.
+    fn memory_bytes(&self, superblock: &Superblock) -> u64 {
+        match self {
+            Below::One(_) => 0,
+            Below::Volume { header, .. } => volume_memory_bytes(header, superblock),
+        }
+    }
+}
+
+/// Its tables as they are on the cache-disk, with room to search in, and what is under way on the members.
+fn volume_memory_bytes(header: &VolumeHeader, superblock: &Superblock) -> u64 {
+    const UNDER_WAY_BYTES: u64 = 32 << 20;
+    let tables = superblock.volume_bytes.saturating_sub(header.journal_bytes) / 2;
+    tables / 4 * 5 + UNDER_WAY_BYTES
+}
+
+/// Reads both copies of what a volume is made of.
+fn read_volume_header(
+    cache_disk: &DeviceFile,
+    superblock: &Superblock,
+) -> Result<VolumeHeader, ServeError> {
+    let mut problem = None;
+    for copy in 0..2 {
+        let offset = superblock.volume_offset() + copy * VOLUME_HEADER_BYTES as u64;
+        let bytes = cache_disk.read_at(offset, VOLUME_HEADER_BYTES);
+        let bytes = bytes.map_err(ServeError::device("cache-disk"))?;
+        match VolumeHeader::decode(bytes.bytes()) {
+            Ok(header) if header.uuid == superblock.uuid => return Ok(header),
+            Ok(header) => {
+                let (what, expected, found) =
+                    ("the header of the volume", superblock.uuid, header.uuid);
+                problem.get_or_insert(FormatError::Uuid { what, expected, found });
+            }
+            Err(error) => drop(problem.get_or_insert(error)),
+        }
+    }
+    let error = problem.expect("two copies were read");
+    Err(ServeError::Open(OpenError::Format(error)))
 }
 
 fn open_data_disk(spec: &DeviceSpec) -> Result<Disk, ServeError> {

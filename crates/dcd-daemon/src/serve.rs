@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dcd_engine::stats::RecoveryReport;
-use dcd_engine::{EngineConfig, Phase, Uuid};
+use dcd_engine::units::MemberIndex;
+use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::control::{ControlServer, DaemonFacts};
 use crate::device_spec::DeviceSpec;
+use crate::event_loop::EventLoop;
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
@@ -16,7 +18,7 @@ use crate::listen::{NbdAddress, listen, listen_unix};
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
 pub use crate::serve_error::ServeError;
 use crate::signals::Signals;
-use crate::submitter::Submitter;
+use crate::submitter::{Completion, Submitter};
 pub use crate::supervise::Outcome;
 use crate::supervise::{Frontends, NoFrontends, run_until_stopped};
 
@@ -80,23 +82,24 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     options.processor.map_or(Ok(()), check_processor)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
-    let Pair { mut event_loop, memory, superblock, one_disk, data_disk, .. } = open_pair(
-        &PairOptions {
-            cache_disk: options.cache_disk.clone(),
-            data_disks: options.data_disks.clone(),
-            not_for_volumes: None,
-            engine: options.engine.clone(),
-            one_disk: options.one_disk,
-            memory_directory: options.memory_directory.clone(),
-            size: DataDiskSize::Same,
-            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
-                bytes,
-                clients: Clients { nbd: !options.nbd.is_empty(), fuse: options.fuse.is_some() },
-            }),
-            quiet: options.quiet,
-        },
-        Some(signals),
-    )?;
+    let Pair { mut event_loop, memory, superblock, one_disk, data_disk, member_names, .. } =
+        open_pair(
+            &PairOptions {
+                cache_disk: options.cache_disk.clone(),
+                data_disks: options.data_disks.clone(),
+                not_for_volumes: None,
+                engine: options.engine.clone(),
+                one_disk: options.one_disk,
+                memory_directory: options.memory_directory.clone(),
+                size: DataDiskSize::Same,
+                memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+                    bytes,
+                    clients: Clients { nbd: !options.nbd.is_empty(), fuse: options.fuse.is_some() },
+                }),
+                quiet: options.quiet,
+            },
+            Some(signals),
+        )?;
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
@@ -118,6 +121,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
              check that it is the right data-disk"
         );
     }
+    for (member, disk) in &options.data_disks.replacements {
+        begin_rebuild(&mut event_loop, *member, disk);
+    }
     let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
     for listener in listeners {
         event_loop.add_listener(listener);
@@ -126,6 +132,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         uuid: superblock.uuid,
         cache_disk: options.cache_disk.to_string(),
         data_disk: options.data_disks.to_string(),
+        members: member_names,
         ack: options.engine.ack,
         one_disk,
         started: std::time::Instant::now(),
@@ -197,6 +204,20 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         control.stop();
     }
     outcome
+}
+
+/// Has what belongs on a disk that took the place of a lost one written to it.
+fn begin_rebuild(event_loop: &mut EventLoop<Engine>, member: u8, disk: &DeviceSpec) {
+    let request = VolumeRequest::Rebuild { member: MemberIndex(member) };
+    let disk = disk.to_string();
+    let told = Completion::new(move |reply| {
+        if let Err(error) = reply.result {
+            eprintln!(
+                "dcd: member {member} ({disk}) is not rebuilt yet: {error}. Later: dcd volume rebuild {member}"
+            );
+        }
+    });
+    event_loop.request(Operation::Volume(request), told);
 }
 
 /// Calls `ready` when the FUSE thread has mounted.

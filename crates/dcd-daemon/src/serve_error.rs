@@ -56,6 +56,12 @@ pub enum ServeError {
     /// A disk cannot be a member of the volume.
     #[error(transparent)]
     Member(#[from] MemberError),
+    /// Not with a volume.
+    #[error("a volume cannot be {operation}: where its blocks lie only dcd knows")]
+    NotForVolumes {
+        /// What was asked for.
+        operation: &'static str,
+    },
     /// A cache without a volume has one data-disk.
     #[error("the cache has one data-disk, no volume of several")]
     OneDataDisk,
@@ -184,6 +190,9 @@ impl ServeError {
             ServeError::Fuse { source } => return source.hint(),
             ServeError::Loop { source } => return source.hint(),
             ServeError::Open(source) => return open_hint(source),
+            ServeError::NotForVolumes { .. } => {
+                "serve it, and copy what is on it to another disk; docs/volume.md".into()
+            }
             ServeError::OneDataDisk => {
                 "give the one --data-disk that `dcd inspect superblock` tells of".into()
             }

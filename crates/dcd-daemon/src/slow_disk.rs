@@ -95,6 +95,7 @@ pub fn slow_disk(
         uuid: Uuid([0; 16]),
         cache_disk: String::new(),
         data_disk: options.disk.to_string(),
+        members: Vec::new(),
         ack: AckMode::Durable,
         one_disk: false,
         started: std::time::Instant::now(),

@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use dcd_engine::AckMode;
 use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_engine::{AckMode, Engine};
 
 use crate::response_times::ResponseTimesReport;
 use crate::submitter::Snapshot;
@@ -20,6 +20,8 @@ pub struct DaemonFacts {
     pub cache_disk: String,
     /// The data-disk as it was named.
     pub data_disk: String,
+    /// Of a volume, its disks as they were named.
+    pub members: Vec<Option<String>>,
     /// When writes are acknowledged.
     pub ack: AckMode,
     /// Whether both disks share one arm.
@@ -152,6 +154,7 @@ macro_rules! report_of {
     ($(#[$doc:meta])* $report:ident of $source:ident { $($field:ident),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        #[serde(default)]
         #[allow(missing_docs, reason = "each is documented in the engine")]
         pub struct $report { $(pub $field: u64),* }
 
@@ -163,6 +166,8 @@ macro_rules! report_of {
         }
     };
 }
+
+pub(crate) use report_of;
 
 report_of! {
     /// [`Counters`] for programs.
@@ -264,6 +269,8 @@ impl StatusReport {
     pub fn of(facts: &DaemonFacts, snapshot: &Snapshot<'_>) -> Option<StatusReport> {
         let status = snapshot.status()?;
         let mut report = StatusReport::of_parts(facts, &status, snapshot.response_times.report());
+        let volume = snapshot.core.engine().and_then(Engine::volume);
+        report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
         Some(report)

@@ -17,13 +17,19 @@
 //!
 //! Blocks are numbers of 512-byte blocks. Extents that lie alike are told as one place.
 
-use dcd_engine::units::{Lba, LbaRange, MemberIndex};
+use std::sync::Arc;
+
+use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::status::VolumeCounters;
+use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
 use dcd_engine::{Operation, VolumeAnswer, VolumeError, VolumeRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::{answer, failure};
+use crate::status_report::{DaemonFacts, report_of};
 use crate::submitter::Submitter;
 
 /// Ranges in a line: it stays below [`LINE_BYTES_MAX`](crate::control::LINE_BYTES_MAX).
@@ -112,15 +118,105 @@ mod attribute_words {
     }
 }
 
+/// Whether there is a volume.
+pub(crate) fn is_served(submitter: &Submitter) -> bool {
+    ask(submitter, |_| ()).is_ok()
+}
+
+/// Looks at the volume; a refusal if there is none.
+fn ask<T: Send + 'static>(
+    submitter: &Submitter,
+    function: impl FnOnce(&Volume) -> T + Send + 'static,
+) -> Result<T, Value> {
+    let asked = submitter.ask(|snapshot| snapshot.core.engine()?.volume().map(function));
+    asked.flatten().ok_or_else(|| answer(Err(VolumeError::NoVolume.into())))
+}
+
 /// Runs a request.
-pub(crate) fn run(submitter: &Submitter, command: VolumeCommand) -> Value {
+pub(crate) fn run(
+    submitter: &Submitter,
+    facts: &Arc<DaemonFacts>,
+    command: VolumeCommand,
+) -> Value {
+    let told = match command {
+        VolumeCommand::Status => {
+            let facts = facts.clone();
+            let report = ask(submitter, move |volume| VolumeReport::of(volume, &facts.members));
+            report.map(|report| json!({ "ok": true, "volume": report }))
+        }
+        VolumeCommand::GetAttributes { block } => ranges_of(submitter, &[(block, 1)])
+            .and_then(|_| ask(submitter, move |volume| attributes_of(volume, Lba(block)))),
+        VolumeCommand::Places { ranges } => ranges_of(submitter, &ranges)
+            .and_then(|ranges| ask(submitter, move |volume| places_of(volume, &ranges)))
+            .and_then(|places| match places {
+                Some(places) => Ok(json!({ "ok": true, "places": places })),
+                None => Err(failure(
+                    "too many extents at once",
+                    &format!("ask for at most {PLACES_EXTENTS_MAX}"),
+                )),
+            }),
+        command => return change(submitter, command),
+    };
+    told.unwrap_or_else(|refusal| refusal)
+}
+
+fn attributes_of(volume: &Volume, block: Lba) -> Value {
+    let place = volume.place(block).map(|placed| {
+        json!({
+            "set": placed.set,
+            "level": placed.level.number(),
+            "member": placed.member.0,
+            "offset": placed.offset,
+            "temporary": placed.is_temporary,
+        })
+    });
+    json!({ "ok": true, "attributes": volume.attributes(block).to_string(), "place": place })
+}
+
+/// The extents that these ranges touch, those that lie alike as one; `None` if they are too many.
+fn places_of(volume: &Volume, ranges: &[LbaRange]) -> Option<Vec<PlaceReport>> {
+    let extent = volume.config().extent_bytes / BLOCK_SIZE;
+    let touched = ranges.iter().map(|range| range.blocks / extent + 2).sum::<u64>();
+    // The client counts alike, with some at the ends of a range.
+    if touched > 2 * PLACES_EXTENTS_MAX {
+        return None;
+    }
+    let mut places: Vec<PlaceReport> = Vec::new();
+    for range in ranges.iter().filter(|range| range.blocks > 0) {
+        let first = range.start.0 / extent;
+        let end = (range.start.0 + range.blocks).div_ceil(extent);
+        for block in (first..end).map(|index| index * extent) {
+            let placed = volume.place(Lba(block));
+            let place = PlaceReport {
+                block,
+                blocks: extent,
+                level: placed.map(|placed| placed.level.number()),
+                set: placed.map(|placed| placed.set),
+                temporary: placed.is_some_and(|placed| placed.is_temporary),
+                attributes: volume.attributes(Lba(block)),
+            };
+            match places.last_mut() {
+                Some(last)
+                    if last.block + last.blocks == block
+                        && (last.set, last.temporary, last.attributes)
+                            == (place.set, place.temporary, place.attributes) =>
+                {
+                    last.blocks += extent;
+                }
+                _ => places.push(place),
+            }
+        }
+    }
+    Some(places)
+}
+
+/// What goes to the engine as a request.
+fn change(submitter: &Submitter, command: VolumeCommand) -> Value {
     let lba = Lba;
     let request = match command {
         VolumeCommand::Status
         | VolumeCommand::GetAttributes { .. }
-        | VolumeCommand::Places { .. } => {
-            return answer(Err(VolumeError::NoVolume.into()));
-        }
+        | VolumeCommand::Places { .. } => unreachable!("they change nothing"),
         VolumeCommand::SetAttributes { ranges, set, clear } => {
             let ranges = match ranges_of(submitter, &ranges) {
                 Ok(ranges) => ranges,
@@ -206,6 +302,66 @@ pub struct VolumeReport {
     pub sets: Vec<SetReport>,
     /// The rebuild or scrub under way.
     pub work: Option<WorkReport>,
+    /// The last one that has ended since the start.
+    pub last_work: Option<WorkReport>,
+    /// Redundant sets take no changes any more: their journal cannot be written.
+    pub has_failed: bool,
+    /// What has happened since the start.
+    pub counters: VolumeCountersReport,
+}
+
+impl VolumeReport {
+    /// The report of this moment; `names` are the disks of its members.
+    pub fn of(volume: &Volume, names: &[Option<String>]) -> VolumeReport {
+        let (status, config) = (volume.status(), volume.config());
+        let members = status.members.iter().enumerate().map(|(index, member)| MemberReport {
+            member: index as u8,
+            disk: names.get(index).cloned().flatten(),
+            state: match member.state {
+                _ if !member.is_present => "missing",
+                MemberState::UpToDate => "up-to-date",
+                MemberState::Stale => "stale",
+                MemberState::Rebuilding { .. } => "rebuilding",
+            }
+            .into(),
+            errors: member.errors,
+        });
+        let sets = status.sets.iter().zip(&config.sets).enumerate();
+        let sets = sets.map(|(index, (set, config))| SetReport {
+            set: index as u8,
+            level: set.level.number(),
+            members: config.members.iter().map(|member| member.0).collect(),
+            stripe_unit_bytes: config.stripe_unit_bytes,
+            extents: set.room.extents - set.room.temporary,
+            extents_used: set.room.used.saturating_sub(set.room.temporary_used),
+            temporary_extents: set.room.temporary,
+            temporary_used: set.room.temporary_used,
+        });
+        VolumeReport {
+            volume_bytes: config.logical_bytes,
+            extent_bytes: config.extent_bytes,
+            extents_mapped: status.extents_mapped,
+            migrations_waiting: status.moves_waiting,
+            pointers: status.pointers,
+            memory_bytes: status.memory_bytes,
+            members: members.collect(),
+            sets: sets.collect(),
+            work: status.work.as_ref().map(WorkReport::of),
+            last_work: status.last_work.as_ref().map(WorkReport::of),
+            has_failed: status.has_failed,
+            counters: VolumeCountersReport::from(&status.counters),
+        }
+    }
+}
+
+report_of! {
+    /// [`VolumeCounters`] for programs.
+    VolumeCountersReport of VolumeCounters {
+        member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
+        records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
+        extents_moved, extents_lost, moves_failed, moves_without_room, members_failed, members_rebuilt,
+        blocks_allocated, blocks_freed,
+    }
 }
 
 /// A data-disk of a volume.
@@ -215,7 +371,7 @@ pub struct MemberReport {
     pub member: u8,
     /// As it was named; none: it was not given.
     pub disk: Option<String>,
-    /// `up-to-date`, `stale`, `rebuilding`, `failed`, `missing`.
+    /// `up-to-date`, `stale`, `rebuilding`, `missing`.
     pub state: String,
     /// I/Os that failed, since the start.
     pub errors: u64,
@@ -240,8 +396,6 @@ pub struct SetReport {
     pub temporary_extents: u64,
     /// Of them, in use.
     pub temporary_used: u64,
-    /// Stripes of which something cannot be read.
-    pub stripes_damaged: u64,
 }
 
 /// A rebuild or scrub.
@@ -251,14 +405,28 @@ pub struct WorkReport {
     pub kind: String,
     /// The member that is rebuilt.
     pub member: Option<u8>,
-    /// How far it is.
+    /// Stripes that are done.
     pub done: u64,
-    /// Of how much.
+    /// Of how many.
     pub total: u64,
-    /// What did not agree.
+    /// Lines of 4 KiB that were not what they should have been.
     pub mismatches: u64,
-    /// Of that, repaired.
-    pub repaired: u64,
+}
+
+impl WorkReport {
+    fn of(work: &WorkStatus) -> WorkReport {
+        let (kind, member) = match work.kind {
+            WorkKind::Rebuild(member) => ("rebuild", Some(member.0)),
+            WorkKind::Scrub => ("scrub", None),
+        };
+        WorkReport {
+            kind: kind.into(),
+            member,
+            done: work.stripes_done,
+            total: work.stripes_total,
+            mismatches: work.mismatches,
+        }
+    }
 }
 
 /// Extents one after the other that lie alike.

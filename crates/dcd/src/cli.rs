@@ -100,17 +100,19 @@ pub enum Verb {
     HelpMarkdown(HelpMarkdownArguments),
 }
 
-/// Make a cache for a disk.
+/// Make a cache for a disk, or for several disks as one volume.
 ///
 /// Writes an empty log to the cache-disk and notes there which data-disk it belongs to. The
 /// data-disk is looked at and not changed. A cache-disk that already holds a cache, or something
-/// that looks like a file system, is refused.
+/// that looks like a file system, is refused. With --volume several data-disks become the members of
+/// RAID sets: what they held is lost, so one that holds anything is refused too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd create --cache-disk fast.img --cache-size 256M --data-disk slow.img
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb
-  dcd create --cache-disk fast.img --data-disk slow.img --force")]
+  dcd create --cache-disk fast.img --data-disk slow.img --force
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd --volume raid.toml")]
 pub struct CreateArguments {
     /// Where the log goes: a block device, or a file (made if it is missing).
     #[arg(long, value_name = "FILE|DEVICE")]
@@ -118,9 +120,12 @@ pub struct CreateArguments {
     /// Size of the cache. Needed for a new file; otherwise all of the file or device is used.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache_size: Option<u64>,
-    /// The disk the cache is for.
-    #[arg(long, value_name = "DISK")]
-    pub data_disk: DeviceSpec,
+    /// The disk the cache is for. With --volume, each member in a --data-disk of its own; they are numbered from 0.
+    #[arg(long, value_name = "DISK", required = true)]
+    pub data_disk: Vec<DeviceSpec>,
+    /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all keys.
+    #[arg(long, value_name = "FILE")]
+    pub volume: Option<PathBuf>,
     /// Size of a segment, the unit of the log: a power of two from 64k to 4M [default: 1M, less
     /// for small caches].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -137,7 +142,7 @@ pub struct CreateArguments {
     /// Do not fill a new file, however small.
     #[arg(long, conflicts_with = "fill")]
     pub no_fill: bool,
-    /// Overwrite what is on the cache-disk. Not enough for a cache with data that is not yet on
+    /// Overwrite what is on the cache-disk, and on members of a volume. Not enough for a cache with data that is not yet on
     /// its data-disk: that needs --uuid too.
     #[arg(long)]
     pub force: bool,

@@ -64,6 +64,23 @@ pub enum CommandError {
     /// Rules for hints, and other files of tables.
     #[error(transparent)]
     TableFile(#[from] TableFileError),
+    /// Several data-disks, and nothing that says how they belong together.
+    #[error("{disks} data-disks, and no --volume that says which RAID sets are on them")]
+    VolumeMissing {
+        /// How many.
+        disks: usize,
+    },
+    /// The cache-disk is too small for the tables of the volume.
+    #[error(
+        "the tables of the volume need {} of the cache-disk, which has {}",
+        format_size(*needed), format_size(*found)
+    )]
+    VolumeTables {
+        /// What they need.
+        needed: u64,
+        /// What there is.
+        found: u64,
+    },
     /// The metadata of a file system is not known.
     #[error("{}: {problem}", path.display())]
     NoStaticMetadata {
@@ -536,6 +553,12 @@ impl CommandError {
             CommandError::TableFile(error) => error.hint(),
             CommandError::FileBlocks(error) => Some(error.hint()),
             CommandError::Watch(error) => error.hint(),
+            CommandError::VolumeMissing { .. } => {
+                Some("for example --volume raid.toml with two lines: [[set]] and level = 5; docs/volume.md".into())
+            }
+            CommandError::VolumeTables { .. } => Some(
+                "give a larger --cache-size, or the volume a larger `extent` or a smaller `journal`".into(),
+            ),
             CommandError::NoStaticMetadata { .. } => {
                 Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
             }

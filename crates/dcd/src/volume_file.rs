@@ -24,12 +24,15 @@
 use std::path::Path;
 
 use dcd_daemon::units_text::{format_size, parse_size};
-use dcd_engine::units::MemberIndex;
+use dcd_engine::Uuid;
+use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::Attributes;
 use dcd_engine::volume::config::{
     EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, LABEL_BYTES, MEMBERS_MAX, SETS_MAX, STRIPE_UNIT_BYTES_MAX,
     STRIPE_UNIT_BYTES_MIN, SetConfig, VolumeConfig, VolumeConfigError,
 };
+use dcd_engine::volume::format::area::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, is_journal_size};
+use dcd_engine::volume::format::header::VolumeHeader;
 use dcd_engine::volume::placement::{Placement, PlacementError, PlacementRule, RaidLevel};
 use toml::de::{DeTable, DeValue};
 
@@ -39,8 +42,17 @@ use crate::toml_values::{
 };
 
 /// Keys of the file.
-pub const KEYS: [&str; 7] =
-    ["extent", "size", "selective-caching", "migrate-max", "temporary", "set", "placement"];
+pub const KEYS: [&str; 9] = [
+    "extent",
+    "size",
+    "selective-caching",
+    "migrate-max",
+    "temporary",
+    "journal",
+    "pointers",
+    "set",
+    "placement",
+];
 /// Keys of a `[[set]]`.
 pub const SET_KEYS: [&str; 6] =
     ["level", "members", "copies", "stripe-unit", "share", "per-member"];
@@ -52,6 +64,13 @@ const STRIPE_UNIT_BYTES_DEFAULT: u64 = 64 << 10;
 const MIGRATE_BYTES_PER_SECOND_DEFAULT: u64 = 50 << 20;
 /// Of the RAID 0 sets, for temporary data.
 const TEMPORARY_DEFAULT: Amount = Amount::Percent(5);
+/// Pointers that the table has room for.
+const POINTERS_DEFAULT: u32 = 1 << 16;
+/// More would not fit into any memory for them.
+const POINTERS_MAX: u32 = 1 << 30;
+/// Share of the cache-disk that the journal takes, at most this much.
+const JOURNAL_SHARE: u64 = 16;
+const JOURNAL_BYTES_DEFAULT_MAX: u64 = 64 << 20;
 /// No member is larger than what a slice may begin and end at.
 const MEMBER_BYTES_MAX: u64 = 1 << 50;
 
@@ -92,6 +111,8 @@ pub struct VolumeFile {
     selective_caching: bool,
     migrate_bytes_per_second_max: u64,
     temporary: Option<Amount>,
+    journal_bytes: Option<u64>,
+    pointers_max: u32,
     sets: Vec<SetFile>,
     placement: Placement,
 }
@@ -192,6 +213,8 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
         selective_caching: false,
         migrate_bytes_per_second_max: MIGRATE_BYTES_PER_SECOND_DEFAULT,
         temporary: None,
+        journal_bytes: None,
+        pointers_max: POINTERS_DEFAULT,
         sets: Vec::new(),
         placement: Placement::default(),
     };
@@ -206,6 +229,22 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
             "selective-caching" => file.selective_caching = boolean(value)?,
             "migrate-max" => file.migrate_bytes_per_second_max = with(value, parse_size)?,
             "temporary" => file.temporary = Some(amount(value)?),
+            "journal" => {
+                let bytes: u64 = with(value, parse_size)?;
+                if !is_journal_size(bytes) {
+                    let (least, most) =
+                        (format_size(JOURNAL_BYTES_MIN), format_size(JOURNAL_BYTES_MAX));
+                    let expected = format!("expected {least} to {most}, a multiple of 4 KiB");
+                    return Err(unfit(expected).into());
+                }
+                file.journal_bytes = Some(bytes);
+            }
+            "pointers" => {
+                file.pointers_max = number(value)?;
+                if file.pointers_max > POINTERS_MAX {
+                    return Err(unfit(format!("expected at most {POINTERS_MAX}")).into());
+                }
+            }
             "set" => file.sets = reader.tables(value, |place, table| set(reader, place, table))?,
             // "placement": `each` gives no others.
             _ => rules = reader.tables(value, |place, table| rule(reader, place, table))?,
@@ -362,6 +401,11 @@ impl VolumeFile {
         config.temporary_bytes = temporary / self.extent_bytes * self.extent_bytes;
         let held = config.capacity_bytes().saturating_sub(config.temporary_bytes);
         config.logical_bytes = self.size_bytes.unwrap_or(held);
+        if config.extents() > u64::from(u32::MAX) {
+            let expected = "it has at most 2^32 extents: choose a larger `extent`";
+            let found = config.logical_bytes;
+            return Err(whole_file(VolumeConfigError::Size { what: "a volume", found, expected }));
+        }
         config.validate().map_err(|problem| {
             let set = match problem {
                 VolumeConfigError::SetMembers { set, .. }
@@ -373,6 +417,14 @@ impl VolumeFile {
             VolumeFileError::Config { place, problem }
         })?;
         Ok(config)
+    }
+
+    /// What stands on a cache-disk of this size.
+    pub fn header(&self, uuid: Uuid, config: VolumeConfig, cache_disk_bytes: u64) -> VolumeHeader {
+        let share = cache_disk_bytes / JOURNAL_SHARE / LINE_SIZE * LINE_SIZE;
+        let default = share.clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_DEFAULT_MAX);
+        let journal_bytes = self.journal_bytes.unwrap_or(default);
+        VolumeHeader { uuid, config, pointers_max: self.pointers_max, journal_bytes }
     }
 
     /// The sets with their places, one after the other.
@@ -523,7 +575,7 @@ mod tests {
     #[test]
     fn all_keys() {
         let text = "extent = \"4k\"\nsize = \"8M\"\nselective-caching = true\n\
-                    migrate-max = 0\ntemporary = \"1M\"\n\
+                    migrate-max = 0\njournal = \"2M\"\npointers = 9\ntemporary = \"1M\"\n\
                     [[set]]\nlevel = 0\nmembers = [1]\nstripe-unit = \"4k\"\nper-member = \"16M\"\n\
                     [[set]]\nlevel = 1\ncopies = 2\n\
                     [[placement]]\nall-of = \"important,random\"\nnone-of = \"read-most\"\nlevels = [1, 5, 0]\n\
@@ -568,6 +620,8 @@ mod tests {
         check("[[set]]\nlevel = 0\nmembers = []", "has 0 members", "");
         check("[[set]]\nlevel = 1\ncopies = 0", "a multiple of its copies", "");
         check("[[set]]\nlevel = 1\ncopies = 2", "a multiple of its copies", "");
+        check("journal = \"1k\"", "journal: expected 1 MiB to 1 GiB", "");
+        check("pointers = 9999999999", "pointers: ", "");
         check("[[set]]\nlevel = 5\nshare = \"20\"", "expected a share of 1% to 100%", "");
         check("[[set]]\nlevel = 5\nshare = \"20%\"\nper-member = \"1G\"", "give one of them", "");
         check(

@@ -71,7 +71,8 @@ impl Volume {
             return json!({"ok": true, "volume": {
                 "volume_bytes": self.blocks * 512, "extent_bytes": self.extent_blocks * 512,
                 "extents_mapped": 0, "migrations_waiting": 0, "pointers": 0, "memory_bytes": 0,
-                "members": [], "sets": [], "work": null,
+                "members": [], "sets": [], "work": null, "last_work": null, "has_failed": false,
+                "counters": {},
             }});
         }
         let of = |extents: &BTreeMap<u64, Attributes>, extent| {
@@ -128,7 +129,7 @@ fn mounted(extent_bytes: u64) -> (Site, Volume) {
     let site = Site::empty();
     site.folder.disk("fs", 64 * MIB);
     fs::create_dir_all(site.path("mnt")).unwrap();
-    site.run("mkfs.ext4 -q -F fs");
+    site.run("mkfs.ext4 -q -F -b 4096 fs");
     site.run("mount -o loop fs mnt");
     let volume = Volume::serve(&site, extent_bytes, 64 * MIB);
     (site, volume)

@@ -1,4 +1,4 @@
-//! `dcd create`: makes an empty cache that belongs to a data-disk.
+//! `dcd create`: makes an empty cache that belongs to a data-disk, or to the members of a volume.
 //!
 //! Everything is checked before the first byte is written, and the superblocks are written last, so
 //! a failure or crash leaves either a whole new cache or none.
@@ -11,15 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dcd_daemon::device::DeviceFile;
 use dcd_daemon::foreign_content::{self, recognise};
-use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::superblock::DATA_DISK_BLOCKS_MAX;
 use dcd_engine::units::LINE_SIZE;
-use dcd_engine::{Buffer, FormatError, Geometry, OpenError, Superblock, Uuid};
+use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
+use super::create_target::Target;
 use crate::cli::CreateArguments;
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
@@ -36,18 +35,7 @@ const FILL_BYTES: usize = 4 << 20;
 
 pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     let cache_disk = arguments.cache_disk.path();
-    let data_disk_path = arguments.data_disk.path();
-    refuse_same_disk(cache_disk, data_disk_path)?;
-    if !data_disk_path.exists() {
-        let path = data_disk_path.to_owned();
-        return Err(CommandError::Missing { what: "the data-disk", path });
-    }
-    let data_disk = DeviceFile::open(data_disk_path)?;
-    let blocks = data_disk.data_disk_info().blocks;
-    if blocks > DATA_DISK_BLOCKS_MAX {
-        let error = OpenError::DataDiskTooLarge { most: DATA_DISK_BLOCKS_MAX, found: blocks };
-        return Err(ServeError::Open(error).into());
-    }
+    let target = Target::open(arguments)?;
     let plan = Plan::of(arguments)?;
     let segment_size =
         arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(plan.size));
@@ -55,29 +43,34 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     if arguments.read_area > 0 && copy_pages == 0 {
         return Err(CommandError::ReadAreaSmall { found: arguments.read_area });
     }
-    let geometry = Geometry::fit_with_copies(plan.size, segment_size, copy_pages)?;
+    let uuid = random_uuid()?;
+    let (volume, tables_bytes) = match target.header(uuid, plan.size)? {
+        None => (None, 0),
+        Some((header, bytes)) => (Some(header), bytes),
+    };
+    let log_bytes = plan.size - tables_bytes;
+    let geometry = Geometry::fit_with_copies(log_bytes, segment_size, copy_pages)?;
     let lost = match plan.is_missing {
         true => None,
         false => refuse_to_destroy(cache_disk, arguments)?,
     };
     let options = CreateOptions {
-        uuid: random_uuid()?,
+        uuid,
         geometry,
-        data_disk: data_disk.data_disk_info(),
-        data_disk_serial: data_disk.serial.clone(),
+        data_disk: target.info(),
+        data_disk_serial: target.serial(),
+        volume,
         // For people only; a clock before 1970 is as good as none.
-        volume: None,
         created_unix_seconds: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
     };
-    let uuid = options.uuid;
     let written = plan.make_room(cache_disk).and_then(|()| {
         let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
         if arguments.fill || is_small_file && !arguments.no_fill {
-            fill(cache_disk, geometry.end())?;
+            fill(cache_disk, geometry.end() + tables_bytes)?;
         }
-        write(cache_disk, options)
+        write(cache_disk, &target, options)
     });
     if written.is_err() && plan.is_missing {
         // The file is ours alone; half a cache helps nobody. The error that counts is the first.
@@ -85,14 +78,18 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     }
     written?;
     if arguments.json {
+        let disks = arguments.data_disk.iter().map(|disk| disk.path().display().to_string());
+        let disks: Vec<String> = disks.collect();
         return print_json(&json!({
             "uuid": uuid.to_string(),
             "cache_disk": cache_disk.display().to_string(),
-            "data_disk": data_disk_path.display().to_string(),
+            "data_disk": disks[0],
+            "data_disks": disks,
+            "volume": target.json(),
             "segment_size_bytes": geometry.segment_size_bytes,
             "segments": geometry.segments,
             "read_area_bytes": u64::from(geometry.copy_slots()) * LINE_SIZE,
-            "data_disk_blocks": blocks,
+            "data_disk_blocks": target.info().blocks,
             "lost": lost.map(|lost| lost.json()),
         }));
     }
@@ -101,12 +98,11 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
         slots => format!(", {} for copies", format_size(u64::from(slots) * LINE_SIZE)),
     };
     print(&format!(
-        "created cache {uuid} on {}: {} segments of {}{read_area}, for {} ({})\n",
+        "created cache {uuid} on {}: {} segments of {}{read_area}, for {}\n",
         cache_disk.display(),
         geometry.segments,
         format_size(geometry.segment_size_bytes),
-        data_disk_path.display(),
-        format_size(data_disk.size_bytes),
+        target.words(),
     ))
 }
 
@@ -194,8 +190,8 @@ fn whole_lines(size: u64) -> u64 {
     size.checked_next_multiple_of(LINE_SIZE).unwrap_or(size)
 }
 
-/// The cache would eat the data.
-fn refuse_same_disk(cache_disk: &Path, data_disk: &Path) -> Result<(), CommandError> {
+/// One would eat the other.
+pub fn refuse_same_disk(cache_disk: &Path, data_disk: &Path) -> Result<(), CommandError> {
     let (Ok(first), Ok(second)) = (fs::metadata(cache_disk), fs::metadata(data_disk)) else {
         // One of them does not exist; then they are the same only if they have the same name.
         if cache_disk == data_disk {
@@ -321,20 +317,22 @@ fn fill(path: &Path, size: u64) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn write(path: &Path, options: CreateOptions) -> Result<(), CommandError> {
+fn write(path: &Path, target: &Target, options: CreateOptions) -> Result<(), CommandError> {
     let cache_disk = DeviceFile::open(path)?;
     // Each write is flushed before the next.
     // 1. No superblock of what was here before. Crash here: a disk that is no cache.
     for offset in SUPERBLOCK_OFFSETS {
         cache_disk.write_at(offset, &Buffer::zeroed(LINE_SIZE as usize))?;
     }
-    // 2. The checkpoint, then the superblocks. Crash before the first superblock: no cache. Crash
+    // 2. Labels of members. Crash here: no cache, and members of nothing.
+    target.write_labels(options.uuid)?;
+    // 3. The checkpoint and the tables of a volume, then the superblocks. Crash before the first superblock: no cache. Crash
     //    before the second: a whole cache with one copy, and nothing in it to lose.
     for (offset, bytes) in create(options) {
         cache_disk.write_at(offset, &bytes)?;
     }
     drop(cache_disk);
-    // 3. The name of a new file, which its own flush does not make durable.
+    // 4. The name of a new file, which its own flush does not make durable.
     let file = File::open(path).map_err(CommandError::file("open", path))?;
     file.sync_all().map_err(CommandError::file("flush", path))?;
     let directory = match path.parent() {

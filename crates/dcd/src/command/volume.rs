@@ -136,12 +136,10 @@ fn begin(
         return print(&format!("{what}; `dcd volume status` shows how far it is\n"));
     }
     let mut progress = Progress::new(what, Unit::Rounds);
-    let mut last = None;
     let report = loop {
         let report = volume.status()?;
         let Some(work) = &report.work else { break report };
         progress.update(work.done, work.total);
-        last = Some(work.clone());
         let mut waiting = [PollFd::new(&signals, PollFlags::IN)];
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
         if signals.take() > 0 {
@@ -153,14 +151,14 @@ fn begin(
     if follow.json {
         return print_json(&report);
     }
-    let found = last.map_or(String::new(), |work| mismatches(&work));
+    let found = report.last_work.as_ref().map_or(String::new(), mismatches);
     print(&format!("{what} has ended{found}\n{}", panel(&report, Paint::for_stdout())))
 }
 
 fn mismatches(work: &WorkReport) -> String {
     match work.mismatches {
         0 => String::new(),
-        found => format!(", {} found, {} repaired", count(found, "difference"), work.repaired),
+        found => format!(", {} not as it should have been", count(found, "line")),
     }
 }
 
@@ -188,7 +186,6 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         ("used", Align::Right),
         ("temporary", Align::Right),
         ("used", Align::Right),
-        ("damaged stripes", Align::Right),
     ]);
     let size = |extents: u64| format_size(extents.saturating_mul(report.extent_bytes));
     for set in &report.sets {
@@ -201,7 +198,6 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             size(set.extents_used),
             size(set.temporary_extents),
             size(set.temporary_used),
-            set.stripes_damaged.to_string(),
         ]);
     }
     let waiting = match report.migrations_waiting {
@@ -217,9 +213,10 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         }
     };
     let whole = report.members.iter().all(|member| member.state == "up-to-date");
-    let state = match whole {
-        true => paint.paint(Colour::Good, "whole"),
-        false => paint.paint(Colour::Bad, "degraded"),
+    let state = match (report.has_failed, whole) {
+        (true, _) => paint.paint(Colour::Bad, "takes no changes: its journal cannot be written"),
+        (false, true) => paint.paint(Colour::Good, "whole"),
+        (false, false) => paint.paint(Colour::Bad, "degraded"),
     };
     format!(
         "volume of {}, {state}: {} placed{waiting}; {} of memory\n{}\n{}{work}",

@@ -1,0 +1,177 @@
+//! What a new cache is for: one data-disk, which is not changed, or the members of a volume, which get labels.
+
+use std::path::{Path, PathBuf};
+
+use dcd_daemon::device::DeviceFile;
+use dcd_daemon::foreign_content;
+use dcd_daemon::members::content;
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::units_text::format_size;
+use dcd_engine::format::superblock::DATA_DISK_BLOCKS_MAX;
+use dcd_engine::units::MemberIndex;
+use dcd_engine::volume::Volume;
+use dcd_engine::volume::config::{LABEL_BYTES, VolumeConfig};
+use dcd_engine::volume::format::area::VolumeArea;
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::{Buffer, DataDiskInfo, OpenError, Uuid};
+use serde_json::{Value, json};
+
+use super::create::refuse_same_disk;
+use crate::cli::CreateArguments;
+use crate::error::CommandError;
+use crate::volume_file::{self, VolumeFile};
+
+/// The data-disks, open and locked. Nothing has been written to them.
+pub enum Target {
+    /// One, as it is.
+    Disk(Box<DeviceFile>),
+    /// Members of a volume.
+    Volume(Box<NewVolume>),
+}
+
+/// A volume that is to be made.
+pub struct NewVolume {
+    file: VolumeFile,
+    config: VolumeConfig,
+    members: Vec<DeviceFile>,
+}
+
+impl Target {
+    /// Opens the data-disks and checks that they can be what is asked for.
+    pub fn open(arguments: &CreateArguments) -> Result<Target, CommandError> {
+        let paths: Vec<&Path> = arguments.data_disk.iter().map(|disk| disk.path()).collect();
+        let cache_disk = arguments.cache_disk.path();
+        for (index, path) in paths.iter().enumerate() {
+            refuse_same_disk(cache_disk, path)?;
+            paths[..index].iter().try_for_each(|earlier| refuse_same_disk(earlier, path))?;
+        }
+        // A typo is found before any disk is looked at.
+        let file = arguments.volume.as_deref().map(volume_file::read).transpose()?;
+        if file.is_none() && paths.len() > 1 {
+            return Err(CommandError::VolumeMissing { disks: paths.len() });
+        }
+        let mut disks = Vec::new();
+        for path in paths {
+            if !path.exists() {
+                let path = path.to_owned();
+                return Err(CommandError::Missing { what: "the data-disk", path });
+            }
+            disks.push(DeviceFile::open(path)?);
+        }
+        let target = match file {
+            None => Target::Disk(Box::new(disks.remove(0))),
+            Some(file) => {
+                if !arguments.force {
+                    disks.iter().try_for_each(refuse_content)?;
+                }
+                let sizes: Vec<u64> = disks.iter().map(|disk| disk.size_bytes).collect();
+                let config = file.plan(&sizes)?;
+                Target::Volume(Box::new(NewVolume { file, config, members: disks }))
+            }
+        };
+        let blocks = target.info().blocks;
+        if blocks > DATA_DISK_BLOCKS_MAX {
+            let error = OpenError::DataDiskTooLarge { most: DATA_DISK_BLOCKS_MAX, found: blocks };
+            return Err(ServeError::Open(error).into());
+        }
+        Ok(target)
+    }
+
+    /// What the cache is told of its data-disk.
+    pub fn info(&self) -> DataDiskInfo {
+        match self {
+            Target::Disk(disk) => disk.data_disk_info(),
+            Target::Volume(volume) => Volume::data_disk_info(&volume.config),
+        }
+    }
+
+    /// Serial number of the data-disk; members are known by their labels.
+    pub fn serial(&self) -> String {
+        match self {
+            Target::Disk(disk) => disk.serial.clone(),
+            Target::Volume(_) => String::new(),
+        }
+    }
+
+    /// What stands on the cache-disk of a volume, and how many bytes of it its tables take.
+    pub fn header(
+        &self,
+        uuid: Uuid,
+        cache_disk_bytes: u64,
+    ) -> Result<Option<(VolumeHeader, u64)>, CommandError> {
+        let Target::Volume(volume) = self else { return Ok(None) };
+        let header = volume.file.header(uuid, volume.config.clone(), cache_disk_bytes);
+        let area = VolumeArea::of(&header, 0).map(|area| area.bytes());
+        let bytes = area.filter(|bytes| *bytes < cache_disk_bytes);
+        let needed = area.unwrap_or(u64::MAX);
+        let bytes = bytes.ok_or(CommandError::VolumeTables { needed, found: cache_disk_bytes })?;
+        Ok(Some((header, bytes)))
+    }
+
+    /// Writes a label to each member, and nothing else where the beginning of another content may be.
+    pub fn write_labels(&self, uuid: Uuid) -> Result<(), CommandError> {
+        let Target::Volume(volume) = self else { return Ok(()) };
+        for (index, disk) in volume.members.iter().enumerate() {
+            let mut bytes = Buffer::zeroed(LABEL_BYTES as usize);
+            // Fewer than 2^8 members.
+            let label = MemberLabel { uuid, member: MemberIndex(index as u8), epoch: 0 };
+            let label = label.encode();
+            bytes.bytes_mut()[..label.len()].copy_from_slice(label.bytes());
+            disk.write_at(0, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let Target::Volume(volume) = self else { return Value::Null };
+        let set = |set: &dcd_engine::volume::config::SetConfig| {
+            json!({
+                "level": set.level.number(),
+                "members": set.members.iter().map(|member| member.0).collect::<Vec<_>>(),
+                "copies": set.copies,
+                "stripe_unit_bytes": set.stripe_unit_bytes,
+                "member_offset_bytes": set.member_offset_bytes,
+                "member_bytes": set.member_bytes,
+                "capacity_bytes": set.capacity_bytes(),
+            })
+        };
+        json!({
+            "bytes": volume.config.logical_bytes,
+            "extent_bytes": volume.config.extent_bytes,
+            "temporary_bytes": volume.config.temporary_bytes,
+            "sets": volume.config.sets.iter().map(set).collect::<Vec<_>>(),
+        })
+    }
+
+    /// `/dev/sdb (1 TiB)`, or the members and the size of the volume.
+    pub fn words(&self) -> String {
+        match self {
+            Target::Disk(disk) => {
+                format!("{} ({})", disk.path().display(), format_size(disk.size_bytes))
+            }
+            Target::Volume(volume) => {
+                let levels = volume.config.sets.iter().map(|set| set.level.number().to_string());
+                format!(
+                    "a volume of {} on {} disks, RAID {}",
+                    format_size(volume.config.logical_bytes),
+                    volume.members.len(),
+                    levels.collect::<Vec<_>>().join(", "),
+                )
+            }
+        }
+    }
+}
+
+/// Refuses a disk that holds something, unless asked in so many words.
+fn refuse_content(disk: &DeviceFile) -> Result<(), CommandError> {
+    let start = disk.read_at(0, foreign_content::LENGTH)?;
+    match content(start.bytes()) {
+        None => Ok(()),
+        Some(content) => {
+            let path: PathBuf = disk.path().to_owned();
+            Err(CommandError::ForeignContent { path, content })
+        }
+    }
+}

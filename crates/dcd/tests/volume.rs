@@ -1,0 +1,395 @@
+//! Proves on the real program that a volume can be made, served with its disks in any order, killed, degraded, given a new
+//! disk and rebuilt, scrubbed, and told of on the control socket; that hints reach it through an ordinary file system; and
+//! that whatever does not fit is refused with a hint and nothing written.
+
+mod harness;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+
+use harness::nbd::Client;
+use harness::random::{Random, sum_of_file};
+use harness::{Daemon, Site, Value, until};
+
+const MIB: u64 = 1 << 20;
+const TIERED: &str = "extent = \"64k\"\ntemporary = \"25%\"\njournal = \"1M\"\n\
+    [[set]]\nlevel = 1\nshare = \"20%\"\ncopies = 2\n\
+    [[set]]\nlevel = 5\nshare = \"40%\"\n\
+    [[set]]\nlevel = 0\n";
+const CREATE: &str = "create --cache-disk c --cache-size 16M --data-disk m0 --data-disk m1 --data-disk m2 --data-disk m3";
+
+/// Disks of 33 and 41 MiB, and the configuration.
+fn disks(config: &str) -> Site {
+    let site = Site::empty();
+    for (index, size) in [33, 33, 41, 33].into_iter().enumerate() {
+        site.folder.disk(&format!("m{index}"), size * MIB);
+    }
+    fs::write(site.path("v.toml"), config).unwrap();
+    site
+}
+
+fn made(config: &str) -> Site {
+    let site = disks(config);
+    site.dcd(&format!("{CREATE} --volume v.toml")).ok();
+    site
+}
+
+fn serve_line(members: &str, flags: &str) -> String {
+    let members = members.split(' ').map(|member| format!("--data-disk {member}"));
+    let members = members.collect::<Vec<_>>().join(" ");
+    format!(
+        "serve --cache-disk c {members} --nbd unix:sock --control ctl --memory-directory . --quiet \
+         --idle-max 20ms {flags}"
+    )
+}
+
+fn serve(site: &Site, members: &str, flags: &str) -> Daemon {
+    site.start_line(&serve_line(members, flags)).ready()
+}
+
+fn volume(site: &Site) -> Value {
+    serde_json::from_str(&site.dcd("volume status --control ctl --json").ok()).unwrap()
+}
+
+fn states(site: &Site) -> Vec<String> {
+    let members = volume(site)["members"].clone();
+    let state = |member: &Value| member["state"].as_str().unwrap().to_owned();
+    members.as_array().unwrap().iter().map(state).collect()
+}
+
+/// Asks one line of the control socket.
+fn ask(site: &Site, line: &str) -> Value {
+    let mut stream = UnixStream::connect(site.path("ctl")).unwrap();
+    writeln!(stream, "{line}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+/// Says that all of the volume is important: none of it goes to RAID 0.
+fn all_important(site: &Site) {
+    let blocks = volume(site)["volume_bytes"].as_u64().unwrap() / 512;
+    let said = ask(
+        site,
+        &format!(
+            "{{\"volume\":{{\"set-attributes\":{{\"ranges\":[[0,{blocks}]],\"set\":\"important\"}}}}}}"
+        ),
+    );
+    assert_eq!(said["ok"], true, "{said}");
+}
+
+/// Pieces of 4 KiB to 256 KiB with content that tells the place and the round.
+fn pieces(round: u64) -> Vec<(u64, Vec<u8>)> {
+    let mut random = Random::new(round);
+    let piece = |index: u64| {
+        let offset = index * MIB / 2 + random.below(32) * 4096;
+        let length = (1 + random.below(64)) * 4096;
+        let content = (0..length / 8).flat_map(|at| (offset ^ at ^ round << 40).to_le_bytes());
+        (offset, content.collect())
+    };
+    (0..60).map(piece).collect()
+}
+
+fn write(site: &Site, round: u64) {
+    let mut client = Client::connect(&site.socket());
+    for (offset, content) in pieces(round) {
+        client.write(offset, &content).unwrap();
+    }
+    client.flush().unwrap();
+}
+
+fn verify(site: &Site, round: u64, what: &str) {
+    let mut client = Client::connect(&site.socket());
+    for (offset, content) in pieces(round) {
+        let found = client.read(offset, content.len());
+        assert!(found.is_ok_and(|found| found == content), "{what}, round {round}, at {offset}");
+    }
+}
+
+#[test]
+fn disks_in_any_order_are_one_volume_also_after_a_crash() {
+    let site = disks(TIERED);
+    let told = site.dcd(&format!("{CREATE} --volume v.toml --json")).ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["volume"]["sets"].as_array().unwrap().len(), 3);
+    assert_eq!(told["data_disks"][2], "m2");
+    let daemon = serve(&site, "m2 m0 m3 m1", "");
+    assert_eq!(volume(&site)["volume_bytes"], told["volume"]["bytes"]);
+    assert_eq!(states(&site), ["up-to-date"; 4]);
+    write(&site, 1);
+    verify(&site, 1, "from the log");
+    site.dcd("drain --control ctl").ok();
+    verify(&site, 1, "from the members");
+    let used = |level: u64| {
+        let sets = volume(&site)["sets"].clone();
+        let set = sets.as_array().unwrap().iter().find(|set| set["level"] == level).cloned();
+        set.unwrap()["extents_used"].as_u64().unwrap()
+    };
+    assert!(used(0) > 0 && used(1) == 0, "what nothing is said of goes to RAID 0");
+    // What is said of blocks moves them.
+    all_important(&site);
+    until("all is on RAID 5", || (used(0) == 0 && used(5) > 0).then_some(()));
+    verify(&site, 1, "moved");
+    let place = ask(&site, "{\"volume\":{\"get-attributes\":{\"block\":0}}}");
+    assert_eq!(place["attributes"], "important");
+    write(&site, 2);
+    daemon.kill();
+    let daemon = serve(&site, "m3 m2 m1 m0", "");
+    verify(&site, 2, "after kill -9");
+    let panel = site.dcd("volume status --control ctl").ok();
+    assert!(panel.contains("whole") && panel.contains("RAID 5") && panel.contains("m3"), "{panel}");
+    assert!(site.status()["volume"]["members"].is_array());
+    daemon.stop();
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    verify(&site, 2, "after an end in order");
+    daemon.stop();
+    let check = site.dcd("check --cache-disk c").ok();
+    assert!(!check.is_empty());
+}
+
+#[test]
+fn a_lost_disk_is_done_without_and_replaced() {
+    let site = made(TIERED);
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    all_important(&site);
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    daemon.stop();
+
+    // Not without being told.
+    site.dcd(&serve_line("m0 m2 m3", "")).fails(
+        1,
+        "member 1 that held data is not there",
+        "--degraded",
+    );
+    let daemon = serve(&site, "m0 m2 m3", "--degraded");
+    assert_eq!(states(&site), ["up-to-date", "missing", "up-to-date", "up-to-date"]);
+    verify(&site, 1, "degraded");
+    write(&site, 2);
+    site.dcd("drain --control ctl").ok();
+    verify(&site, 2, "written degraded");
+    daemon.stop();
+
+    // The lost one comes back, and is known to be old.
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    assert_eq!(states(&site)[1], "stale");
+    verify(&site, 2, "with a stale member");
+    daemon.stop();
+
+    // Another takes its place.
+    site.folder.disk("new", 33 * MIB);
+    let daemon = serve(&site, "m0 m2 m3", "--replace-member 1=new");
+    until("it is rebuilt", || (states(&site)[1] == "up-to-date").then_some(()));
+    verify(&site, 2, "rebuilt");
+    let told = site.dcd("volume scrub --control ctl --json").ok();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&told["last_work"]["kind"], &told["last_work"]["mismatches"]),
+        (&"scrub".into(), &0.into())
+    );
+    daemon.stop();
+    // It is as good as the old one: another may be lost now.
+    let daemon = serve(&site, "new m2 m3", "--degraded");
+    verify(&site, 2, "with the new disk and without member 0");
+    daemon.stop();
+}
+
+#[test]
+fn a_member_may_be_failed_and_rebuilt_by_hand() {
+    let site = made(TIERED);
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    all_important(&site);
+    write(&site, 1);
+    site.dcd("drain --control ctl").ok();
+    let control = |line: &str| site.dcd(&format!("volume {line} --control ctl"));
+    control("rebuild 2").fails(1, "member 2 is up to date", "nothing to rebuild");
+    control("fail 9").fails(1, "there is no member 9", "");
+    control("fail 2").ok();
+    assert_eq!(states(&site)[2], "stale");
+    control("fail 3").fails(1, "member 3 is the last that holds some of the data", "rebuild");
+    write(&site, 2);
+    site.dcd("drain --control ctl").ok();
+    let told = control("rebuild 2").ok();
+    assert!(told.contains("rebuilding has ended") && told.contains("whole"), "{told}");
+    verify(&site, 2, "rebuilt");
+    control("scrub --no-wait").ok();
+    until("the scrub has ended", || volume(&site)["work"].is_null().then_some(()));
+    daemon.stop();
+    // Rot on a member is found and repaired.
+    let member = File::options().write(true).open(site.path("m2")).unwrap();
+    for offset in (8 * MIB..16 * MIB).step_by(64 << 10) {
+        member.write_all_at(&[0x5a; 100], offset).unwrap();
+    }
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    verify(&site, 2, "with rot");
+    let told: Value = serde_json::from_str(&control("scrub --json").ok()).unwrap();
+    assert!(told["last_work"]["mismatches"].as_u64() > Some(0), "{told}");
+    let told: Value = serde_json::from_str(&control("scrub --json").ok()).unwrap();
+    assert_eq!(told["last_work"]["mismatches"], 0, "repaired");
+    daemon.stop();
+}
+
+#[test]
+fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
+    let site = disks(TIERED);
+    let before: Vec<u64> = (0..4).map(|it| sum_of_file(&site.path(&format!("m{it}")))).collect();
+    let untouched = || {
+        assert!(!site.path("c").exists());
+        for (index, sum) in before.iter().enumerate() {
+            assert_eq!(sum_of_file(&site.path(&format!("m{index}"))), *sum);
+        }
+    };
+    let create = |flags: &str| site.dcd(&format!("{CREATE} {flags}"));
+    create("").fails(1, "4 data-disks, and no --volume", "docs/volume.md");
+    create("--volume none.toml").fails(1, "cannot read none.toml", "check the name");
+    fs::write(site.path("typo.toml"), "[[set]]\nlevel = 5\nshares = \"20%\"\n").unwrap();
+    create("--volume typo.toml").fails(1, "typo.toml:3:1: there is no key `shares`", "`share`");
+    create("--data-disk m1 --volume v.toml").fails(1, "are the same disk", "");
+    create("--data-disk c --volume v.toml").fails(1, "the data-disk c does not exist", "");
+    site.folder.disk("tiny", 64 << 10);
+    create("--data-disk tiny --volume v.toml").fails(1, "member 4 has", "smaller shares");
+    fs::write(site.path("large.toml"), "extent = \"4k\"\njournal = \"512M\"\n[[set]]\nlevel = 5\n")
+        .unwrap();
+    create("--volume large.toml").fails(1, "the tables of the volume need", "--cache-size");
+    untouched();
+    // A disk with something on it.
+    File::options()
+        .write(true)
+        .open(site.path("m2"))
+        .unwrap()
+        .write_all_at(&[0x53, 0xef], 1080)
+        .unwrap();
+    create("--volume v.toml").fails(
+        1,
+        "m2 looks like an ext2, ext3 or ext4 file system",
+        "--force",
+    );
+    assert!(!site.path("c").exists());
+    create("--volume v.toml --force").ok();
+    fs::remove_file(site.path("c")).unwrap();
+    create("--volume v.toml").fails(1, "m0 looks like a member of a dcd volume", "--force");
+    create("--volume v.toml --force").ok();
+
+    let serve = |members: &str, flags: &str| site.dcd(&serve_line(members, flags));
+    serve("m0", "").fails(1, "are not there", "--degraded");
+    serve("m0 m1 m1 m3", "").fails(1, "the same disk is given twice", "");
+    serve("m0 m1 m2 tiny", "").fails(1, "tiny is no member of this volume", "--replace-member");
+    serve("m0 m1 m2 m3", "--replace-member 1=tiny").fails(1, "are both member 1", "");
+    serve("m0 m1 m2", "--replace-member 3=m3").fails(
+        1,
+        "looks like a member of a dcd volume",
+        "wipefs",
+    );
+    serve("m0 m1 m2", "--replace-member 3=tiny").fails(1, "member 3 has 65536 bytes", "");
+    serve("m0 m1 m2", "--replace-member 3").fails(2, "2=/dev/sdc", "");
+    fs::copy(site.path("m1"), site.path("copy")).unwrap();
+    serve("m0 m1 m2 copy", "").fails(1, "are both member 1", "copy");
+    serve("m0 m1 m2 m3", "--memory-max 1M").fails(1, "volume", "allow at least");
+    // A cache without a volume takes one disk.
+    let plain = Site::new("8M", 16 * MIB);
+    plain.folder.disk("e", 16 * MIB);
+    let line =
+        "serve --cache-disk c --data-disk d --data-disk e --nbd unix:sock --memory-directory .";
+    plain.dcd(line).fails(1, "one data-disk, no volume", "");
+    // What a volume cannot.
+    let disks = "--cache-disk c --data-disk m0 --memory-directory .";
+    site.dcd(&format!("detach {disks}")).fails(
+        1,
+        "a volume cannot be detached",
+        "copy what is on it",
+    );
+    site.dcd(&format!("grow {disks}")).fails(1, "a volume cannot be grown", "");
+    let daemon = self::serve(&site, "m0 m1 m2 m3", "");
+    site.dcd("detach --control ctl").fails(1, "a volume cannot be detached", "copy what is on it");
+    for (line, error) in [
+        (
+            "\"set-attributes\":{\"ranges\":[[0,99999999]],\"set\":\"hot\"}",
+            "do not lie on the volume",
+        ),
+        (
+            "\"set-attributes\":{\"ranges\":[[0,8]],\"set\":\"warm\"}",
+            "there is no attribute `warm`",
+        ),
+        ("\"set-attributes\":{\"ranges\":[[0,8]],\"set\":\"hot,cold\"}", "contradict"),
+        ("\"places\":{\"ranges\":[[18446744073709551615,8]]}", "do not lie on the volume"),
+        ("\"get-attributes\":{\"block\":99999999}", "do not lie on the volume"),
+        ("\"create-pointer\":{\"from\":0,\"to\":128}", "not allocated"),
+        ("\"delete-pointer\":{\"from\":3,\"to\":128}", "not the first of an extent"),
+    ] {
+        let answer = ask(&site, &format!("{{\"volume\":{{{line}}}}}"));
+        let told = answer["error"].as_str().unwrap_or_default();
+        assert!(answer["ok"] == false && told.contains(error), "{line}: {answer}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn blocks_are_allocated_pointed_to_and_collected_on_the_socket() {
+    let site = made(TIERED);
+    let daemon = serve(&site, "m0 m1 m2 m3", "");
+    let block = |near: &str, attributes: &str| {
+        let line = format!(
+            "{{\"volume\":{{\"allocate\":{{\"near\":{near},\"attributes\":\"{attributes}\"}}}}}}"
+        );
+        ask(&site, &line)["block"].as_u64().unwrap()
+    };
+    let root = block("null", "root,important");
+    let child = block(&root.to_string(), "none");
+    let lost = block("null", "none");
+    let pointer =
+        format!("{{\"volume\":{{\"create-pointer\":{{\"from\":{root},\"to\":{child}}}}}}}");
+    assert_eq!(ask(&site, &pointer)["ok"], true);
+    assert_eq!(ask(&site, "{\"volume\":\"collect\"}")["freed"], 1, "{lost} cannot be reached");
+    let of = |block: u64| {
+        let line = format!("{{\"volume\":{{\"get-attributes\":{{\"block\":{block}}}}}}}");
+        ask(&site, &line)["attributes"].as_str().unwrap().to_owned()
+    };
+    assert!(of(root).contains("metadata") && of(child).contains("important"));
+    daemon.stop();
+}
+
+#[test]
+fn files_go_where_their_names_say() {
+    skip_without!("hints of a volume", "root", "fuse", "loop", "mkfs.ext4", "kernel-ext4");
+    let site = made(&TIERED.replace("64k", "4k"));
+    for name in ["fuse", "mnt"] {
+        fs::create_dir_all(site.path(name)).unwrap();
+    }
+    let daemon = serve(&site, "m0 m1 m2 m3", "--fuse fuse --loop");
+    let device = daemon.told("loop").unwrap().to_owned();
+    site.run(&format!("mkfs.ext4 -q -b 4096 {device}"));
+    site.run(&format!("mount {device} mnt"));
+    let rules = "[[rule]]\nmatch = \"*.c\"\nset = \"important\"\n[[rule]]\nmatch = \"*.o\"\nset = \"temporary\"\n";
+    fs::write(site.path("rules"), rules).unwrap();
+    let watch = site.start_line("hint watch mnt --control ctl --rules rules --sync").ready();
+    for number in 0..10 {
+        fs::write(site.path(&format!("mnt/{number}.c")), vec![1; 40_000]).unwrap();
+        fs::write(site.path(&format!("mnt/{number}.o")), vec![2; 60_000]).unwrap();
+    }
+    site.run("sync -f mnt");
+    let all_are = |ending: &str, level: u64, temporary: bool| {
+        (0..10).all(|number| {
+            let line = format!("inspect --file mnt/{number}.{ending} --control ctl --json");
+            let told: Value = serde_json::from_str(&site.dcd(&line).ok()).unwrap();
+            let is = |piece: &Value| piece["level"] == level && piece["temporary"] == temporary;
+            let pieces = told["pieces"].as_array().unwrap();
+            !pieces.is_empty() && pieces.iter().all(is)
+        })
+    };
+    let settled = || {
+        site.dcd("drain --control ctl").ok();
+        (all_are("c", 5, false) && all_are("o", 0, true)).then_some(())
+    };
+    until("sources are on RAID 5, objects in the region for temporary data", settled);
+    let get = site.dcd("hint get mnt/0.c mnt/0.o --control ctl").ok();
+    assert!(get.contains("RAID 0, temporary") && get.contains("important"), "{get}");
+    // The file system's own structures went to RAID 1.
+    let sets = volume(&site)["sets"].clone();
+    assert!(sets[0]["level"] == 1 && sets[0]["extents_used"].as_u64() > Some(10), "{sets}");
+    watch.stop();
+    site.run("umount mnt");
+    site.run(&format!("e2fsck -fn {device}"));
+    daemon.stop();
+}
