@@ -34,3 +34,4 @@ pub mod script;
 pub mod seeded;
 pub mod session;
 pub mod sweep;
+pub mod volume;

@@ -1,0 +1,62 @@
+//! Runs on a volume of several members that fail, vanish, come back old, are replaced, and rot: `dcd fuzz --volume`.
+//!
+//! ```text
+//! options  the volume and the cache, drawn from the seed     truth    what the members really hold
+//! hints    what the attributes and pointers must be
+//! ```
+
+pub mod hints;
+pub mod options;
+pub mod truth;
+
+use std::str::FromStr;
+
+use dcd_engine::volume::placement::RaidLevel;
+
+/// What kind of volume is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VolumeKind {
+    /// One RAID 0 set.
+    Raid0,
+    /// One RAID 1 set, of two or three copies.
+    Raid1,
+    /// One RAID 5 set.
+    Raid5,
+    /// A set of each, and hints.
+    Tiered,
+}
+
+impl VolumeKind {
+    /// All.
+    pub const ALL: [VolumeKind; 4] =
+        [VolumeKind::Raid0, VolumeKind::Raid1, VolumeKind::Raid5, VolumeKind::Tiered];
+
+    /// As the command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            VolumeKind::Raid0 => "raid0",
+            VolumeKind::Raid1 => "raid1",
+            VolumeKind::Raid5 => "raid5",
+            VolumeKind::Tiered => "tiered",
+        }
+    }
+
+    /// Levels of its sets, in order.
+    pub fn levels(self) -> &'static [RaidLevel] {
+        match self {
+            VolumeKind::Raid0 => &[RaidLevel::Raid0],
+            VolumeKind::Raid1 => &[RaidLevel::Raid1],
+            VolumeKind::Raid5 => &[RaidLevel::Raid5],
+            VolumeKind::Tiered => &[RaidLevel::Raid1, RaidLevel::Raid5, RaidLevel::Raid0],
+        }
+    }
+}
+
+impl FromStr for VolumeKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<VolumeKind, String> {
+        let known = VolumeKind::ALL.into_iter().find(|kind| kind.name() == text);
+        known.ok_or_else(|| format!("there is no kind of volume `{text}`"))
+    }
+}

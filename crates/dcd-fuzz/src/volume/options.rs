@@ -1,0 +1,134 @@
+//! Options of a run on a volume, drawn from its seed.
+
+use dcd_engine::AckMode;
+use dcd_engine::units::MemberIndex;
+use dcd_engine::volume::config::{LABEL_BYTES, SetConfig, VolumeConfig};
+use dcd_engine::volume::placement::{Placement, RaidLevel};
+
+use super::VolumeKind;
+use crate::options::Options;
+use crate::random::Random;
+
+/// Options of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeOptions {
+    /// What the volume is made of.
+    pub config: VolumeConfig,
+    /// Pointers that there is room for.
+    pub pointers_max: u32,
+    /// Size of the journal in bytes.
+    pub journal_bytes: u64,
+    /// The cache above it.
+    pub cache: Options,
+    /// Members fail, vanish, come back, and are replaced.
+    pub members_fail: bool,
+    /// More of them than the level bears.
+    pub too_many_fail: bool,
+    /// Bits of redundant sets rot, and sectors become unreadable.
+    pub rots: bool,
+    /// Single I/Os of members fail.
+    pub io_errors: bool,
+    /// There are hints, allocated blocks and pointers.
+    pub hints: bool,
+}
+
+impl VolumeOptions {
+    /// Those of a seed.
+    pub fn draw(random: &mut Random, kind: VolumeKind) -> VolumeOptions {
+        let config = draw_config(random, kind);
+        let cache = Options {
+            data_blocks: config.blocks(),
+            logical_block: 512,
+            copy_pages: 0,
+            one_disk: false,
+            // So that members which are gone for good do not look like a cache that is full.
+            full_timeout_s: 1500,
+            segments: random.pick(&[16, 16, 24]) as u32,
+            bypass_bytes: random.pick(&[8 << 10, 32 << 10, 1 << 30]),
+            destage_bytes_max: 0,
+            destage_writes_max: 0,
+            ..Options::draw(random, &[])
+        };
+        VolumeOptions {
+            config,
+            pointers_max: random.pick(&[20, 600]) as u32,
+            journal_bytes: 1 << 20,
+            cache: Options { ack: random.pick(&[AckMode::Memory, AckMode::Log]), ..cache },
+            members_fail: !random.one_in(4),
+            too_many_fail: random.one_in(6),
+            rots: random.one_in(3),
+            io_errors: random.one_in(3),
+            hints: kind == VolumeKind::Tiered && !random.one_in(4) || random.one_in(4),
+        }
+    }
+}
+
+fn draw_config(random: &mut Random, kind: VolumeKind) -> VolumeConfig {
+    // Members, and copies of RAID 1.
+    let (members, copies) = match kind {
+        VolumeKind::Raid0 | VolumeKind::Raid5 => (3 + random.below(4) as usize, 1),
+        VolumeKind::Raid1 => random.pick(&[(3, 3), (4, 2), (6, 2), (6, 3)]),
+        VolumeKind::Tiered => random.pick(&[(3, 3), (4, 2), (4, 2), (6, 2)]),
+    };
+    let extent_bytes = 4096 << random.below(5);
+    let mut member_offset_bytes = LABEL_BYTES;
+    let sets: Vec<SetConfig> = kind
+        .levels()
+        .iter()
+        .map(|level| {
+            let stripe_unit_bytes = 4096 << random.below(3);
+            let mut set = SetConfig {
+                level: *level,
+                members: rotated(members, random.below(members as u64) as usize),
+                stripe_unit_bytes,
+                copies: if *level == RaidLevel::Raid1 { copies } else { 1 },
+                member_offset_bytes,
+                member_bytes: stripe_unit_bytes,
+            };
+            let bytes = (256 << 10) + random.below(512 << 10);
+            set.member_bytes *= bytes.div_ceil(set.capacity_bytes());
+            member_offset_bytes += set.member_bytes;
+            set
+        })
+        .collect();
+    let mut config = VolumeConfig {
+        members,
+        sets,
+        extent_bytes,
+        logical_bytes: 0,
+        temporary_bytes: 0,
+        selective_caching: random.one_in(3),
+        migrate_bytes_per_second_max: random.pick(&[0, 0, 1 << 20]),
+        placement: Placement::default(),
+    };
+    let raid0 = config.sets.iter().filter(|set| set.level == RaidLevel::Raid0);
+    let raid0: u64 = raid0.map(|set| config.whole_extents(set)).sum();
+    config.temporary_bytes = random.below(raid0 / 3 + 1) * extent_bytes;
+    let extents = (config.capacity_bytes() - config.temporary_bytes) / extent_bytes;
+    // Full sets, or some room besides.
+    let spare = if random.one_in(2) { 0 } else { random.below(extents / 3 + 1) };
+    config.logical_bytes = (extents - spare) * extent_bytes;
+    config.validate().expect("options are drawn so that they fit");
+    config
+}
+
+/// The members, not all sets in the same order.
+fn rotated(members: usize, by: usize) -> Vec<MemberIndex> {
+    (0..members).map(|place| MemberIndex(((place + by) % members) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_of_all_kinds_can_be() {
+        for kind in VolumeKind::ALL {
+            for seed in 0..500 {
+                let options = VolumeOptions::draw(&mut Random::new(seed), kind);
+                assert_eq!(options.config.validate(), Ok(()));
+                assert_eq!(options.cache.data_blocks, options.config.blocks());
+            }
+        }
+    }
+}
