@@ -103,7 +103,13 @@ impl Volume {
             .places_of_row(piece.stripe, piece.row)
             .filter(|place| self.is_current(piece.set, *place, piece.stripe));
         let place = current.min_by_key(|place| self.members.get(layout.member(*place)).in_flight);
-        let Some(place) = place else { return self.read_under_lock(piece) };
+        let Some(place) = place else {
+            return match layout.level() {
+                // Nobody else has it.
+                RaidLevel::Raid0 => self.end_piece(&piece, Err(IoError::Gone)),
+                RaidLevel::Raid1 | RaidLevel::Raid5 => self.read_under_lock(piece),
+            };
+        };
         let device = Device::Member(layout.member(place));
         let offset = layout.offset(piece.stripe, piece.column);
         let length = u64::from(piece.lines) * LINE_SIZE;
