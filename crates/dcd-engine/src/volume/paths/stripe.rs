@@ -104,6 +104,8 @@ pub(in crate::volume) struct Job {
     is_new: Vec<bool>,
     /// Places whose line of a column could not be read, or has not its checksum.
     pub(super) bad: BTreeSet<(usize, u32)>,
+    /// Places of columns to be read alone: they could not be read together with others.
+    alone: BTreeSet<(usize, u32)>,
     /// Places that a scrub has read.
     pub(super) compared: BTreeSet<(usize, u32)>,
     /// Rows of columns that nothing tells any more.
@@ -160,6 +162,7 @@ impl Job {
             new: Buffer::default(),
             is_new: vec![false; cells],
             bad: BTreeSet::new(),
+            alone: BTreeSet::new(),
             compared: BTreeSet::new(),
             lost: BTreeSet::new(),
             writes: BTreeMap::new(),
@@ -362,7 +365,11 @@ impl Volume {
         let mut runs: Vec<CellRun> = Vec::new();
         for (place, column) in cells {
             match runs.last_mut() {
-                Some(run) if run.place == place && run.column + run.lines == column => {
+                Some(run)
+                    if run.place == place
+                        && run.column + run.lines == column
+                        && !job.alone.contains(&(place, column)) =>
+                {
                     run.lines += 1
                 }
                 _ => runs.push(CellRun { place, column, lines: 1 }),
@@ -392,13 +399,16 @@ impl Volume {
         let mut job = self.jobs.jobs.remove(&id).expect("it waits for this");
         let layout = &self.layouts[usize::from(job.key.set)];
         let row = layout.row_at(run.place, job.key.stripe);
-        for i in 0..run.lines {
-            let column = run.column + i;
+        // One bad sector takes no other line with it.
+        let is_split = result == Err(IoError::Failed) && run.lines > 1;
+        let columns = run.column..run.column + run.lines;
+        if is_split {
+            job.alone.extend(columns.clone().map(|column| (run.place, column)));
+        }
+        for (i, column) in columns.enumerate().filter(|_| !is_split) {
             job.compared.insert((run.place, column));
             let bytes = match (&result, &buffer) {
-                (Ok(()), Some(buffer)) => {
-                    Some(&buffer.bytes()[i as usize * LINE_BYTES..][..LINE_BYTES])
-                }
+                (Ok(()), Some(buffer)) => Some(&buffer.bytes()[i * LINE_BYTES..][..LINE_BYTES]),
                 _ => None,
             };
             let index = Checksums::index(layout, job.key.stripe, row, column);
