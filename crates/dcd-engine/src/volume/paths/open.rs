@@ -3,7 +3,10 @@
 //! ```text
 //! 1. The newer valid root. Nothing is written before step 5.
 //! 2. Its pages: of each the newest copy that is not newer than the root. The root knows which there must be.
-//! 3. The journal from the tail on: changes of the tables, and lines.
+//! 3. The journal from the tail on: changes of the tables, and lines. The cache-disk is flushed.
+//!      A record that was being written when the process died may be there and not be durable. Without the flush, a power
+//!      cut in step 5 could take it away when its lines are on some members and not on others, or behind step 6,
+//!      where it would leave a hole before a record that is durable.
 //! 4. Members: which are there, and whose label is as new as the journal says.
 //! 5. The lines are written again, to members that count; those are flushed.
 //!      Crash here: the same again.
@@ -45,6 +48,7 @@ pub(in crate::volume) enum Step {
     Pages(u32),
     /// Lines of the journal from this one on.
     Ring(u64),
+    RingFlush,
     Redo(MemberIndex),
     RedoFlush(MemberIndex),
     Label(MemberIndex),
@@ -57,6 +61,7 @@ enum Stage {
     Roots,
     Pages,
     Ring,
+    RingFlush,
     Redo,
     RedoFlush,
     States,
@@ -169,6 +174,10 @@ impl Volume {
             }
             Stage::Ring => {
                 self.replay()?;
+                self.want(Device::CacheDisk, IoOperation::Flush, Step::RingFlush);
+                Stage::RingFlush
+            }
+            Stage::RingFlush => {
                 self.look_at_members()?;
                 self.write_lines_again();
                 Stage::Redo
@@ -223,6 +232,10 @@ impl Volume {
             (Step::Ring(first), Ok(()), Some(buffer)) => {
                 let at = (first * LINE_SIZE) as usize;
                 self.opening().ring[at..at + buffer.len()].copy_from_slice(buffer.bytes());
+            }
+            (Step::RingFlush, Ok(()), _) => {}
+            (Step::RingFlush, Err(_), _) => {
+                self.phase = VolumePhase::Failed(VolumeOpenError::Unwritable);
             }
             (Step::Ring(first), ..) => self.opening().unreadable.push(first),
             (
