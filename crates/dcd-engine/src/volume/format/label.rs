@@ -1,4 +1,4 @@
-//! The label of a member, in its first 4 KiB: which volume, which member, and how old its contents may be.
+//! The label of a member, in two copies: which volume, which member, and how old its contents may be.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -16,6 +16,8 @@ use crate::volume::config::MEMBERS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdMEMBR");
 /// The version that this program writes and reads.
 pub const VERSION: u32 = 1;
+/// Byte addresses of the two copies on the member, in different physical sectors: a torn one leaves the other.
+pub const LABEL_OFFSETS: [u64; 2] = [0, 64 << 10];
 /// Size of a label.
 pub const MEMBER_LABEL_BYTES: usize = 4096;
 const WHAT: &str = "the label of the member";
@@ -75,7 +77,13 @@ impl MemberLabel {
         Buffer::copy_of(disk.as_bytes())
     }
 
-    /// Reads a label. Every byte may be anything.
+    /// The newer of two copies, if any is valid. A driver reads both; what it cannot read is no copy.
+    pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Option<MemberLabel> {
+        let copies = [copy_0, copy_1].into_iter().filter_map(|copy| MemberLabel::decode(copy).ok());
+        copies.max_by_key(|label| label.epoch)
+    }
+
+    /// Reads a copy. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<MemberLabel, FormatError> {
         let (disk, _) = PREAMBLE.verify::<MemberLabelOnDisk>(bytes)?;
         let field = |field, found| FormatError::Field { what: WHAT, field, found };
@@ -102,6 +110,12 @@ mod tests {
         let mut torn = label.encode();
         torn.bytes_mut()[2000] = 1;
         assert!(matches!(MemberLabel::decode(torn.bytes()), Err(FormatError::Checksum { .. })));
+        let older = MemberLabel { epoch: 11, ..label };
+        let newest = |a: &MemberLabel, b: &[u8]| MemberLabel::newest(a.encode().bytes(), b);
+        assert_eq!(newest(&older, label.encode().bytes()), Some(label));
+        assert_eq!(newest(&label, older.encode().bytes()), Some(label));
+        assert_eq!(newest(&older, torn.bytes()), Some(older));
+        assert_eq!(MemberLabel::newest(torn.bytes(), &[]), None);
         let label = MemberLabel { member: MemberIndex(32), ..label };
         assert!(matches!(
             MemberLabel::decode(label.encode().bytes()),

@@ -12,7 +12,8 @@
 //!      Crash here: the same again.
 //! 6. Members that do not count are recorded as stale, durable.
 //!      Before step 7 they have an old label; behind it only the record tells.
-//! 7. Labels with the next epoch, flushed.
+//! 7. Labels with the next epoch: the second copies, flushed, then the first, flushed.
+//!      Crash here: one copy may be torn, and the other is whole. With one copy a torn label would look like a blank disk.
 //! 8. The epoch is recorded. A member that is not there now will have an old label from now on.
 //!      Before step 7 it would make all members stale after a crash.
 //! ```
@@ -23,7 +24,7 @@ use super::super::checksums::LineSum;
 use super::super::extents::{Entry, ExtentIndex};
 use super::super::format::area::TablePage;
 use super::super::format::journal::{JournalItem, JournalRecord};
-use super::super::format::label::MemberLabel;
+use super::super::format::label::{LABEL_OFFSETS, MemberLabel};
 use super::super::format::page::{PAGE_BYTES, PageIndex, decode};
 use super::super::format::root::{MemberState, ROOT_BYTES, Root, pages_checksum};
 use super::super::members::MemberInfo;
@@ -65,8 +66,8 @@ enum Stage {
     Redo,
     RedoFlush,
     States,
-    Labels,
-    LabelFlush,
+    Labels(usize),
+    LabelFlush(usize),
     Epoch,
 }
 
@@ -192,16 +193,20 @@ impl Volume {
             Stage::RedoFlush => Stage::States,
             Stage::States if !self.state_changes.is_empty() => Stage::States,
             Stage::States => {
-                self.write_labels();
-                Stage::Labels
+                self.write_labels(1);
+                Stage::Labels(1)
             }
-            Stage::Labels => {
+            Stage::Labels(copy) => {
                 for index in self.present() {
                     self.want(Device::Member(index), IoOperation::Flush, Step::LabelFlush(index));
                 }
-                Stage::LabelFlush
+                Stage::LabelFlush(copy)
             }
-            Stage::LabelFlush => {
+            Stage::LabelFlush(1) => {
+                self.write_labels(0);
+                Stage::Labels(0)
+            }
+            Stage::LabelFlush(_) => {
                 self.epoch += 1;
                 let epoch = JournalItem::Epoch(self.epoch);
                 self.journal_items(vec![epoch], Then::Opened);
@@ -591,12 +596,12 @@ impl Volume {
 
     // ---- steps 7 and 8 ------------------------------------------------------------------------
 
-    fn write_labels(&mut self) {
+    fn write_labels(&mut self, copy: usize) {
         for index in self.present() {
             let label =
                 MemberLabel { uuid: self.header.uuid, member: index, epoch: self.epoch + 1 };
             let data = crate::io::IoData::Owned(label.encode());
-            let write = IoOperation::Write { offset: 0, data, fua: false };
+            let write = IoOperation::Write { offset: LABEL_OFFSETS[copy], data, fua: false };
             self.want(Device::Member(index), write, Step::Label(index));
         }
     }
