@@ -137,6 +137,8 @@ pub struct Volume {
     /// Entries and slots that have changed, with what the journal has of them: pages are written with that.
     uncommitted_extents: BTreeMap<ExtentIndex, u64>,
     uncommitted_pointers: BTreeMap<u32, u64>,
+    /// Entries on their way to the journal, the last of each extent.
+    queued_extents: BTreeMap<ExtentIndex, u64>,
     /// Places that an extent has left, until the journal knows.
     left_places: BTreeMap<ExtentIndex, Vec<Place>>,
     /// Blocks that nothing points to any more: their zeroes are on their way down through the log.
@@ -208,6 +210,7 @@ impl Volume {
             pointers: Pointers::new(header.pointers_max, config.extents() as u32),
             uncommitted_extents: BTreeMap::new(),
             uncommitted_pointers: BTreeMap::new(),
+            queued_extents: BTreeMap::new(),
             left_places: BTreeMap::new(),
             dying: BTreeSet::new(),
             readers: BTreeMap::new(),

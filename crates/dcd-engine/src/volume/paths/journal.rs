@@ -140,6 +140,11 @@ impl Volume {
 
     /// Changes of the tables are to be durable.
     pub(in crate::volume) fn journal_items(&mut self, items: Vec<JournalItem>, then: Then) {
+        for item in &items {
+            if let JournalItem::Extent { extent, packed } = *item {
+                self.queued_extents.insert(ExtentIndex(extent as u32), packed);
+            }
+        }
         self.journal.changes.push_back(Change { items: items.into(), then });
     }
 

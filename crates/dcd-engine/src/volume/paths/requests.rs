@@ -80,17 +80,20 @@ impl Volume {
         self.outputs.push_back(VolumeOutput::Committed { id, result });
     }
 
-    /// Entries that may be durable at once: a new place waits for the flush that makes its lines so.
+    /// Entries that may be durable at once: with the place that the journal has, or will have before them, because a new one
+    /// waits for the flush that makes its lines durable.
     fn entries_without_new_places(
         &self,
         extents: impl Iterator<Item = ExtentIndex>,
     ) -> Vec<(ExtentIndex, u64)> {
         extents
-            .filter(|extent| !self.writes.is_new(*extent) && self.writes.moving != Some(*extent))
             .filter_map(|extent| {
-                let committed = Entry::unpack(*self.uncommitted_extents.get(&extent)?)?;
-                let is_there = committed.place == self.extents.get(extent).place;
-                is_there.then(|| (extent, self.extents.packed(extent)))
+                let committed = self.uncommitted_extents.get(&extent)?;
+                let queued = self.queued_extents.get(&extent);
+                let place = Entry::unpack(*queued.unwrap_or(committed))?.place;
+                let packed = Entry { place, ..self.extents.get(extent) }.pack();
+                // The same as what is on its way is waited for.
+                (queued.is_some() || packed != *committed).then_some((extent, packed))
             })
             .collect()
     }

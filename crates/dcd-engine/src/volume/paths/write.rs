@@ -316,6 +316,9 @@ impl Volume {
     pub(in crate::volume) fn extent_committed(&mut self, extent: ExtentIndex, packed: u64) {
         // A page that was written meanwhile had what was committed then.
         self.checkpoint.dirty(self.area.page_of_extent(extent.0.into()));
+        if self.queued_extents.get(&extent) == Some(&packed) {
+            self.queued_extents.remove(&extent);
+        }
         if self.extents.packed(extent) == packed {
             self.uncommitted_extents.remove(&extent);
         } else {
