@@ -462,7 +462,12 @@ impl Engine {
                 self.reply(request.id, result.map_err(RequestError::Sequence), None);
             }
             Operation::Volume(wanted) => match &mut self.volume {
-                Some(volume) => volume.request(self.now, request.id, wanted),
+                Some(volume) => {
+                    let table = &self.table;
+                    let is_logged =
+                        |range: LbaRange| range.lines().any(|(line, _)| table.contains(line));
+                    volume.request(self.now, request.id, wanted, &is_logged);
+                }
                 None => {
                     self.reply(request.id, Err(RequestError::Volume(VolumeError::NoVolume)), None);
                 }

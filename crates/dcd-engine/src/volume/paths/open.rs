@@ -620,7 +620,8 @@ impl Volume {
             self.submit(self.now, io);
         }
         for (id, request) in std::mem::take(&mut self.early_requests) {
-            self.request(self.now, id, request);
+            // The log is not open yet either.
+            self.request(self.now, id, request, &|_| false);
         }
     }
 }

@@ -13,8 +13,15 @@ use crate::io::{RequestId, VolumeAnswer, VolumeError, VolumeRequest};
 use crate::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex, Time};
 
 impl Volume {
-    /// Takes a request. What is answered comes as an output.
-    pub(crate) fn request(&mut self, now: Time, id: RequestId, request: VolumeRequest) {
+    /// Takes a request. What is answered comes as an output. `is_logged`: whether the log has something for these blocks, so
+    /// that they are somebody's although they have no place yet.
+    pub(crate) fn request(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        request: VolumeRequest,
+        is_logged: &dyn Fn(LbaRange) -> bool,
+    ) {
         self.now = now;
         if self.phase != VolumePhase::Running {
             return self.early_requests.push((id, request));
@@ -24,7 +31,7 @@ impl Volume {
                 return self.set_attributes(id, &ranges, change);
             }
             VolumeRequest::Allocate { near, attributes } => self
-                .allocate_block(near, attributes)
+                .allocate_block(near, attributes, is_logged)
                 .map(|block| Some(VolumeAnswer::Allocated(block))),
             VolumeRequest::CreatePointer { from, to } => {
                 self.create_pointer(from, to).map(|()| None)
@@ -150,17 +157,36 @@ impl Volume {
         &mut self,
         near: Option<Lba>,
         attributes: Attributes,
+        is_logged: &dyn Fn(LbaRange) -> bool,
     ) -> Result<Lba, VolumeError> {
         if let Some(pair) = attributes.contradiction() {
             return Err(VolumeError::Contradiction(pair));
         }
         let near = near.map(|block| self.extent_at(block)).transpose()?;
         // The sets hold every extent that has a number: its place is chosen with the first write, when more is known of it.
-        let extent = self.extents.find_unmapped(near).ok_or(VolumeError::NoRoom)?;
+        let extent = self.find_unused(near, is_logged).ok_or(VolumeError::NoRoom)?;
         self.change_entry(extent, Entry { place: None, attributes, is_managed: true });
         self.counters.blocks_allocated += 1;
         self.has_changes_of_requests = true;
         Ok(self.block_of(extent))
+    }
+
+    /// An extent that has no place, is not allocated, and is not about to be written.
+    fn find_unused(
+        &self,
+        near: Option<ExtentIndex>,
+        is_logged: &dyn Fn(LbaRange) -> bool,
+    ) -> Option<ExtentIndex> {
+        let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
+        let first = self.extents.find_unmapped(near)?;
+        let mut found = first;
+        loop {
+            let range = LbaRange { start: self.block_of(found), blocks };
+            if !is_logged(range) && !self.writes.is_wanted(found) {
+                return Some(found);
+            }
+            found = self.extents.find_unmapped(Some(found)).filter(|found| *found != first)?;
+        }
     }
 
     fn managed(&self, block: Lba) -> Result<ExtentIndex, VolumeError> {

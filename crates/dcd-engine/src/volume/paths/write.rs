@@ -81,6 +81,11 @@ impl Writes {
         self.under_way.contains_key(&extent)
     }
 
+    /// Whether a change of an extent is under way, or waits.
+    pub(in crate::volume) fn is_wanted(&self, extent: ExtentIndex) -> bool {
+        self.waiting.contains_key(&extent) || self.is_changing(extent)
+    }
+
     /// Whether anything of the volume is being changed, or waits to be.
     pub(in crate::volume) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.ops.is_empty()
