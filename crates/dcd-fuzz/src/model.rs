@@ -346,6 +346,11 @@ impl Model {
         base.into_iter().chain(shows.map(|version| self.value_of(version)))
     }
 
+    /// Whether a read submitted now may show this change of a block.
+    pub fn may_show(&self, block: u64, number: ChangeNumber) -> bool {
+        self.candidates(block, self.clock).any(|candidate| candidate == number)
+    }
+
     /// Whether what shows of a block may be torn: a change failed there, or a write past the log is
     /// under way, and nothing has come after it.
     fn is_undefined(&self, block: u64, submitted: u64) -> bool {

@@ -76,6 +76,38 @@ impl CopyUse {
     }
 }
 
+/// What happened to the members of volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VolumeUse {
+    /// Members that failed while the volume was used, or that somebody called failed.
+    pub members_failed: u64,
+    /// Members that a blank disk took the place of.
+    pub members_replaced: u64,
+    /// I/Os of members that failed once, or were slow.
+    pub io_faults: u64,
+    /// Lines that rotted, or could not be read any more.
+    pub lines_rotted: u64,
+    /// Rebuilds that were begun.
+    pub rebuilds: u64,
+    /// Scrubs that were begun.
+    pub scrubs: u64,
+    /// Crash points after which a member was missing or not up to date.
+    pub crash_points_degraded: u64,
+}
+
+impl VolumeUse {
+    /// Adds another.
+    pub fn add(&mut self, other: &VolumeUse) {
+        self.members_failed += other.members_failed;
+        self.members_replaced += other.members_replaced;
+        self.io_faults += other.io_faults;
+        self.lines_rotted += other.lines_rotted;
+        self.rebuilds += other.rebuilds;
+        self.scrubs += other.scrubs;
+        self.crash_points_degraded += other.crash_points_degraded;
+    }
+}
+
 /// What one or several runs did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -99,6 +131,8 @@ pub struct Report {
     pub uncovered: u64,
     /// What the read area did.
     pub copies: CopyUse,
+    /// What happened to the members of volumes.
+    pub volume: VolumeUse,
     /// Where the time went.
     pub times: Times,
 }
@@ -129,6 +163,7 @@ impl Report {
         self.errors += other.errors;
         self.uncovered += other.uncovered;
         self.copies.add(&other.copies);
+        self.volume.add(&other.volume);
         self.times.run += other.times.run;
         self.times.crash += other.times.crash;
         self.times.recover += other.times.recover;

@@ -12,7 +12,9 @@ use crate::faults::FaultKind;
 use crate::report::Report;
 use crate::run::{Failure, replay};
 use crate::script::Script;
-use crate::{exhaustive, sweep};
+use crate::volume::VolumeKind;
+use crate::volume::run::VolumeFailure;
+use crate::{exhaustive, sweep, volume};
 
 /// Failures after which a session stops: more of the same tell nothing new.
 const FAILURES_MAX: usize = 10;
@@ -28,6 +30,8 @@ pub enum Work {
     Exhaustive(u32),
     /// The n-th I/O fails, for every n.
     Sweep,
+    /// Random runs on a volume whose members fail.
+    Volume(VolumeKind),
 }
 
 /// How long.
@@ -59,11 +63,24 @@ pub struct Outcome {
     pub report: Report,
     /// What went wrong.
     pub failures: Vec<Failure>,
+    /// What went wrong on volumes.
+    pub volume_failures: Vec<VolumeFailure>,
     /// How long it took.
     pub elapsed: Duration,
 }
 
+/// What a piece of work has found.
+enum Found {
+    Failure(Box<Failure>),
+    OnVolume(VolumeFailure),
+}
+
 impl Outcome {
+    /// How many runs went wrong.
+    pub fn violations(&self) -> usize {
+        self.failures.len() + self.volume_failures.len()
+    }
+
     /// Rounds of crash, recovery and check per second.
     pub fn per_second(&self) -> f64 {
         self.report.crash_points as f64 / self.elapsed.as_secs_f64().max(1e-9)
@@ -83,15 +100,16 @@ impl Session {
         match (&self.work, self.limit) {
             (Work::Exhaustive(depth), _) => Some(exhaustive::sequences(*depth)),
             (_, Limit::Time(_)) => None,
-            (Work::Random(_), Limit::Runs(runs)) => Some(runs),
+            (Work::Random(_) | Work::Volume(_), Limit::Runs(runs)) => Some(runs),
             (Work::Pairs, Limit::Runs(runs)) => Some(runs * pairs().len() as u64),
             (Work::Sweep, Limit::Runs(runs)) => Some(runs * sweep::RULES),
         }
     }
 
-    fn piece(&self, index: u64) -> Result<Report, Box<Failure>> {
+    fn piece(&self, index: u64) -> Result<Report, Found> {
         let seeded = |seed: u64, script: Script| {
-            replay(&script, false).map_err(|failure| Box::new(Failure { seed, ..*failure }))
+            replay(&script, false)
+                .map_err(|failure| Found::Failure(Box::new(Failure { seed, ..*failure })))
         };
         match &self.work {
             Work::Random(faults) => {
@@ -107,10 +125,16 @@ impl Session {
                 let pair = pairs[(index % pairs.len() as u64) as usize];
                 seeded(seed, Script::with_faults(seed, &pair))
             }
-            Work::Exhaustive(_) => exhaustive::run_sequence(self.seed, index),
+            Work::Exhaustive(_) => {
+                exhaustive::run_sequence(self.seed, index).map_err(Found::Failure)
+            }
             Work::Sweep => {
                 let seed = self.seed.wrapping_add(index / sweep::RULES);
-                sweep::run_sweep(seed, index % sweep::RULES)
+                sweep::run_sweep(seed, index % sweep::RULES).map_err(Found::Failure)
+            }
+            Work::Volume(kind) => {
+                let seed = self.seed.wrapping_add(index);
+                volume::run::run(*kind, seed, false).map_err(Found::OnVolume)
             }
         }
     }
@@ -142,9 +166,10 @@ impl Session {
                 let mut outcome = lock();
                 match result {
                     Ok(report) => outcome.report.add(&report),
-                    Err(failure) => outcome.failures.push(*failure),
+                    Err(Found::Failure(failure)) => outcome.failures.push(*failure),
+                    Err(Found::OnVolume(failure)) => outcome.volume_failures.push(failure),
                 }
-                if outcome.failures.len() >= FAILURES_MAX {
+                if outcome.violations() >= FAILURES_MAX {
                     is_over.store(true, Ordering::Relaxed);
                 }
                 done.fetch_add(1, Ordering::Relaxed);

@@ -157,9 +157,8 @@ impl Hints {
         self.changed_at = Some(now);
     }
 
-    /// The machine crashed, with changes of the attributes of these extents under way.
-    pub fn crashed(&mut self, under_way: impl Iterator<Item = u64>) {
-        self.attributes_unknown(under_way);
+    /// The machine crashed.
+    pub fn crashed(&mut self) {
         if self.changed_at.take().is_some() {
             self.is_lost = true;
             let blocks: Vec<u64> = self.allocated.iter().copied().collect();
@@ -215,11 +214,11 @@ mod tests {
         hints.flushed(4);
         assert!(hints.changed_at.is_some());
         hints.flushed(6);
-        hints.crashed([9].into_iter());
+        hints.crashed();
         assert!(hints.is_known() && hints.is_allocated(7));
-        assert_eq!((hints.attributes(9), hints.attributes(8)), (None, Some(Attributes::NONE)));
+        assert_eq!((hints.attributes(7), hints.attributes(8)), (None, Some(Attributes::NONE)));
         hints.point(7, 7, 8);
-        hints.crashed([].into_iter());
+        hints.crashed();
         assert!(!hints.is_known() && hints.allocated().is_empty());
     }
 }

@@ -1,12 +1,18 @@
 //! Runs on a volume of several members that fail, vanish, come back old, are replaced, and rot: `dcd fuzz --volume`.
 //!
 //! ```text
-//! options  the volume and the cache, drawn from the seed     truth    what the members really hold
-//! hints    what the attributes and pointers must be
+//! run       the load, its answers and the faults             options   the volume and the cache, drawn from the seed
+//! requests  about hints and members                          hints     what attributes and pointers must be
+//! crash     cut, recover, check; and the end of a run        machine   engine, disks, clock
+//! truth     what the members really hold
 //! ```
 
+pub mod crash;
 pub mod hints;
+pub mod machine;
 pub mod options;
+mod requests;
+pub mod run;
 pub mod truth;
 
 use std::str::FromStr;

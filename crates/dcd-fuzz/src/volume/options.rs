@@ -38,7 +38,9 @@ impl VolumeOptions {
         let config = draw_config(random, kind);
         let cache = Options {
             data_blocks: config.blocks(),
-            logical_block: 512,
+            // A volume reads and writes whole lines.
+            logical_block: 4096,
+            physical_sector: 4096,
             copy_pages: 0,
             one_disk: false,
             // So that members which are gone for good do not look like a cache that is full.
@@ -60,6 +62,12 @@ impl VolumeOptions {
             io_errors: random.one_in(3),
             hints: kind == VolumeKind::Tiered && !random.one_in(4) || random.one_in(4),
         }
+    }
+
+    /// Size of a member.
+    pub fn member_bytes(&self) -> u64 {
+        let ends = self.config.sets.iter().map(|set| set.member_offset_bytes + set.member_bytes);
+        ends.max().unwrap_or(LABEL_BYTES)
     }
 }
 

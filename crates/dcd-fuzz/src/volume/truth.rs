@@ -87,12 +87,32 @@ impl Sets {
         is_gone && !(needs_all_others && (0..layout.places()).filter(|p| is_bad(*p)).count() == 1)
     }
 
+    /// Whether something that is written now may have no place to be kept, if these members are bad.
+    pub fn may_refuse(&self, is_bad: impl Fn(MemberIndex) -> bool) -> bool {
+        self.layouts.iter().any(|layout| {
+            let is_bad = |place: &usize| is_bad(layout.member(*place));
+            match layout.level() {
+                RaidLevel::Raid0 => (0..layout.places()).any(|place| is_bad(&place)),
+                RaidLevel::Raid1 => (0..layout.data_units())
+                    .any(|unit| layout.data_places(0, unit).all(|place| is_bad(&place))),
+                RaidLevel::Raid5 => (0..layout.places()).filter(is_bad).count() > 1,
+            }
+        })
+    }
+
     /// The members and addresses where the data of a line is: all copies.
     pub fn copies(&self, line: LinePlace) -> impl Iterator<Item = (MemberIndex, u64)> {
         let layout = &self.layouts[line.set];
         let offset = layout.offset(line.stripe, line.line_in_unit);
         let places = layout.data_places(line.stripe, line.unit);
         places.map(move |place| (layout.member(place), offset))
+    }
+
+    /// The member and address of the parity of a line, if its set has parity.
+    pub fn parity(&self, line: LinePlace) -> Option<(MemberIndex, u64)> {
+        let layout = &self.layouts[line.set];
+        let place = layout.parity_place(line.stripe)?;
+        Some((layout.member(place), layout.offset(line.stripe, line.line_in_unit)))
     }
 
     /// Whether the copies of a column agree, or its parity is that of its data. `read` reads a member.

@@ -1,0 +1,324 @@
+//! A crash of a machine with a volume, the recovery with further crashes in it, what has happened to the members
+//! meanwhile, and the check of what is there; and the end of a run.
+
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
+use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::placement::RaidLevel;
+use dcd_engine::{Buffer, Lba, Operation};
+
+use super::machine::{Machine, NotOpen, Wreck};
+use super::run::VolumeRun;
+use crate::disk::FaultyDisk;
+use crate::model::{Shown, Violation, fill_block, read_block};
+use crate::random::Random;
+
+/// Crashes within a recovery, at most.
+const DEPTH_MAX: u32 = 4;
+const LINE_BLOCKS: u64 = LINE_SIZE / BLOCK_SIZE;
+
+/// How to crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crash {
+    /// Power cut, or death of the process.
+    pub power: bool,
+    /// The run goes on from what was recovered.
+    pub is_real: bool,
+    /// Every block is read, and nothing happens to the members but that all come back.
+    pub is_last: bool,
+}
+
+impl Crash {
+    /// Of a copy.
+    pub fn probe(power: bool) -> Crash {
+        Crash { power, is_real: false, is_last: false }
+    }
+
+    /// Of the run itself.
+    pub fn real(power: bool) -> Crash {
+        Crash { power, is_real: true, is_last: false }
+    }
+}
+
+impl VolumeRun {
+    /// Crashes, recovers, checks.
+    pub(super) fn crash(&mut self, crash: Crash, random: &mut Random) -> Result<(), Violation> {
+        let mut wreck = self.machine.wreck(crash.power, random);
+        self.meanwhile(&mut wreck, crash.is_last, random);
+        let (mut machine, memory_survived) = self.recover(wreck, crash.is_last, random)?;
+        machine.note_losses();
+        self.report.volume.crash_points_degraded += u64::from(!all_are_well(&machine));
+        let is_full = crash.is_last || random.one_in(if crash.is_real { 4 } else { 30 });
+        check_members(&machine)?;
+        check_columns(&machine, is_full, random)?;
+        let blocks = self.blocks_to_check(is_full, random);
+        let shown = machine.read_blocks(&blocks, random)?;
+        machine.note_losses();
+        let (failed, readable): (Vec<_>, Vec<_>) =
+            shown.iter().copied().partition(|(_, shown)| *shown == Shown::Error);
+        if let Some((block, _)) = failed.iter().find(|(block, _)| !machine.may_be_lost(*block)) {
+            return Err(Violation(format!("block {block} cannot be read after a crash")));
+        }
+        self.report.errors += failed.len() as u64;
+        let notes = self.model.check_after_crash(&readable, memory_survived, &self.allowed)?;
+        self.report.note(notes);
+        let mut hints = self.hints.clone();
+        hints.crashed();
+        let known = std::mem::replace(&mut self.hints, hints);
+        self.check_hints(&machine)?;
+        if !crash.is_real {
+            self.hints = known;
+            return Ok(());
+        }
+        for (block, shown) in &shown {
+            if !matches!(shown, Shown::Change(_)) {
+                self.allowed.taint(*block, 1);
+            }
+        }
+        self.model.adopt(&shown);
+        self.forget_requests();
+        self.report.volume.io_faults += self.machine.struck;
+        self.machine = machine;
+        self.note_losses();
+        self.machine.clear_suspects(true);
+        Ok(())
+    }
+
+    fn blocks_to_check(&self, is_full: bool, random: &mut Random) -> Vec<u64> {
+        if is_full {
+            return (0..self.model.blocks()).collect();
+        }
+        let mut blocks = self.model.touched().to_vec();
+        for _ in 0..2 {
+            let start = random.below(self.model.blocks() / LINE_BLOCKS) * LINE_BLOCKS;
+            blocks.extend(start..start + LINE_BLOCKS);
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// What somebody does to the members while nothing runs.
+    fn meanwhile(&mut self, wreck: &mut Wreck, is_last: bool, random: &mut Random) {
+        let may_fail = self.may_fail(random);
+        let levels = self.options.config.sets.iter().map(|set| set.level);
+        let is_redundant = levels.into_iter().all(RaidLevel::is_redundant);
+        for member in &mut wreck.members {
+            let was_away = member.disk.failing.is_some() || !member.is_there;
+            if is_last || was_away && random.one_in(2) {
+                member.disk.failing = None;
+                member.is_there = true;
+            }
+        }
+        if is_last || !may_fail {
+            return;
+        }
+        let index = random.below(wreck.members.len() as u64) as usize;
+        let member = &mut wreck.members[index];
+        match random.below(12) {
+            // It is not there.
+            0..2 => {
+                member.is_there = false;
+                member.is_suspect = true;
+            }
+            // A blank one is there in its stead. (What that means for RAID 0 its owner has to know: the extents that
+            // had lines there read as zeroes.)
+            2 if is_redundant => {
+                let blank = FaultyDisk::new(member.disk.len(), 4096);
+                let old = std::mem::replace(&mut member.disk, blank);
+                member.disk.shears = old.shears;
+                member.disk.cannot_zero = old.cannot_zero;
+                member.is_there = true;
+                member.is_suspect = true;
+                self.report.volume.members_replaced += 1;
+            }
+            _ => {}
+        }
+    }
+
+    // ---- recovery -----------------------------------------------------------------------------
+
+    fn recover(
+        &mut self,
+        mut wreck: Wreck,
+        is_last: bool,
+        random: &mut Random,
+    ) -> Result<(Machine, bool), Violation> {
+        let mut memory_survived = wreck.memory.is_some();
+        for depth in 0.. {
+            self.report.crash_points += 1;
+            self.report.nested += u64::from(depth > 0);
+            let memory = wreck.memory.clone();
+            let mut machine = Machine::new(wreck, &self.options, self.machine.is_traced);
+            let is_nested = depth < DEPTH_MAX && random.one_in(5);
+            let ios_max = is_nested.then(|| random.below(60));
+            match machine.open(&self.options, ios_max, random) {
+                Ok(()) => return Ok((machine, memory_survived)),
+                Err(NotOpen::Violation(violation)) => return Err(violation),
+                Err(NotOpen::Refused(error)) => {
+                    return Err(Violation(format!("does not open: {error}")));
+                }
+                Err(NotOpen::Interrupted) => {
+                    let power = memory.is_none() || random.one_in(2);
+                    memory_survived &= !power;
+                    wreck = machine.wreck(power, random);
+                    if !is_last && random.one_in(4) {
+                        self.meanwhile(&mut wreck, false, random);
+                    }
+                }
+            }
+        }
+        unreachable!("the last start is not interrupted")
+    }
+
+    /// What is redundant agrees, if every member is up to date.
+    pub(super) fn check_redundancy(
+        &mut self,
+        is_full: bool,
+        random: &mut Random,
+    ) -> Result<(), Violation> {
+        check_members(&self.machine)?;
+        check_columns(&self.machine, is_full, random)
+    }
+
+    // ---- the end ------------------------------------------------------------------------------
+
+    /// The end of every run: all members are there again, are rebuilt and scrubbed. Then the members alone hold everything.
+    pub(super) fn finish(&mut self, random: &mut Random) -> Result<(), Violation> {
+        self.machine.traps.clear();
+        let last = Crash { power: random.one_in(2), is_real: true, is_last: true };
+        self.crash(last, random)?;
+        self.finish_work(random)?;
+        for member in (0..self.options.config.members as u8).map(MemberIndex) {
+            if self.machine.member_state(member) != MemberState::UpToDate {
+                self.rebuild(member, random)?;
+                self.finish_work(random)?;
+            }
+            if self.machine.member_state(member) != MemberState::UpToDate {
+                return Err(Violation(format!("{member:?} is not up to date after a rebuild")));
+            }
+        }
+        self.overwrite_lost(random)?;
+        if !self.scrub(random)? {
+            return Err(Violation("a scrub is refused while nothing else is done".into()));
+        }
+        self.finish_work(random)?;
+        let reply = self.do_now(Operation::Drain, random)?;
+        if let Err(error) = reply.result {
+            return Err(Violation(format!("a drain failed on healthy members: {error}")));
+        }
+        self.machine.come_to_rest(2_000, random);
+        self.take_replies()?;
+        self.check_redundancy(true, random)?;
+        let blocks: Vec<u64> = (0..self.model.blocks()).collect();
+        let shown = self.machine.read_blocks(&blocks, random)?;
+        if let Some((block, _)) = shown.iter().find(|(_, shown)| *shown == Shown::Error) {
+            return Err(Violation(format!("block {block} cannot be read on healthy members")));
+        }
+        self.compare_members(&shown)
+    }
+
+    /// What is lost can be written again, and read.
+    fn overwrite_lost(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let lines: Vec<u64> = self.machine.state.lost.iter().copied().collect();
+        for line in lines {
+            let start = line * LINE_BLOCKS;
+            let blocks: Vec<u64> = (start..start + LINE_BLOCKS).collect();
+            let shown = self.machine.read_blocks(&blocks, random)?;
+            if shown.iter().any(|(_, shown)| *shown == Shown::Error) {
+                let number = self.model.submit(start, LINE_BLOCKS, false, true);
+                let mut data = Buffer::zeroed(LINE_SIZE as usize);
+                let bytes = data.bytes_mut().chunks_exact_mut(BLOCK_SIZE as usize);
+                for (block, bytes) in (start..).zip(bytes) {
+                    fill_block(bytes, number, block);
+                }
+                let reply = self.do_now(Operation::Write { start: Lba(start), data }, random)?;
+                if let Err(error) = reply.result {
+                    return Err(Violation(format!("lost line {line} cannot be written: {error}")));
+                }
+                self.model.acknowledge(number, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every copy on every member is what was read; what has no place is zero.
+    fn compare_members(&self, shown: &[(u64, Shown)]) -> Result<(), Violation> {
+        let places = self.machine.places()?;
+        let mut unmapped = vec![true; shown.len() / LINE_BLOCKS as usize];
+        let mut bytes = [0; LINE_SIZE as usize];
+        for (line, place) in places {
+            unmapped[line as usize] = false;
+            for (member, offset) in self.machine.sets.copies(place) {
+                let disk = &self.machine.state.members[usize::from(member.0)].disk;
+                disk.peek(offset as usize, &mut bytes);
+                let first = line * LINE_BLOCKS;
+                for (block, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_SIZE as usize)) {
+                    let found = read_block(bytes, block);
+                    let expected = shown[block as usize].1;
+                    if found != expected && !self.allowed.is_tainted(block) {
+                        return Err(Violation(format!(
+                            "block {block} on {member:?} shows {found:?}, not {expected:?}"
+                        )));
+                    }
+                }
+            }
+        }
+        let is_wrong = |(block, shown): &&(u64, Shown)| {
+            unmapped[(block / LINE_BLOCKS) as usize]
+                && *shown != Shown::Change(0)
+                && !self.allowed.is_tainted(*block)
+        };
+        match shown.iter().find(is_wrong) {
+            Some((block, shown)) => {
+                Err(Violation(format!("block {block} has no place, and shows {shown:?}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether every member is there and up to date.
+fn all_are_well(machine: &Machine) -> bool {
+    (0..).map(MemberIndex).zip(&machine.state.members).all(|(index, member)| {
+        member.is_there
+            && member.disk.failing.is_none()
+            && machine.member_state(index) == MemberState::UpToDate
+    })
+}
+
+/// No member is done without that nothing was wrong with.
+fn check_members(machine: &Machine) -> Result<(), Violation> {
+    for (index, member) in (0..).map(MemberIndex).zip(&machine.state.members) {
+        let state = machine.member_state(index);
+        let has_reason = member.is_suspect || member.was_suspect || !member.damaged.is_empty();
+        if state != MemberState::UpToDate && !has_reason {
+            return Err(Violation(format!("{index:?} is {state:?} without a reason")));
+        }
+    }
+    Ok(())
+}
+
+/// No two lines are at one place; copies agree, and parity is that of the data: wherever something is mapped and nothing was
+/// done to the disks that nobody can have noticed yet.
+fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Result<(), Violation> {
+    let columns = machine.sets.columns(machine.places()?.into_iter())?;
+    if !all_are_well(machine) {
+        return Ok(());
+    }
+    for column in columns {
+        let layout = machine.sets.layout(column.0);
+        let offset = layout.offset(column.1, column.2);
+        let is_damaged = (0..layout.places()).any(|place| {
+            let member = usize::from(layout.member(place).0);
+            machine.state.members[member].damaged.contains(&offset)
+        });
+        let is_lost = machine.state.lost_columns.contains(&column);
+        if is_damaged || is_lost || !is_full && !random.one_in(6) {
+            continue;
+        }
+        machine.sets.check_column(column, |member, offset, bytes| {
+            machine.state.members[usize::from(member.0)].disk.peek(offset as usize, bytes);
+        })?;
+    }
+    Ok(())
+}

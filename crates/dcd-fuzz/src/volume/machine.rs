@@ -1,0 +1,675 @@
+//! The machine that an engine with a volume runs on: a cache-disk, the members, a clock. As [`crate::host`], with
+//! members that fail, are not there, are replaced, and rot.
+
+use std::collections::BTreeSet;
+
+use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
+use dcd_engine::volume::VolumeParts;
+use dcd_engine::volume::format::area::VolumeArea;
+use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::members::MemberInfo;
+use dcd_engine::{
+    Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError, IoOperation, Lba,
+    LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time,
+    Uuid,
+};
+
+use super::options::VolumeOptions;
+use super::truth::{Column, LinePlace, Sets};
+use crate::disk::{Fate, FaultyDisk};
+use crate::faults::IoKind;
+use crate::host::io_kind;
+use crate::memory::PooledMemory;
+use crate::model::{Shown, Violation, read_block};
+use crate::random::Random;
+
+/// Identity of the caches that are run.
+const UUID: Uuid = Uuid([0x5a; 16]);
+/// I/Os after which a start, or whatever is waited for, must have come to its end.
+const IOS_MAX: u64 = 200_000;
+/// Longest read.
+const READ_BLOCKS_MAX: u64 = 256;
+
+/// A member's disk, and what is known of it.
+#[derive(Clone)]
+pub struct Member {
+    /// The disk.
+    pub disk: FaultyDisk,
+    /// It was there at the last start.
+    pub is_there: bool,
+    /// Something was wrong with it since it was last known to be up to date.
+    pub is_suspect: bool,
+    /// Something was wrong with it at some time. A rebuild that has ended is known after the next write of the journal only.
+    pub was_suspect: bool,
+    /// A rebuild was begun since.
+    pub is_rebuilt: bool,
+    /// Byte addresses of lines that were damaged and not written since.
+    pub damaged: BTreeSet<u64>,
+}
+
+/// An I/O of a member that fails once, or is slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trap {
+    /// Which member.
+    pub member: MemberIndex,
+    /// Of this kind.
+    pub io: IoKind,
+    /// It ends twenty seconds later.
+    pub is_slow: bool,
+}
+
+/// What a crash leaves.
+#[derive(Clone)]
+pub struct Wreck {
+    /// The cache-disk.
+    pub cache_disk: FaultyDisk,
+    /// The members.
+    pub members: Vec<Member>,
+    /// The segment memory, if only the process died.
+    pub memory: Option<Vec<u8>>,
+    /// Lines of the volume that may be lost.
+    pub lost: BTreeSet<u64>,
+    /// Columns that such lines were in.
+    pub lost_columns: BTreeSet<Column>,
+    /// The clock goes on.
+    pub now: Time,
+}
+
+/// How a start ended that did not.
+pub enum NotOpen {
+    /// Refused.
+    Refused(OpenError),
+    /// It does what it must not.
+    Violation(Violation),
+    /// Cut off after so many I/Os.
+    Interrupted,
+}
+
+struct Flight {
+    io: Io,
+    /// Of a flush: what it covers.
+    flush_mark: u64,
+    not_before: Time,
+}
+
+/// The machine.
+pub struct Machine {
+    /// The engine; none before the start.
+    pub engine: Option<Engine>,
+    /// What a crash leaves, as it is now.
+    pub state: Wreck,
+    /// When the engine wants to be woken.
+    pub wake_up: Option<Time>,
+    /// Replies that nobody has taken yet.
+    pub replies: Vec<Reply>,
+    /// I/Os that will fail.
+    pub traps: Vec<Trap>,
+    /// Traps that have struck.
+    pub struck: u64,
+    /// Prints every input and output.
+    pub is_traced: bool,
+    /// The sets of the volume.
+    pub sets: Sets,
+    ios: Vec<Flight>,
+    next_request: u64,
+}
+
+/// Disks with a new cache and a new volume.
+pub fn new_volume(options: &VolumeOptions) -> Wreck {
+    let header = VolumeHeader {
+        uuid: UUID,
+        config: options.config.clone(),
+        pointers_max: options.pointers_max,
+        journal_bytes: options.journal_bytes,
+    };
+    let geometry = options.cache.geometry();
+    let area = VolumeArea::of(&header, geometry.end()).expect("it is small");
+    let mut cache_disk = FaultyDisk::new((geometry.end() + area.bytes()) as usize, 4096);
+    let first = create(CreateOptions {
+        uuid: UUID,
+        geometry,
+        data_disk: options.cache.data_disk(),
+        data_disk_serial: String::new(),
+        created_unix_seconds: 0,
+        volume: Some(header),
+    });
+    for (offset, bytes) in first {
+        cache_disk.write(offset, bytes.bytes(), true).expect("a new disk");
+    }
+    cache_disk.shears = options.cache.shears;
+    cache_disk.keeps_same_bytes = true;
+    let members = (0..options.config.members as u8).map(|member| {
+        let mut disk = FaultyDisk::new(options.member_bytes() as usize, 4096);
+        let label = MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0 };
+        disk.write(0, label.encode().bytes(), true).expect("a new disk");
+        disk.shears = options.cache.shears;
+        disk.cannot_zero = options.cache.cannot_zero;
+        Member {
+            disk,
+            is_there: true,
+            is_suspect: false,
+            was_suspect: false,
+            is_rebuilt: false,
+            damaged: BTreeSet::new(),
+        }
+    });
+    Wreck {
+        cache_disk,
+        members: members.collect(),
+        memory: None,
+        lost: BTreeSet::new(),
+        lost_columns: BTreeSet::new(),
+        now: Time::ZERO,
+    }
+}
+
+impl Machine {
+    /// A machine with these disks.
+    pub fn new(wreck: Wreck, options: &VolumeOptions, is_traced: bool) -> Machine {
+        Machine {
+            engine: None,
+            state: wreck,
+            wake_up: None,
+            replies: Vec::new(),
+            traps: Vec::new(),
+            struck: 0,
+            is_traced,
+            sets: Sets::new(&options.config),
+            ios: Vec::new(),
+            next_request: 0,
+        }
+    }
+
+    fn trace(&self, line: impl FnOnce() -> String) {
+        if self.is_traced {
+            eprintln!("{}", line());
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("an engine runs")
+    }
+
+    /// Its volume.
+    pub fn volume(&self) -> &dcd_engine::volume::Volume {
+        self.engine().volume().expect("it has one")
+    }
+
+    // ---- starting -----------------------------------------------------------------------------
+
+    /// Opens the cache, with the members that are there.
+    pub fn open(
+        &mut self,
+        options: &VolumeOptions,
+        ios_max: Option<u64>,
+        random: &mut Random,
+    ) -> Result<(), NotOpen> {
+        let violation = |what: &str| Err(NotOpen::Violation(Violation(what.into())));
+        let copies = [0, 64 << 10].map(|offset| {
+            let mut bytes = vec![0; 4096];
+            self.state.cache_disk.peek(offset, &mut bytes);
+            bytes
+        });
+        let superblock = match Superblock::newest(&copies[0], &copies[1]) {
+            Ok(superblock) => superblock,
+            Err(error) => return Err(NotOpen::Refused(OpenError::Format(error))),
+        };
+        let header = {
+            let mut bytes = vec![0; VOLUME_HEADER_BYTES];
+            self.state.cache_disk.peek(superblock.volume_offset() as usize, &mut bytes);
+            VolumeHeader::decode(&bytes)
+                .map_err(|error| NotOpen::Refused(OpenError::Format(error)))?
+        };
+        let config = EngineConfig { accept_damage: false, ..options.cache.engine() };
+        let members = self.state.members.iter().map(|member| {
+            let mut copies = [(); 2].map(|()| vec![0; MEMBER_LABEL_BYTES]);
+            // A disk that cannot be read is as one that is not there.
+            let is_readable = member.is_there
+                && LABEL_OFFSETS
+                    .into_iter()
+                    .zip(&mut copies)
+                    .all(|(offset, copy)| member.disk.read(offset, copy).is_ok());
+            is_readable.then(|| MemberInfo {
+                label: MemberLabel::newest(&copies[0], &copies[1]),
+                bytes: member.disk.len() as u64,
+            })
+        });
+        let parts = VolumeParts { header, members: members.collect(), degraded: true };
+        let size = Engine::segment_memory_size(&superblock.geometry, &config);
+        let memory = self.state.memory.take();
+        let opened = Engine::open_volume(
+            self.state.now,
+            superblock,
+            self.state.cache_disk.len() as u64,
+            parts,
+            config,
+            Box::new(PooledMemory::new(size, memory.as_deref())),
+        );
+        match opened {
+            Ok(engine) => self.engine = Some(engine),
+            Err(error) => return Err(NotOpen::Refused(error)),
+        }
+        self.poll();
+        let mut ios = 0;
+        loop {
+            match self.engine().phase().clone() {
+                Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
+                Phase::Opening if ios > IOS_MAX => return violation("recovery does not end"),
+                Phase::Opening => self.end_one_io(random),
+                Phase::Running => return Ok(()),
+                Phase::Failed(error) => return Err(NotOpen::Refused(error)),
+                Phase::Closed => return violation("closed by itself"),
+            }
+            ios += 1;
+        }
+    }
+
+    // ---- the loop -----------------------------------------------------------------------------
+
+    fn input(&mut self, input: Input) {
+        self.trace(|| format!("{:?} {input:?}", self.state.now));
+        let now = self.state.now;
+        let engine = self.engine.as_mut().expect("an engine runs");
+        engine.handle_input(now, input);
+        engine.check_invariants();
+        self.poll();
+    }
+
+    fn poll(&mut self) {
+        loop {
+            match self.engine.as_mut().expect("an engine runs").poll_output() {
+                Output::Io(io) => {
+                    self.trace(|| format!("   {io:?}"));
+                    self.start(io);
+                }
+                Output::Reply(reply) => {
+                    self.trace(|| format!("   {reply:?}"));
+                    self.replies.push(reply);
+                }
+                Output::Wait { until } => {
+                    self.wake_up = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, io: Io) {
+        let flush_mark = self.disk(io.device).flush_mark();
+        let is_slow = self.take_trap(&io, true).is_some();
+        let delay = if is_slow { Duration::from_secs(20) } else { Duration(0) };
+        let not_before = if is_slow { self.state.now.after(delay) } else { Time::ZERO };
+        self.ios.push(Flight { io, flush_mark, not_before });
+    }
+
+    /// Number of the next request.
+    pub fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
+    /// Asks for something; the reply comes among [`Machine::replies`].
+    pub fn submit(&mut self, operation: Operation, fua: bool) {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.input(Input::Request(Request { id, operation, fua }));
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, duration: Duration) {
+        self.state.now = self.state.now.after(duration);
+        self.input(Input::Timeout);
+    }
+
+    /// Lets time pass until something happens. False if nothing ever will.
+    pub fn wake(&mut self) -> bool {
+        let now = self.state.now;
+        let slow = self.ios.iter().map(|flight| flight.not_before);
+        let next = self.wake_up.into_iter().chain(slow).filter(|at| *at > now).min();
+        let Some(at) = next else { return !self.ios.is_empty() };
+        self.state.now = at;
+        self.input(Input::Timeout);
+        true
+    }
+
+    /// Whether an I/O could end now.
+    pub fn has_ready_io(&self) -> bool {
+        self.ios.iter().any(|flight| flight.not_before <= self.state.now)
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_quiet(&self) -> bool {
+        self.ios.is_empty()
+    }
+
+    /// Ends an I/O that may end now; without one, lets time pass.
+    pub fn end_one_io(&mut self, random: &mut Random) {
+        let now = self.state.now;
+        let ready = self.ios.iter().enumerate().filter(|(_, flight)| flight.not_before <= now);
+        let ready: Vec<usize> = ready.map(|(index, _)| index).collect();
+        if ready.is_empty() {
+            self.wake();
+            return;
+        }
+        let flight = self.ios.remove(random.pick(&ready));
+        self.state.now = now.after(Duration(random.below(200_000)));
+        let done = self.perform(flight, random);
+        self.input(Input::IoDone(done));
+    }
+
+    /// Lets everything come to an end that will by itself. False if it does not.
+    pub fn come_to_rest(&mut self, ios_max: u64, random: &mut Random) -> bool {
+        for _ in 0..ios_max {
+            if self.has_ready_io() {
+                self.end_one_io(random);
+                continue;
+            }
+            let before = self.state.now;
+            if !self.wake() || self.state.now == before {
+                return true;
+            }
+        }
+        false
+    }
+
+    // ---- doing an I/O -------------------------------------------------------------------------
+
+    fn disk(&mut self, device: Device) -> &mut FaultyDisk {
+        match device {
+            Device::CacheDisk => &mut self.state.cache_disk,
+            Device::Member(member) => &mut self.state.members[usize::from(member.0)].disk,
+            Device::DataDisk => panic!("I/O of the data-disk, which a volume has not"),
+        }
+    }
+
+    fn take_trap(&mut self, io: &Io, is_slow: bool) -> Option<Trap> {
+        let Device::Member(member) = io.device else { return None };
+        let kind = io_kind(&io.operation);
+        let fits =
+            |trap: &Trap| trap.member == member && trap.io == kind && trap.is_slow == is_slow;
+        let index = self.traps.iter().position(fits)?;
+        self.struck += 1;
+        self.state.members[usize::from(member.0)].is_suspect = true;
+        self.trace(|| format!("   a trap strikes {io:?}"));
+        Some(self.traps.swap_remove(index))
+    }
+
+    fn perform(&mut self, flight: Flight, random: &mut Random) -> IoDone {
+        let Flight { io, flush_mark, .. } = flight;
+        let trap = self.take_trap(&io, false);
+        let (id, device) = (io.id, io.device);
+        if trap.is_some() {
+            self.fail_once(&io);
+        }
+        match io.operation {
+            IoOperation::Read { offset, mut buffer } => {
+                let result = match trap {
+                    Some(_) => Err(IoError::Failed),
+                    None => self.disk(device).read(offset, buffer.bytes_mut()),
+                };
+                IoDone { id, result, buffer: Some(buffer) }
+            }
+            IoOperation::Write { offset, data: IoData::Owned(buffer), fua } => {
+                let result = self.write(device, offset, buffer.bytes(), fua, trap, random);
+                IoDone { id, result, buffer: Some(buffer) }
+            }
+            IoOperation::Write { offset, data: IoData::SegmentMemory(range), fua } => {
+                // The engine does not change these bytes meanwhile; the borrow checker cannot know.
+                let engine = self.engine.take().expect("an engine runs");
+                let bytes = &engine.segment_memory()[range];
+                let result = self.write(device, offset, bytes, fua, trap, random);
+                self.engine = Some(engine);
+                IoDone { id, result, buffer: None }
+            }
+            IoOperation::WriteZeroes { .. } if self.disk(device).cannot_zero => {
+                IoDone { id, result: Err(IoError::Unsupported), buffer: None }
+            }
+            IoOperation::WriteZeroes { offset, length, .. } => {
+                let zeroes = vec![0; length as usize];
+                let result = self.write(device, offset, &zeroes, false, trap, random);
+                IoDone { id, result, buffer: None }
+            }
+            IoOperation::Flush => {
+                let result = match trap {
+                    Some(_) => Err(IoError::Failed),
+                    None => self.disk(device).flush(flush_mark),
+                };
+                IoDone { id, result, buffer: None }
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        device: Device,
+        offset: u64,
+        bytes: &[u8],
+        fua: bool,
+        trap: Option<Trap>,
+        random: &mut Random,
+    ) -> Result<(), IoError> {
+        if trap.is_some() {
+            self.disk(device).land(offset, bytes, Fate::draw(random), random);
+            return Err(IoError::Failed);
+        }
+        self.disk(device).write(offset, bytes, fua)?;
+        if let Device::Member(member) = device {
+            let whole = offset.next_multiple_of(LINE_SIZE)..(offset + bytes.len() as u64);
+            let damaged = &mut self.state.members[usize::from(member.0)].damaged;
+            damaged.retain(|line| !(whole.contains(line) && line + LINE_SIZE <= whole.end));
+        }
+        Ok(())
+    }
+
+    /// The lines of an I/O that fails once are as damaged as long as it lasts.
+    fn fail_once(&mut self, io: &Io) {
+        let (offset, length) = match &io.operation {
+            IoOperation::Read { offset, buffer } => (*offset, buffer.len() as u64),
+            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+                (*offset, buffer.len() as u64)
+            }
+            IoOperation::WriteZeroes { offset, length, .. } => (*offset, *length),
+            // What was written before a flush that fails is as good as the disk makes it.
+            IoOperation::Write { .. } | IoOperation::Flush => return,
+        };
+        let Device::Member(member) = io.device else { return };
+        let index = usize::from(member.0);
+        let before = self.state.members[index].damaged.clone();
+        let lines =
+            (offset / LINE_SIZE..(offset + length).div_ceil(LINE_SIZE)).map(|l| l * LINE_SIZE);
+        self.state.members[index].damaged.extend(lines);
+        self.note_losses();
+        self.state.members[index].damaged = before;
+    }
+
+    // ---- what is lost -------------------------------------------------------------------------
+
+    /// Where the lines of the volume are that are anywhere.
+    pub fn places(&self) -> Result<Vec<(u64, LinePlace)>, Violation> {
+        let volume = self.volume();
+        let lines = volume.config().logical_bytes / LINE_SIZE;
+        let mut places = Vec::new();
+        for line in 0..lines {
+            let Some(placed) = volume.place(Lba(line * (LINE_SIZE / BLOCK_SIZE))) else { continue };
+            let place = self.sets.place_at(usize::from(placed.set), placed.member, placed.offset);
+            let place = place.ok_or_else(|| {
+                Violation(format!("line {line} is at {placed:?}, where its set has no data"))
+            })?;
+            places.push((line, place));
+        }
+        Ok(places)
+    }
+
+    fn is_bad(&self, member: MemberIndex, offset: u64, is_redundant: bool) -> bool {
+        let disk = &self.state.members[usize::from(member.0)];
+        let state = self.member_state(member);
+        !disk.is_there
+            || disk.disk.failing.is_some()
+            || disk.damaged.contains(&offset)
+            || is_redundant && state != MemberState::UpToDate
+    }
+
+    /// Something has gone wrong: what cannot be had any more may fail to read until it is overwritten.
+    pub fn note_losses(&mut self) {
+        let Ok(places) = self.places() else { return };
+        for (line, place) in places {
+            let is_redundant = self.sets.layout(place.set).level().is_redundant();
+            let is_bad = |member, offset| self.is_bad(member, offset, is_redundant);
+            if self.sets.is_lost(place, is_bad) {
+                self.state.lost.insert(line);
+                self.state.lost_columns.insert(place.column());
+            }
+        }
+    }
+
+    /// Members that are up to date after a rebuild or a start are as good as others.
+    pub fn clear_suspects(&mut self, is_after_start: bool) {
+        let status = self.volume().status();
+        for (member, status) in self.state.members.iter_mut().zip(&status.members) {
+            let is_well = member.is_there
+                && member.disk.failing.is_none()
+                && status.state == MemberState::UpToDate;
+            member.was_suspect |= member.is_suspect;
+            if member.is_suspect && is_well && (is_after_start || member.is_rebuilt) {
+                member.is_suspect = false;
+            }
+            member.is_rebuilt &= member.is_suspect;
+        }
+    }
+
+    /// Whether members are such that not everything can be written.
+    pub fn may_refuse(&self) -> bool {
+        let status = self.volume().status();
+        self.sets.may_refuse(|member| {
+            let index = usize::from(member.0);
+            let disk = &self.state.members[index];
+            disk.is_suspect || status.members[index].state != MemberState::UpToDate
+        })
+    }
+
+    /// How the engine takes a member.
+    pub fn member_state(&self, member: MemberIndex) -> MemberState {
+        self.volume().status().members[usize::from(member.0)].state
+    }
+
+    /// Whether a block may fail to be read.
+    pub fn may_be_lost(&self, block: u64) -> bool {
+        self.state.lost.contains(&(block / (LINE_SIZE / BLOCK_SIZE)))
+    }
+
+    // ---- crashing -----------------------------------------------------------------------------
+
+    /// What a crash at this instant leaves.
+    pub fn wreck(&self, power: bool, random: &mut Random) -> Wreck {
+        let draw = |random: &mut Random, is_flying: bool| match is_flying && !power {
+            // The process died and the disks live on: not torn.
+            true => random.pick(&[Fate::Dropped, Fate::Kept]),
+            false => Fate::draw(random),
+        };
+        let mut wreck = self.state.clone();
+        let memory = self.engine.as_ref().map(Engine::segment_memory);
+        for flight in &self.ios {
+            let disk = match flight.io.device {
+                Device::CacheDisk => &mut wreck.cache_disk,
+                Device::Member(member) => &mut wreck.members[usize::from(member.0)].disk,
+                Device::DataDisk => unreachable!("it was not started"),
+            };
+            match &flight.io.operation {
+                IoOperation::Write { offset, data, .. } => {
+                    let bytes = match data {
+                        IoData::Owned(buffer) => buffer.bytes(),
+                        IoData::SegmentMemory(range) => &memory.expect("its own")[range.clone()],
+                    };
+                    let fate = draw(random, true);
+                    disk.land(*offset, bytes, fate, random);
+                }
+                IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}
+                IoOperation::WriteZeroes { offset, length, .. } => {
+                    let fate = draw(random, true);
+                    disk.land(*offset, &vec![0; *length as usize], fate, random);
+                }
+                IoOperation::Read { .. } | IoOperation::Flush => {}
+            }
+        }
+        if power {
+            wreck.cache_disk.power_cut(random, |random| draw(random, false));
+            for member in &mut wreck.members {
+                member.disk.power_cut(random, |random| draw(random, false));
+            }
+            wreck.memory = None;
+        } else {
+            wreck.memory = memory.map(<[u8]>::to_vec);
+        }
+        wreck
+    }
+
+    // ---- reading back -------------------------------------------------------------------------
+
+    /// What blocks show. They are ascending.
+    pub fn read_blocks(
+        &mut self,
+        blocks: &[u64],
+        random: &mut Random,
+    ) -> Result<Vec<(u64, Shown)>, Violation> {
+        let mut shown = Vec::with_capacity(blocks.len());
+        let mut rest = blocks;
+        while let Some(first) = rest.first().copied() {
+            let end = first / READ_BLOCKS_MAX * READ_BLOCKS_MAX + READ_BLOCKS_MAX;
+            let next = |count: usize| first + count as u64;
+            let is_run = |count: &usize| rest.get(*count) == Some(&next(*count));
+            let count = (1..).take_while(|count| is_run(count) && next(*count) < end).count() + 1;
+            self.read_run(first, count as u64, random, &mut shown)?;
+            rest = &rest[count..];
+        }
+        Ok(shown)
+    }
+
+    fn read_run(
+        &mut self,
+        first: u64,
+        count: u64,
+        random: &mut Random,
+        shown: &mut Vec<(u64, Shown)>,
+    ) -> Result<(), Violation> {
+        let unit = LINE_SIZE / BLOCK_SIZE;
+        let start = first / unit * unit;
+        let end = (first + count).next_multiple_of(unit);
+        match self.read_through(LbaRange::new(start, end - start), random)? {
+            Some(bytes) => shown.extend((first..first + count).map(|block| {
+                let at = ((block - start) * BLOCK_SIZE) as usize;
+                (block, read_block(&bytes[at..at + BLOCK_SIZE as usize], block))
+            })),
+            None if end - start <= unit => {
+                shown.extend((first..first + count).map(|block| (block, Shown::Error)));
+            }
+            None => {
+                let middle = (start + (end - start) / unit / 2 * unit).max(first);
+                self.read_run(first, middle - first, random, shown)?;
+                self.read_run(middle, first + count - middle, random, shown)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads now, and does whatever else must end before. `None`: an error.
+    fn read_through(
+        &mut self,
+        range: LbaRange,
+        random: &mut Random,
+    ) -> Result<Option<Vec<u8>>, Violation> {
+        let id = self.next_request;
+        self.submit(Operation::Read { range }, false);
+        for _ in 0..IOS_MAX {
+            if let Some(index) = self.replies.iter().position(|reply| reply.id.0 == id) {
+                let reply = self.replies.remove(index);
+                let buffer = reply.buffer.filter(|_| reply.result.is_ok());
+                return Ok(buffer.map(|buffer| buffer.bytes().to_vec()));
+            }
+            self.end_one_io(random);
+        }
+        Err(Violation("a read is never answered".into()))
+    }
+}

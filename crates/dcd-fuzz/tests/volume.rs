@@ -1,0 +1,62 @@
+//! Random runs on volumes, with fixed seeds: members fail, vanish, come back old, are replaced, and rot.
+
+use dcd_fuzz::report::Report;
+use dcd_fuzz::volume::VolumeKind;
+use dcd_fuzz::volume::run::run;
+
+/// Runs of each kind.
+const SEEDS: u64 = 50;
+
+/// `first`: the first seed.
+fn runs(kind: VolumeKind, first: u64) -> Report {
+    let seeds = SEEDS;
+    let mut report = Report::default();
+    for seed in first..first + seeds {
+        match run(kind, seed, false) {
+            Ok(of_run) => report.add(&of_run),
+            Err(failure) => {
+                panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+            }
+        }
+    }
+    println!("{}: {} crash points, {:?}", kind.name(), report.crash_points, report.volume);
+    assert!(report.crash_points > 10 * seeds && report.nested > seeds);
+    let volume = report.volume;
+    // What is said of members was tried.
+    assert!(volume.members_failed > 0 && volume.io_faults > 0, "{volume:?}");
+    assert!(volume.crash_points_degraded > seeds, "{volume:?}");
+    report
+}
+
+#[test]
+fn raid0_loses_what_a_member_held_and_nothing_else() {
+    assert!(runs(VolumeKind::Raid0, 100).errors > 0);
+}
+
+#[test]
+fn raid1_bears_what_it_must() {
+    let volume = runs(VolumeKind::Raid1, 100).volume;
+    assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
+    assert!(volume.members_replaced > 0, "{volume:?}");
+}
+
+#[test]
+fn raid5_bears_what_it_must() {
+    let volume = runs(VolumeKind::Raid5, 100).volume;
+    assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
+    assert!(volume.members_replaced > 0, "{volume:?}");
+}
+
+#[test]
+fn tiers_and_hints_agree_with_the_model() {
+    let volume = runs(VolumeKind::Tiered, 160).volume;
+    assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
+}
+
+#[test]
+fn a_seed_is_one_run() {
+    for kind in VolumeKind::ALL {
+        let reports = [0, 1].map(|_| run(kind, 7, false).expect("it is right").without_times());
+        assert_eq!(reports[0], reports[1]);
+    }
+}
