@@ -120,8 +120,12 @@ pub trait BlockDevice: Send {
     /// Frees the allocated blocks that cannot be reached from a ROOT. How many there were.
     fn collect(&mut self) -> Result<u64, DeviceError>;
 
-    /// Runs of blocks of this range that have room on the disks: in order, none touches the next.
+    /// Runs of blocks of this range that have room on the disks, as all have that were written: in order, none touches
+    /// the next.
     fn mapped(&mut self, range: Range<u64>) -> Result<Vec<Range<u64>>, DeviceError>;
+
+    /// Waits until what was freed is free: a device may do that when it has time.
+    fn settle(&mut self) -> Result<(), DeviceError>;
 
     /// What is in use.
     fn usage(&mut self) -> Result<Usage, DeviceError>;

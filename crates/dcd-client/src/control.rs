@@ -71,7 +71,26 @@ impl ControlConnection {
         answers
     }
 
+    /// Brings everything to the members, and waits for that.
+    pub(crate) fn drain(&mut self) -> Result<(), DeviceError> {
+        if !self.is_broken {
+            let sent = self.reader.get_mut().write_all(b"{\"command\":\"drain\"}\n");
+            self.is_broken = sent.is_err();
+        }
+        loop {
+            let answer = self.line()?;
+            if !answer["progress"].is_object() {
+                return self.judged(answer, &[]).map(|_| ());
+            }
+        }
+    }
+
     fn answer(&mut self, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
+        let answer = self.line()?;
+        self.judged(answer, reasons)
+    }
+
+    fn line(&mut self) -> Result<Value, DeviceError> {
         if self.is_broken {
             return Err(self.broken(io::ErrorKind::BrokenPipe.into()));
         }
@@ -83,10 +102,14 @@ impl ControlConnection {
         if !line.ends_with(b"\n") {
             return Err(self.broken(io::ErrorKind::UnexpectedEof.into()));
         }
-        let answer: Result<Value, _> = serde_json::from_slice(&line);
-        let answer = answer.ok().filter(|answer| answer["ok"].is_boolean());
-        let Some(answer) = answer else { return Err(self.no_answer(&line)) };
-        if answer["ok"] == true {
+        serde_json::from_slice(&line).map_err(|_| self.no_answer(&line))
+    }
+
+    fn judged(&mut self, answer: Value, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
+        let Some(is_ok) = answer["ok"].as_bool() else {
+            return Err(self.no_answer(answer.to_string().as_bytes()));
+        };
+        if is_ok {
             return Ok(answer);
         }
         let error = answer["error"].as_str().unwrap_or("the daemon refused").to_owned();

@@ -384,6 +384,10 @@ impl BlockDevice for MemoryDevice {
         Ok(runs)
     }
 
+    fn settle(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn usage(&mut self) -> Result<Usage, DeviceError> {
         let State { allocated, pointers, .. } = &self.state;
         Ok(Usage { mapped: allocated.len() as u64, pointers: pointers.len() as u64 })

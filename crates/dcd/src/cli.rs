@@ -17,6 +17,7 @@ use dcd_sim::workload::WorkloadSpec;
 
 use crate::command::advise::AdviseArguments;
 use crate::command::demo::DemoArguments;
+use crate::command::dhisfs::DhisfsArguments;
 use crate::command::figures::FiguresArguments;
 use crate::command::hint::HintArguments;
 use crate::command::sequence::SequenceArguments;
@@ -95,6 +96,7 @@ pub enum Verb {
     Sweep(SweepArguments),
     Figures(FiguresArguments),
     SlowDisk(SlowDiskArguments),
+    Dhisfs(DhisfsArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
     HelpMarkdown(HelpMarkdownArguments),

@@ -23,6 +23,7 @@ use dcd_sim::sequence_runs::SequenceRunError;
 use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
 use dcd_sim::workload::WorkloadError;
+use dhisfs::fuse::FuseError;
 
 use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;
@@ -248,6 +249,21 @@ pub enum CommandError {
     Damage {
         /// Where.
         path: PathBuf,
+        /// How many.
+        problems: u64,
+    },
+    /// A file system on a volume.
+    #[error(transparent)]
+    Dhisfs(#[from] dhisfs::FsError),
+    /// It cannot be mounted.
+    #[error(transparent)]
+    DhisfsMount(#[from] dhisfs::fuse::FuseError),
+    /// Hints by name that make no sense.
+    #[error(transparent)]
+    DhisfsRules(#[from] dhisfs::RulesError),
+    /// `dhisfs fsck` found damage, and has told about it.
+    #[error("found {} in the file system", count(*problems, "problem"))]
+    DhisfsDamage {
         /// How many.
         problems: u64,
     },
@@ -524,7 +540,9 @@ impl CommandError {
     pub fn exit_code(&self) -> u8 {
         match self {
             CommandError::ReaderClosed => exit_code::READER_CLOSED,
-            CommandError::Damage { .. } => exit_code::DAMAGE,
+            CommandError::Damage { .. } | CommandError::DhisfsDamage { .. } => exit_code::DAMAGE,
+            CommandError::Dhisfs(error)
+            | CommandError::DhisfsMount(FuseError::FileSystem(error)) => exit_code_of_dhisfs(error),
             CommandError::Device(DeviceError::Io { source, .. }) if is_device_failure(source) => {
                 exit_code::DEVICE
             }
@@ -647,6 +665,12 @@ impl CommandError {
                 Some("copy the disk first; `dcd check` tells what is left of it".into())
             }
             CommandError::Demo(error) => error.hint(),
+            CommandError::Dhisfs(error) => error.hint(),
+            CommandError::DhisfsMount(error) => error.hint(),
+            CommandError::DhisfsRules(error) => Some(error.hint()),
+            CommandError::DhisfsDamage { .. } => {
+                Some("copy what can be read, make it again, and report it".into())
+            }
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),
             CommandError::NoParquet { .. } => Some(PARQUET_HINT.into()),
@@ -792,6 +816,16 @@ fn is_device_failure(error: &std::io::Error) -> bool {
     const ENXIO: i32 = 6;
     const ENODEV: i32 = 19;
     matches!(error.raw_os_error(), Some(EIO | ENXIO | ENODEV))
+}
+
+fn exit_code_of_dhisfs(error: &dhisfs::FsError) -> u8 {
+    use dcd_client::DeviceError::{Broken, Connect, Io};
+    match error {
+        dhisfs::FsError::Damaged { .. } => exit_code::DAMAGE,
+        dhisfs::FsError::Device(Connect { .. } | Broken { .. }) => exit_code::NO_DAEMON,
+        dhisfs::FsError::Device(Io { .. }) => exit_code::DEVICE,
+        _ => exit_code::USER,
+    }
 }
 
 fn is_device_failure_of_serve(error: &ServeError) -> bool {

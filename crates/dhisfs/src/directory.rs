@@ -12,6 +12,9 @@ use crate::metadata::Metadata;
 /// Names in memory, of all directories together; more only for the one that is used.
 const NAMES_MAX: usize = 1 << 20;
 
+/// Most blocks of a directory: some ten million names.
+const BLOCKS_MAX: u64 = 1 << 20;
+
 /// A name, for who lists a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
@@ -68,6 +71,9 @@ impl<D: BlockDevice> FileSystem<D> {
                 return refuse(libc::ENOTDIR);
             }
             let size = inode.size;
+            if size / self.block_bytes() as u64 > BLOCKS_MAX {
+                return refuse(libc::EIO);
+            }
             let mut index = Index::default();
             for at in 0..size / self.block_bytes() as u64 {
                 let Some(block) = self.block_at(directory, at)? else {
@@ -130,6 +136,9 @@ impl<D: BlockDevice> FileSystem<D> {
         }
         let hole = used.iter().position(Option::is_none);
         let at = hole.unwrap_or(used.len()) as u64;
+        if at >= BLOCKS_MAX {
+            return refuse(libc::EFBIG);
+        }
         let lists = self.missing_lists(directory, [at].into_iter())?;
         let mut wanted = vec![self.list_allocation(directory, Attributes::NONE); lists];
         wanted.push(Allocation { near: Some(directory), attributes: Attributes::METADATA });

@@ -1,7 +1,5 @@
 //! Contents and attributes of files.
 
-use std::ops::Range;
-
 use dcd_client::{Allocation, BlockDevice};
 
 use crate::error::{FsResult, refuse};
@@ -234,19 +232,31 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// The places from `offset` on that hold something, or do not: for `SEEK_DATA` and `SEEK_HOLE`.
+    /// The first place from `offset` on that holds something, or does not: for `SEEK_DATA` and `SEEK_HOLE`.
     pub fn seek(&mut self, file: u64, offset: u64, data: bool) -> FsResult<u64> {
         let size = self.inode(file)?.size;
         if offset >= size {
             return refuse(libc::ENXIO);
         }
         let block_bytes = self.block_bytes() as u64;
-        let indexes: Range<u64> = offset / block_bytes..size.div_ceil(block_bytes);
-        for index in indexes {
-            if self.block_at(file, index)?.is_some() == data {
-                return Ok((index * block_bytes).max(offset));
+        let from = offset / block_bytes;
+        let mut next = from;
+        if data {
+            let mut first = None;
+            self.walk(file, &mut |_, walked| {
+                let is_behind = walked.index + walked.span > from;
+                if first.is_none() && is_behind && walked.level == 0 {
+                    first = Some(walked.index);
+                }
+                Ok(first.is_none() && is_behind)
+            })?;
+            let Some(first) = first else { return refuse(libc::ENXIO) };
+            next = first;
+        } else {
+            while next * block_bytes < size && self.block_at(file, next)?.is_some() {
+                next += 1;
             }
         }
-        if data { refuse(libc::ENXIO) } else { Ok(size) }
+        Ok((next * block_bytes).clamp(offset, size))
     }
 }

@@ -7,6 +7,7 @@ use crate::format::inode::{Inode, MODE_DIRECTORY, slots};
 use crate::format::journal_header::{JournalHeader, Position};
 use crate::format::superblock::{SUPERBLOCK, Superblock, encode_index};
 use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use crate::runs::write_blocks;
 
 /// Smallest journal, in blocks: the largest change fits in a third of it.
 const JOURNAL_BLOCKS_MIN: u64 = 128;
@@ -61,6 +62,9 @@ pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Su
     let near = Some(SUPERBLOCK);
     let metadata = made.allocate(4 + indexes, near, Attributes::METADATA)?;
     let journal = made.allocate(journal_blocks, near, Attributes::METADATA)?;
+    // What is written has its room on the disks: the journal cannot find that there is none.
+    let zeroes = vec![0; block_bytes];
+    write_blocks(made.device, journal.iter().map(|block| (*block, &zeroes)))?;
     let (fixed, indexes) = metadata.split_at(4);
     let superblock = Superblock {
         block_bytes,

@@ -12,6 +12,8 @@ use crate::metadata::Metadata;
 
 /// Most names of a file.
 const LINKS_MAX: u32 = 1 << 30;
+/// So many directories may be in each other; programs stop at paths of 4096 bytes, which may be relative.
+const DEPTH_MAX: u32 = 1 << 20;
 /// Set on a directory: what is made in it has its group.
 const MODE_SET_GROUP: u32 = 0o2000;
 
@@ -121,7 +123,7 @@ impl<D: BlockDevice> FileSystem<D> {
         self.insert_metadata(block, block, Metadata::Inode(inode));
         self.add(directory, entry, &room, blocks)?;
         if kind == MODE_DIRECTORY {
-            self.change_inode(directory)?.links += 1;
+            self.count_links(directory, 1)?;
         }
         Ok(block)
     }
@@ -178,7 +180,7 @@ impl<D: BlockDevice> FileSystem<D> {
                 return refuse(libc::ENOTEMPTY);
             }
             this.remove_name(parent, name)?;
-            this.change_inode(parent)?.links -= 1;
+            this.count_links(parent, -1)?;
             this.free(directory);
             Ok(())
         })
@@ -251,15 +253,15 @@ impl<D: BlockDevice> FileSystem<D> {
         self.remove_name(old_parent, old_name)?;
         if let Some(replaced) = replaced {
             if is_directory {
-                self.change_inode(new_parent)?.links -= 1;
+                self.count_links(new_parent, -1)?;
                 self.free(replaced);
             } else {
                 self.drop_link(replaced, orphanage)?;
             }
         }
         if is_directory && old_parent != new_parent {
-            self.change_inode(old_parent)?.links -= 1;
-            self.change_inode(new_parent)?.links += 1;
+            self.count_links(old_parent, -1)?;
+            self.count_links(new_parent, 1)?;
             self.change_inode(file)?.parent = new_parent;
         }
         let now = self.now();
@@ -273,13 +275,17 @@ impl<D: BlockDevice> FileSystem<D> {
     fn refuse_into_itself(&mut self, directory: u64, new_parent: u64) -> FsResult<()> {
         let root = self.root();
         let mut above = new_parent;
-        while above != root {
+        for _ in 0..DEPTH_MAX {
             if above == directory {
                 return refuse(libc::EINVAL);
             }
+            if above == root {
+                return Ok(());
+            }
             above = self.inode(above)?.parent;
         }
-        Ok(())
+        // Damage: directories in a circle.
+        refuse(libc::EIO)
     }
 
     /// Somebody opens a file.
@@ -314,7 +320,7 @@ impl<D: BlockDevice> FileSystem<D> {
     fn drop_link(&mut self, file: u64, orphanage: Option<Orphanage>) -> FsResult<()> {
         let now = self.now();
         let inode = self.change_inode(file)?;
-        inode.links -= 1;
+        inode.links = inode.links.saturating_sub(1);
         inode.changed = now;
         let (links, kind) = (inode.links, inode.kind());
         match orphanage {
@@ -341,6 +347,13 @@ impl<D: BlockDevice> FileSystem<D> {
         for orphan in self.list(self.superblock.orphans)? {
             self.remove_orphan(orphan.inode)?;
         }
+        Ok(())
+    }
+
+    /// A directory comes or goes in this one.
+    fn count_links(&mut self, directory: u64, more: i32) -> FsResult<()> {
+        let inode = self.change_inode(directory)?;
+        inode.links = inode.links.saturating_add_signed(more);
         Ok(())
     }
 

@@ -163,7 +163,8 @@ impl<D: BlockDevice> FileSystem<D> {
         // Each list that is missing is made below the one before.
         for (depth, step) in path.steps.iter().enumerate() {
             if place == 0 {
-                let list = lists.pop().expect("as many as are missing");
+                // There are as many as are missing, unless a damaged list is in two places.
+                let Some(list) = lists.pop() else { return refuse(libc::EIO) };
                 self.insert_metadata(list, file, Metadata::Indirect(vec![0; fan_out]));
                 self.set_place(file, from, path.place(depth), list)?;
                 added += 1;
@@ -172,9 +173,12 @@ impl<D: BlockDevice> FileSystem<D> {
             from = place;
             place = self.indirect(from, file)?[*step];
         }
-        debug_assert_eq!(place, 0, "it is a hole");
+        if place != 0 {
+            return refuse(libc::EIO);
+        }
         self.set_place(file, from, path.place(path.steps.len()), block)?;
-        self.change_inode(file)?.blocks += added;
+        let inode = self.change_inode(file)?;
+        inode.blocks = inode.blocks.saturating_add(added);
         Ok(())
     }
 
@@ -206,7 +210,8 @@ impl<D: BlockDevice> FileSystem<D> {
             self.change_indirect(from, file)?[place] = 0;
         }
         self.pointers.delete(from, block);
-        self.change_inode(file)?.blocks -= 1;
+        let inode = self.change_inode(file)?;
+        inode.blocks = inode.blocks.saturating_sub(1);
         self.forget(block);
         Ok(())
     }
@@ -241,7 +246,7 @@ impl<D: BlockDevice> FileSystem<D> {
         }
         let inode = self.change_inode(file)?;
         cut.slots.into_iter().for_each(|slot| inode.slots[slot] = 0);
-        inode.blocks = if from_index == 0 { 0 } else { inode.blocks - cut.blocks };
+        inode.blocks = if from_index == 0 { 0 } else { inode.blocks.saturating_sub(cut.blocks) };
         if from_index == 0 {
             // Not counted one by one: all that is here and belongs to it, but itself.
             cut.lists = self.metadata.owned_by(file);
@@ -296,17 +301,18 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// Every block of a file, in the order of the file, lists before what they list.
+    /// Every block of a file, in the order of the file, lists before what they list; `found` says of a list whether to
+    /// look at what it lists.
     pub(crate) fn walk(
         &mut self,
         file: u64,
-        found: &mut dyn FnMut(&mut Self, Walked) -> FsResult<()>,
+        found: &mut dyn FnMut(&mut Self, Walked) -> FsResult<bool>,
     ) -> FsResult<()> {
         let shape = Shape::new(self.block_bytes());
         let slots = self.inode(file)?.slots.clone();
         for (slot, block) in slots.into_iter().enumerate().filter(|(_, block)| *block != 0) {
             let (index, level) = shape.slot(slot);
-            let walked = Walked { block, level, index };
+            let walked = Walked { block, level, index, span: shape.below(level) };
             self.walk_below(file, walked, shape, found)?;
         }
         Ok(())
@@ -317,17 +323,17 @@ impl<D: BlockDevice> FileSystem<D> {
         file: u64,
         walked: Walked,
         shape: Shape,
-        found: &mut dyn FnMut(&mut Self, Walked) -> FsResult<()>,
+        found: &mut dyn FnMut(&mut Self, Walked) -> FsResult<bool>,
     ) -> FsResult<()> {
-        found(self, walked)?;
-        if walked.level == 0 {
+        let goes_on = found(self, walked)?;
+        if walked.level == 0 || !goes_on {
             return Ok(());
         }
         let level = walked.level - 1;
         let list = self.indirect(walked.block, file)?.clone();
         for (place, block) in list.into_iter().enumerate().filter(|(_, block)| *block != 0) {
             let index = walked.index + place as u64 * shape.below(level);
-            let walked = Walked { block, level, index };
+            let walked = Walked { block, level, index, span: shape.below(level) };
             self.walk_below(file, walked, shape, found)?;
         }
         Ok(())
@@ -354,6 +360,8 @@ pub(crate) struct Walked {
     pub(crate) level: usize,
     /// The first place in the file that it is for.
     pub(crate) index: u64,
+    /// How many places it is for.
+    pub(crate) span: u64,
 }
 
 #[cfg(test)]

@@ -343,7 +343,7 @@ fn write(path: &Path, target: &Target, options: CreateOptions) -> Result<(), Com
     opened.sync_all().map_err(CommandError::file("flush", directory))
 }
 
-fn random_uuid() -> Result<Uuid, CommandError> {
+pub fn random_uuid() -> Result<Uuid, CommandError> {
     let mut bytes = [0u8; 16];
     let mut filled = 0;
     while filled < bytes.len() {

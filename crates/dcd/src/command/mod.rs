@@ -11,6 +11,7 @@ mod create;
 mod create_target;
 pub mod demo;
 mod detach;
+pub mod dhisfs;
 mod disk;
 mod drain;
 pub mod figures;
@@ -43,6 +44,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
+        Verb::Dhisfs(arguments) => dhisfs::run(&arguments),
         Verb::Grow(arguments) => grow::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Inspect(arguments) => inspect::run(&arguments),

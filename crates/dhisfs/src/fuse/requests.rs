@@ -598,9 +598,14 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
                 let inodes: Vec<u64> = some.iter().map(|it| it.inode).collect();
                 fs.prefetch(&inodes)?;
                 let block_bytes = fs.block_bytes();
-                // What was removed since is left out.
-                let found = inodes.into_iter().map(|block| {
-                    fs.inode(block).ok().map(|inode| known(root, block, inode, block_bytes))
+                // What was removed since is left out, or the kernel would know the name for another file that has the
+                // block now.
+                let directory = block(root, inode);
+                let found = some.iter().map(|it| {
+                    let is_named = *it.name == *b"."
+                        || fs.lookup(directory, &it.name).is_ok_and(|found| found == it.inode);
+                    let inode = fs.inode(it.inode).ok().filter(|_| is_named)?;
+                    Some(known(root, it.inode, inode, block_bytes))
                 });
                 Ok(found.collect::<Vec<_>>())
             });

@@ -1,0 +1,215 @@
+//! `dcd dhisfs`: a file system on a volume that a running dcd serves.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use dcd_client::{BlockDevice, Device, DeviceError};
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::signals::Signals;
+use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
+use dhisfs::fuse::{FuseOptions, mount};
+use dhisfs::{FileSystem, FsError, MakeOptions, MountOptions, Rules, make};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+
+use crate::command::create::random_uuid;
+use crate::error::CommandError;
+use crate::output::{count, print, print_json};
+
+/// How often it is looked whether somebody has unmounted it.
+const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// A file system that leaves the allocation of blocks to a volume.
+///
+/// dhisfs keeps files on a volume (`dcd create --volume`) that `dcd serve` serves. The volume finds the blocks, is told
+/// which block points to which, and what files are: `setfattr -n user.dcd.hint -v important,random FILE`, the same on a
+/// directory for what is made in it, or rules for names.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd dhisfs mkfs  --control /run/vol.ctl --nbd /run/vol.nbd
+  dcd dhisfs mount --control /run/vol.ctl --nbd /run/vol.nbd /mnt
+  dcd dhisfs mount --control /run/vol.ctl --nbd /run/vol.nbd --rules names.toml /mnt
+  dcd dhisfs fsck  --control /run/vol.ctl --nbd /run/vol.nbd")]
+pub struct DhisfsArguments {
+    /// What to do.
+    #[command(subcommand)]
+    what: DhisfsWhat,
+}
+
+#[derive(Args, Debug)]
+struct Volume {
+    /// Control socket of the dcd that serves the volume.
+    #[arg(long, value_name = "SOCKET")]
+    control: PathBuf,
+    /// Its NBD socket: that of `dcd serve --nbd unix:SOCKET`.
+    #[arg(long, value_name = "SOCKET")]
+    nbd: PathBuf,
+}
+
+#[derive(Subcommand, Debug)]
+enum DhisfsWhat {
+    /// Make an empty file system
+    ///
+    /// A volume on which blocks were allocated is refused: --force frees them all.
+    #[command(after_help = "\
+Examples:
+  dcd dhisfs mkfs --control /run/vol.ctl --nbd /run/vol.nbd
+  dcd dhisfs mkfs --control /run/vol.ctl --nbd /run/vol.nbd --journal 16M --force")]
+    Mkfs {
+        #[command(flatten)]
+        volume: Volume,
+        /// Size of the journal [default: a 32nd of the volume, at most 64M].
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        journal: Option<u64>,
+        /// Free everything that was allocated on the volume.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Mount it on a directory, until it is unmounted or SIGINT or SIGTERM come
+    ///
+    /// After a crash, of this program, of dcd or of the machine, mount it again: everything that was made durable by
+    /// `fsync` is there. What was not is durable after --commit-interval.
+    #[command(after_help = "\
+A file with rules, of which the first that fits decides:
+  [[rule]]
+  match = [\"*.c\", \"*.cpp\"]
+  set = \"important\"
+  [[rule]]
+  match = [\"*.o\", \"*.a\"]
+  set = \"temporary\"
+
+Examples:
+  dcd dhisfs mount --control /run/vol.ctl --nbd /run/vol.nbd /mnt
+  dcd dhisfs mount --control /run/vol.ctl --nbd /run/vol.nbd --rules names.toml --sync /mnt")]
+    Mount {
+        #[command(flatten)]
+        volume: Volume,
+        /// Where to.
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
+        /// A file with hints by name.
+        #[arg(long, value_name = "FILE")]
+        rules: Option<PathBuf>,
+        /// Memory for blocks.
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
+        cache: u64,
+        /// Make every change durable before the program that makes it goes on.
+        #[arg(long)]
+        sync: bool,
+        /// Make changes durable after this time at the latest.
+        #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+        commit_interval: Duration,
+        /// Let other users use it, too.
+        #[arg(long)]
+        allow_other: bool,
+    },
+    /// Check it while it is not mounted
+    ///
+    /// The tree, the number of names of each file, that each block is used once and allocated on the volume, and that
+    /// the volume knows as many pointers as there are. The journal is replayed before. Exit code 4 if something is wrong.
+    #[command(after_help = "\
+Examples:
+  dcd dhisfs fsck --control /run/vol.ctl --nbd /run/vol.nbd
+  dcd dhisfs fsck --control /run/vol.ctl --nbd /run/vol.nbd --json")]
+    Fsck {
+        #[command(flatten)]
+        volume: Volume,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Volume {
+    fn connect(&self) -> Result<Device, CommandError> {
+        Device::connect(&self.control, &self.nbd).map_err(failed)
+    }
+}
+
+fn failed(error: DeviceError) -> CommandError {
+    FsError::from(error).into()
+}
+
+pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
+    match &arguments.what {
+        DhisfsWhat::Mkfs { volume, journal, force } => {
+            let mut device = volume.connect()?;
+            let geometry = device.geometry();
+            let options = MakeOptions {
+                journal_blocks: journal.map(|bytes| bytes / geometry.block_bytes as u64),
+                force: *force,
+                uuid: random_uuid()?.0,
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+            };
+            let made = make(&mut device, &options)?;
+            let bytes = |blocks: u64| format_size(blocks * geometry.block_bytes as u64);
+            print(&format!(
+                "made a file system of {} in blocks of {}, with a journal of {}\n",
+                bytes(geometry.blocks),
+                bytes(1),
+                bytes(made.journal_blocks),
+            ))
+        }
+        DhisfsWhat::Mount {
+            volume,
+            directory,
+            rules,
+            cache,
+            sync,
+            commit_interval,
+            allow_other,
+        } => {
+            let rules = rules.as_deref().map(Rules::read).transpose()?.unwrap_or_default();
+            // Before there are other threads.
+            let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+            let cache_bytes = usize::try_from(*cache).unwrap_or(usize::MAX);
+            let options = MountOptions { cache_bytes, rules };
+            let file_system = FileSystem::mount(volume.connect()?, options)?;
+            let options = FuseOptions {
+                allow_other: *allow_other,
+                commit_interval: *commit_interval,
+                synchronous: *sync,
+            };
+            let mounted = mount(file_system, directory, &options)?;
+            print(&format!("mounted on {}\n", directory.display()))?;
+            while !mounted.has_ended() && signals.take() == 0 {
+                let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&LOOK_INTERVAL));
+            }
+            mounted.unmount()?;
+            Ok(())
+        }
+        DhisfsWhat::Fsck { volume, json } => {
+            let mut file_system = FileSystem::mount(volume.connect()?, MountOptions::default())?;
+            let report = file_system.check()?;
+            file_system.unmount()?;
+            if *json {
+                print_json(&json!({
+                    "files": report.files,
+                    "directories": report.directories,
+                    "others": report.others,
+                    "blocks": report.blocks,
+                    "pointers": report.pointers,
+                    "problems": report.problems,
+                }))?;
+            } else {
+                let problems = report.problems.iter().map(|problem| format!("{problem}\n"));
+                print(&format!(
+                    "{}{} files, {} directories, {} others, {}, {}\n",
+                    problems.collect::<String>(),
+                    report.files,
+                    report.directories,
+                    report.others,
+                    count(report.blocks, "block"),
+                    count(report.pointers, "pointer"),
+                ))?;
+            }
+            match report.problems.len() {
+                0 => Ok(()),
+                problems => Err(CommandError::DhisfsDamage { problems: problems as u64 }),
+            }
+        }
+    }
+}

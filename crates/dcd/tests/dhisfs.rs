@@ -1,0 +1,164 @@
+//! `dcd dhisfs` on a volume in memory behind sockets: make, mount, use, kill -9, mount again, check.
+
+mod common;
+#[path = "../../dcd-client/tests/server/mod.rs"]
+mod server;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use common::Folder;
+use server::Server;
+
+/// A mount that is gone at the end, also of a test that fails.
+struct Mounted {
+    child: Child,
+    directory: std::path::PathBuf,
+}
+
+impl Mounted {
+    fn start(folder: &Folder, sockets: &str, more: &str) -> Mounted {
+        let directory = folder.path("mnt");
+        std::fs::create_dir_all(&directory).unwrap_or_default();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dcd"))
+            .args(format!("dhisfs mount {sockets} {more}").split_whitespace())
+            .arg(&directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.starts_with("mounted on "), "{ready}");
+        Mounted { child, directory }
+    }
+
+    fn sh(&self, script: &str) -> String {
+        let script = format!("set -e; cd {}; {script}", self.directory.display());
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let mut unmount = Command::new("umount");
+        let _ = unmount.arg("-l").arg(&self.directory).stderr(Stdio::null()).status();
+    }
+}
+
+fn has_fuse(test: &str) -> bool {
+    let is_there = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !is_there {
+        let line = format!("skipped: {test}: /dev/fuse cannot be opened\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Some(log) = std::env::var_os("DCD_SKIPPED_LOG") {
+            let log = File::options().create(true).append(true).open(log);
+            log.unwrap().write_all(line.as_bytes()).unwrap();
+        }
+    }
+    is_there
+}
+
+#[test]
+fn what_was_synced_survives_kill_9() {
+    if !has_fuse("what_was_synced_survives_kill_9") {
+        return;
+    }
+    let folder = Folder::new();
+    let server = Server::start("dhisfs", 20_000);
+    let sockets =
+        format!("--control {} --nbd {}", server.control().display(), server.nbd().display());
+    let fsck = || folder.dcd(&format!("dhisfs fsck {sockets}"));
+    fsck().fails(1, "there is no dhisfs", "mkfs");
+    let made = folder.dcd(&format!("dhisfs mkfs {sockets}")).ok();
+    assert!(made.contains("78.1M"), "{made}");
+    folder.dcd(&format!("dhisfs mkfs {sockets}")).fails(1, "in use", "--force");
+    let rules = folder.path("rules.toml");
+    std::fs::write(&rules, "[[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n").unwrap();
+    let rules = format!("--rules {}", rules.display());
+
+    let mut kept = 0;
+    for round in 0..6 {
+        let mounted = Mounted::start(&folder, &sockets, &rules);
+        assert_eq!(mounted.sh("ls | wc -l").trim(), kept.to_string());
+        // Some of it while the program is killed.
+        mounted.sh(&format!(
+            "echo kept {round} > k{round}; cp /etc/services x{round}.o; sync k{round} x{round}.o"
+        ));
+        kept += 2;
+        let script = format!("for i in $(seq 200); do echo $i > lost{round}; rm lost{round}; done");
+        let mut busy = Command::new("sh");
+        busy.args(["-c", &script]).current_dir(&mounted.directory).stderr(Stdio::null());
+        let mut busy = busy.spawn().unwrap();
+        if round % 2 == 0 {
+            mounted.kill();
+            let _ = busy.wait();
+        } else {
+            let _ = busy.wait();
+            mounted.stop();
+        }
+        let report = fsck().ok();
+        assert!(report.contains(" files, 2 directories"), "{report}");
+        // What was not synced may be there or not.
+        let mounted = Mounted::start(&folder, &sockets, "--sync");
+        mounted.sh(&format!("rm -f lost*; test \"$(cat k{round})\" = \"kept {round}\""));
+        mounted.sh(&format!("cmp /etc/services x{round}.o"));
+        mounted.stop();
+    }
+    fsck().ok();
+
+    // Damage is found: a directory without its inode.
+    let mut device = server.device.lock().unwrap();
+    let blocks = dcd_client::BlockDevice::geometry(&*device).blocks;
+    let mut damaged = 0;
+    for block in 1..blocks {
+        let mut data = vec![0; 4096];
+        let reads = &mut [dcd_client::Read { block, data: &mut data }];
+        dcd_client::BlockDevice::read(&mut *device, reads).unwrap();
+        if data.starts_with(b"DHIN") && damaged == 0 && data[32..36] != [0xed, 0x41, 0, 0] {
+            data[200] ^= 1;
+            damaged = block;
+            let writes = &[dcd_client::Write { block, data: &data }];
+            dcd_client::BlockDevice::write(&mut *device, writes).unwrap();
+        }
+    }
+    drop(device);
+    let found = fsck();
+    assert_eq!(found.code, Some(4), "{}", found.stderr);
+    assert!(found.stdout.contains(&format!("block {damaged} is damaged")), "{}", found.stdout);
+
+    folder.dcd(&format!("dhisfs mkfs {sockets} --force")).ok();
+    fsck().ok();
+}
+
+#[test]
+fn mistakes_are_told() {
+    let folder = Folder::new();
+    folder.dcd("dhisfs fsck --control nowhere --nbd nowhere").fails(
+        6,
+        "no daemon answers at nowhere",
+        "dcd serve",
+    );
+    std::fs::write(folder.path("rules"), "[[rule]]\nmatch = [\"*\"]\nset = \"warm\"\n").unwrap();
+    folder.dcd("dhisfs mount --control nowhere --nbd nowhere --rules rules mnt").fails(
+        1,
+        "there is no attribute `warm`",
+        "important",
+    );
+}
