@@ -12,6 +12,7 @@ use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::Uuid;
 use dcd_fuzz::faults::FaultKind;
+use dcd_fuzz::volume::VolumeKind;
 use dcd_sim::trace::TraceFormat;
 use dcd_sim::workload::WorkloadSpec;
 
@@ -427,7 +428,8 @@ Examples:
   dcd fuzz --faults write-error,hang --runs 500
   dcd fuzz --pairs --runs 10 --json
   dcd fuzz --exhaustive 3
-  dcd fuzz --sweep --runs 40")]
+  dcd fuzz --sweep --runs 40
+  dcd fuzz --volume raid5 --for 60s")]
 pub struct FuzzArguments {
     /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
     #[arg(long, value_name = "NUMBER")]
@@ -453,9 +455,14 @@ pub struct FuzzArguments {
     /// and from then on.
     #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
     pub sweep: bool,
+    /// Random runs on a volume of several members that fail, vanish, come back old and rot: raid0, raid1, raid5, or tiered,
+    /// which has a set of each, and hints.
+    #[arg(long, value_name = "KIND", value_parser = parse_volume_kind)]
+    #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
+    pub volume: Option<VolumeKind>,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
     /// found, at most --runs times each [default: 1000]. Only in a binary built with the feature seeded-bugs.
-    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "time"])]
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "time"])]
     pub seeded_bugs: bool,
     /// Threads [default: one for each processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -463,6 +470,11 @@ pub struct FuzzArguments {
     /// Print one line of JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+fn parse_volume_kind(text: &str) -> Result<VolumeKind, String> {
+    let names: Vec<&str> = VolumeKind::ALL.iter().map(|kind| kind.name()).collect();
+    text.parse().map_err(|error| format!("{error}; there are {}", names.join(", ")))
 }
 
 fn parse_fault(text: &str) -> Result<FaultKind, String> {

@@ -10,6 +10,7 @@ use dcd_fuzz::exhaustive;
 use dcd_fuzz::minimise::minimise;
 use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
+use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
 use super::seeded_bugs;
@@ -79,8 +80,12 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
         for failure in &shortest {
             output::print(&format!("\n{}", test_of(failure)))?;
         }
+        for VolumeFailure { kind, seed, violation } in &outcome.volume_failures {
+            let command = format!("dcd fuzz --volume {} --seed {seed}", kind.name());
+            output::print(&format!("\n{command}: {violation}\n"))?;
+        }
     }
-    match outcome.failures.len() as u64 {
+    match outcome.violations() as u64 {
         0 if is_stopped => Err(CommandError::FuzzStopped),
         0 => Ok(()),
         found => Err(CommandError::Violations { found }),
@@ -99,7 +104,10 @@ fn session(arguments: &FuzzArguments) -> Session {
         (true, ..) => Work::Pairs,
         (_, Some(depth), _) => Work::Exhaustive(depth),
         (.., true) => Work::Sweep,
-        _ => Work::Random(arguments.faults.clone()),
+        _ => match arguments.volume {
+            Some(kind) => Work::Volume(kind),
+            None => Work::Random(arguments.faults.clone()),
+        },
     };
     let limit = match (arguments.runs, arguments.time, &work) {
         (Some(runs), ..) => Limit::Runs(runs),
@@ -155,6 +163,13 @@ struct Summary {
     copies_changed_in_log: u64,
     copies_doubted: u64,
     copy_pages_lost: u64,
+    members_failed: u64,
+    members_replaced: u64,
+    member_io_faults: u64,
+    lines_rotted: u64,
+    rebuilds: u64,
+    scrubs: u64,
+    crash_points_degraded: u64,
     violations: u64,
     failed_seeds: Vec<u64>,
     seconds: f64,
@@ -170,6 +185,8 @@ struct Summary {
 impl Summary {
     fn of(session: &Session, outcome: &Outcome, processor_time: Duration) -> Summary {
         let report = &outcome.report;
+        let failed = outcome.failures.iter().map(|failure| failure.seed);
+        let failed_on_volumes = outcome.volume_failures.iter().map(|failure| failure.seed);
         let rounds = report.crash_points.max(1) as f64;
         let times = report.times;
         let wall = times.run + times.crash + times.recover + times.check;
@@ -186,6 +203,7 @@ impl Summary {
                     format!("exhaustive, {} operations, depth {depth}", exhaustive::LETTERS)
                 }
                 Work::Sweep => "sweep".into(),
+                Work::Volume(kind) => format!("volume {}", kind.name()),
             },
             seed: session.seed,
             jobs: session.jobs,
@@ -207,8 +225,15 @@ impl Summary {
             copies_changed_in_log: report.copies.changed,
             copies_doubted: report.copies.doubted,
             copy_pages_lost: report.copies.pages_lost,
-            violations: outcome.failures.len() as u64,
-            failed_seeds: outcome.failures.iter().map(|failure| failure.seed).collect(),
+            members_failed: report.volume.members_failed,
+            members_replaced: report.volume.members_replaced,
+            member_io_faults: report.volume.io_faults,
+            lines_rotted: report.volume.lines_rotted,
+            rebuilds: report.volume.rebuilds,
+            scrubs: report.volume.scrubs,
+            crash_points_degraded: report.volume.crash_points_degraded,
+            violations: outcome.violations() as u64,
+            failed_seeds: failed.chain(failed_on_volumes).collect(),
             seconds: outcome.elapsed.as_secs_f64(),
             per_second: outcome.per_second(),
             per_second_and_core: 1e6 / round.max(1e-9),
@@ -240,6 +265,13 @@ impl Summary {
         row("starts refused, rightly", self.refused_starts);
         row("blocks with an error, rightly", self.allowed_read_errors);
         row("blocks not covered", self.blocks_not_covered);
+        row("members failed", self.members_failed);
+        row("  replaced by blank ones", self.members_replaced);
+        row("  single I/Os failed or slow", self.member_io_faults);
+        row("  lines rotted", self.lines_rotted);
+        row("  rebuilds", self.rebuilds);
+        row("  scrubs", self.scrubs);
+        row("  crash points degraded", self.crash_points_degraded);
         row("runs with a read area", self.runs_with_read_area);
         row("  crash points", self.crash_points_with_read_area);
         row("  lines read from copies", self.lines_read_from_copies);
