@@ -34,8 +34,10 @@ pub struct Member {
     pub newest_raid0: u64,
     /// Errors since the start.
     pub errors: u64,
-    /// I/Os that it has not answered.
+    /// I/Os that it has not answered, those included that nobody waits for any more.
     pub in_flight: u32,
+    /// I/Os that nobody waits for any more: a write among them may still land.
+    pub given_up: u32,
 }
 
 /// All members, and the layouts of the sets on them.
@@ -56,6 +58,7 @@ impl Members {
             newest_raid0: 0,
             errors: 0,
             in_flight: 0,
+            given_up: 0,
         };
         Members { members: states.iter().map(member).collect() }
     }
@@ -102,20 +105,25 @@ impl Members {
                 })
     }
 
-    /// Whether all redundant sets can do without a member: their other members hold everything.
+    /// Whether all redundant sets can do without a member: their other members hold everything. One that is in RAID 0 sets alone
+    /// cannot be done without.
     pub fn can_do_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
-        layouts.iter().all(|layout| {
-            let Some(place) = layout.place_of(member) else { return true };
-            let holds_all = |place: usize| {
-                let other = self.get(layout.member(place));
-                other.is_present && other.state == MemberState::UpToDate
-            };
-            match layout.level() {
-                RaidLevel::Raid0 => true,
-                RaidLevel::Raid1 => layout.mirrors(place).any(|p| p != place && holds_all(p)),
-                RaidLevel::Raid5 => (0..layout.places()).all(|p| p == place || holds_all(p)),
-            }
-        })
+        let is_redundant = |layout: &Layout| {
+            layout.level() != RaidLevel::Raid0 && layout.place_of(member).is_some()
+        };
+        layouts.iter().any(is_redundant)
+            && layouts.iter().all(|layout| {
+                let Some(place) = layout.place_of(member) else { return true };
+                let holds_all = |place: usize| {
+                    let other = self.get(layout.member(place));
+                    other.is_present && other.state == MemberState::UpToDate
+                };
+                match layout.level() {
+                    RaidLevel::Raid0 => true,
+                    RaidLevel::Raid1 => layout.mirrors(place).any(|p| p != place && holds_all(p)),
+                    RaidLevel::Raid5 => (0..layout.places()).all(|p| p == place || holds_all(p)),
+                }
+            })
     }
 }
 

@@ -296,7 +296,9 @@ impl Volume {
         self.now = now;
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
         if let Device::Member(member) = io.device {
-            self.members.get_mut(member).in_flight -= 1;
+            let member = self.members.get_mut(member);
+            member.in_flight -= 1;
+            member.given_up -= u32::from(io.purpose.is_none());
         }
         let Some(purpose) = io.purpose else { return };
         self.dispatch_done(purpose, io.device, done.result, done.buffer);
@@ -485,6 +487,9 @@ impl Volume {
         for id in hung {
             let Some(io) = self.ios.get_mut(&id) else { continue };
             let (device, Some(purpose)) = (io.device, io.purpose.take()) else { continue };
+            if let Device::Member(member) = device {
+                self.members.get_mut(member).given_up += 1;
+            }
             self.dispatch_done(purpose, device, Err(IoError::TimedOut), None);
         }
     }

@@ -8,7 +8,9 @@
 //! ```
 //! Flushes that come meanwhile share the next round.
 
-use super::super::extents::ExtentIndex;
+use std::collections::BTreeSet;
+
+use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::format::journal::JournalItem;
 use super::super::{Purpose, UpperId, Volume};
 use super::journal::Then;
@@ -29,12 +31,21 @@ pub(in crate::volume) struct Flushes {
     waiting: Vec<UpperId>,
     under_way: Vec<UpperId>,
     members_left: u32,
-    /// To be committed in step 2.
-    extents: Vec<(ExtentIndex, u64)>,
-    pointers: Vec<(u32, u64)>,
+    /// Extents to be committed in step 2, with the places that they had in step 1.
+    extents: Vec<(ExtentIndex, Option<Place>)>,
+    pointers: Vec<u32>,
+    /// Extents of which a newer place has gone to the journal since step 1.
+    pub(super) overtaken: BTreeSet<ExtentIndex>,
     result: Option<IoError>,
     /// A flush that nobody of the engine waited for has lost what a RAID 0 set was told.
     lost_raid0: bool,
+}
+
+impl Flushes {
+    /// The place of an extent that the flush under way is going to commit.
+    pub(super) fn place_of(&self, extent: ExtentIndex) -> Option<Place> {
+        self.extents.iter().find(|(known, _)| *known == extent)?.1
+    }
 }
 
 impl Volume {
@@ -53,13 +64,10 @@ impl Volume {
             .uncommitted_extents
             .keys()
             .filter(|extent| !self.writes.is_new(**extent) && self.writes.moving != Some(**extent))
-            .map(|extent| (*extent, self.extents.packed(*extent)))
+            .map(|extent| (*extent, self.extents.get(*extent).place))
             .collect();
-        self.flushes.pointers = self
-            .uncommitted_pointers
-            .keys()
-            .map(|slot| (*slot, self.pointers.packed(*slot)))
-            .collect();
+        self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();
+        self.flushes.overtaken.clear();
         self.flushes.members_left = self.flush_members(For::Flush);
         if self.flushes.members_left == 0 {
             self.commit_flush();
@@ -120,10 +128,15 @@ impl Volume {
         }
         let mut items: Vec<JournalItem> = Vec::new();
         if self.flushes.result.is_none() {
-            for (extent, packed) in std::mem::take(&mut self.flushes.extents) {
-                items.push(JournalItem::Extent { extent: extent.0.into(), packed });
+            // Looked up now, but for the place: one that it got since may have lines that are not durable.
+            for (extent, place) in std::mem::take(&mut self.flushes.extents) {
+                if !self.flushes.overtaken.contains(&extent) {
+                    let packed = Entry { place, ..self.extents.get(extent) }.pack();
+                    items.push(JournalItem::Extent { extent: extent.0.into(), packed });
+                }
             }
-            for (slot, packed) in std::mem::take(&mut self.flushes.pointers) {
+            for slot in std::mem::take(&mut self.flushes.pointers) {
+                let packed = self.pointers.packed(slot);
                 items.push(JournalItem::Pointer { slot: slot.into(), packed });
             }
         }

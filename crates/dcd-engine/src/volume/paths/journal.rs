@@ -148,12 +148,13 @@ impl Volume {
         self.journal.changes.push_back(Change { items: items.into(), then });
     }
 
-    /// Entries of the TTABLE as they are.
+    /// Entries of the TTABLE as they are, with places whose lines are durable.
     pub(in crate::volume) fn commit_extents(
         &mut self,
         entries: Vec<(ExtentIndex, u64)>,
         then: Then,
     ) {
+        self.flushes.overtaken.extend(entries.iter().map(|(extent, _)| *extent));
         let item = |(extent, packed): (ExtentIndex, u64)| JournalItem::Extent {
             extent: extent.0.into(),
             packed,
@@ -166,7 +167,14 @@ impl Volume {
             let states = std::mem::take(&mut self.state_changes.waiting);
             let item = |(member, state)| JournalItem::Member { member, state };
             self.state_changes.under_way = true;
-            let items: VecDeque<JournalItem> = states.into_iter().map(item).collect();
+            let items: VecDeque<JournalItem> = states.iter().copied().map(item).collect();
+            // Older states of the same members, which are still waiting, must not come behind.
+            for change in &mut self.journal.changes {
+                change.items.retain(|item| match item {
+                    JournalItem::Member { member, .. } => states.iter().all(|(m, _)| m != member),
+                    _ => true,
+                });
+            }
             self.journal.changes.push_front(Change { items, then: Then::States });
         }
         if self.journal.under_way.is_some()

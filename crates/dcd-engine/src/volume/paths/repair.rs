@@ -128,7 +128,8 @@ impl Volume {
         if usize::from(member.0) >= self.members.len() || !self.members.get(member).is_present {
             return Err(VolumeError::NoMember(member));
         }
-        if self.repair.work.is_some() {
+        // A write that nobody waits for any more may still land, over what is rebuilt.
+        if self.repair.work.is_some() || self.members.get(member).given_up > 0 {
             return Err(VolumeError::Busy);
         }
         let from = match self.members.get(member).state {

@@ -509,7 +509,11 @@ impl Volume {
                 }
                 // A line of a missing member is in the parity, where there is one.
                 let parity = layout.parity_place(stripe);
-                if !is_written && !parity.is_some_and(|place| self.is_current(set, place, stripe)) {
+                let is_data = layout.parity_row() != Some(row);
+                if is_data
+                    && !is_written
+                    && !parity.is_some_and(|place| self.is_current(set, place, stripe))
+                {
                     job.result = Err(IoError::Gone);
                 }
             }

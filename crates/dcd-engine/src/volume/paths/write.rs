@@ -331,10 +331,14 @@ impl Volume {
         }
         let now = Entry::unpack(packed).and_then(|entry| entry.place);
         let current = self.extents.get(extent).place;
+        // One that is on its way to the journal once more.
+        let queued = self.queued_extents.get(&extent);
+        let queued = queued.and_then(|packed| Entry::unpack(*packed)).and_then(|entry| entry.place);
+        let looked_up = self.flushes.place_of(extent);
+        let kept = [now, current, queued, looked_up];
         if let Some(left) = self.left_places.get_mut(&extent) {
-            let gone: Vec<Place> = left
-                .extract_if(.., |place| Some(*place) != now && Some(*place) != current)
-                .collect();
+            let gone: Vec<Place> =
+                left.extract_if(.., |place| !kept.contains(&Some(*place))).collect();
             if left.is_empty() {
                 self.left_places.remove(&extent);
             }
