@@ -387,6 +387,8 @@ pub enum InspectWhat {
     },
     /// One line for each record, in the order in which they were written
     Records(InspectDisk),
+    /// What a volume is made of: sets on its members, and what goes where
+    Volume(InspectDisk),
 }
 
 /// Which disk `inspect` looks at.

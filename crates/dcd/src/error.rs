@@ -82,6 +82,17 @@ pub enum CommandError {
         /// What there is.
         found: u64,
     },
+    /// There is no volume.
+    #[error(
+        "{} has no volume{}", path.display(),
+        problem.as_ref().map_or(String::new(), |problem| format!(" that can be read: {problem}"))
+    )]
+    NoVolume {
+        /// The cache-disk.
+        path: PathBuf,
+        /// What is wrong with what it has.
+        problem: Option<String>,
+    },
     /// The metadata of a file system is not known.
     #[error("{}: {problem}", path.display())]
     NoStaticMetadata {
@@ -571,6 +582,12 @@ impl CommandError {
             CommandError::TableFile(error) => error.hint(),
             CommandError::FileBlocks(error) => Some(error.hint()),
             CommandError::Watch(error) => error.hint(),
+            CommandError::NoVolume { problem: None, .. } => {
+                Some("it belongs to one data-disk: `dcd inspect superblock` shows it".into())
+            }
+            CommandError::NoVolume { .. } => {
+                Some("copy the cache-disk before anything else is done with it".into())
+            }
             CommandError::VolumeMissing { .. } => {
                 Some("for example --volume raid.toml with two lines: [[set]] and level = 5; docs/volume.md".into())
             }

@@ -146,7 +146,15 @@ fn disks_in_any_order_are_one_volume_also_after_a_crash() {
     verify(&site, 2, "after an end in order");
     daemon.stop();
     let check = site.dcd("check --cache-disk c").ok();
-    assert!(!check.is_empty());
+    assert!(check.contains("a start checks its tables"), "{check}");
+    let told = site.dcd("inspect volume --cache-disk c").ok();
+    assert!(
+        told.contains("4 members") && told.contains("RAID 5") && told.contains("important,random"),
+        "{told}"
+    );
+    let told: Value =
+        serde_json::from_str(&site.dcd("inspect volume --cache-disk c --json").ok()).unwrap();
+    assert_eq!(told["members"], 4);
 }
 
 #[test]
@@ -293,6 +301,7 @@ fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
     let line =
         "serve --cache-disk c --data-disk d --data-disk e --nbd unix:sock --memory-directory .";
     plain.dcd(line).fails(1, "one data-disk, no volume", "");
+    plain.dcd("inspect volume --cache-disk c").fails(1, "c has no volume", "inspect superblock");
     // What a volume cannot.
     let disks = "--cache-disk c --data-disk m0 --memory-directory .";
     site.dcd(&format!("detach {disks}")).fails(

@@ -21,6 +21,7 @@ use crate::cli::CheckArguments;
 use crate::error::CommandError;
 use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
+use crate::image::volume;
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Colour, Paint, count, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -172,6 +173,16 @@ pub fn check(
         let lines = count(report.poisoned_lines, "line");
         let message = format!("{lines} lost earlier: reads of them fail until they are written");
         report.problem("poisoned", message, None);
+    }
+    let headers = volume::headers(image, &superblock);
+    for (offset, header) in &headers {
+        if let Err(error) = header {
+            report.problem("volume", error.to_string(), Some(*offset));
+        }
+    }
+    if !headers.is_empty() {
+        let note = "of the volume only what it is made of was checked; a start checks its tables, a scrub its members";
+        report.notes.push(note.into());
     }
     let memory = SegmentFile::path_of(Path::new(MEMORY_DIRECTORY_DEFAULT), superblock.uuid);
     if superblock.state == CacheState::Open && memory.exists() {

@@ -15,6 +15,7 @@ use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
+use crate::image::volume::headers;
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -35,6 +36,7 @@ pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
         InspectWhat::Segments(disk) => segments(disk),
         InspectWhat::Segment { index, disk } => segment(disk, *index),
         InspectWhat::Records(disk) => records(disk),
+        InspectWhat::Volume(disk) => volume(disk),
     }
 }
 
@@ -102,6 +104,89 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "data_disk_serial": superblock.data_disk_serial,
         "created_unix_seconds": superblock.created_unix_seconds,
     })
+}
+
+fn volume(disk: &InspectDisk) -> Result<(), CommandError> {
+    let image = open(disk)?;
+    let superblock = image.need_superblock()?;
+    let mut problem = None;
+    let mut found = None;
+    for (_, header) in headers(&image, &superblock) {
+        match header {
+            Ok(header) => found = found.or(Some(header)),
+            Err(error) => problem = Some(error),
+        }
+    }
+    let Some(header) = found else {
+        let (path, problem) = (image.path.clone(), problem.map(|problem| problem.to_string()));
+        return Err(CommandError::NoVolume { path, problem });
+    };
+    let config = &header.config;
+    let mut sets = Table::new(&[
+        ("set", Align::Right),
+        ("level", Align::Left),
+        ("members", Align::Left),
+        ("copies", Align::Right),
+        ("stripe unit", Align::Right),
+        ("on each member", Align::Right),
+        ("from byte", Align::Right),
+        ("holds", Align::Right),
+    ]);
+    let mut set_values = Vec::new();
+    for (index, set) in config.sets.iter().enumerate() {
+        let members: Vec<u8> = set.members.iter().map(|member| member.0).collect();
+        let words: Vec<String> = members.iter().map(u8::to_string).collect();
+        sets.row(vec![
+            index.to_string(),
+            format!("RAID {}", set.level.number()),
+            words.join(","),
+            set.copies.to_string(),
+            format_size(set.stripe_unit_bytes),
+            format_size(set.member_bytes),
+            set.member_offset_bytes.to_string(),
+            format_size(set.capacity_bytes()),
+        ]);
+        set_values.push(json!({
+            "level": set.level.number(), "members": members, "copies": set.copies,
+            "stripe_unit_bytes": set.stripe_unit_bytes, "member_bytes": set.member_bytes,
+            "member_offset_bytes": set.member_offset_bytes, "capacity_bytes": set.capacity_bytes(),
+        }));
+    }
+    let mut rules =
+        Table::new(&[("all of", Align::Left), ("none of", Align::Left), ("levels", Align::Left)]);
+    let mut rule_values = Vec::new();
+    for rule in config.placement.rules() {
+        let levels = rule.levels.map(|level| level.number());
+        let (required, excluded) = (rule.required.to_string(), rule.excluded.to_string());
+        rule_values.push(json!({ "all_of": required, "none_of": excluded, "levels": levels }));
+        let levels = levels.map(|level| level.to_string()).join(", ");
+        rules.row(vec![required, excluded, levels]);
+    }
+    let value = json!({
+        "uuid": header.uuid.to_string(),
+        "members": config.members,
+        "volume_bytes": config.logical_bytes,
+        "extent_bytes": config.extent_bytes,
+        "temporary_bytes": config.temporary_bytes,
+        "selective_caching": config.selective_caching,
+        "migrate_bytes_per_second_max": config.migrate_bytes_per_second_max,
+        "journal_bytes": header.journal_bytes,
+        "pointers_max": header.pointers_max,
+        "sets": set_values,
+        "placement": rule_values,
+    });
+    let paint = Paint::for_stdout();
+    let text = format!(
+        "volume {} of {}: {} members, numbered from 0, extents of {}, {} for temporary data\n{}\n{}",
+        header.uuid,
+        format_size(config.logical_bytes),
+        config.members,
+        format_size(config.extent_bytes),
+        format_size(config.temporary_bytes),
+        sets.render(paint),
+        rules.render(paint),
+    );
+    show(disk, &value, &text)
 }
 
 fn dirty(disk: &InspectDisk) -> Result<(), CommandError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dcd_daemon::response_times::HistogramReport;
 use dcd_daemon::status_report::StatusReport;
 use dcd_daemon::units_text::{format_duration, format_size};
+use dcd_daemon::volume_control::VolumeReport;
 
 use crate::output::{Colour, Paint, bar, count};
 
@@ -69,6 +70,9 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         };
         text += &line("cache-disk", &paint.paint(Colour::Bad, &format!("failed: {error}; {what}")));
     }
+    if let Some(volume) = &report.volume {
+        text += &line("volume", &volume_words(volume, paint));
+    }
     if recovery.data_disk_changed {
         let what = "the data-disk had changed; the cache was empty";
         text += &line("at start", &paint.paint(Colour::Warning, what));
@@ -78,6 +82,21 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         text += &line("damaged", &paint.paint(Colour::Bad, &lost));
     }
     text
+}
+
+/// How its members are, in a line; `dcd volume status` tells more.
+fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
+    let other = volume.members.iter().filter(|member| member.state != "up-to-date");
+    let other: Vec<String> =
+        other.map(|member| format!("member {} is {}", member.member, member.state)).collect();
+    let work = volume.work.as_ref().map_or(String::new(), |work| {
+        format!("; {} {:.0} %", work.kind, work.done as f64 * 100.0 / work.total.max(1) as f64)
+    });
+    let members = count(volume.members.len() as u64, "member");
+    match other.is_empty() {
+        true => format!("{members}, {}{work}", paint.paint(Colour::Good, "whole")),
+        false => format!("{members}, {}{work}", paint.paint(Colour::Bad, &other.join(", "))),
+    }
 }
 
 /// What it is doing, and whether that is well.

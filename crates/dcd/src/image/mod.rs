@@ -20,6 +20,7 @@ pub mod copies;
 pub mod dirty;
 pub mod log;
 pub mod segments;
+pub mod volume;
 
 /// Why a structure cannot be had.
 #[derive(Debug, thiserror::Error)]
