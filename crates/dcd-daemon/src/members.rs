@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::MemberIndex;
-use dcd_engine::volume::format::label::{MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::{Device, FormatError, Superblock, Uuid};
 
 use crate::device::DeviceError;
@@ -177,10 +177,16 @@ fn open(spec: &DeviceSpec) -> Result<Disk, MemberError> {
     })
 }
 
+/// The newer of the two copies; a disk that is too short for them has none.
 fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberError> {
-    let bytes = disk.file().read_at(0, MEMBER_LABEL_BYTES);
-    let bytes = bytes.map_err(|source| MemberError::Device { source })?;
-    Ok(MemberLabel::decode(bytes.bytes()))
+    let [first, second] = LABEL_OFFSETS.map(|offset| {
+        let bytes = disk.file().read_at(offset, MEMBER_LABEL_BYTES);
+        bytes.map_err(|source| MemberError::Device { source })
+    });
+    let (first, second) = (first?, second?);
+    let newest = MemberLabel::newest(first.bytes(), second.bytes());
+    // Of two that are none, the first tells why.
+    Ok(newest.map_or_else(|| MemberLabel::decode(first.bytes()), Ok))
 }
 
 /// What a disk looks like, if it looks like anything: a file system, a cache, a member.
@@ -195,9 +201,12 @@ pub fn content(start: &[u8]) -> Option<&'static str> {
     let is_none = |problem: &FormatError| {
         matches!(problem, FormatError::Magic { .. } | FormatError::Short { .. })
     };
-    let label = start.get(..MEMBER_LABEL_BYTES).map(MemberLabel::decode);
-    if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
-        return Some("a member of a dcd volume");
+    for offset in LABEL_OFFSETS {
+        let place = offset as usize..offset as usize + MEMBER_LABEL_BYTES;
+        let label = start.get(place).map(MemberLabel::decode);
+        if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
+            return Some("a member of a dcd volume");
+        }
     }
     let superblock = start.get(..SUPERBLOCK_SIZE).map(Superblock::decode);
     if superblock.is_some_and(|superblock| !superblock.is_err_and(|problem| is_none(&problem))) {

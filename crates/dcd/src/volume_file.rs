@@ -33,6 +33,7 @@ use dcd_engine::volume::config::{
 };
 use dcd_engine::volume::format::area::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, is_journal_size};
 use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::journal::JOURNAL_PAYLOAD_LINES_MAX;
 use dcd_engine::volume::placement::{Placement, PlacementError, PlacementRule, RaidLevel};
 use toml::de::{DeTable, DeValue};
 
@@ -71,6 +72,10 @@ const POINTERS_MAX: u32 = 1 << 30;
 /// Share of the cache-disk that the journal takes, at most this much.
 const JOURNAL_SHARE: u64 = 16;
 const JOURNAL_BYTES_DEFAULT_MAX: u64 = 64 << 20;
+/// The longest record (129 lines) finds room in an empty ring wherever that begins, also if it has to skip the end.
+const JOURNAL_BYTES_LEAST: u64 = 2 << 20;
+const _: () = assert!(JOURNAL_BYTES_LEAST >= JOURNAL_BYTES_MIN);
+const _: () = assert!(JOURNAL_BYTES_LEAST / LINE_SIZE > 2 * (JOURNAL_PAYLOAD_LINES_MAX as u64 + 1));
 /// No member is larger than what a slice may begin and end at.
 const MEMBER_BYTES_MAX: u64 = 1 << 50;
 
@@ -231,9 +236,9 @@ pub fn parse(path: &Path, text: &str) -> Result<VolumeFile, VolumeFileError> {
             "temporary" => file.temporary = Some(amount(value)?),
             "journal" => {
                 let bytes: u64 = with(value, parse_size)?;
-                if !is_journal_size(bytes) {
+                if !is_journal_size(bytes) || bytes < JOURNAL_BYTES_LEAST {
                     let (least, most) =
-                        (format_size(JOURNAL_BYTES_MIN), format_size(JOURNAL_BYTES_MAX));
+                        (format_size(JOURNAL_BYTES_LEAST), format_size(JOURNAL_BYTES_MAX));
                     let expected = format!("expected {least} to {most}, a multiple of 4 KiB");
                     return Err(unfit(expected).into());
                 }
@@ -422,7 +427,7 @@ impl VolumeFile {
     /// What stands on a cache-disk of this size.
     pub fn header(&self, uuid: Uuid, config: VolumeConfig, cache_disk_bytes: u64) -> VolumeHeader {
         let share = cache_disk_bytes / JOURNAL_SHARE / LINE_SIZE * LINE_SIZE;
-        let default = share.clamp(JOURNAL_BYTES_MIN, JOURNAL_BYTES_DEFAULT_MAX);
+        let default = share.clamp(JOURNAL_BYTES_LEAST, JOURNAL_BYTES_DEFAULT_MAX);
         let journal_bytes = self.journal_bytes.unwrap_or(default);
         VolumeHeader { uuid, config, pointers_max: self.pointers_max, journal_bytes }
     }
@@ -620,7 +625,7 @@ mod tests {
         check("[[set]]\nlevel = 0\nmembers = []", "has 0 members", "");
         check("[[set]]\nlevel = 1\ncopies = 0", "a multiple of its copies", "");
         check("[[set]]\nlevel = 1\ncopies = 2", "a multiple of its copies", "");
-        check("journal = \"1k\"", "journal: expected 1 MiB to 1 GiB", "");
+        check("journal = \"1k\"", "journal: expected 2 MiB to 1 GiB", "");
         check("pointers = 9999999999", "pointers: ", "");
         check("[[set]]\nlevel = 5\nshare = \"20\"", "expected a share of 1% to 100%", "");
         check("[[set]]\nlevel = 5\nshare = \"20%\"\nper-member = \"1G\"", "give one of them", "");

@@ -14,7 +14,7 @@ use harness::random::{Random, sum_of_file};
 use harness::{Daemon, Site, Value, until};
 
 const MIB: u64 = 1 << 20;
-const TIERED: &str = "extent = \"64k\"\ntemporary = \"25%\"\njournal = \"1M\"\n\
+const TIERED: &str = "extent = \"64k\"\ntemporary = \"25%\"\njournal = \"2M\"\n\
     [[set]]\nlevel = 1\nshare = \"20%\"\ncopies = 2\n\
     [[set]]\nlevel = 5\nshare = \"40%\"\n\
     [[set]]\nlevel = 0\n";

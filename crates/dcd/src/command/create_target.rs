@@ -13,7 +13,7 @@ use dcd_engine::volume::Volume;
 use dcd_engine::volume::config::{LABEL_BYTES, VolumeConfig};
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::VolumeHeader;
-use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MemberLabel};
 use dcd_engine::{Buffer, DataDiskInfo, OpenError, Uuid};
 use serde_json::{Value, json};
 
@@ -117,7 +117,10 @@ impl Target {
             // Fewer than 2^8 members.
             let label = MemberLabel { uuid, member: MemberIndex(index as u8), epoch: 0 };
             let label = label.encode();
-            bytes.bytes_mut()[..label.len()].copy_from_slice(label.bytes());
+            for offset in LABEL_OFFSETS {
+                let place = offset as usize..offset as usize + label.len();
+                bytes.bytes_mut()[place].copy_from_slice(label.bytes());
+            }
             disk.write_at(0, &bytes)?;
         }
         Ok(())
