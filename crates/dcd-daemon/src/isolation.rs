@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(need.clients_within(u64::MAX, clients), Some(CONNECTIONS_MAX));
         need.add("volume", 1 << 20);
         assert_eq!(need.total(), total + (1 << 20));
-        assert!(need.words().contains("segment buffers 16 MiB"), "{}", need.words());
+        assert!(need.words().contains("segment buffers 16.0 MiB"), "{}", need.words());
         assert!(!need.words().contains("FUSE"));
     }
 }

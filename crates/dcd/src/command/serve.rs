@@ -81,6 +81,9 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
 
 fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     let settings = settings_of(&arguments)?;
+    if settings.cache_disk.is_none() {
+        return Err(CommandError::SettingMissing("--cache-disk"));
+    }
     if settings.data_disk.is_empty() {
         return Err(CommandError::SettingMissing("--data-disk"));
     }
