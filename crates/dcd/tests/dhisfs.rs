@@ -1,4 +1,5 @@
-//! `dcd dhisfs` on a volume in memory behind sockets: make, mount, use, kill -9, mount again, check.
+//! `dcd dhisfs` on a volume in memory behind sockets, and on a real one: make, mount, use, kill -9 of either program,
+//! mount again, check.
 
 mod common;
 #[path = "../../dcd-client/tests/server/mod.rs"]
@@ -41,6 +42,12 @@ impl Mounted {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    fn fails(&self, script: &str) {
+        let script = format!("cd {} && {script}", self.directory.display());
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert!(!output.status.success(), "{script}");
+    }
+
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -65,14 +72,18 @@ impl Drop for Mounted {
 fn has_fuse(test: &str) -> bool {
     let is_there = File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !is_there {
-        let line = format!("skipped: {test}: /dev/fuse cannot be opened\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        if let Some(log) = std::env::var_os("DCD_SKIPPED_LOG") {
-            let log = File::options().create(true).append(true).open(log);
-            log.unwrap().write_all(line.as_bytes()).unwrap();
-        }
+        skipped(test, "/dev/fuse cannot be opened");
     }
     is_there
+}
+
+fn skipped(test: &str, reason: &str) {
+    let line = format!("skipped: {test}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(log) = std::env::var_os("DCD_SKIPPED_LOG") {
+        let log = File::options().create(true).append(true).open(log);
+        log.unwrap().write_all(line.as_bytes()).unwrap();
+    }
 }
 
 #[test]
@@ -87,7 +98,7 @@ fn what_was_synced_survives_kill_9() {
     let fsck = || folder.dcd(&format!("dhisfs fsck {sockets}"));
     fsck().fails(1, "there is no dhisfs", "mkfs");
     let made = folder.dcd(&format!("dhisfs mkfs {sockets}")).ok();
-    assert!(made.contains("78.1M"), "{made}");
+    assert!(made.contains("78.1 MiB"), "{made}");
     folder.dcd(&format!("dhisfs mkfs {sockets}")).fails(1, "in use", "--force");
     let rules = folder.path("rules.toml");
     std::fs::write(&rules, "[[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n").unwrap();
@@ -145,6 +156,77 @@ fn what_was_synced_survives_kill_9() {
 
     folder.dcd(&format!("dhisfs mkfs {sockets} --force")).ok();
     fsck().ok();
+}
+
+const VOLUME: &str = "extent = \"4k\"\ntemporary = \"10%\"\n\
+    [[set]]\nlevel = 1\nshare = \"40%\"\ncopies = 2\n\
+    [[set]]\nlevel = 5\nshare = \"20%\"\n\
+    [[set]]\nlevel = 0\n";
+
+#[test]
+fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
+    if !has_fuse("a_real_volume_keeps_what_was_synced_when_dcd_is_killed") {
+        return;
+    }
+    let folder = Folder::new();
+    if !folder.dcd("create --help").ok().contains("--volume") {
+        skipped("a_real_volume_keeps_what_was_synced_when_dcd_is_killed", "dcd makes no volumes");
+        return;
+    }
+    let disks = ["m0", "m1", "m2", "m3"].map(|name| {
+        folder.disk(name, 64 << 20);
+        format!("--data-disk {name}")
+    });
+    let disks = disks.join(" ");
+    std::fs::write(folder.path("v.toml"), VOLUME).unwrap();
+    folder.dcd(&format!("create --cache-disk c --cache-size 32M {disks} --volume v.toml")).ok();
+    let serve = format!(
+        "serve --cache-disk c {disks} --nbd unix:sock --control ctl --memory-directory . --quiet \
+         --idle-max 20ms"
+    );
+    let sockets = format!(
+        "--control {} --nbd {}",
+        folder.path("ctl").display(),
+        folder.path("sock").display()
+    );
+    let rules = folder.path("rules.toml");
+    std::fs::write(&rules, "[[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n").unwrap();
+    let rules = format!("--rules {}", rules.display());
+
+    let mut served = folder.serve(&serve);
+    folder.dcd(&format!("dhisfs mkfs {sockets}")).ok();
+    for round in 0..4 {
+        let mounted = Mounted::start(&folder, &sockets, &rules);
+        mounted.sh(&format!(
+            "mkdir d{round}; for i in $(seq 60); do cp /etc/services d{round}/f$i.o; done
+             echo kept > d{round}/kept; rm d{round}/f1*; sync d{round}/kept; ls d{round} > list"
+        ));
+        let script = "for i in $(seq 400); do cp /etc/passwd busy$i; mv busy$i b; done";
+        let mut busy = Command::new("sh");
+        busy.args(["-c", script]).current_dir(&mounted.directory).stderr(Stdio::null());
+        let mut busy = busy.spawn().unwrap();
+        if round % 2 == 0 {
+            // What comes next is refused: what was in memory is lost.
+            served.kill();
+            let _ = busy.wait();
+            mounted.fails("touch x; sync x");
+            mounted.kill();
+            served = folder.serve(&serve);
+        } else {
+            mounted.kill();
+            let _ = busy.wait();
+        }
+        let report = folder.dcd(&format!("dhisfs fsck {sockets}")).ok();
+        assert!(!report.contains("inode"), "{report}");
+        let mounted = Mounted::start(&folder, &sockets, &rules);
+        mounted.sh(&format!(
+            "test $(cat d{round}/kept) = kept; test $(ls d{round} | wc -l) = 50
+             for i in 2 3 20 60; do cmp /etc/services d{round}/f$i.o; done; rm -rf d{round}"
+        ));
+        mounted.stop();
+        folder.dcd(&format!("dhisfs fsck {sockets}")).ok();
+    }
+    served.stop();
 }
 
 #[test]

@@ -124,6 +124,7 @@ impl<D: BlockDevice> FileSystem<D> {
         self.allocator.waiting.clear();
         self.device.collect()?;
         self.is_unflushed = true;
+        self.device.settle()?;
         Ok(true)
     }
 

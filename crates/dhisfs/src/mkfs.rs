@@ -51,11 +51,12 @@ pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Su
         device.set_attributes(&[SUPERBLOCK], change)?;
         device.collect()?;
         device.flush()?;
+        device.settle()?;
     }
     let mut made = Maker { device, block_bytes };
-    // Where a mount looks for it.
+    // Where a mount looks for it: the first block that nobody uses.
     let is_used = !made.device.mapped(SUPERBLOCK..SUPERBLOCK + 1)?.is_empty();
-    if is_used || made.allocate(1, Some(SUPERBLOCK), Attributes::METADATA)? != [SUPERBLOCK] {
+    if is_used || made.allocate(1, None, Attributes::METADATA)? != [SUPERBLOCK] {
         return Err(FsError::InUse);
     }
     let indexes = journal_blocks.div_ceil(Superblock::per_index(block_bytes) as u64);
