@@ -134,7 +134,7 @@ fn what_was_synced_survives_kill_9() {
     }
     fsck().ok();
 
-    // Damage is found: a directory without its inode.
+    // Damage is found: a file whose inode has changed. The journal has copies of inodes, which know where they belong.
     let mut device = server.device.lock().unwrap();
     let blocks = dcd_client::BlockDevice::geometry(&*device).blocks;
     let mut damaged = 0;
@@ -142,7 +142,8 @@ fn what_was_synced_survives_kill_9() {
         let mut data = vec![0; 4096];
         let reads = &mut [dcd_client::Read { block, data: &mut data }];
         dcd_client::BlockDevice::read(&mut *device, reads).unwrap();
-        if data.starts_with(b"DHIN") && damaged == 0 && data[32..36] != [0xed, 0x41, 0, 0] {
+        let is_file = data.starts_with(b"DHIN") && data[32..36] != [0xed, 0x41, 0, 0];
+        if is_file && damaged == 0 && data[8..16] == block.to_le_bytes() {
             data[200] ^= 1;
             damaged = block;
             let writes = &[dcd_client::Write { block, data: &data }];

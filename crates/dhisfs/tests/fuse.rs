@@ -100,7 +100,9 @@ fn worker() {
 /// Random reads, writes and cuts of a file, each read compared with what must be there.
 fn fsx(path: &Path, seed: u64) {
     let mut random = Random::new(seed);
-    let options = || OpenOptions::new().read(true).write(true).create(true).open(path).unwrap();
+    let options = || {
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+    };
     let mut file = options();
     let mut model: Vec<u8> = Vec::new();
     for i in 0..4000 {
