@@ -108,6 +108,7 @@ fn what_was_synced_survives_kill_9() {
     for round in 0..6 {
         let mounted = Mounted::start(&folder, &sockets, &rules);
         assert_eq!(mounted.sh("ls | wc -l").trim(), kept.to_string());
+        fsck().fails(1, "another `dcd dhisfs` uses this file system", "unmount it");
         // Some of it while the program is killed.
         mounted.sh(&format!(
             "echo kept {round} > k{round}; cp /etc/services x{round}.o; sync k{round} x{round}.o"

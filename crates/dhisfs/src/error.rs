@@ -44,6 +44,15 @@ pub enum FsError {
         /// What is needed.
         wanted: u64,
     },
+    /// Somebody else uses it.
+    #[error("another `dcd dhisfs` uses this file system")]
+    Busy,
+    /// Whether somebody else uses it cannot be told.
+    #[error("cannot find out whether somebody else uses it: {source}")]
+    Lock {
+        /// Why not.
+        source: std::io::Error,
+    },
     /// An earlier error has left what is in memory and what is on the device apart.
     #[error("nothing is written any more after an earlier error")]
     Stopped,
@@ -75,6 +84,8 @@ impl FsError {
                 "make the volume with `extent = \"4k\"` in its configuration".into()
             }
             FsError::TooSmall { .. } => "use a larger volume, or smaller extents".into(),
+            FsError::Busy => "unmount it, and wait until that `dcd dhisfs mount` has ended".into(),
+            FsError::Lock { .. } => "is it the --control socket of a running dcd?".into(),
             FsError::Stopped => "see the messages, unmount, and mount again".into(),
         })
     }

@@ -15,6 +15,7 @@
 //! | `namespace.rs` | create, link, unlink, rename |
 //! | `extended.rs`, `rules.rs` | extended attributes, hints, and hints by name |
 //! | `mkfs.rs`, `fsck.rs` | make one, check one |
+//! | `exclusive.rs` | one user at a time |
 //! | `fuse/` | the kernel's requests |
 //!
 //! How it survives crashes: `commit.rs`, and `docs/dhisfs.md`.
@@ -23,6 +24,7 @@ mod allocate;
 mod commit;
 mod directory;
 mod error;
+mod exclusive;
 mod extended;
 mod file;
 mod file_system;
@@ -41,6 +43,7 @@ mod tree;
 
 pub use self::directory::Listed;
 pub use self::error::{FsError, FsResult};
+pub use self::exclusive::Exclusive;
 pub use self::extended::HINT_NAME;
 pub use self::file::AttributesChange;
 pub use self::file_system::{FileSystem, MountOptions};

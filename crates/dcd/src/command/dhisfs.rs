@@ -9,7 +9,7 @@ use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dhisfs::fuse::{FuseOptions, mount};
-use dhisfs::{FileSystem, FsError, MakeOptions, MountOptions, Rules, make};
+use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Rules, make};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -123,8 +123,10 @@ Examples:
 }
 
 impl Volume {
-    fn connect(&self) -> Result<Device, CommandError> {
-        Device::connect(&self.control, &self.nbd).map_err(failed)
+    /// The volume, and the right to be the only one who uses the file system on it.
+    fn connect(&self) -> Result<(Device, Exclusive), CommandError> {
+        let device = Device::connect(&self.control, &self.nbd).map_err(failed)?;
+        Ok((device, Exclusive::take(&self.control)?))
     }
 }
 
@@ -135,7 +137,7 @@ fn failed(error: DeviceError) -> CommandError {
 pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
     match &arguments.what {
         DhisfsWhat::Mkfs { volume, journal, force } => {
-            let mut device = volume.connect()?;
+            let (mut device, _exclusive) = volume.connect()?;
             let geometry = device.geometry();
             let options = MakeOptions {
                 journal_blocks: journal.map(|bytes| bytes / geometry.block_bytes as u64),
@@ -167,7 +169,8 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
             let cache_bytes = usize::try_from(*cache).unwrap_or(usize::MAX);
             let options = MountOptions { cache_bytes, rules };
-            let file_system = FileSystem::mount(volume.connect()?, options)?;
+            let (device, _exclusive) = volume.connect()?;
+            let file_system = FileSystem::mount(device, options)?;
             let options = FuseOptions {
                 allow_other: *allow_other,
                 commit_interval: *commit_interval,
@@ -182,7 +185,8 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             Ok(())
         }
         DhisfsWhat::Fsck { volume, json } => {
-            let mut file_system = FileSystem::mount(volume.connect()?, MountOptions::default())?;
+            let (device, _exclusive) = volume.connect()?;
+            let mut file_system = FileSystem::mount(device, MountOptions::default())?;
             let report = file_system.check()?;
             file_system.unmount()?;
             if *json {
