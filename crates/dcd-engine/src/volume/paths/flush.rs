@@ -14,6 +14,7 @@ use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::format::journal::JournalItem;
 use super::super::{Purpose, UpperId, Volume};
 use super::journal::Then;
+use super::write::OpId;
 use crate::io::{Device, IoError, IoOperation};
 use crate::units::MemberIndex;
 
@@ -30,6 +31,9 @@ pub(in crate::volume) enum For {
 pub(in crate::volume) struct Flushes {
     waiting: Vec<UpperId>,
     under_way: Vec<UpperId>,
+    /// Writes with FUA that wait for one too.
+    ops_waiting: Vec<OpId>,
+    ops_under_way: Vec<OpId>,
     members_left: u32,
     /// Extents to be committed in step 2, with the places that they had in step 1.
     extents: Vec<(ExtentIndex, Option<Place>)>,
@@ -53,18 +57,31 @@ impl Volume {
         self.flushes.waiting.push(upper);
     }
 
+    /// The same for a write with FUA.
+    pub(super) fn flush_for_write(&mut self, op: OpId) {
+        self.flushes.ops_waiting.push(op);
+    }
+
     pub(in crate::volume) fn advance_flushes(&mut self) -> bool {
-        if self.flushes.waiting.is_empty() || !self.flushes.under_way.is_empty() {
+        let flushes = &mut self.flushes;
+        let is_wanted = !flushes.waiting.is_empty() || !flushes.ops_waiting.is_empty();
+        let is_under_way = !flushes.under_way.is_empty() || !flushes.ops_under_way.is_empty();
+        if !is_wanted || is_under_way {
             return false;
         }
-        self.flushes.under_way = std::mem::take(&mut self.flushes.waiting);
+        flushes.under_way = std::mem::take(&mut flushes.waiting);
+        flushes.ops_under_way = std::mem::take(&mut flushes.ops_waiting);
         self.flushes.result = None;
-        // Entries of extents that are being written are for the next flush: their lines may not be there.
+        // An extent that is being written for the first time has no place yet, as far as anybody was told.
         self.flushes.extents = self
             .uncommitted_extents
             .keys()
-            .filter(|extent| !self.writes.is_new(**extent) && self.writes.moving != Some(**extent))
-            .map(|extent| (*extent, self.extents.get(*extent).place))
+            .map(|extent| {
+                let packed = self.extents.packed(*extent);
+                let is_queued = self.queued_extents.get(extent) == Some(&packed);
+                let place = self.extents.get(*extent).place;
+                (*extent, place.filter(|_| is_queued || !self.writes.is_new(*extent)))
+            })
             .collect();
         self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();
         self.flushes.overtaken.clear();
@@ -153,6 +170,9 @@ impl Volume {
         };
         for upper in std::mem::take(&mut self.flushes.under_way) {
             self.piece_done(upper, result);
+        }
+        for op in std::mem::take(&mut self.flushes.ops_under_way) {
+            self.end_write(op, result);
         }
     }
 }

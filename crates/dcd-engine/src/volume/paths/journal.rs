@@ -111,9 +111,12 @@ impl Journal {
     }
 
     /// Where a start has to begin if everything durable in the members and pages is left out: the number and line of
-    /// the first record with jobs that have not ended, or of the next one.
+    /// the first record with jobs that have not ended, or that is on its way (pages do not have its changes yet), or of the
+    /// next one.
     pub(in crate::volume) fn tail(&self) -> (u64, u64) {
-        match self.records.iter().find(|record| !record.jobs.is_empty()) {
+        let newest = self.under_way.as_ref().and(self.records.back()).map(|record| record.sequence);
+        let counts = |record: &&Record| !record.jobs.is_empty() || Some(record.sequence) == newest;
+        match self.records.iter().find(counts) {
             Some(record) => (record.sequence, record.line),
             None => (self.next_sequence, self.head_line),
         }
@@ -220,7 +223,11 @@ impl Volume {
         }
         let lines = 1 + u64::from(payload_lines);
         let to_end = journal.ring_lines - journal.head_line;
-        let (line, skipped) = if lines > to_end { (0, to_end) } else { (journal.head_line, 0) };
+        let (line, mut skipped) = if lines > to_end { (0, to_end) } else { (journal.head_line, 0) };
+        if journal.records.is_empty() {
+            // Nothing before it counts, so what it skips is free already.
+            skipped = 0;
+        }
         // The last line stays free, so that a full ring and an empty one differ.
         journal.is_full = journal.used_lines + skipped + lines >= journal.ring_lines;
         if journal.is_full {

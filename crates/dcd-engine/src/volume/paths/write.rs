@@ -271,7 +271,12 @@ impl Volume {
         let write = &self.writes.ops[&op];
         let is_uncommitted = self.uncommitted_extents.contains_key(&extent);
         if write.fua && write.result.is_ok() && is_uncommitted {
-            // Step 4b. The lines are durable: they were written with FUA, or are in the journal.
+            // Step 4b. Its own lines are durable: they were written with FUA, or are in the journal. Those of an earlier write
+            // that gave the extent its place need not be.
+            let set = self.extents.get(extent).place.map(|place| place.set);
+            if !write.is_new && set.is_some_and(|set| !self.is_journaled(set)) {
+                return self.flush_for_write(op);
+            }
             let packed = self.extents.packed(extent);
             return self.commit_extents(vec![(extent, packed)], Then::Written(op));
         }
