@@ -12,7 +12,7 @@
 //!      Crash here: the same again.
 //! 6. Members that do not count are recorded as stale, durable.
 //!      Before step 7 they have an old label; behind it only the record tells.
-//! 7. Labels with the next epoch: the second copies, flushed, then the first, flushed.
+//! 7. Labels with the next epoch, flushed: of each member the copy whose turn it is, the other stays.
 //!      Crash here: one copy may be torn, and the other is whole. With one copy a torn label would look like a blank disk.
 //! 8. The epoch is recorded. A member that is not there now will have an old label from now on.
 //!      Before step 7 it would make all members stale after a crash.
@@ -66,8 +66,8 @@ enum Stage {
     Redo,
     RedoFlush,
     States,
-    Labels(usize),
-    LabelFlush(usize),
+    Labels,
+    LabelFlush,
     Epoch,
 }
 
@@ -193,20 +193,16 @@ impl Volume {
             Stage::RedoFlush => Stage::States,
             Stage::States if !self.state_changes.is_empty() => Stage::States,
             Stage::States => {
-                self.write_labels(1);
-                Stage::Labels(1)
+                self.write_labels();
+                Stage::Labels
             }
-            Stage::Labels(copy) => {
+            Stage::Labels => {
                 for index in self.present() {
                     self.want(Device::Member(index), IoOperation::Flush, Step::LabelFlush(index));
                 }
-                Stage::LabelFlush(copy)
+                Stage::LabelFlush
             }
-            Stage::LabelFlush(1) => {
-                self.write_labels(0);
-                Stage::Labels(0)
-            }
-            Stage::LabelFlush(_) => {
+            Stage::LabelFlush => {
                 self.epoch += 1;
                 let epoch = JournalItem::Epoch(self.epoch);
                 self.journal_items(vec![epoch], Then::Opened);
@@ -596,7 +592,9 @@ impl Volume {
 
     // ---- steps 7 and 8 ------------------------------------------------------------------------
 
-    fn write_labels(&mut self, copy: usize) {
+    /// Of the two copies the one whose turn it is: a torn one leaves that of the epoch before, which counts until step 8.
+    fn write_labels(&mut self) {
+        let copy = ((self.epoch + 1) % 2) as usize;
         for index in self.present() {
             let label =
                 MemberLabel { uuid: self.header.uuid, member: index, epoch: self.epoch + 1 };

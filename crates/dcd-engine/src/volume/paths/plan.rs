@@ -14,6 +14,7 @@ use super::super::checksums::{Checksums, LineSum};
 use super::super::placement::RaidLevel;
 use super::super::raid::xor_into;
 use super::stripe::{From, Job, Kind};
+use crate::io::IoError;
 use crate::units::LINE_SIZE;
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
@@ -241,9 +242,6 @@ impl Volume {
                 for (place, column) in job.bad.clone() {
                     let row = self.layout(job.key.set).row_at(place, job.key.stripe);
                     let line = self.old_line(job, row, column, None);
-                    if line.is_none() {
-                        job.lost.insert((row, column));
-                    }
                     self.repair_bad(job, row, column, line.as_deref());
                 }
                 for column in job.columns.clone() {
@@ -322,11 +320,20 @@ impl Volume {
                 if is_ready(&modify) {
                     rows = &modify.rows;
                 } else {
-                    // Neither: a row that is not written, and one that is or the parity, cannot be read. The first is lost; it
-                    // counts as zeroes from now on, so that the others are protected again.
+                    // Neither: a row that is not written, and one that is or the parity, cannot be read. If the first has rotted
+                    // it is lost; it counts as zeroes from now on, so that the others are protected again. If it may be
+                    // there another time, nothing is written.
                     for other in &reconstruct.rows {
-                        if self.old(job, *other, column, None) == Old::Nowhere {
+                        if self.old(job, *other, column, None) != Old::Nowhere {
+                            continue;
+                        }
+                        let mut places = layout.places_of_row(stripe, *other);
+                        if places.any(|place| job.rotten.contains(&(place, column)))
+                            || self.sum(job, *other, column) == LineSum::Lost
+                        {
                             job.lost.insert((*other, column));
+                        } else {
+                            job.result = Err(IoError::Failed);
                         }
                     }
                 }
@@ -362,8 +369,13 @@ impl Volume {
                     job.put_old(row, column, &line);
                     job.writes.insert((place, column), (row, From::Old));
                 }
-                None => {
+                // A parity that was not kept up has a checksum that says nothing.
+                None if layout.parity_row() == Some(row) => {
                     job.lost.insert((row, column));
+                }
+                // Its checksum tells that it is not there; the others may be readable another time.
+                None => {
+                    job.bad.insert((place, column));
                 }
             }
         }

@@ -104,6 +104,8 @@ pub(in crate::volume) struct Job {
     is_new: Vec<bool>,
     /// Places whose line of a column could not be read, or has not its checksum.
     pub(super) bad: BTreeSet<(usize, u32)>,
+    /// Those of them that were read, and have not their checksum.
+    pub(super) rotten: BTreeSet<(usize, u32)>,
     /// Places of columns to be read alone: they could not be read together with others.
     alone: BTreeSet<(usize, u32)>,
     /// Places that a scrub has read.
@@ -116,7 +118,7 @@ pub(in crate::volume) struct Job {
     ios_left: u32,
     state: State,
     fua: bool,
-    result: Result<(), IoError>,
+    pub(super) result: Result<(), IoError>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,6 +164,7 @@ impl Job {
             new: Buffer::default(),
             is_new: vec![false; cells],
             bad: BTreeSet::new(),
+            rotten: BTreeSet::new(),
             alone: BTreeSet::new(),
             compared: BTreeSet::new(),
             lost: BTreeSet::new(),
@@ -417,6 +420,9 @@ impl Volume {
                 Some(bytes) => job.put_old(row, column, bytes),
                 None => {
                     self.counters.lines_bad += 1;
+                    if bytes.is_some() {
+                        job.rotten.insert((run.place, column));
+                    }
                     job.bad.insert((run.place, column));
                 }
             }
@@ -437,6 +443,9 @@ impl Volume {
 
     fn job_knows_enough(&mut self, id: JobId, mut job: Job) {
         self.conclude(&mut job);
+        if job.result.is_err() {
+            return self.end_job(id, job);
+        }
         let ChunkKey { set, stripe, .. } = job.key;
         if self.is_journaled(set) {
             for (row, column, lines) in job.new_runs() {
