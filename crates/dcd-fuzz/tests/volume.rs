@@ -35,14 +35,14 @@ fn raid0_loses_what_a_member_held_and_nothing_else() {
 
 #[test]
 fn raid1_bears_what_it_must() {
-    let volume = runs(VolumeKind::Raid1, 100).volume;
+    let volume = runs(VolumeKind::Raid1, 200).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
     assert!(volume.members_replaced > 0, "{volume:?}");
 }
 
 #[test]
 fn raid5_bears_what_it_must() {
-    let volume = runs(VolumeKind::Raid5, 100).volume;
+    let volume = runs(VolumeKind::Raid5, 200).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
     assert!(volume.members_replaced > 0, "{volume:?}");
 }

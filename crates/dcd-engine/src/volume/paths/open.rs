@@ -410,7 +410,24 @@ impl Volume {
         self.extents.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
         self.pointers.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
         self.opening().ring = ring;
+        self.drop_dangling_pointers();
         Ok(())
+    }
+
+    /// A block may have been freed durably before its pointers were gone. They would keep what they point to alive, or be
+    /// taken for those of the next block there.
+    fn drop_dangling_pointers(&mut self) {
+        let slots = 0..self.header.pointers_max;
+        let dangling: Vec<(ExtentIndex, ExtentIndex)> = slots
+            .filter_map(|slot| self.pointers.slot(slot))
+            .filter(|(from, to)| {
+                !self.extents.get(*from).is_managed || !self.extents.get(*to).is_managed
+            })
+            .collect();
+        for (from, to) in dangling {
+            // It was found in the table.
+            let _ = self.remove_pointer(from, to);
+        }
     }
 
     fn record_at(&self, ring: &[u8], line: u64, sequence: u64) -> Option<JournalRecord> {

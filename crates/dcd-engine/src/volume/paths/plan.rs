@@ -11,6 +11,7 @@
 
 use super::super::Volume;
 use super::super::checksums::{Checksums, LineSum};
+use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::raid::xor_into;
 use super::stripe::{From, Job, Kind};
@@ -242,6 +243,11 @@ impl Volume {
                 for (place, column) in job.bad.clone() {
                     let row = self.layout(job.key.set).row_at(place, job.key.stripe);
                     let line = self.old_line(job, row, column, None);
+                    let is_rotten = job.rotten.contains(&(place, column));
+                    if line.is_none() && is_rotten && !self.has_passing_trouble(job, column, place)
+                    {
+                        job.lost.insert((row, column));
+                    }
                     self.repair_bad(job, row, column, line.as_deref());
                 }
                 for column in job.columns.clone() {
@@ -351,6 +357,18 @@ impl Volume {
         }
     }
 
+    /// Whether a line of the column, beside that of `place`, could not be read for a reason that may pass: an error, or a member
+    /// that is up to date and not there. What has rotted, and what a stale member has missed, does not come back.
+    fn has_passing_trouble(&self, job: &Job, column: u32, place: usize) -> bool {
+        let layout = self.layout(job.key.set);
+        (0..layout.places()).filter(|other| *other != place).any(|other| {
+            let cell = (other, column);
+            let member = self.members.get(layout.member(other));
+            !member.is_present && member.state == MemberState::UpToDate
+                || job.bad.contains(&cell) && !job.rotten.contains(&cell)
+        })
+    }
+
     fn conclude_rebuild(&mut self, job: &mut Job, place: usize) {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set).clone();
@@ -369,13 +387,11 @@ impl Volume {
                     job.put_old(row, column, &line);
                     job.writes.insert((place, column), (row, From::Old));
                 }
-                // A parity that was not kept up has a checksum that says nothing.
-                None if layout.parity_row() == Some(row) => {
-                    job.lost.insert((row, column));
+                None if self.has_passing_trouble(job, column, place) => {
+                    job.result = Err(IoError::Failed);
                 }
-                // Its checksum tells that it is not there; the others may be readable another time.
                 None => {
-                    job.bad.insert((place, column));
+                    job.lost.insert((row, column));
                 }
             }
         }

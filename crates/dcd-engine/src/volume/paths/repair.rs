@@ -29,6 +29,8 @@ const PROGRESS_STRIPES: u64 = 4096;
 /// Stripes begun in one go: nothing else is done meanwhile.
 const STRIPES_AT_ONCE_MAX: usize = 256;
 
+/// Chunks that a rebuild tries again before it gives up.
+const RETRIES_MAX: u32 = 16;
 /// The next stripe of work that is not to go on.
 const CANCELLED: (u8, u64) = (u8::MAX, 0);
 /// Behind every stripe: all is there.
@@ -57,6 +59,8 @@ struct Work {
     recorded: (u8, u64),
     /// A stripe could not be written.
     has_failed: bool,
+    /// Chunks that were tried again: errors may pass.
+    retries: u32,
     mismatches: u64,
     /// All stripes are done: waits for the flush.
     is_ending: bool,
@@ -171,6 +175,7 @@ impl Volume {
             recorded_at: stripes_done,
             recorded: next,
             has_failed: false,
+            retries: 0,
             mismatches: 0,
             is_ending: false,
             is_flushing: false,
@@ -256,6 +261,13 @@ impl Volume {
         let Some(work) = &mut self.repair.work else { return };
         let ChunkKey { set, stripe, chunk } = job.key;
         work.mismatches += (job.bad.len() + job.lost.len()) as u64;
+        if let (Err(_), Kind::Rebuild { place }) = (job.result(), &job.kind)
+            && !work.is_ending
+            && work.retries < RETRIES_MAX
+        {
+            work.retries += 1;
+            return self.want_repair(job.key, Kind::Rebuild { place: *place });
+        }
         if job.result().is_err() {
             work.has_failed = true;
             work.is_ending = true;

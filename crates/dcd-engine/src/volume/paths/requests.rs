@@ -246,7 +246,7 @@ impl Volume {
         Ok(())
     }
 
-    fn remove_pointer(&mut self, from: ExtentIndex, to: ExtentIndex) -> Result<(), ()> {
+    pub(super) fn remove_pointer(&mut self, from: ExtentIndex, to: ExtentIndex) -> Result<(), ()> {
         let slot = self.pointers.find(from, to).ok_or(())?;
         let before = self.pointers.packed(slot);
         self.pointers.delete(from, to).map_err(|_| ())?;
