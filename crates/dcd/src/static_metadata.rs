@@ -390,7 +390,7 @@ mod tests {
         xfs[8..16].copy_from_slice(&1000u64.to_be_bytes());
         xfs[48..56].copy_from_slice(&u64::MAX.to_be_bytes());
         xfs[84..88].copy_from_slice(&256u32.to_be_bytes());
-        xfs[88..92].copy_from_slice(&4_000_000u32.to_be_bytes());
+        xfs[88..92].copy_from_slice(&(GROUPS_MAX as u32).to_be_bytes());
         xfs[96..100].copy_from_slice(&u32::MAX.to_be_bytes());
         xfs[102..104].copy_from_slice(&512u16.to_be_bytes());
         xfs[124] = 8;
