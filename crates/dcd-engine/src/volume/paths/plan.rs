@@ -101,7 +101,7 @@ impl Volume {
                         self.plan_row(job, row, column, None, &mut cells);
                     }
                 }
-                Kind::Rebuild { place } => {
+                Kind::Rebuild { place, .. } => {
                     let row = self.layout(job.key.set).row_at(*place, job.key.stripe);
                     if self.is_written(job, row, column) {
                         self.plan_row(job, row, column, Some(*place), &mut cells);
@@ -238,14 +238,16 @@ impl Volume {
                     self.piece_recovered(piece, lines.into_iter());
                 }
             }
-            Kind::Rebuild { place } => self.conclude_rebuild(job, *place),
+            Kind::Rebuild { place, is_last_try } => {
+                self.conclude_rebuild(job, *place, *is_last_try);
+            }
             Kind::Scrub => {
                 for (place, column) in job.bad.clone() {
                     let row = self.layout(job.key.set).row_at(place, job.key.stripe);
                     let line = self.old_line(job, row, column, None);
-                    let is_rotten = job.rotten.contains(&(place, column));
-                    if line.is_none() && is_rotten && !self.has_passing_trouble(job, column, place)
-                    {
+                    let may_come_back = self.is_somebody_away(job, place)
+                        || self.has_read_error(job, column, place);
+                    if line.is_none() && job.rotten.contains(&(place, column)) && !may_come_back {
                         job.lost.insert((row, column));
                     }
                     self.repair_bad(job, row, column, line.as_deref());
@@ -357,19 +359,26 @@ impl Volume {
         }
     }
 
-    /// Whether a line of the column, beside that of `place`, could not be read for a reason that may pass: an error, or a member
-    /// that is up to date and not there. What has rotted, and what a stale member has missed, does not come back.
-    fn has_passing_trouble(&self, job: &Job, column: u32, place: usize) -> bool {
+    /// Whether a member beside that of `place` is not there that is up to date: what it holds may come back. What has rotted, and
+    /// what a stale member has missed, does not.
+    fn is_somebody_away(&self, job: &Job, place: usize) -> bool {
         let layout = self.layout(job.key.set);
         (0..layout.places()).filter(|other| *other != place).any(|other| {
-            let cell = (other, column);
             let member = self.members.get(layout.member(other));
             !member.is_present && member.state == MemberState::UpToDate
-                || job.bad.contains(&cell) && !job.rotten.contains(&cell)
         })
     }
 
-    fn conclude_rebuild(&mut self, job: &mut Job, place: usize) {
+    /// Whether a line of the column could not be read, beside that of `place`: another try may succeed.
+    fn has_read_error(&self, job: &Job, column: u32, place: usize) -> bool {
+        (0..self.layout(job.key.set).places()).filter(|other| *other != place).any(|other| {
+            let cell = (other, column);
+            job.bad.contains(&cell) && !job.rotten.contains(&cell)
+        })
+    }
+
+    /// `is_last_try`: what cannot be read now is given up.
+    fn conclude_rebuild(&mut self, job: &mut Job, place: usize, is_last_try: bool) {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set).clone();
         let row = layout.row_at(place, stripe);
@@ -387,7 +396,9 @@ impl Volume {
                     job.put_old(row, column, &line);
                     job.writes.insert((place, column), (row, From::Old));
                 }
-                None if self.has_passing_trouble(job, column, place) => {
+                None if self.is_somebody_away(job, place)
+                    || !is_last_try && self.has_read_error(job, column, place) =>
+                {
                     job.result = Err(IoError::Failed);
                 }
                 None => {

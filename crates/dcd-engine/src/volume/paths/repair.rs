@@ -29,8 +29,8 @@ const PROGRESS_STRIPES: u64 = 4096;
 /// Stripes begun in one go: nothing else is done meanwhile.
 const STRIPES_AT_ONCE_MAX: usize = 256;
 
-/// Chunks that a rebuild tries again before it gives up.
-const RETRIES_MAX: u32 = 16;
+/// How often a rebuild tries to read what it needs of a chunk.
+const TRIES_MAX: u32 = 3;
 /// The next stripe of work that is not to go on.
 const CANCELLED: (u8, u64) = (u8::MAX, 0);
 /// Behind every stripe: all is there.
@@ -59,8 +59,8 @@ struct Work {
     recorded: (u8, u64),
     /// A stripe could not be written.
     has_failed: bool,
-    /// Chunks that were tried again: errors may pass.
-    retries: u32,
+    /// Chunks that are tried again, and how often they were tried.
+    tries: BTreeMap<ChunkKey, u32>,
     mismatches: u64,
     /// All stripes are done: waits for the flush.
     is_ending: bool,
@@ -175,7 +175,7 @@ impl Volume {
             recorded_at: stripes_done,
             recorded: next,
             has_failed: false,
-            retries: 0,
+            tries: BTreeMap::new(),
             mismatches: 0,
             is_ending: false,
             is_flushing: false,
@@ -249,7 +249,7 @@ impl Volume {
         work.window.insert((set, stripe), (0..chunks).collect());
         for chunk in 0..chunks {
             let kind = match place {
-                Some(place) => Kind::Rebuild { place },
+                Some(place) => Kind::Rebuild { place, is_last_try: false },
                 None => Kind::Scrub,
             };
             self.want_repair(ChunkKey { set, stripe, chunk }, kind);
@@ -261,13 +261,16 @@ impl Volume {
         let Some(work) = &mut self.repair.work else { return };
         let ChunkKey { set, stripe, chunk } = job.key;
         work.mismatches += (job.bad.len() + job.lost.len()) as u64;
-        if let (Err(_), Kind::Rebuild { place }) = (job.result(), &job.kind)
+        if let (Err(_), Kind::Rebuild { place, is_last_try: false }) = (job.result(), &job.kind)
             && !work.is_ending
-            && work.retries < RETRIES_MAX
         {
-            work.retries += 1;
-            return self.want_repair(job.key, Kind::Rebuild { place: *place });
+            // Errors may pass; sectors that cannot be read do not.
+            let tries = work.tries.entry(job.key).or_insert(0);
+            *tries += 1;
+            let is_last_try = *tries == TRIES_MAX;
+            return self.want_repair(job.key, Kind::Rebuild { place: *place, is_last_try });
         }
+        work.tries.remove(&job.key);
         if job.result().is_err() {
             work.has_failed = true;
             work.is_ending = true;

@@ -72,6 +72,8 @@ pub(in crate::volume) enum Kind {
     /// What belongs on a place is written there.
     Rebuild {
         place: usize,
+        /// What cannot be read is given up.
+        is_last_try: bool,
     },
     /// Everything is read and compared.
     Scrub,
