@@ -146,11 +146,17 @@ impl Volume {
         let mut items: Vec<JournalItem> = Vec::new();
         if self.flushes.result.is_none() {
             // Looked up now, but for the place: one that it got since may have lines that are not durable.
-            for (extent, place) in std::mem::take(&mut self.flushes.extents) {
-                if !self.flushes.overtaken.contains(&extent) {
-                    let packed = Entry { place, ..self.extents.get(extent) }.pack();
-                    items.push(JournalItem::Extent { extent: extent.0.into(), packed });
+            for (extent, mut place) in std::mem::take(&mut self.flushes.extents) {
+                if self.flushes.overtaken.contains(&extent) {
+                    // The newer place is durable, or on its way: then the flush waits behind it.
+                    let queued = self.queued_extents.get(&extent);
+                    let Some(entry) = queued.and_then(|packed| Entry::unpack(*packed)) else {
+                        continue;
+                    };
+                    place = entry.place;
                 }
+                let packed = Entry { place, ..self.extents.get(extent) }.pack();
+                items.push(JournalItem::Extent { extent: extent.0.into(), packed });
             }
             for slot in std::mem::take(&mut self.flushes.pointers) {
                 let packed = self.pointers.packed(slot);

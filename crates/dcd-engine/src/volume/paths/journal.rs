@@ -151,13 +151,19 @@ impl Volume {
         self.journal.changes.push_back(Change { items: items.into(), then });
     }
 
-    /// Entries of the TTABLE as they are, with places whose lines are durable.
+    /// An extent as it is, with a place whose lines are durable: a flush under way must not put an older one behind it.
+    pub(super) fn commit_place(&mut self, extent: ExtentIndex, then: Then) {
+        self.flushes.overtaken.insert(extent);
+        let packed = self.extents.packed(extent);
+        self.commit_extents(vec![(extent, packed)], then);
+    }
+
+    /// Entries of the TTABLE.
     pub(in crate::volume) fn commit_extents(
         &mut self,
         entries: Vec<(ExtentIndex, u64)>,
         then: Then,
     ) {
-        self.flushes.overtaken.extend(entries.iter().map(|(extent, _)| *extent));
         let item = |(extent, packed): (ExtentIndex, u64)| JournalItem::Extent {
             extent: extent.0.into(),
             packed,

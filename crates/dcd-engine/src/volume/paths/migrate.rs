@@ -123,8 +123,7 @@ impl Volume {
                 let entry = self.extents.get(extent);
                 self.change_entry(extent, Entry { place: Some(to), ..entry });
                 self.migration.state = Some(State::Committing { extent });
-                let packed = self.extents.packed(extent);
-                self.commit_extents(vec![(extent, packed)], Then::Moved);
+                self.commit_place(extent, Then::Moved);
             }
             // What cannot be read stays, with its errors; what cannot be written has its old place.
             (State::Reading { extent, to } | State::Writing { extent, to }, ..) => {

@@ -277,8 +277,7 @@ impl Volume {
             if !write.is_new && set.is_some_and(|set| !self.is_journaled(set)) {
                 return self.flush_for_write(op);
             }
-            let packed = self.extents.packed(extent);
-            return self.commit_extents(vec![(extent, packed)], Then::Written(op));
+            return self.commit_place(extent, Then::Written(op));
         }
         self.end_write(op, Ok(()));
     }
