@@ -105,6 +105,11 @@ impl Members {
                 })
     }
 
+    /// Whether a member is done without, or could be.
+    pub fn is_done_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
+        self.get(member).state == MemberState::Stale || self.can_do_without(member, layouts)
+    }
+
     /// Whether all redundant sets can do without a member: their other members hold everything. One that is in RAID 0 sets alone
     /// cannot be done without.
     pub fn can_do_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {

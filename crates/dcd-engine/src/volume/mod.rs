@@ -366,7 +366,8 @@ impl Volume {
             .filter(|io| io.purpose.is_some() && matches!(io.device, Device::Member(_)))
             .map(|io| io.started.after(MEMBER_TIMEOUT))
             .find(|at| *at > self.now);
-        [hung, self.migration_wake_up()].into_iter().flatten().min()
+        let others = [self.migration_wake_up(), self.checkpoint_wake_up()];
+        others.into_iter().chain([hung]).flatten().min()
     }
 
     /// Whether nothing is under way: no I/O of the engine, no move, no rebuild or scrub, no change to be recorded.
@@ -470,8 +471,8 @@ impl Volume {
         true
     }
 
-    /// A member that does not answer is done without, where that can be. An I/O to a RAID 0 set goes on waiting: nobody else has
-    /// what it holds, and who asked knows how long to wait.
+    /// A member that does not answer is done without, where that can be. Elsewhere its I/Os go on waiting: nobody else has what it
+    /// holds, who asked knows how long to wait, and a write that was given up could land behind a newer one.
     fn give_up_hung_members(&mut self) {
         if self.phase != VolumePhase::Running {
             return;
@@ -486,11 +487,13 @@ impl Volume {
             .collect();
         for id in hung {
             let Some(io) = self.ios.get_mut(&id) else { continue };
-            let (device, Some(purpose)) = (io.device, io.purpose.take()) else { continue };
-            if let Device::Member(member) = device {
-                self.members.get_mut(member).given_up += 1;
+            let Device::Member(member) = io.device else { continue };
+            if !self.members.is_done_without(member, &self.layouts) {
+                continue;
             }
-            self.dispatch_done(purpose, device, Err(IoError::TimedOut), None);
+            let Some(purpose) = io.purpose.take() else { continue };
+            self.members.get_mut(member).given_up += 1;
+            self.dispatch_done(purpose, Device::Member(member), Err(IoError::TimedOut), None);
         }
     }
 

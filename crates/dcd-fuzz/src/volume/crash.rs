@@ -308,9 +308,11 @@ fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Resul
     for column in columns {
         let layout = machine.sets.layout(column.0);
         let offset = layout.offset(column.1, column.2);
+        // A volume that has been opened may destage and move extents before anybody looks.
         let is_damaged = (0..layout.places()).any(|place| {
-            let member = usize::from(layout.member(place).0);
-            machine.state.members[member].damaged.contains(&offset)
+            let member = layout.member(place);
+            machine.state.members[usize::from(member.0)].damaged.contains(&offset)
+                || machine.is_being_written(member, offset)
         });
         let is_lost = machine.state.lost_columns.contains(&column);
         if is_damaged || is_lost || !is_full && !random.one_in(6) {

@@ -340,6 +340,20 @@ impl Machine {
         self.ios.iter().any(|flight| flight.not_before <= self.state.now)
     }
 
+    /// Whether a member is being written at this byte address: what is there now is no promise yet.
+    pub fn is_being_written(&self, member: MemberIndex, at: u64) -> bool {
+        self.ios.iter().filter(|flight| flight.io.device == Device::Member(member)).any(|flight| {
+            let (offset, length) = match &flight.io.operation {
+                IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+                    (*offset, buffer.len() as u64)
+                }
+                IoOperation::WriteZeroes { offset, length, .. } => (*offset, *length),
+                _ => return false,
+            };
+            (offset..offset + length).contains(&at)
+        })
+    }
+
     /// Whether nothing is under way.
     pub fn is_quiet(&self) -> bool {
         self.ios.is_empty()

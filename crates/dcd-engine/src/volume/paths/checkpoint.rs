@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 1. The tail is chosen: the first record with jobs that have not written the members yet.
-//! 2. Members are flushed: what the records before the tail speak of is durable there.
+//! 2. Members are flushed: what the records before the tail speak of is durable there. If one cannot be, and the others cannot do
+//!    without it, the checkpoint ends here and is tried again later: a start would write those lines again.
 //! 3. Changed pages are written, each to the place that its newest copy is not in.
 //!      Crash here: the root speaks of the older ones, which are all still there.
 //! 4. The cache-disk is flushed.
@@ -20,9 +21,14 @@ use super::super::{Purpose, Volume};
 use super::flush::For;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError, IoOperation};
+use crate::units::{Duration, Time};
 
 /// Pages written at a time.
 const PAGES_IN_FLIGHT_MAX: u32 = 32;
+
+/// After how long a failed flush of a member is tried again, and how often that is doubled.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_DOUBLINGS_MAX: u32 = 5;
 
 /// What an I/O is for.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +41,7 @@ pub(in crate::volume) enum Step {
 /// Where the checkpoint under way stands.
 enum State {
     Idle,
-    FlushingMembers { left: u32 },
+    FlushingMembers { left: u32, has_failed: bool },
     WritingPages { left: VecDeque<(PageIndex, Buffer)>, in_flight: u32 },
     Flushing,
     WritingRoot,
@@ -53,6 +59,11 @@ pub(in crate::volume) struct Checkpointing {
     tail: (u64, u64),
     state: State,
     failed: bool,
+    /// Flushes of members that failed one after the other, and when the next is tried.
+    flushes_failed: u32,
+    not_before: Time,
+    /// A start could not write to a member what the journal has for it: only another start can, so no record is forgotten.
+    is_held: bool,
 }
 
 impl Checkpointing {
@@ -65,6 +76,9 @@ impl Checkpointing {
             tail: (0, 0),
             state: State::Idle,
             failed: false,
+            flushes_failed: 0,
+            not_before: Time::ZERO,
+            is_held: false,
         }
     }
 
@@ -79,27 +93,60 @@ impl Volume {
         let wanted = matches!(self.checkpoint.state, State::Idle)
             && self.journal.wants_checkpoint()
             && self.journal.error.is_none()
-            && !self.checkpoint.failed;
+            && !self.checkpoint.failed
+            && !self.checkpoint.is_held
+            && self.now >= self.checkpoint.not_before;
         // A tail that stays where it is would bring nothing: the jobs of the oldest record are under way.
         if !wanted || self.journal.tail().0 == self.journal.oldest() {
             return false;
         }
         self.checkpoint.tail = self.journal.tail();
         let left = self.flush_members(For::Checkpoint);
-        self.checkpoint.state = State::FlushingMembers { left };
+        self.checkpoint.state = State::FlushingMembers { left, has_failed: false };
         if left == 0 {
             self.write_pages();
         }
         true
     }
 
-    pub(super) fn checkpoint_member_flushed(&mut self) {
-        let State::FlushingMembers { left } = &mut self.checkpoint.state else {
+    /// No checkpoint any more. When the ring is full, nothing more can be changed.
+    pub(super) fn hold_records(&mut self) {
+        self.checkpoint.is_held = true;
+    }
+
+    pub(super) fn are_records_held(&self) -> bool {
+        self.checkpoint.is_held
+    }
+
+    /// When a checkpoint is tried again whose flush has failed.
+    pub(in crate::volume) fn checkpoint_wake_up(&self) -> Option<Time> {
+        let is_waiting = self.journal.wants_checkpoint() && self.checkpoint.not_before > self.now;
+        is_waiting.then_some(self.checkpoint.not_before)
+    }
+
+    /// `is_lost`: what was written to the member may not be there, and the others cannot do without it.
+    pub(super) fn checkpoint_member_flushed(&mut self, is_lost: bool) {
+        let State::FlushingMembers { left, has_failed } = &mut self.checkpoint.state else {
             unreachable!("members are flushed first")
         };
         *left -= 1;
-        if *left == 0 {
-            self.write_pages();
+        *has_failed |= is_lost;
+        match (*left, *has_failed) {
+            (0, false) => {
+                self.checkpoint.flushes_failed = 0;
+                self.write_pages();
+            }
+            (0, true) => {
+                let doublings = self.checkpoint.flushes_failed.min(RETRY_DOUBLINGS_MAX);
+                self.checkpoint.flushes_failed += 1;
+                self.checkpoint.not_before = self.now.after(Duration(RETRY.0 << doublings));
+                self.checkpoint.state = State::Idle;
+                // The log keeps what it does not get rid of; who waits for room here would wait for the member.
+                if self.journal.is_full() {
+                    self.refuse_waiting_jobs(IoError::Failed);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -115,12 +115,17 @@ impl Volume {
         index: MemberIndex,
         result: Result<(), IoError>,
     ) {
-        let member = self.members.get_mut(index);
-        // Also after an error: who asked hears of it, and nobody later would learn more.
+        let member = self.members.get(index);
         let had_raid0 = member.newest_raid0 > member.flushed;
-        member.flushed = member.flushed.max(covers);
         // What the others hold too is not lost with it.
-        let error = result.err().filter(|_| !self.do_without(index) || had_raid0);
+        let is_lost = result.is_err() && !self.do_without(index);
+        let error = result.err().filter(|_| is_lost || had_raid0);
+        // Also after an error that was heard of: a later flush would tell nothing new. But lines of redundant sets may still come to be
+        // durable with the next, and until then the journal keeps them.
+        let member = self.members.get_mut(index);
+        if !is_lost {
+            member.flushed = member.flushed.max(covers);
+        }
         match what {
             For::Flush => {
                 self.flushes.result = self.flushes.result.or(error);
@@ -129,7 +134,7 @@ impl Volume {
                     self.commit_flush();
                 }
             }
-            For::Checkpoint => self.checkpoint_member_flushed(),
+            For::Checkpoint => self.checkpoint_member_flushed(is_lost),
             For::Rebuild => self.rebuilt_flushed(result),
         }
         if let (Some(_), For::Checkpoint | For::Rebuild) = (error, what) {

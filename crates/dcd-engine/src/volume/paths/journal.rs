@@ -110,6 +110,11 @@ impl Journal {
         2 * self.used_lines > self.ring_lines || self.is_full
     }
 
+    /// Whether a record waits for room.
+    pub(in crate::volume) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// Where a start has to begin if everything durable in the members and pages is left out: the number and line of
     /// the first record with jobs that have not ended, or that is on its way (pages do not have its changes yet), or of the
     /// next one.
@@ -237,7 +242,8 @@ impl Volume {
         // The last line stays free, so that a full ring and an empty one differ.
         journal.is_full = journal.used_lines + skipped + lines >= journal.ring_lines;
         if journal.is_full {
-            return false;
+            let is_held = self.are_records_held();
+            return is_held && self.fail_journal(IoError::Failed);
         }
         for taken in changes_taken {
             let change = journal.changes.front_mut().expect("looked at");
@@ -305,8 +311,9 @@ impl Volume {
         }
     }
 
-    /// Nothing more is written: all that waits has failed.
+    /// Nothing more is written: all that waits has failed, and so will what comes.
     fn fail_journal(&mut self, error: IoError) -> bool {
+        self.journal.error = Some(error);
         for job in std::mem::take(&mut self.journal.jobs) {
             self.job_journaled(job, Err(error));
         }
@@ -314,6 +321,13 @@ impl Volume {
             self.changes_durable(change.then, Err(error));
         }
         true
+    }
+
+    /// Jobs that wait for room have failed; who asked may ask again. Changes of the tables go on waiting: others rely on them.
+    pub(super) fn refuse_waiting_jobs(&mut self, error: IoError) {
+        for job in std::mem::take(&mut self.journal.jobs) {
+            self.job_journaled(job, Err(error));
+        }
     }
 
     fn changes_durable(&mut self, then: Then, result: Result<(), IoError>) {

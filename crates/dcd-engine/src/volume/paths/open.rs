@@ -86,8 +86,8 @@ pub(in crate::volume) struct Opening {
     ring: Vec<u8>,
     /// Lines of the journal that could not be read.
     unreadable: Vec<u64>,
-    /// Lines of the ring with what belongs there.
-    redo: BTreeMap<Cell, usize>,
+    /// What belongs there: bytes of the ring from here on, or zeroes.
+    redo: BTreeMap<Cell, Option<usize>>,
 }
 
 impl Opening {
@@ -155,6 +155,10 @@ impl Volume {
             // Steps 6 and 8 wait for the journal.
             if self.opening.as_ref().is_none_or(|opening| opening.todo.is_empty()) {
                 self.advance_journal();
+                // The members have all that the journal speaks of.
+                if self.journal.is_full() {
+                    self.advance_checkpoint();
+                }
                 if !self.journal.is_idle() || self.opening.is_none() {
                     return;
                 }
@@ -248,7 +252,10 @@ impl Volume {
                 _,
             ) => {
                 // Where the others cannot do without it, reads will see from checksums what is not there.
-                self.do_without(member);
+                let is_lost = !self.do_without(member);
+                if is_lost && matches!(step, Step::Redo(_) | Step::RedoFlush(_)) {
+                    self.hold_records();
+                }
             }
             (
                 Step::Redo(_) | Step::RedoFlush(_) | Step::Label(_) | Step::LabelFlush(_),
@@ -472,12 +479,12 @@ impl Volume {
                     let is_lost = matches!(item, JournalItem::Lost { .. });
                     for column in column..column + lines {
                         if is_lost {
-                            self.opening().redo.remove(&(set, stripe, row, column));
+                            self.opening().redo.insert((set, stripe, row, column), None);
                             self.set_sum(set, stripe, row, column, LineSum::Lost);
                             continue;
                         }
                         let at = (line * LINE_SIZE) as usize;
-                        self.opening().redo.insert((set, stripe, row, column), at);
+                        self.opening().redo.insert((set, stripe, row, column), Some(at));
                         let sum = LineSum::of(&ring[at..at + LINE_SIZE as usize]);
                         self.set_sum(set, stripe, row, column, sum);
                         line += 1;
@@ -579,7 +586,10 @@ impl Volume {
         // Adjacent columns are one write.
         let mut runs: Vec<(Cell, Vec<u8>)> = Vec::new();
         for ((set, stripe, row, column), at) in redo {
-            let bytes = &ring[at..at + LINE_SIZE as usize];
+            let bytes = match at {
+                Some(at) => &ring[at..at + LINE_SIZE as usize],
+                None => &[0; LINE_SIZE as usize],
+            };
             match runs.last_mut() {
                 Some(((a, b, c, first), data))
                     if (*a, *b, *c) == (set, stripe, row)

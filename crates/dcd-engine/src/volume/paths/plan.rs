@@ -8,6 +8,9 @@
 //!
 //! A line that cannot be read rules one of them out, and then the other is taken: with one member missing there is always
 //! one, because the old line of a missing member is needed by one of them only.
+//!
+//! A row that nothing tells any more is *lost*: reads of it fail until it is written. It counts as zeroes in the parity, and the
+//! record that says so has the parity that fits: the other rows are protected as before.
 
 use super::super::Volume;
 use super::super::checksums::{Checksums, LineSum};
@@ -66,11 +69,21 @@ impl Volume {
         }
     }
 
+    /// The same for a row as a parity takes it: what is lost counts as zeroes.
+    fn old_in_parity(&self, job: &Job, row: u32, column: u32) -> Old {
+        let is_data = self.layout(job.key.set).parity_row() != Some(row);
+        let is_lost = self.sum(job, row, column) == LineSum::Lost;
+        match is_data && (is_lost || job.lost.contains(&(row, column))) {
+            true => Old::Known,
+            false => self.old(job, row, column, None),
+        }
+    }
+
     fn way(&self, job: &Job, rows: impl Iterator<Item = u32>, column: u32) -> Way {
         let rows: Vec<u32> = rows.collect();
         let mut reads = Some(Vec::new());
         for row in &rows {
-            match self.old(job, *row, column, None) {
+            match self.old_in_parity(job, *row, column) {
                 Old::Known => {}
                 Old::At(place) => reads.iter_mut().for_each(|reads| reads.push(place)),
                 Old::Nowhere => reads = None,
@@ -146,7 +159,9 @@ impl Volume {
             Old::At(place) => cells.push((place, column)),
             Old::Nowhere => {
                 let layout = self.layout(job.key.set);
-                if layout.level() != RaidLevel::Raid5 {
+                let is_lost = self.sum(job, row, column) == LineSum::Lost;
+                if layout.level() != RaidLevel::Raid5 || is_lost && layout.parity_row() != Some(row)
+                {
                     return;
                 }
                 let others = (0..layout.rows()).filter(|other| *other != row);
@@ -208,11 +223,12 @@ impl Volume {
         for other in (0..layout.rows()).filter(|other| *other != row) {
             if job.is_known(other, column) {
                 xor_into(&mut line, job.old(other, column));
-            } else if self.old(job, other, column, None) != Old::Known {
+            } else if self.old_in_parity(job, other, column) != Old::Known {
                 return None;
             }
         }
         match self.sum(job, row, column) {
+            LineSum::Lost if layout.parity_row() == Some(row) => Some(line),
             LineSum::Lost => None,
             // A parity that was not kept up while its member was missing has the checksum of an older one.
             LineSum::Sum(_) if layout.parity_row() == Some(row) => Some(line),
@@ -242,41 +258,71 @@ impl Volume {
                 self.conclude_rebuild(job, *place, *is_last_try);
             }
             Kind::Scrub => {
+                let layout = self.layout(job.key.set).clone();
                 for (place, column) in job.bad.clone() {
-                    let row = self.layout(job.key.set).row_at(place, job.key.stripe);
+                    let row = layout.row_at(place, job.key.stripe);
+                    if layout.parity_row() == Some(row) {
+                        continue;
+                    }
                     let line = self.old_line(job, row, column, None);
-                    let may_come_back = self.is_somebody_away(job, place)
-                        || self.has_read_error(job, column, place);
-                    if line.is_none() && job.rotten.contains(&(place, column)) && !may_come_back {
-                        job.lost.insert((row, column));
+                    if line.is_none() {
+                        self.give_up_rotten(job, row, column);
                     }
                     self.repair_bad(job, row, column, line.as_deref());
                 }
                 for column in job.columns.clone() {
-                    self.check_parity(job, column);
+                    self.check_parity(job, column, None);
                 }
             }
         }
     }
 
-    /// A parity that does not fit lines that are all as they should be is written anew.
-    fn check_parity(&mut self, job: &mut Job, column: u32) {
+    /// A row that has rotted and cannot be had from the others is lost, unless one of them may come back.
+    fn give_up_rotten(&self, job: &mut Job, row: u32, column: u32) {
+        let places = self.layout(job.key.set).places_of_row(job.key.stripe, row);
+        let may_come_back = |place| {
+            self.is_somebody_away(job, place) || self.has_read_error(job, column, place)
+        };
+        let is_rotten = |place: usize| job.rotten.contains(&(place, column));
+        if places.clone().any(is_rotten) && !places.clone().any(may_come_back) {
+            self.give_up(job, row, column, None);
+        }
+    }
+
+    /// A row is lost. `rebuilt`: a place that has nothing yet.
+    fn give_up(&self, job: &mut Job, row: u32, column: u32, rebuilt: Option<usize>) {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        job.lost.insert((row, column));
+        for place in self.layout(set).places_of_row(stripe, row) {
+            if rebuilt == Some(place) || self.is_current(set, place, stripe) {
+                job.writes.insert((place, column), (row, From::Zeroes));
+            }
+        }
+    }
+
+    /// A parity that does not fit the rows is written anew, as far as they are known. `rebuilt`: a place that has nothing yet.
+    fn check_parity(&mut self, job: &mut Job, column: u32, rebuilt: Option<usize>) {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set).clone();
         let (Some(row), Some(place)) = (layout.parity_row(), layout.parity_place(stripe)) else {
             return;
         };
-        let is_known = |row| self.old(job, row, column, None) == Old::Known;
-        if !(0..layout.rows()).all(is_known) {
+        let is_known = |row| self.old_in_parity(job, row, column) == Old::Known;
+        let is_kept = rebuilt == Some(place) || self.is_current(set, place, stripe);
+        if !is_kept || !(0..layout.data_units()).all(is_known) {
             return;
         }
         let mut line = vec![0; LINE_BYTES];
         for other in (0..layout.data_units()).filter(|row| job.is_known(*row, column)) {
-            xor_into(&mut line, job.old(other, column));
+            if !job.lost.contains(&(other, column)) {
+                xor_into(&mut line, job.old(other, column));
+            }
         }
         let is_right = match job.is_known(row, column) {
             true => line == job.old(row, column),
-            false => line.iter().all(|byte| *byte == 0),
+            false => {
+                self.sum(job, row, column) == LineSum::Never && line.iter().all(|byte| *byte == 0)
+            }
         };
         if !is_right {
             job.bad.insert((place, column));
@@ -332,14 +378,12 @@ impl Volume {
                     // it is lost; it counts as zeroes from now on, so that the others are protected again. If it may be
                     // there another time, nothing is written.
                     for other in &reconstruct.rows {
-                        if self.old(job, *other, column, None) != Old::Nowhere {
+                        if self.old_in_parity(job, *other, column) != Old::Nowhere {
                             continue;
                         }
                         let mut places = layout.places_of_row(stripe, *other);
-                        if places.any(|place| job.rotten.contains(&(place, column)))
-                            || self.sum(job, *other, column) == LineSum::Lost
-                        {
-                            job.lost.insert((*other, column));
+                        if places.any(|place| job.rotten.contains(&(place, column))) {
+                            self.give_up(job, *other, column, None);
                         } else {
                             job.result = Err(IoError::Failed);
                         }
@@ -382,13 +426,14 @@ impl Volume {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set).clone();
         let row = layout.row_at(place, stripe);
+        let is_parity = layout.parity_row() == Some(row);
         for column in job.columns.clone() {
             if !self.is_written(job, row, column) {
                 continue;
             }
             match self.old_line(job, row, column, Some(place)) {
                 // The checksum of a parity was not kept while its member was missing; it comes with the journal.
-                Some(line) if layout.parity_row() == Some(row) => {
+                Some(line) if is_parity => {
                     job.put_new(row, column, &line);
                     job.writes.insert((place, column), (row, From::New));
                 }
@@ -396,13 +441,31 @@ impl Volume {
                     job.put_old(row, column, &line);
                     job.writes.insert((place, column), (row, From::Old));
                 }
+                None if self.sum(job, row, column) == LineSum::Lost && !is_parity => {
+                    job.writes.insert((place, column), (row, From::Zeroes));
+                }
                 None if self.is_somebody_away(job, place)
                     || !is_last_try && self.has_read_error(job, column, place) =>
                 {
                     job.result = Err(IoError::Failed);
                 }
                 None => {
-                    job.lost.insert((row, column));
+                    // What has rotted beside it is lost too: without the two no parity fits.
+                    for other in 0..layout.data_units() {
+                        let mut places = layout.places_of_row(stripe, other);
+                        if layout.level() == RaidLevel::Raid5
+                            && places.any(|place| job.rotten.contains(&(place, column)))
+                        {
+                            self.give_up(job, other, column, None);
+                        }
+                    }
+                    if !is_parity {
+                        self.give_up(job, row, column, Some(place));
+                    }
+                    self.check_parity(job, column, Some(place));
+                    if is_parity && !job.is_new(row, column) {
+                        job.lost.insert((row, column));
+                    }
                 }
             }
         }

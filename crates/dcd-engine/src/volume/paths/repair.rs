@@ -262,7 +262,7 @@ impl Volume {
         let ChunkKey { set, stripe, chunk } = job.key;
         work.mismatches += (job.bad.len() + job.lost.len()) as u64;
         if let (Err(_), Kind::Rebuild { place, is_last_try: false }) = (job.result(), &job.kind)
-            && !work.is_ending
+            && work.next != CANCELLED
         {
             // Errors may pass; sectors that cannot be read do not.
             let tries = work.tries.entry(job.key).or_insert(0);

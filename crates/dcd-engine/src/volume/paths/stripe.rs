@@ -92,6 +92,7 @@ struct Waiting {
 pub(super) enum From {
     New,
     Old,
+    Zeroes,
 }
 
 /// A chunk, and what is known and wanted of it. Lines are kept by row, for `columns` only.
@@ -223,6 +224,7 @@ impl Job {
         match from {
             From::New => self.new_line(row, column),
             From::Old => self.old(row, column),
+            From::Zeroes => &[0; LINE_BYTES],
         }
     }
 
