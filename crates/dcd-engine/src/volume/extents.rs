@@ -54,15 +54,18 @@ pub struct Entry {
     pub attributes: Attributes,
     /// It came from `alloc_block`: freed when nothing points to it any more.
     pub is_managed: bool,
+    /// It was freed, and its zeroes are on their way down through the log: then it is nobody's.
+    pub is_dying: bool,
 }
 
-// An entry in 64 bits: from the lowest, the extent in the set, the set, the attributes, then two flags. An extent of
+// An entry in 64 bits: from the lowest, the extent in the set, the set, the attributes, then three flags. An extent of
 // which nothing is known is 0.
 const PLACE_BITS: u32 = 36;
 const SET_SHIFT: u32 = PLACE_BITS;
 const ATTRIBUTES_SHIFT: u32 = SET_SHIFT + 8;
 const IS_MAPPED: u64 = 1 << (ATTRIBUTES_SHIFT + 16);
 const IS_MANAGED: u64 = IS_MAPPED << 1;
+const IS_DYING: u64 = IS_MANAGED << 1;
 
 impl Entry {
     /// As a number, for the disk.
@@ -72,7 +75,8 @@ impl Entry {
             IS_MAPPED | u64::from(place.set) << SET_SHIFT | place.extent
         });
         let managed = if self.is_managed { IS_MANAGED } else { 0 };
-        place | managed | u64::from(self.attributes.bits()) << ATTRIBUTES_SHIFT
+        let dying = if self.is_dying { IS_DYING } else { 0 };
+        place | managed | dying | u64::from(self.attributes.bits()) << ATTRIBUTES_SHIFT
     }
 
     /// From a number of the disk; `None` if it is none.
@@ -87,8 +91,14 @@ impl Entry {
                 extent: place_bits & (SET_EXTENTS_MAX - 1),
             }),
         };
-        let is_known = packed < IS_MANAGED << 1;
-        is_known.then_some(Entry { place, attributes, is_managed: packed & IS_MANAGED != 0 })
+        let (is_managed, is_dying) = (packed & IS_MANAGED != 0, packed & IS_DYING != 0);
+        let is_known = packed < IS_DYING << 1 && (is_managed || !is_dying);
+        is_known.then_some(Entry { place, attributes, is_managed, is_dying })
+    }
+
+    /// Whether it came from `alloc_block` and was not freed.
+    pub fn is_allocated(self) -> bool {
+        self.is_managed && !self.is_dying
     }
 }
 

@@ -69,10 +69,10 @@ fn an_entry_is_one_number() {
     let attributes = attributes("important,root,metadata,write-most");
     for entry in [
         Entry::default(),
-        Entry { place, attributes, is_managed: true },
-        Entry { place, attributes: Attributes::NONE, is_managed: false },
-        Entry { place: None, attributes, is_managed: false },
-        Entry { place: None, attributes: Attributes::NONE, is_managed: true },
+        Entry { place, attributes, is_managed: true, ..Entry::default() },
+        Entry { place, attributes: Attributes::NONE, is_managed: false, ..Entry::default() },
+        Entry { place: None, attributes, is_managed: false, ..Entry::default() },
+        Entry { place: None, attributes: Attributes::NONE, is_managed: true, ..Entry::default() },
         Entry { place: Some(Place { set: 0, extent: 0 }), ..Entry::default() },
     ] {
         assert_eq!(Entry::unpack(entry.pack()), Some(entry));
@@ -205,6 +205,7 @@ fn what_should_move_and_what_can() {
         place: Some(Place { set, extent }),
         attributes: attributes(words),
         is_managed: false,
+        is_dying: false,
     };
     for (words, set, extent, expected) in [
         ("none", 0, 3, false),
@@ -248,7 +249,8 @@ fn levels_that_the_volume_lacks_are_not_missed() {
     let placement = Placement::default();
     let place = Some(Place { set: 0, extent: 0 });
     for words in ["none", "metadata", "temporary", "important,random"] {
-        let entry = Entry { place, attributes: attributes(words), is_managed: false };
+        let entry =
+            Entry { place, attributes: attributes(words), is_managed: false, ..Entry::default() };
         assert!(!extents.is_misplaced(entry, &placement), "{words}");
         assert_eq!(extents.wanted_level(attributes(words), &placement), Raid5);
     }
@@ -294,7 +296,7 @@ proptest! {
                     };
                     prop_assert!(taken.insert(place));
                     prop_assert!(is_temporary || !extents.is_temporary(place));
-                    let entry = Entry { place: Some(place), attributes, is_managed: kind == 0 };
+                    let entry = Entry { place: Some(place), attributes, is_managed: kind == 0, is_dying: false };
                     extents.set(ExtentIndex(extent), entry);
                     entries.insert(extent, entry);
                     left.extend(old.place);

@@ -19,6 +19,7 @@ pub mod config;
 pub mod extents;
 pub mod format;
 mod free_map;
+mod fresh;
 pub mod members;
 mod paths;
 pub mod placement;
@@ -141,8 +142,7 @@ pub struct Volume {
     queued_extents: BTreeMap<ExtentIndex, u64>,
     /// Places that an extent has left, until the journal knows.
     left_places: BTreeMap<ExtentIndex, Vec<Place>>,
-    /// Blocks that nothing points to any more: their zeroes are on their way down through the log.
-    dying: BTreeSet<ExtentIndex>,
+    fresh: fresh::Fresh,
     /// Pieces that are being read from a place; and places that are free when there are none.
     readers: BTreeMap<Place, u32>,
     free_after_readers: BTreeSet<Place>,
@@ -212,7 +212,7 @@ impl Volume {
             uncommitted_pointers: BTreeMap::new(),
             queued_extents: BTreeMap::new(),
             left_places: BTreeMap::new(),
-            dying: BTreeSet::new(),
+            fresh: fresh::Fresh::default(),
             readers: BTreeMap::new(),
             free_after_readers: BTreeSet::new(),
             members: Members::new(&vec![format::root::MemberState::Stale; config.members]),

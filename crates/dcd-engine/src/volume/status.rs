@@ -155,7 +155,7 @@ impl Volume {
     /// If the block is beyond the end.
     pub fn is_allocated(&self, block: Lba) -> bool {
         let extent = self.extent_of(block.byte());
-        self.extents.get(extent).is_managed && !self.dying.contains(&extent)
+        self.extents.get(extent).is_allocated()
     }
 
     /// What the extent of a block is.

@@ -80,7 +80,8 @@ impl Volume {
                 let packed = self.extents.packed(*extent);
                 let is_queued = self.queued_extents.get(extent) == Some(&packed);
                 let place = self.extents.get(*extent).place;
-                (*extent, place.filter(|_| is_queued || !self.writes.is_new(*extent)))
+                let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0;
+                (*extent, place.filter(|_| is_queued || is_written))
             })
             .collect();
         self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();
@@ -137,10 +138,25 @@ impl Volume {
             For::Checkpoint => self.checkpoint_member_flushed(is_lost),
             For::Rebuild => self.rebuilt_flushed(result),
         }
+        if error.is_some() && had_raid0 {
+            self.doubt_fresh(index);
+        }
         if let (Some(_), For::Checkpoint | For::Rebuild) = (error, what) {
             // The next flush of the engine must hear of it.
             self.flushes.lost_raid0 = true;
         }
+    }
+
+    /// A member may have lost the zeroes that extents were filled up with. Those on their way to the journal were flushed before.
+    fn doubt_fresh(&mut self, member: MemberIndex) {
+        let Volume { fresh, extents, queued_extents, layouts, .. } = self;
+        fresh.doubt(|extent| {
+            let place = extents.get(extent).place;
+            let queued = queued_extents.get(&extent).and_then(|packed| Entry::unpack(*packed));
+            let is_queued = queued.is_some_and(|entry| entry.place == place);
+            let set = place.map(|place| &layouts[usize::from(place.set)]);
+            !is_queued && set.is_some_and(|layout| layout.place_of(member).is_some())
+        });
     }
 
     /// Step 2.

@@ -74,7 +74,9 @@ impl Volume {
             return false;
         }
         let ready = |extent: &ExtentIndex| {
-            !self.writes.is_changing(*extent) && !self.writes.is_new(*extent)
+            !self.writes.is_changing(*extent)
+                && !self.writes.is_new(*extent)
+                && self.fresh.doubts(*extent) == 0
         };
         let Some(extent) = self.migration.waiting.iter().copied().find(ready) else { return false };
         self.migration.waiting.remove(&extent);

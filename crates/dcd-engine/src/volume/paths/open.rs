@@ -428,7 +428,7 @@ impl Volume {
         let dangling: Vec<(ExtentIndex, ExtentIndex)> = slots
             .filter_map(|slot| self.pointers.slot(slot))
             .filter(|(from, to)| {
-                !self.extents.get(*from).is_managed || !self.extents.get(*to).is_managed
+                !self.extents.get(*from).is_allocated() || !self.extents.get(*to).is_allocated()
             })
             .collect();
         for (from, to) in dangling {

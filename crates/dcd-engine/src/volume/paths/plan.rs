@@ -280,9 +280,8 @@ impl Volume {
     /// A row that has rotted and cannot be had from the others is lost, unless one of them may come back.
     fn give_up_rotten(&self, job: &mut Job, row: u32, column: u32) {
         let places = self.layout(job.key.set).places_of_row(job.key.stripe, row);
-        let may_come_back = |place| {
-            self.is_somebody_away(job, place) || self.has_read_error(job, column, place)
-        };
+        let may_come_back =
+            |place| self.is_somebody_away(job, place) || self.has_read_error(job, column, place);
         let is_rotten = |place: usize| job.rotten.contains(&(place, column));
         if places.clone().any(is_rotten) && !places.clone().any(may_come_back) {
             self.give_up(job, row, column, None);

@@ -1,7 +1,7 @@
 //! Reads.
 //!
 //! ```text
-//! 1. For each extent: not mapped, or being written for the first time: zeroes.
+//! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on the disk (fresh.rs): zeroes.
 //! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy.
 //! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the buffer.
 //! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What was wrong is
@@ -11,7 +11,7 @@
 //! checksum that belongs to the other of the two is no error, step 4 looks again when the write is over.
 
 use super::super::checksums::{Checksums, LineSum};
-use super::super::extents::Place;
+use super::super::extents::{ExtentIndex, Place};
 use super::super::placement::RaidLevel;
 use super::super::raid::SetLine;
 use super::super::{Purpose, UpperId, Volume};
@@ -45,15 +45,44 @@ impl Volume {
             let end = ((at / extent_bytes + 1) * extent_bytes).min(offset + length);
             let place = self.extents.get(extent).place;
             if let Some(place) = place.filter(|_| !self.writes.is_new(extent)) {
-                let first = place.first_line(extent_bytes).0 + at % extent_bytes / LINE_SIZE;
-                let lines = (end - at) / LINE_SIZE;
-                self.read_lines(upper, place, SetLine(first), lines, (at - offset) as usize);
+                self.read_extent(upper, extent, place, at..end, (at - offset) as usize);
             } else {
-                let buffer = self.uppers.get_mut(&upper).and_then(|upper| upper.buffer.as_mut());
-                let bytes = buffer.expect("of a read").bytes_mut();
-                bytes[(at - offset) as usize..(end - offset) as usize].fill(0);
+                self.put_zeroes(upper, (at - offset) as usize..(end - offset) as usize);
             }
             at = end;
+        }
+    }
+
+    fn put_zeroes(&mut self, upper: UpperId, range: std::ops::Range<usize>) {
+        let buffer = self.uppers.get_mut(&upper).and_then(|upper| upper.buffer.as_mut());
+        buffer.expect("of a read").bytes_mut()[range].fill(0);
+    }
+
+    /// Bytes `range` of the volume, all of them in an extent. Runs of lines that count as zeroes are not read (fresh.rs).
+    fn read_extent(
+        &mut self,
+        upper: UpperId,
+        extent: ExtentIndex,
+        place: Place,
+        range: std::ops::Range<u64>,
+        offset: usize,
+    ) {
+        let extent_bytes = self.header.config.extent_bytes;
+        let base = place.first_line(extent_bytes).0;
+        let first = range.start % extent_bytes / LINE_SIZE;
+        let end = first + (range.end - range.start) / LINE_SIZE;
+        let mut line = first;
+        while line < end {
+            let is_zero = self.fresh.counts_as_zeroes(extent, line as u32);
+            let lines = (line..end)
+                .take_while(|line| self.fresh.counts_as_zeroes(extent, *line as u32) == is_zero)
+                .count() as u64;
+            let at = offset + ((line - first) * LINE_SIZE) as usize;
+            match is_zero {
+                true => self.put_zeroes(upper, at..at + (lines * LINE_SIZE) as usize),
+                false => self.read_lines(upper, place, SetLine(base + line), lines, at),
+            }
+            line += lines;
         }
     }
 

@@ -165,7 +165,7 @@ impl Volume {
         let near = near.map(|block| self.extent_at(block)).transpose()?;
         // The sets hold every extent that has a number: its place is chosen with the first write, when more is known of it.
         let extent = self.find_unused(near, is_logged).ok_or(VolumeError::NoRoom)?;
-        self.change_entry(extent, Entry { place: None, attributes, is_managed: true });
+        self.change_entry(extent, Entry { attributes, is_managed: true, ..Entry::default() });
         self.counters.blocks_allocated += 1;
         self.has_changes_of_requests = true;
         Ok(self.block_of(extent))
@@ -191,7 +191,7 @@ impl Volume {
 
     fn managed(&self, block: Lba) -> Result<ExtentIndex, VolumeError> {
         let extent = self.extent_at(block)?;
-        match self.extents.get(extent).is_managed {
+        match self.extents.get(extent).is_allocated() {
             true => Ok(extent),
             false => Err(VolumeError::NotAllocated(block)),
         }
@@ -229,9 +229,8 @@ impl Volume {
         while let Some(extent) = unreached.pop() {
             let entry = self.extents.get(extent);
             let is_kept = self.pointers.incoming_count(extent) > 0
-                || !entry.is_managed
-                || entry.attributes.contains(Attributes::ROOT)
-                || self.dying.contains(&extent);
+                || !entry.is_allocated()
+                || entry.attributes.contains(Attributes::ROOT);
             if is_kept {
                 continue;
             }
@@ -278,8 +277,8 @@ impl Volume {
             .clone()
             .filter(|extent| self.extents.get(*extent).attributes.contains(Attributes::ROOT))
             .collect();
-        let managed = known
-            .filter(|extent| self.extents.get(*extent).is_managed && !self.dying.contains(extent));
+        // Also the dying, whose zeroes a crash may have taken away.
+        let managed = known.filter(|extent| self.extents.get(*extent).is_managed);
         let unreachable = self.pointers.unreachable(roots.into_iter(), managed);
         let lost: Vec<ExtentIndex> = unreachable
             .into_iter()
@@ -290,7 +289,8 @@ impl Volume {
                 let _ = self.remove_pointer(*extent, next);
             }
         }
-        let count = lost.len() as u64;
+        let is_allocated = |extent: &&ExtentIndex| self.extents.get(**extent).is_allocated();
+        let count = lost.iter().filter(is_allocated).count() as u64;
         self.free_blocks(lost);
         count
     }
@@ -298,10 +298,12 @@ impl Volume {
     /// The engine discards them: so they leave the log and all copies in the order of everything else, and when the zeroes
     /// come down here, the block is free.
     fn free_blocks(&mut self, freed: Vec<ExtentIndex>) {
-        self.counters.blocks_freed += freed.len() as u64;
         let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
         for extent in freed {
-            self.dying.insert(extent);
+            let entry = self.extents.get(extent);
+            self.counters.blocks_freed += u64::from(entry.is_allocated());
+            self.change_entry(extent, Entry { is_dying: true, ..entry });
+            self.has_changes_of_requests = true;
             let range = LbaRange { start: self.block_of(extent), blocks };
             self.outputs.push_back(VolumeOutput::Discard(range));
         }

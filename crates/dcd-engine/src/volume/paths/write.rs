@@ -53,6 +53,8 @@ struct ExtentWrite {
     uppers: Vec<UpperId>,
     chunks_left: u32,
     is_new: bool,
+    /// It fills up a doubted extent once more (fresh.rs), after so many doubts.
+    doubts: u32,
     fua: bool,
     result: Result<(), IoError>,
 }
@@ -175,10 +177,10 @@ impl Volume {
     }
 
     fn unmap(&mut self, extent: ExtentIndex) {
-        self.dying.remove(&extent);
         let entry = self.extents.get(extent);
-        if entry.place.is_some() || entry.is_managed {
-            self.change_entry(extent, Entry { place: None, is_managed: false, ..entry });
+        if entry.place.is_some() || entry.is_dying {
+            let is_managed = entry.is_allocated();
+            self.change_entry(extent, Entry { place: None, is_managed, is_dying: false, ..entry });
             self.counters.extents_unmapped += 1;
         }
     }
@@ -206,7 +208,13 @@ impl Volume {
                 (place, true)
             }
         };
+        if is_new && !self.is_journaled(place.set) {
+            self.fresh.insert(extent, u64::from(extent_lines));
+        }
+        let zeroes = (0..extent_lines).filter(|line| self.fresh.counts_as_zeroes(extent, *line));
+        lines.extend(zeroes.map(|line| (line, Source::Zeroes)));
         for part in parts {
+            self.fresh.write(extent, part.first, part.lines);
             for i in 0..part.lines {
                 let source = match part.change {
                     Change::Data(offset) => {
@@ -226,7 +234,9 @@ impl Volume {
         let fua = parts.iter().any(|part| self.uppers[&part.upper].fua);
         let chunks_left = self.change_lines(op, place, &lines);
         let uppers = parts.iter().map(|part| part.upper).collect();
-        let write = ExtentWrite { extent, uppers, chunks_left, is_new, fua, result: Ok(()) };
+        let doubts = self.fresh.doubts(extent);
+        let write =
+            ExtentWrite { extent, uppers, chunks_left, is_new, doubts, fua, result: Ok(()) };
         self.writes.ops.insert(op, write);
     }
 
@@ -263,6 +273,10 @@ impl Volume {
             return;
         }
         let extent = write.extent;
+        if write.result.is_ok() {
+            self.fresh.filled_up(extent, write.doubts);
+        }
+        let write = &self.writes.ops[&op];
         if write.result.is_err() && write.is_new {
             // Nothing there counts: it goes back to having no place.
             let entry = self.extents.get(extent);
@@ -317,6 +331,7 @@ impl Volume {
         self.checkpoint.dirty(self.area.page_of_extent(extent.0.into()));
         self.extents.set(extent, entry);
         if let Some(place) = before.place.filter(|place| entry.place != Some(*place)) {
+            self.fresh.remove(extent);
             self.left_places.entry(extent).or_default().push(place);
         }
     }
@@ -335,6 +350,9 @@ impl Volume {
         }
         let now = Entry::unpack(packed).and_then(|entry| entry.place);
         let current = self.extents.get(extent).place;
+        if now == current {
+            self.fresh.remove(extent);
+        }
         // One that is on its way to the journal once more.
         let queued = self.queued_extents.get(&extent);
         let queued = queued.and_then(|packed| Entry::unpack(*packed)).and_then(|entry| entry.place);
@@ -397,8 +415,15 @@ impl Volume {
         *self.writes.under_way.entry(extent).or_default() += 1;
         let chunks_left = self.change_lines(op, place, &lines);
         let uppers = vec![upper];
-        let write =
-            ExtentWrite { extent, uppers, chunks_left, is_new: false, fua: true, result: Ok(()) };
+        let write = ExtentWrite {
+            extent,
+            uppers,
+            chunks_left,
+            is_new: false,
+            doubts: 0,
+            fua: true,
+            result: Ok(()),
+        };
         self.writes.ops.insert(op, write);
     }
 }
