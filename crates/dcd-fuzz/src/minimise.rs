@@ -42,7 +42,7 @@ pub fn minimise(failure: &Failure) -> Failure {
 }
 
 /// The text of a violation without its numbers.
-fn signature(text: &str) -> String {
+pub(crate) fn signature(text: &str) -> String {
     let text = text.split([':', ',']).next().unwrap_or(text);
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

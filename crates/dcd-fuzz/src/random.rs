@@ -10,6 +10,11 @@ impl Random {
         Random(seed)
     }
 
+    /// From here on it goes on as a new one of this seed.
+    pub fn state(&self) -> u64 {
+        self.0
+    }
+
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

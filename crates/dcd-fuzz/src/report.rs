@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dcd_engine::Engine;
+use dcd_engine::volume::status::VolumeCounters;
 
 use crate::faults::FaultKind;
 use crate::model::Notes;
@@ -93,9 +94,34 @@ pub struct VolumeUse {
     pub scrubs: u64,
     /// Crash points after which a member was missing or not up to date.
     pub crash_points_degraded: u64,
+    /// Members that were again as they had been at an earlier start.
+    pub members_older: u64,
+    /// Rebuilds that had ended, and were compared at once.
+    pub rebuilds_compared: u64,
+    /// Writes of members that were reported as done and were not, or landed elsewhere.
+    pub writes_lost: u64,
+    /// Checkpoints of volumes.
+    pub checkpoints: u64,
+    /// Extents that were moved.
+    pub extents_moved: u64,
+    /// Lines that a start has written again.
+    pub lines_redone: u64,
+    /// Lines that were repaired.
+    pub lines_repaired: u64,
+    /// Lines that were given up.
+    pub lines_lost: u64,
 }
 
 impl VolumeUse {
+    /// A volume has come to its end.
+    pub fn ended(&mut self, counters: &VolumeCounters) {
+        self.checkpoints += counters.checkpoints;
+        self.extents_moved += counters.extents_moved;
+        self.lines_redone += counters.lines_redone;
+        self.lines_repaired += counters.lines_repaired;
+        self.lines_lost += counters.lines_lost;
+    }
+
     /// Adds another.
     pub fn add(&mut self, other: &VolumeUse) {
         self.members_failed += other.members_failed;
@@ -105,6 +131,14 @@ impl VolumeUse {
         self.rebuilds += other.rebuilds;
         self.scrubs += other.scrubs;
         self.crash_points_degraded += other.crash_points_degraded;
+        self.members_older += other.members_older;
+        self.rebuilds_compared += other.rebuilds_compared;
+        self.writes_lost += other.writes_lost;
+        self.checkpoints += other.checkpoints;
+        self.extents_moved += other.extents_moved;
+        self.lines_redone += other.lines_redone;
+        self.lines_repaired += other.lines_repaired;
+        self.lines_lost += other.lines_lost;
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Outcome {
 /// What a piece of work has found.
 enum Found {
     Failure(Box<Failure>),
-    OnVolume(VolumeFailure),
+    OnVolume(Box<VolumeFailure>),
 }
 
 impl Outcome {
@@ -167,7 +167,7 @@ impl Session {
                 match result {
                     Ok(report) => outcome.report.add(&report),
                     Err(Found::Failure(failure)) => outcome.failures.push(*failure),
-                    Err(Found::OnVolume(failure)) => outcome.volume_failures.push(failure),
+                    Err(Found::OnVolume(failure)) => outcome.volume_failures.push(*failure),
                 }
                 if outcome.violations() >= FAILURES_MAX {
                     is_over.store(true, Ordering::Relaxed);

@@ -3,11 +3,12 @@
 
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{Buffer, Lba, Operation};
 
-use super::machine::{Machine, NotOpen, Wreck};
+use super::machine::{Machine, Member, NotOpen, Wreck};
+use super::options::{MoreFaults, VolumeOptions};
 use super::run::VolumeRun;
+use super::truth::Column;
 use crate::disk::FaultyDisk;
 use crate::model::{Shown, Violation, fill_block, read_block};
 use crate::random::Random;
@@ -39,15 +40,28 @@ impl Crash {
     }
 }
 
+impl std::fmt::Display for Crash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = if self.power { "power cut" } else { "the process dies" };
+        let of = if self.is_real { "" } else { ", of a copy" };
+        write!(f, "{what}{of}")
+    }
+}
+
 impl VolumeRun {
     /// Crashes, recovers, checks.
     pub(super) fn crash(&mut self, crash: Crash, random: &mut Random) -> Result<(), Violation> {
+        self.say(|| format!("{crash}"));
         let mut wreck = self.machine.wreck(crash.power, random);
         self.meanwhile(&mut wreck, crash.is_last, random);
         let (mut machine, memory_survived) = self.recover(wreck, crash.is_last, random)?;
+        check_older(&machine)?;
         machine.note_losses();
+        self.check_nothing_is_lost(&machine)?;
         self.report.volume.crash_points_degraded += u64::from(!all_are_well(&machine));
         let is_full = crash.is_last || random.one_in(if crash.is_real { 4 } else { 30 });
+        // What a missing member held is read with the help of the others: parity that does not fit is seen there.
+        let is_full = is_full || self.reads_all_when_degraded(&machine);
         check_members(&machine)?;
         check_columns(&machine, is_full, random)?;
         let blocks = self.blocks_to_check(is_full, random);
@@ -56,7 +70,8 @@ impl VolumeRun {
         let (failed, readable): (Vec<_>, Vec<_>) =
             shown.iter().copied().partition(|(_, shown)| *shown == Shown::Error);
         if let Some((block, _)) = failed.iter().find(|(block, _)| !machine.may_be_lost(*block)) {
-            return Err(Violation(format!("block {block} cannot be read after a crash")));
+            let what = machine.describe(*block);
+            return Err(Violation(format!("block {block} cannot be read after a crash: {what}")));
         }
         self.report.errors += failed.len() as u64;
         let notes = self.model.check_after_crash(&readable, memory_survived, &self.allowed)?;
@@ -65,6 +80,7 @@ impl VolumeRun {
         hints.crashed();
         let known = std::mem::replace(&mut self.hints, hints);
         self.check_hints(&machine)?;
+        self.check_blocks(&machine)?;
         if !crash.is_real {
             self.hints = known;
             return Ok(());
@@ -76,11 +92,37 @@ impl VolumeRun {
         }
         self.model.adopt(&shown);
         self.forget_requests();
-        self.report.volume.io_faults += self.machine.struck;
+        self.count_machine();
         self.machine = machine;
         self.note_losses();
         self.machine.clear_suspects(true);
+        self.started();
         Ok(())
+    }
+
+    /// Where one member at a time fails, and nothing else is wrong, redundant sets lose nothing.
+    fn check_nothing_is_lost(&self, machine: &Machine) -> Result<(), Violation> {
+        let VolumeOptions { too_many_fail, rots, io_errors, more, .. } = self.options;
+        if more == MoreFaults::default()
+            || too_many_fail
+            || rots
+            || io_errors
+            || more.loses_writes
+            || more.older_disks
+        {
+            return Ok(());
+        }
+        let is_redundant = |column: &&Column| machine.sets.layout(column.0).level().is_redundant();
+        match machine.state.lost_columns.iter().find(is_redundant) {
+            Some(column) => Err(Violation(format!(
+                "{column:?} is lost, and never more than one member has failed"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn reads_all_when_degraded(&mut self, machine: &Machine) -> bool {
+        self.options.more != MoreFaults::default() && !all_are_well(machine) && self.more.one_in(3)
     }
 
     fn blocks_to_check(&self, is_full: bool, random: &mut Random) -> Vec<u64> {
@@ -99,9 +141,17 @@ impl VolumeRun {
 
     /// What somebody does to the members while nothing runs.
     fn meanwhile(&mut self, wreck: &mut Wreck, is_last: bool, random: &mut Random) {
-        let may_fail = self.may_fail(random);
-        let levels = self.options.config.sets.iter().map(|set| set.level);
-        let is_redundant = levels.into_iter().all(RaidLevel::is_redundant);
+        if self.is_calm && !is_last {
+            return;
+        }
+        let is_bad = |member: &Member| {
+            member.is_suspect || member.disk.failing.is_some() || !member.is_there
+        };
+        // The members may have changed since the crash, when a start was interrupted.
+        let is_one_bad =
+            self.options.more != MoreFaults::default() && wreck.members.iter().any(is_bad);
+        let may_fail = self.may_fail(random) && (!is_one_bad || self.options.too_many_fail);
+        let is_redundant = self.all_sets_are_redundant();
         for member in &mut wreck.members {
             let was_away = member.disk.failing.is_some() || !member.is_there;
             if is_last || was_away && random.one_in(2) {
@@ -109,12 +159,19 @@ impl VolumeRun {
                 member.is_there = true;
             }
         }
-        if is_last || !may_fail {
+        wreck.fails_at = None;
+        if is_last || !may_fail || self.more_meanwhile(wreck) {
             return;
         }
         let index = random.below(wreck.members.len() as u64) as usize;
+        let what = random.below(12);
+        match what {
+            0..2 => self.say(|| format!("member {index} is not there any more")),
+            2 if is_redundant => self.say(|| format!("member {index} is replaced by a blank one")),
+            _ => {}
+        }
         let member = &mut wreck.members[index];
-        match random.below(12) {
+        match what {
             // It is not there.
             0..2 => {
                 member.is_there = false;
@@ -125,6 +182,7 @@ impl VolumeRun {
             2 if is_redundant => {
                 let blank = FaultyDisk::new(member.disk.len(), 4096);
                 let old = std::mem::replace(&mut member.disk, blank);
+                member.is_older = false;
                 member.disk.shears = old.shears;
                 member.disk.cannot_zero = old.cannot_zero;
                 member.is_there = true;
@@ -149,7 +207,7 @@ impl VolumeRun {
             self.report.nested += u64::from(depth > 0);
             let memory = wreck.memory.clone();
             let mut machine = Machine::new(wreck, &self.options, self.machine.is_traced);
-            let is_nested = depth < DEPTH_MAX && random.one_in(5);
+            let is_nested = depth < DEPTH_MAX && random.one_in(5) && !self.is_calm;
             let ios_max = is_nested.then(|| random.below(60));
             match machine.open(&self.options, ios_max, random) {
                 Ok(()) => return Ok((machine, memory_survived)),
@@ -158,6 +216,9 @@ impl VolumeRun {
                     return Err(Violation(format!("does not open: {error}")));
                 }
                 Err(NotOpen::Interrupted) => {
+                    self.say(|| {
+                        format!("a start is interrupted after {} I/Os", ios_max.unwrap_or(0))
+                    });
                     let power = memory.is_none() || random.one_in(2);
                     memory_survived &= !power;
                     wreck = machine.wreck(power, random);
@@ -209,6 +270,7 @@ impl VolumeRun {
         self.machine.come_to_rest(2_000, random);
         self.take_replies()?;
         self.check_redundancy(true, random)?;
+        self.check_blocks(&self.machine)?;
         let blocks: Vec<u64> = (0..self.model.blocks()).collect();
         let shown = self.machine.read_blocks(&blocks, random)?;
         if let Some((block, _)) = shown.iter().find(|(_, shown)| *shown == Shown::Error) {
@@ -279,11 +341,24 @@ impl VolumeRun {
 
 /// Whether every member is there and up to date.
 fn all_are_well(machine: &Machine) -> bool {
-    (0..).map(MemberIndex).zip(&machine.state.members).all(|(index, member)| {
-        member.is_there
-            && member.disk.failing.is_none()
-            && machine.member_state(index) == MemberState::UpToDate
-    })
+    (0..machine.state.members.len()).all(|index| is_well(machine, MemberIndex(index as u8)))
+}
+
+fn is_well(machine: &Machine, index: MemberIndex) -> bool {
+    let member = &machine.state.members[usize::from(index.0)];
+    member.is_there
+        && member.disk.failing.is_none()
+        && machine.member_state(index) == MemberState::UpToDate
+}
+
+/// Disks from an earlier start are not believed.
+fn check_older(machine: &Machine) -> Result<(), Violation> {
+    for (index, member) in (0..).map(MemberIndex).zip(&machine.state.members) {
+        if member.is_older && machine.member_state(index) == MemberState::UpToDate {
+            return Err(Violation(format!("{index:?} is as at an earlier start, and is believed")));
+        }
+    }
+    Ok(())
 }
 
 /// No member is done without that nothing was wrong with.
@@ -298,13 +373,14 @@ fn check_members(machine: &Machine) -> Result<(), Violation> {
     Ok(())
 }
 
-/// No two lines are at one place; copies agree, and parity is that of the data: wherever something is mapped and nothing was
-/// done to the disks that nobody can have noticed yet.
+/// No two lines are at one place; copies agree, and parity is that of the data: wherever something is mapped, all members that
+/// hold it are up to date, and nothing was done to the disks that nobody can have noticed yet.
 fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Result<(), Violation> {
     let columns = machine.sets.columns(machine.places()?.into_iter())?;
-    if !all_are_well(machine) {
-        return Ok(());
-    }
+    let are_all_well = all_are_well(machine);
+    let well: Vec<bool> = (0..machine.state.members.len())
+        .map(|index| is_well(machine, MemberIndex(index as u8)))
+        .collect();
     for column in columns {
         let layout = machine.sets.layout(column.0);
         let offset = layout.offset(column.1, column.2);
@@ -315,10 +391,11 @@ fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Resul
                 || machine.is_being_written(member, offset)
         });
         let is_lost = machine.state.lost_columns.contains(&column);
-        if is_damaged || is_lost || !is_full && !random.one_in(6) {
+        if is_damaged || is_lost || are_all_well && !is_full && !random.one_in(6) {
             continue;
         }
-        machine.sets.check_column(column, |member, offset, bytes| {
+        let is_well = |member: MemberIndex| well[usize::from(member.0)];
+        machine.sets.check_column(column, is_well, |member, offset, bytes| {
             machine.state.members[usize::from(member.0)].disk.peek(offset as usize, bytes);
         })?;
     }

@@ -1,7 +1,7 @@
 //! The machine that an engine with a volume runs on: a cache-disk, the members, a clock. As [`crate::host`], with
 //! members that fail, are not there, are replaced, and rot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
@@ -17,7 +17,7 @@ use dcd_engine::{
     Uuid,
 };
 
-use super::options::VolumeOptions;
+use super::options::{MoreFaults, VolumeOptions};
 use super::truth::{Column, LinePlace, Sets};
 use crate::disk::{Fate, FaultyDisk};
 use crate::faults::IoKind;
@@ -44,10 +44,14 @@ pub struct Member {
     pub is_suspect: bool,
     /// Something was wrong with it at some time. A rebuild that has ended is known after the next write of the journal only.
     pub was_suspect: bool,
+    /// Its disk is as it was before the last start: that it has missed something is known.
+    pub is_older: bool,
     /// A rebuild was begun since.
     pub is_rebuilt: bool,
     /// Byte addresses of lines that were damaged and not written since.
     pub damaged: BTreeSet<u64>,
+    /// Those that were written since: a power cut may take that away until a flush of this mark.
+    pub healed: BTreeMap<u64, u64>,
 }
 
 /// An I/O of a member that fails once, or is slow.
@@ -57,8 +61,21 @@ pub struct Trap {
     pub member: MemberIndex,
     /// Of this kind.
     pub io: IoKind,
+    /// What becomes of it.
+    pub trick: Trick,
+}
+
+/// What is wrong with an I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trick {
+    /// It fails.
+    Fail,
     /// It ends twenty seconds later.
-    pub is_slow: bool,
+    Slow,
+    /// A write to a redundant set that is reported as done and never was.
+    Lose,
+    /// The same, and it lands elsewhere.
+    Misdirect,
 }
 
 /// What a crash leaves.
@@ -74,6 +91,11 @@ pub struct Wreck {
     pub lost: BTreeSet<u64>,
     /// Columns that such lines were in.
     pub lost_columns: BTreeSet<Column>,
+    /// Columns of RAID 5 of which two lines were bad at once, mapped or not: one of them, or the parity, may have been given up.
+    /// The next line of such a column that fails cannot be had from the others.
+    pub given_up: BTreeSet<Column>,
+    /// After so many I/Os of the next start this member fails.
+    pub fails_at: Option<(u64, MemberIndex, IoError)>,
     /// The clock goes on.
     pub now: Time,
 }
@@ -109,6 +131,12 @@ pub struct Machine {
     pub traps: Vec<Trap>,
     /// Traps that have struck.
     pub struck: u64,
+    /// Of them, writes that were reported as done.
+    pub writes_lost: u64,
+    /// Members that have been rebuilt since the start, at the last look.
+    pub members_rebuilt: u64,
+    /// A rebuilt member is as good as others only when that is durable.
+    pub waits_for_rebuilds: bool,
     /// Prints every input and output.
     pub is_traced: bool,
     /// The sets of the volume.
@@ -152,8 +180,10 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
             is_there: true,
             is_suspect: false,
             was_suspect: false,
+            is_older: false,
             is_rebuilt: false,
             damaged: BTreeSet::new(),
+            healed: BTreeMap::new(),
         }
     });
     Wreck {
@@ -162,6 +192,8 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
         memory: None,
         lost: BTreeSet::new(),
         lost_columns: BTreeSet::new(),
+        given_up: BTreeSet::new(),
+        fails_at: None,
         now: Time::ZERO,
     }
 }
@@ -176,6 +208,9 @@ impl Machine {
             replies: Vec::new(),
             traps: Vec::new(),
             struck: 0,
+            writes_lost: 0,
+            members_rebuilt: 0,
+            waits_for_rebuilds: options.more != MoreFaults::default(),
             is_traced,
             sets: Sets::new(&options.config),
             ios: Vec::new(),
@@ -256,11 +291,23 @@ impl Machine {
         self.poll();
         let mut ios = 0;
         loop {
+            if let Some((at, member, error)) = self.state.fails_at
+                && ios >= at
+            {
+                self.state.fails_at = None;
+                let member = &mut self.state.members[usize::from(member.0)];
+                member.disk.failing = Some(error);
+                member.is_suspect = true;
+                self.struck += 1;
+            }
             match self.engine().phase().clone() {
                 Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
                 Phase::Opening if ios > IOS_MAX => return violation("recovery does not end"),
                 Phase::Opening => self.end_one_io(random),
-                Phase::Running => return Ok(()),
+                Phase::Running => {
+                    self.state.fails_at = None;
+                    return Ok(());
+                }
                 Phase::Failed(error) => return Err(NotOpen::Refused(error)),
                 Phase::Closed => return violation("closed by itself"),
             }
@@ -402,18 +449,67 @@ impl Machine {
     fn take_trap(&mut self, io: &Io, is_slow: bool) -> Option<Trap> {
         let Device::Member(member) = io.device else { return None };
         let kind = io_kind(&io.operation);
-        let fits =
-            |trap: &Trap| trap.member == member && trap.io == kind && trap.is_slow == is_slow;
+        let fits = |trap: &Trap| {
+            trap.member == member
+                && trap.io == kind
+                && (trap.trick == Trick::Slow) == is_slow
+                && (matches!(trap.trick, Trick::Fail | Trick::Slow)
+                    || self.redundant_lines(io).is_some())
+        };
         let index = self.traps.iter().position(fits)?;
         self.struck += 1;
-        self.state.members[usize::from(member.0)].is_suspect = true;
         self.trace(|| format!("   a trap strikes {io:?}"));
-        Some(self.traps.swap_remove(index))
+        let trap = self.traps.swap_remove(index);
+        // Of a lie about a write nobody can know.
+        let is_noticed = matches!(trap.trick, Trick::Fail | Trick::Slow);
+        self.state.members[usize::from(member.0)].is_suspect |= is_noticed;
+        Some(trap)
+    }
+
+    /// Byte addresses of the lines of a write, if all are in a redundant set; and how large that set is there.
+    fn redundant_lines(&self, io: &Io) -> Option<(std::ops::Range<u64>, std::ops::Range<u64>)> {
+        let Device::Member(member) = io.device else { return None };
+        let IoOperation::Write { offset, data: IoData::Owned(buffer), .. } = &io.operation else {
+            return None;
+        };
+        let (set, ..) = self.sets.column_at(member, *offset)?;
+        let layout = self.sets.layout(set);
+        let slice = layout.offset(0, 0)..layout.offset(layout.stripes(), 0);
+        let lines = *offset..*offset + buffer.len() as u64;
+        (layout.level().is_redundant() && lines.end <= slice.end).then_some((lines, slice))
+    }
+
+    /// A write is reported as done; what it was for is as it was, and perhaps other lines are not.
+    fn lie(&mut self, io: Io, trick: Trick, random: &mut Random) -> IoDone {
+        let (lines, slice) = self.redundant_lines(&io).expect("it was chosen for this");
+        let (Device::Member(member), IoOperation::Write { data: IoData::Owned(buffer), .. }) =
+            (io.device, io.operation)
+        else {
+            unreachable!("a write of a member")
+        };
+        let disk = &mut self.state.members[usize::from(member.0)];
+        if disk.disk.failing.is_some() {
+            return IoDone { id: io.id, result: Err(IoError::Failed), buffer: Some(buffer) };
+        }
+        self.writes_lost += 1;
+        disk.damaged.extend(lines.clone().step_by(LINE_SIZE as usize));
+        if trick == Trick::Misdirect {
+            let room = (slice.end - slice.start - (lines.end - lines.start)) / LINE_SIZE;
+            let to = slice.start + random.below(room + 1) * LINE_SIZE;
+            disk.disk.rot(to as usize, buffer.bytes());
+            let hit = to..to + buffer.len() as u64;
+            disk.damaged.extend(hit.step_by(LINE_SIZE as usize));
+        }
+        self.note_losses();
+        IoDone { id: io.id, result: Ok(()), buffer: Some(buffer) }
     }
 
     fn perform(&mut self, flight: Flight, random: &mut Random) -> IoDone {
         let Flight { io, flush_mark, .. } = flight;
         let trap = self.take_trap(&io, false);
+        if let Some(trap) = trap.filter(|trap| trap.trick != Trick::Fail) {
+            return self.lie(io, trap.trick, random);
+        }
         let (id, device) = (io.id, io.device);
         if trap.is_some() {
             self.fail_once(&io);
@@ -449,11 +545,19 @@ impl Machine {
             IoOperation::Flush => {
                 let result = match trap {
                     Some(_) => Err(IoError::Failed),
-                    None => self.disk(device).flush(flush_mark),
+                    None => self.flush(device, flush_mark),
                 };
                 IoDone { id, result, buffer: None }
             }
         }
+    }
+
+    fn flush(&mut self, device: Device, mark: u64) -> Result<(), IoError> {
+        self.disk(device).flush(mark)?;
+        if let Device::Member(member) = device {
+            self.state.members[usize::from(member.0)].healed.retain(|_, healed| *healed > mark);
+        }
+        Ok(())
     }
 
     fn write(
@@ -472,8 +576,11 @@ impl Machine {
         self.disk(device).write(offset, bytes, fua)?;
         if let Device::Member(member) = device {
             let whole = offset.next_multiple_of(LINE_SIZE)..(offset + bytes.len() as u64);
-            let damaged = &mut self.state.members[usize::from(member.0)].damaged;
-            damaged.retain(|line| !(whole.contains(line) && line + LINE_SIZE <= whole.end));
+            let member = &mut self.state.members[usize::from(member.0)];
+            let mark = member.disk.flush_mark();
+            let is_written = |line: &u64| whole.contains(line) && line + LINE_SIZE <= whole.end;
+            let healed = member.damaged.extract_if(.., is_written);
+            member.healed.extend(healed.filter(|_| !fua).map(|line| (line, mark)));
         }
         Ok(())
     }
@@ -526,13 +633,52 @@ impl Machine {
             || is_redundant && state != MemberState::UpToDate
     }
 
+    /// For people: where a block is, and how what it could be had from is.
+    pub fn describe(&self, block: u64) -> String {
+        let line = block / (LINE_SIZE / BLOCK_SIZE);
+        let places = self.places().unwrap_or_default();
+        let Some((_, place)) = places.into_iter().find(|(known, _)| *known == line) else {
+            return "it has no place".into();
+        };
+        let layout = self.sets.layout(place.set);
+        let offset = layout.offset(place.stripe, place.line_in_unit);
+        let mut text = format!("{:?}, {place:?} at {offset}", layout.level());
+        for member in (0..layout.places()).map(|place| layout.member(place)) {
+            let disk = &self.state.members[usize::from(member.0)];
+            let holds = self.sets.copies(place).any(|(copy, _)| copy == member);
+            text += &format!("; {}: {:?}", member.0, self.member_state(member));
+            for (is_so, what) in [
+                (holds, "has it"),
+                (!disk.is_there, "is not there"),
+                (disk.disk.failing.is_some(), "fails"),
+                (disk.damaged.contains(&offset), "damaged there"),
+            ] {
+                if is_so {
+                    text += &format!(", {what}");
+                }
+            }
+        }
+        text
+    }
+
     /// Something has gone wrong: what cannot be had any more may fail to read until it is overwritten.
     pub fn note_losses(&mut self) {
         let Ok(places) = self.places() else { return };
         for (line, place) in places {
             let is_redundant = self.sets.layout(place.set).level().is_redundant();
             let is_bad = |member, offset| self.is_bad(member, offset, is_redundant);
-            if self.sets.is_lost(place, is_bad) {
+            let column = place.column();
+            let is_doubly_bad = self.sets.is_doubly_bad(column, is_bad);
+            let (own, offset) = self.sets.copies(place).next().expect("it is somewhere");
+            let is_own_bad = is_bad(own, offset);
+            let is_lost = self.sets.is_lost(place, is_bad);
+            if is_doubly_bad {
+                self.state.given_up.insert(column);
+            }
+            if is_own_bad && self.state.given_up.contains(&column) {
+                self.state.lost.insert(line);
+            }
+            if is_lost {
                 self.state.lost.insert(line);
                 self.state.lost_columns.insert(place.column());
             }
@@ -542,15 +688,18 @@ impl Machine {
     /// Members that are up to date after a rebuild or a start are as good as others.
     pub fn clear_suspects(&mut self, is_after_start: bool) {
         let status = self.volume().status();
+        let is_idle = self.volume().is_idle();
         for (member, status) in self.state.members.iter_mut().zip(&status.members) {
             let is_well = member.is_there
                 && member.disk.failing.is_none()
                 && status.state == MemberState::UpToDate;
             member.was_suspect |= member.is_suspect;
-            if member.is_suspect && is_well && (is_after_start || member.is_rebuilt) {
+            let is_rebuilt = member.is_rebuilt && (is_idle || !self.waits_for_rebuilds);
+            if member.is_suspect && is_well && (is_after_start || is_rebuilt) {
                 member.is_suspect = false;
             }
             member.is_rebuilt &= member.is_suspect;
+            member.is_older &= member.is_suspect;
         }
     }
 
@@ -612,6 +761,8 @@ impl Machine {
             wreck.cache_disk.power_cut(random, |random| draw(random, false));
             for member in &mut wreck.members {
                 member.disk.power_cut(random, |random| draw(random, false));
+                // What has rotted may be on the medium still.
+                member.damaged.extend(std::mem::take(&mut member.healed).into_keys());
             }
             wreck.memory = None;
         } else {

@@ -4,15 +4,21 @@
 //! run       the load, its answers and the faults             options   the volume and the cache, drawn from the seed
 //! requests  about hints and members                          hints     what attributes and pointers must be
 //! crash     cut, recover, check; and the end of a run        machine   engine, disks, clock
+//! faults    members fail and rot                             placing  whether extents are on the level that is theirs
 //! truth     what the members really hold
+//! script    a run as events that can be left out             minimise  leaves them out
 //! ```
 
 pub mod crash;
+mod faults;
 pub mod hints;
 pub mod machine;
+pub mod minimise;
 pub mod options;
+mod placing;
 mod requests;
 pub mod run;
+pub mod script;
 pub mod truth;
 
 use std::str::FromStr;

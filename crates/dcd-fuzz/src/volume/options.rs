@@ -1,7 +1,7 @@
 //! Options of a run on a volume, drawn from its seed.
 
 use dcd_engine::AckMode;
-use dcd_engine::units::MemberIndex;
+use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::config::{LABEL_BYTES, SetConfig, VolumeConfig};
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 
@@ -30,6 +30,47 @@ pub struct VolumeOptions {
     pub io_errors: bool,
     /// There are hints, allocated blocks and pointers.
     pub hints: bool,
+    /// What else is wrong.
+    pub more: MoreFaults,
+}
+
+/// Seeds from this one on have [`MoreFaults`]; those before are the runs that they were before there were any.
+pub const MORE_FAULTS_FROM: u64 = 1_000;
+
+/// Faults and loads that are drawn from a generator of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MoreFaults {
+    /// Writes of members to redundant sets are reported as done and never were, or land elsewhere.
+    pub loses_writes: bool,
+    /// A disk is as it was at an earlier start.
+    pub older_disks: bool,
+    /// A member fails while a start is under way.
+    pub fails_at_start: bool,
+    /// Rebuilds and scrubs are begun often, and members are called failed.
+    pub busy_members: bool,
+    /// Everything goes past the log: the volume has as much to do as it can have.
+    pub past_the_log: bool,
+    /// Crashes of copies at any moment, not only between steps.
+    pub probes: bool,
+    /// Every other request is for up to 64 lines, and some come in bursts.
+    pub large: bool,
+    /// So many times as many steps.
+    pub length: u8,
+}
+
+impl MoreFaults {
+    fn draw(random: &mut Random) -> MoreFaults {
+        MoreFaults {
+            loses_writes: random.one_in(3),
+            older_disks: random.one_in(3),
+            fails_at_start: random.one_in(3),
+            busy_members: random.one_in(3),
+            past_the_log: random.one_in(2),
+            probes: random.one_in(2),
+            large: random.one_in(2),
+            length: random.pick(&[0, 0, 1, 2]),
+        }
+    }
 }
 
 impl VolumeOptions {
@@ -61,7 +102,20 @@ impl VolumeOptions {
             rots: random.one_in(3),
             io_errors: random.one_in(3),
             hints: kind == VolumeKind::Tiered && !random.one_in(4) || random.one_in(4),
+            more: MoreFaults::default(),
         }
+    }
+
+    /// Those of a run; `random` is at its beginning.
+    pub fn of_seed(random: &mut Random, kind: VolumeKind, seed: u64) -> VolumeOptions {
+        let mut options = VolumeOptions::draw(random, kind);
+        if seed >= MORE_FAULTS_FROM {
+            options.more = MoreFaults::draw(&mut Random::new(!seed));
+            if options.more.past_the_log {
+                options.cache.bypass_bytes = LINE_SIZE;
+            }
+        }
+        options
     }
 
     /// Size of a member.

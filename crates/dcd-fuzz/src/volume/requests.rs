@@ -231,6 +231,27 @@ impl VolumeRun {
         Ok(())
     }
 
+    /// Which blocks are allocated, and how many pointers there are.
+    pub(super) fn check_blocks(&self, machine: &super::machine::Machine) -> Result<(), Violation> {
+        if !self.hints.is_known() {
+            return Ok(());
+        }
+        let volume = machine.volume();
+        for extent in 0..self.options.config.extents() {
+            let is_allocated = volume.is_allocated(Lba(extent * self.extent_blocks()));
+            let may_differ = is_allocated && self.hints.was_freed(extent);
+            if is_allocated != self.hints.is_allocated(extent) && !may_differ {
+                let what = if is_allocated { "is" } else { "is not" };
+                return Err(Violation(format!("extent {extent} {what} allocated")));
+            }
+        }
+        let (found, expected) = (volume.status().pointers, self.hints.pointers().len());
+        match found == expected as u64 {
+            true => Ok(()),
+            false => Err(Violation(format!("there are {found} pointers, not {expected}"))),
+        }
+    }
+
     // ---- members ------------------------------------------------------------------------------
 
     /// A rebuild, a scrub, an end of either, or a member that somebody calls failed.

@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
-use dcd_engine::{
-    AckMode, Buffer, Duration, IoError, Lba, LbaRange, Operation, Reply, RequestError,
-};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_engine::{AckMode, Buffer, Duration, Lba, LbaRange, Operation, Reply, RequestError};
 
 use super::VolumeKind;
 use super::hints::Hints;
-use super::machine::{Machine, NotOpen, Trap, new_volume};
+use super::machine::{Machine, NotOpen, new_volume};
 use super::options::VolumeOptions;
-use crate::faults::{Allowed, IoKind};
+use super::placing::Placing;
+use super::script::{Event, VolumeScript};
+use crate::disk::Pages;
+use crate::faults::Allowed;
 use crate::model::{ChangeNumber, Model, Violation, fill_block};
 use crate::random::Random;
 use crate::report::Report;
@@ -41,10 +42,19 @@ pub struct VolumeRun {
     pub(super) report: Report,
     /// Members were done without although the others do not hold everything, at some moment.
     pub(super) had_losses: bool,
+    /// Decides of [`super::options::MoreFaults`]: set anew with each event, so that they change nothing else.
+    pub(super) more: Random,
+    /// Nothing happens to members between a crash and the start after it, and no start is interrupted.
+    pub(super) is_calm: bool,
+    /// The disks of the members as they were at each start.
+    pub(super) older: Vec<Vec<Pages>>,
+    pub(super) placing: Placing,
+    /// What each event does, if somebody wants to know.
+    told: Option<Vec<Vec<String>>>,
     asked: BTreeMap<u64, Asked>,
 }
 
-/// A run that went wrong. It is repeated by its kind and seed.
+/// A run that went wrong. All of it is repeated by its kind and seed, what is in the script by [`replay`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeFailure {
     /// What kind of volume.
@@ -53,23 +63,60 @@ pub struct VolumeFailure {
     pub seed: u64,
     /// What was seen.
     pub violation: Violation,
+    /// What happened, up to then.
+    pub script: VolumeScript,
 }
 
 /// Runs one seed. With `is_traced` every input and output is printed on standard error.
-pub fn run(kind: VolumeKind, seed: u64, is_traced: bool) -> Result<Report, VolumeFailure> {
+pub fn run(kind: VolumeKind, seed: u64, is_traced: bool) -> Result<Report, Box<VolumeFailure>> {
+    let mut random = Random::new(seed);
+    let options = VolumeOptions::of_seed(&mut random, kind, seed);
+    let mut script =
+        VolumeScript { kind, seed, plain: Vec::new(), start: random.state(), events: Vec::new() };
+    let mut run = VolumeRun::new(options, is_traced);
     let outcome = crate::run::guard(|| {
-        let mut random = Random::new(seed);
-        let options = VolumeOptions::draw(&mut random, kind);
-        let mut run = VolumeRun::new(options, is_traced);
         run.start(&mut random)?;
-        let steps = 20 + random.below(100);
+        let steps = (20 + random.below(100)) * (1 + u64::from(run.options.more.length));
+        let mut go = |event: Event, random: &mut Random, run: &mut VolumeRun| {
+            script.events.push(event);
+            run.go(event, random)
+        };
         for _ in 0..steps {
-            run.step(&mut random)?;
+            let is_crash = go(Event::Op(random.state()), &mut random, &mut run)?;
+            if !is_crash && random.one_in(3) {
+                go(Event::Probe(random.state()), &mut random, &mut run)?;
+            }
         }
-        run.finish(&mut random)?;
-        Ok(run.into_report())
+        go(Event::Finish(random.state()), &mut random, &mut run)
     });
-    outcome.map_err(|violation| VolumeFailure { kind, seed, violation })
+    match outcome {
+        Ok(_) => Ok(run.into_report()),
+        Err(violation) => Err(Box::new(VolumeFailure { kind, seed, violation, script })),
+    }
+}
+
+/// The same of a script.
+pub fn replay(script: &VolumeScript, is_traced: bool) -> Result<Report, Box<VolumeFailure>> {
+    let mut run = VolumeRun::new(script.options(), is_traced);
+    let mut done = 0;
+    match crate::run::guard(|| run.replay(script, &mut done)) {
+        Ok(()) => Ok(run.into_report()),
+        Err(violation) => {
+            let events = script.events[..done].to_vec();
+            let VolumeScript { kind, seed, .. } = *script;
+            let script = VolumeScript { events, ..script.clone() };
+            Err(Box::new(VolumeFailure { kind, seed, violation, script }))
+        }
+    }
+}
+
+/// What each event of a script does, in words.
+pub(super) fn tell(script: &VolumeScript) -> Vec<Vec<String>> {
+    let mut run = VolumeRun::new(script.options(), false);
+    run.told = Some(Vec::new());
+    // That it fails is known.
+    let _ = crate::run::guard(|| run.replay(script, &mut 0));
+    run.told.unwrap_or_default()
 }
 
 impl VolumeRun {
@@ -84,25 +131,87 @@ impl VolumeRun {
             allowed: Allowed::default(),
             report: Report { runs: 1, ..Report::default() },
             had_losses: false,
+            more: Random::new(0),
+            is_calm: false,
+            older: Vec::new(),
+            placing: Placing::default(),
+            told: None,
             asked: BTreeMap::new(),
             options,
         }
     }
 
+    /// `done`: events that were begun.
+    fn replay(&mut self, script: &VolumeScript, done: &mut usize) -> Result<(), Violation> {
+        self.start(&mut Random::new(script.start))?;
+        for event in &script.events {
+            *done += 1;
+            self.go(*event, &mut Random::new(event.state()))?;
+        }
+        Ok(())
+    }
+
+    /// For people: what an event does.
+    pub(super) fn say(&mut self, what: impl FnOnce() -> String) {
+        if let Some(event) = self.told.as_mut().and_then(|told| told.last_mut()) {
+            event.push(what());
+        }
+    }
+
     fn into_report(mut self) -> Report {
-        self.report.volume.io_faults += self.machine.struck;
+        self.count_machine();
         self.report
+    }
+
+    /// The machine is about to be another.
+    pub(super) fn count_machine(&mut self) {
+        let volume = &mut self.report.volume;
+        volume.io_faults += self.machine.struck;
+        volume.writes_lost += self.machine.writes_lost;
+        volume.ended(&self.machine.volume().status().counters);
     }
 
     fn start(&mut self, random: &mut Random) -> Result<(), Violation> {
         match self.machine.open(&self.options, None, random) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.started();
+                Ok(())
+            }
             Err(NotOpen::Violation(violation)) => Err(violation),
             Err(_) => Err(Violation("a new volume does not open".into())),
         }
     }
 
-    fn step(&mut self, random: &mut Random) -> Result<(), Violation> {
+    /// An event; whether it was a crash, behind which nothing is asked.
+    fn go(&mut self, event: Event, random: &mut Random) -> Result<bool, Violation> {
+        self.is_calm = event.is_calm();
+        // Of the same event always the same, whatever the event itself draws.
+        self.more = Random::new(!event.state());
+        if let Some(told) = &mut self.told {
+            told.push(Vec::new());
+        }
+        match event {
+            Event::Op(_) | Event::CalmOp(_) => {
+                self.more_faults()?;
+                let is_crash = self.step(random)?;
+                self.look_at_places()?;
+                self.check_rebuilt()?;
+                Ok(is_crash)
+            }
+            Event::Probe(_) | Event::CalmProbe(_) => {
+                let power = !random.one_in(4);
+                self.crash(super::crash::Crash::probe(power), random)?;
+                Ok(false)
+            }
+            Event::Finish(_) => {
+                self.say(|| "the end".into());
+                self.finish(random)?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn step(&mut self, random: &mut Random) -> Result<bool, Violation> {
         self.machine.clear_suspects(false);
         match random.below(100) {
             0..32 => self.change(random)?,
@@ -112,26 +221,30 @@ impl VolumeRun {
                 self.ask(Asked::Flush { submitted }, Operation::Flush, false)?;
             }
             48..70 => {
-                for _ in 0..1 + random.below(12) {
+                let ios = 1 + random.below(12);
+                self.say(|| format!("{ios} I/Os end"));
+                for _ in 0..ios {
                     self.end_one_io(random)?;
                 }
             }
             70..74 => self.settle(random)?,
             74..78 => {
-                self.machine.pass(Duration::from_micros(random.below(300_000)));
+                let micros = random.below(300_000);
+                self.say(|| format!("{micros} us pass"));
+                self.machine.pass(Duration::from_micros(micros));
                 self.take_replies()?;
             }
             78..81 => self.rest(random)?,
             81..88 if self.options.hints => self.hint(random)?,
             88..92 => self.member_request(random)?,
             92..97 => self.fault(random),
-            97 => return self.crash(super::crash::Crash::real(random.one_in(2)), random),
+            97 => {
+                self.crash(super::crash::Crash::real(random.one_in(2)), random)?;
+                return Ok(true);
+            }
             _ => self.end_one_io(random)?,
         }
-        if random.one_in(3) {
-            self.crash(super::crash::Crash::probe(!random.one_in(4)), random)?;
-        }
-        Ok(())
+        Ok(false)
     }
 
     // ---- the load -----------------------------------------------------------------------------
@@ -139,17 +252,21 @@ impl VolumeRun {
     fn ask(&mut self, asked: Asked, operation: Operation, fua: bool) -> Result<(), Violation> {
         // The reply may come at once, so it is noted before.
         self.asked.insert(self.machine.next_request(), asked);
+        self.say(|| describe(&operation, fua));
         self.machine.submit(operation, fua);
         self.take_replies()
     }
 
     /// Some lines; more often near the start, where they meet others.
-    fn draw_range(&self, random: &mut Random) -> (u64, u64) {
+    fn draw_range(&mut self, random: &mut Random) -> (u64, u64) {
         let lines = self.model.blocks() / LINE_BLOCKS;
         let area = if random.one_in(3) { lines } else { lines.min(48) };
         let start = random.below(area);
         let most = random.pick(&[1, 2, 4, 16]);
-        let length = 1 + random.below(most);
+        let mut length = 1 + random.below(most);
+        if self.options.more.large && self.more.one_in(2) {
+            length = 1 + self.more.below(64);
+        }
         (start * LINE_BLOCKS, length.min(lines - start) * LINE_BLOCKS)
     }
 
@@ -161,6 +278,17 @@ impl VolumeRun {
     }
 
     fn change(&mut self, random: &mut Random) -> Result<(), Violation> {
+        self.change_once(random)?;
+        if self.options.more.large && self.more.one_in(4) {
+            for _ in 0..1 + self.more.below(6) {
+                let mut random = Random::new(self.more.bits());
+                self.change_once(&mut random)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change_once(&mut self, random: &mut Random) -> Result<(), Violation> {
         let (start, blocks) = self.draw_range(random);
         if self.model.overlaps_open(start, blocks) {
             return self.end_one_io(random);
@@ -174,6 +302,11 @@ impl VolumeRun {
                 && blocks + 8 <= cache.atomic_blocks_max();
         let number = self.model.submit(start, blocks, is_zero, is_atomic);
         let range = LbaRange::new(start, blocks);
+        if is_zero {
+            let extent_blocks = self.options.config.extent_bytes / BLOCK_SIZE;
+            let whole = start.div_ceil(extent_blocks)..(start + blocks) / extent_blocks;
+            whole.for_each(|extent| self.hints.discarded(extent));
+        }
         let operation = match kind {
             10 => Operation::Discard { range },
             11 => Operation::WriteZeroes { range, may_unmap: random.one_in(2) },
@@ -192,10 +325,42 @@ impl VolumeRun {
 
     pub(super) fn end_one_io(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.machine.end_one_io(random);
-        self.take_replies()
+        self.take_replies()?;
+        self.probe_now_and_then()
+    }
+
+    /// Lets everything come to an end that will by itself. False if it does not.
+    pub(super) fn come_to_rest(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        const IOS_MAX: u64 = 2_000;
+        let mut is_at_rest = false;
+        if self.options.more.probes {
+            for _ in 0..IOS_MAX {
+                is_at_rest = self.machine.come_to_rest(1, random);
+                if is_at_rest {
+                    break;
+                }
+                self.take_replies()?;
+                self.probe_now_and_then()?;
+            }
+        } else {
+            is_at_rest = self.machine.come_to_rest(IOS_MAX, random);
+        }
+        self.take_replies()?;
+        Ok(is_at_rest)
+    }
+
+    /// A crash of a copy while I/Os end.
+    fn probe_now_and_then(&mut self) -> Result<(), Violation> {
+        if !self.options.more.probes || !self.more.one_in(40) {
+            return Ok(());
+        }
+        let mut random = Random::new(self.more.bits());
+        let power = !random.one_in(4);
+        self.crash(super::crash::Crash::probe(power), &mut random)
     }
 
     fn settle(&mut self, random: &mut Random) -> Result<(), Violation> {
+        self.say(|| "all I/Os end".into());
         for _ in 0..WAIT_MAX {
             if !self.machine.has_ready_io() {
                 return Ok(());
@@ -207,8 +372,8 @@ impl VolumeRun {
 
     /// Some time without requests: destaging, migration, rebuild go on. Then what is redundant agrees.
     fn rest(&mut self, random: &mut Random) -> Result<(), Violation> {
-        let is_at_rest = self.machine.come_to_rest(2_000, random);
-        self.take_replies()?;
+        self.say(|| "rest".into());
+        let is_at_rest = self.come_to_rest(random)?;
         if is_at_rest && self.asked.is_empty() {
             self.check_redundancy(true, random)?;
         }
@@ -242,7 +407,8 @@ impl VolumeRun {
         operation: Operation,
         random: &mut Random,
     ) -> Result<Reply, Violation> {
-        let what = format!("{operation:?}");
+        let what = describe(&operation, false);
+        self.say(|| what.clone());
         let id = self.machine.next_request();
         self.machine.submit(operation, false);
         for _ in 0..WAIT_MAX {
@@ -346,72 +512,20 @@ impl VolumeRun {
     pub(super) fn forget_requests(&mut self) {
         self.asked.clear();
     }
+}
 
-    // ---- faults -------------------------------------------------------------------------------
-
-    pub(super) fn note_losses(&mut self) {
-        self.machine.note_losses();
-        self.had_losses |= !self.machine.state.lost.is_empty() || self.machine.may_refuse();
-    }
-
-    /// Whether a member may fail now, as far as this run goes.
-    pub(super) fn may_fail(&self, random: &mut Random) -> bool {
-        let is_bad = |member: &&super::machine::Member| {
-            member.is_suspect || member.disk.failing.is_some() || !member.is_there
-        };
-        self.options.members_fail
-            && (self.options.too_many_fail && random.one_in(3)
-                || !self.machine.state.members.iter().any(|member| is_bad(&member)))
-    }
-
-    fn draw_member(&self, random: &mut Random) -> MemberIndex {
-        MemberIndex(random.below(self.options.config.members as u64) as u8)
-    }
-
-    fn fault(&mut self, random: &mut Random) {
-        let member = self.draw_member(random);
-        let may_fail = self.may_fail(random);
-        match random.below(3) {
-            0 if may_fail => {
-                let error = random.pick(&[IoError::Failed, IoError::Gone]);
-                let disk = &mut self.machine.state.members[usize::from(member.0)];
-                disk.disk.failing = Some(error);
-                disk.is_suspect = true;
-                self.report.volume.members_failed += 1;
-            }
-            1 if self.options.rots => self.rot(random),
-            2 if self.options.io_errors && may_fail && self.machine.traps.is_empty() => {
-                let io = random.pick(&[IoKind::Read, IoKind::Write, IoKind::Flush]);
-                self.machine.traps.push(Trap { member, io, is_slow: random.one_in(4) });
-            }
-            _ => {}
+/// An operation in words.
+pub(super) fn describe(operation: &Operation, fua: bool) -> String {
+    let range = |what: &str, range: &LbaRange| format!("{what} {}+{}", range.start.0, range.blocks);
+    let what = match operation {
+        Operation::Write { start, data } => {
+            range("write", &LbaRange::new(start.0, data.len() as u64 / BLOCK_SIZE))
         }
-        self.note_losses();
-    }
-
-    /// A line of a redundant set is not what it was, or cannot be read.
-    fn rot(&mut self, random: &mut Random) {
-        let Ok(places) = self.machine.places() else { return };
-        let sets = &self.machine.sets;
-        let is_redundant =
-            |place: &super::truth::LinePlace| sets.layout(place.set).level().is_redundant();
-        let places: Vec<_> = places.into_iter().map(|(_, p)| p).filter(is_redundant).collect();
-        if places.is_empty() {
-            return;
-        }
-        let place = places[random.below(places.len() as u64) as usize];
-        let copies: Vec<_> = sets.copies(place).chain(sets.parity(place)).collect();
-        let (member, offset) = random.pick(&copies);
-        let member = &mut self.machine.state.members[usize::from(member.0)];
-        if random.one_in(3) {
-            member.disk.make_bad(offset as usize);
-        } else {
-            let mut byte = [0];
-            let at = offset as usize + random.below(LINE_SIZE) as usize;
-            member.disk.peek(at, &mut byte);
-            member.disk.rot(at, &[byte[0] ^ 1 << random.below(8)]);
-        }
-        member.damaged.insert(offset);
-        self.report.volume.lines_rotted += 1;
-    }
+        Operation::Read { range: blocks } => range("read", blocks),
+        Operation::Discard { range: blocks } => range("discard", blocks),
+        Operation::WriteZeroes { range: blocks, may_unmap: true } => range("zero, unmap", blocks),
+        Operation::WriteZeroes { range: blocks, may_unmap: false } => range("zero", blocks),
+        other => format!("{other:?}").to_lowercase(),
+    };
+    if fua { what + ", FUA" } else { what }
 }

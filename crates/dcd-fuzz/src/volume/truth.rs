@@ -87,6 +87,15 @@ impl Sets {
         is_gone && !(needs_all_others && (0..layout.places()).filter(|p| is_bad(*p)).count() == 1)
     }
 
+    /// Whether two lines of a column with parity are bad.
+    pub fn is_doubly_bad(&self, column: Column, is_bad: impl Fn(MemberIndex, u64) -> bool) -> bool {
+        let (set, stripe, line_in_unit) = column;
+        let layout = &self.layouts[set];
+        let offset = layout.offset(stripe, line_in_unit);
+        let is_bad = |place: &usize| is_bad(layout.member(*place), offset);
+        layout.level() == RaidLevel::Raid5 && (0..layout.places()).filter(is_bad).count() > 1
+    }
+
     /// Whether something that is written now may have no place to be kept, if these members are bad.
     pub fn may_refuse(&self, is_bad: impl Fn(MemberIndex) -> bool) -> bool {
         self.layouts.iter().any(|layout| {
@@ -115,10 +124,12 @@ impl Sets {
         Some((layout.member(place), layout.offset(line.stripe, line.line_in_unit)))
     }
 
-    /// Whether the copies of a column agree, or its parity is that of its data. `read` reads a member.
+    /// Whether the copies of a column agree, or its parity is that of its data: as far as the members are well that hold them.
+    /// `read` reads a member.
     pub fn check_column(
         &self,
         column: Column,
+        is_well: impl Fn(MemberIndex) -> bool,
         read: impl Fn(MemberIndex, u64, &mut [u8]),
     ) -> Result<(), Violation> {
         let (set, stripe, line_in_unit) = column;
@@ -140,13 +151,16 @@ impl Sets {
             RaidLevel::Raid1 => {
                 for unit in 0..layout.data_units() {
                     let places = layout.data_places(stripe, unit);
-                    let copies = &lines[places];
-                    if copies.iter().any(|copy| copy != &copies[0]) {
+                    let well = |place: &usize| is_well(layout.member(*place));
+                    let mut copies = places.filter(well).map(|place| &lines[place]);
+                    let first = copies.next();
+                    if copies.any(|copy| Some(copy) != first) {
                         return wrong(&format!("the copies of unit {unit} differ"));
                     }
                 }
                 Ok(())
             }
+            RaidLevel::Raid5 if !(0..layout.places()).all(|p| is_well(layout.member(p))) => Ok(()),
             RaidLevel::Raid5 => {
                 // Byte by byte, not with the arithmetic of the engine.
                 let is_zero = |at: usize| lines.iter().fold(0, |sum, line| sum ^ line[at]) == 0;
@@ -239,11 +253,11 @@ mod tests {
         for (kind, seed) in [(VolumeKind::Raid1, 1), (VolumeKind::Raid5, 2)] {
             let sets = sets(kind, seed);
             let column = (0, 1, 0);
-            assert_eq!(sets.check_column(column, |_, _, bytes| bytes.fill(0)), Ok(()));
+            assert_eq!(sets.check_column(column, |_| true, |_, _, bytes| bytes.fill(0)), Ok(()));
             for place in 0..sets.layout(0).places() {
                 let wrong = sets.layout(0).member(place);
                 let read = |member, _, bytes: &mut [u8]| bytes[77] = u8::from(member == wrong);
-                assert!(sets.check_column(column, read).is_err());
+                assert!(sets.check_column(column, |_| true, read).is_err());
             }
         }
     }

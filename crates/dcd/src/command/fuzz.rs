@@ -10,6 +10,7 @@ use dcd_fuzz::exhaustive;
 use dcd_fuzz::minimise::minimise;
 use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
+use dcd_fuzz::volume::minimise as volumes;
 use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
@@ -57,12 +58,16 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     drop(signals);
     progress.finish();
     let summary = Summary::of(&session, &outcome, processor_time());
-    let shortest: Vec<Failure> = outcome.failures.first().map(minimise).into_iter().collect();
+    let shortest = outcome.failures.first().map(minimise);
+    let shortest = shortest.iter().map(test_of);
+    let on_volume = outcome.volume_failures.first().map(volumes::minimise);
+    let on_volume = on_volume.iter().map(test_of_volume);
+    let shortest: Vec<String> = shortest.chain(on_volume).collect();
     if arguments.json {
         let line = serde_json::to_string(&summary).map_err(std::io::Error::from);
         let line = line.map_err(|source| CommandError::Output { source })?;
-        for failure in &shortest {
-            eprintln_test(failure);
+        for test in &shortest {
+            eprintln_test(test);
         }
         output::print(&format!("{line}\n"))?;
     } else {
@@ -77,12 +82,11 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
             let (seed, violation) = (failure.seed, &failure.violation);
             output::print(&format!("\n--seed {seed}{faults}: {violation}\n"))?;
         }
-        for failure in &shortest {
-            output::print(&format!("\n{}", test_of(failure)))?;
+        for failure in &summary.volume_failures {
+            output::print(&format!("\n{}: {}\n", failure.replay, failure.violation))?;
         }
-        for VolumeFailure { kind, seed, violation } in &outcome.volume_failures {
-            let command = format!("dcd fuzz --volume {} --seed {seed}", kind.name());
-            output::print(&format!("\n{command}: {violation}\n"))?;
+        for test in &shortest {
+            output::print(&format!("\n{test}"))?;
         }
     }
     match outcome.violations() as u64 {
@@ -132,9 +136,39 @@ fn test_of(failure: &Failure) -> String {
     failure.script.to_test(&format!("found_by_seed_{}", failure.seed), &why)
 }
 
-fn eprintln_test(failure: &Failure) {
+/// The same of a run on a volume, for `crates/dcd-fuzz/tests/found_on_volumes.rs`.
+fn test_of_volume(failure: &VolumeFailure) -> String {
+    let VolumeFailure { kind, seed, violation, .. } = failure;
+    let version = [env!("CARGO_PKG_VERSION"), COMMIT].join(" ");
+    let why = format!("{} seed {seed}, dcd {}: {violation}", kind.name(), version.trim_end());
+    volumes::test_of(failure, &why)
+}
+
+fn eprintln_test(test: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{}", test_of(failure));
+    let _ = writeln!(std::io::stderr(), "{test}");
+}
+
+/// A run on a volume that went wrong.
+#[derive(Serialize)]
+struct FailedOnVolume {
+    volume: &'static str,
+    seed: u64,
+    violation: String,
+    /// The command that repeats it, with a binary of the same commit.
+    replay: String,
+}
+
+impl FailedOnVolume {
+    fn of(failure: &VolumeFailure) -> FailedOnVolume {
+        let VolumeFailure { kind, seed, violation, .. } = failure;
+        FailedOnVolume {
+            volume: kind.name(),
+            seed: *seed,
+            violation: violation.to_string(),
+            replay: format!("dcd fuzz --volume {} --seed {seed}", kind.name()),
+        }
+    }
 }
 
 /// What is printed.
@@ -166,12 +200,21 @@ struct Summary {
     members_failed: u64,
     members_replaced: u64,
     member_io_faults: u64,
+    members_older: u64,
     lines_rotted: u64,
+    writes_lost: u64,
     rebuilds: u64,
+    rebuilds_compared: u64,
     scrubs: u64,
     crash_points_degraded: u64,
+    volume_checkpoints: u64,
+    extents_moved: u64,
+    lines_redone: u64,
+    lines_repaired: u64,
+    lines_given_up: u64,
     violations: u64,
     failed_seeds: Vec<u64>,
+    volume_failures: Vec<FailedOnVolume>,
     seconds: f64,
     per_second: f64,
     per_second_and_core: f64,
@@ -228,12 +271,21 @@ impl Summary {
             members_failed: report.volume.members_failed,
             members_replaced: report.volume.members_replaced,
             member_io_faults: report.volume.io_faults,
+            members_older: report.volume.members_older,
             lines_rotted: report.volume.lines_rotted,
+            writes_lost: report.volume.writes_lost,
             rebuilds: report.volume.rebuilds,
+            rebuilds_compared: report.volume.rebuilds_compared,
             scrubs: report.volume.scrubs,
             crash_points_degraded: report.volume.crash_points_degraded,
+            volume_checkpoints: report.volume.checkpoints,
+            extents_moved: report.volume.extents_moved,
+            lines_redone: report.volume.lines_redone,
+            lines_repaired: report.volume.lines_repaired,
+            lines_given_up: report.volume.lines_lost,
             violations: outcome.violations() as u64,
             failed_seeds: failed.chain(failed_on_volumes).collect(),
+            volume_failures: outcome.volume_failures.iter().map(FailedOnVolume::of).collect(),
             seconds: outcome.elapsed.as_secs_f64(),
             per_second: outcome.per_second(),
             per_second_and_core: 1e6 / round.max(1e-9),
@@ -267,11 +319,19 @@ impl Summary {
         row("blocks not covered", self.blocks_not_covered);
         row("members failed", self.members_failed);
         row("  replaced by blank ones", self.members_replaced);
+        row("  back from an earlier start", self.members_older);
         row("  single I/Os failed or slow", self.member_io_faults);
         row("  lines rotted", self.lines_rotted);
+        row("  writes lost or misdirected", self.writes_lost);
         row("  rebuilds", self.rebuilds);
+        row("  rebuilds compared at once", self.rebuilds_compared);
         row("  scrubs", self.scrubs);
         row("  crash points degraded", self.crash_points_degraded);
+        row("  checkpoints of volumes", self.volume_checkpoints);
+        row("  extents moved", self.extents_moved);
+        row("  lines written again by starts", self.lines_redone);
+        row("  lines repaired", self.lines_repaired);
+        row("  lines given up, rightly", self.lines_given_up);
         row("runs with a read area", self.runs_with_read_area);
         row("  crash points", self.crash_points_with_read_area);
         row("  lines read from copies", self.lines_read_from_copies);

@@ -1,0 +1,233 @@
+//! Members fail and rot, at any moment of a run.
+
+use dcd_engine::units::{LINE_SIZE, MemberIndex};
+use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::{IoError, Operation, RequestError, VolumeError, VolumeRequest};
+
+use super::machine::{Trap, Trick};
+use super::run::VolumeRun;
+use super::truth::LinePlace;
+use crate::disk::Pages;
+use crate::faults::IoKind;
+use crate::model::Violation;
+use crate::random::Random;
+
+/// Starts of which the disks are remembered.
+const OLDER_MAX: usize = 4;
+
+impl VolumeRun {
+    pub(super) fn note_losses(&mut self) {
+        self.machine.note_losses();
+        self.had_losses |= !self.machine.state.lost.is_empty() || self.machine.may_refuse();
+    }
+
+    /// Whether a member may fail now, as far as this run goes.
+    pub(super) fn may_fail(&self, random: &mut Random) -> bool {
+        let is_bad = |member: &&super::machine::Member| {
+            member.is_suspect || member.disk.failing.is_some() || !member.is_there
+        };
+        self.options.members_fail
+            && (self.options.too_many_fail && random.one_in(3)
+                || !self.machine.state.members.iter().any(|member| is_bad(&member)))
+    }
+
+    fn draw_member(&self, random: &mut Random) -> MemberIndex {
+        MemberIndex(random.below(self.options.config.members as u64) as u8)
+    }
+
+    pub(super) fn fault(&mut self, random: &mut Random) {
+        let member = self.draw_member(random);
+        let may_fail = self.may_fail(random);
+        match random.below(3) {
+            0 if may_fail => {
+                let error = random.pick(&[IoError::Failed, IoError::Gone]);
+                self.say(|| format!("{member:?} fails: {error:?}"));
+                let disk = &mut self.machine.state.members[usize::from(member.0)];
+                disk.disk.failing = Some(error);
+                disk.is_suspect = true;
+                self.report.volume.members_failed += 1;
+            }
+            1 if self.options.rots => self.rot(random),
+            2 if self.options.io_errors && may_fail && self.machine.traps.is_empty() => {
+                let io = random.pick(&[IoKind::Read, IoKind::Write, IoKind::Flush]);
+                self.say(|| format!("one {io:?} of {member:?} fails, or takes long"));
+                self.machine.traps.push(Trap {
+                    member,
+                    io,
+                    trick: if random.one_in(4) { Trick::Slow } else { Trick::Fail },
+                });
+            }
+            _ => {}
+        }
+        self.note_losses();
+    }
+
+    /// A line of a redundant set is not what it was, or cannot be read.
+    fn rot(&mut self, random: &mut Random) {
+        let Ok(places) = self.machine.places() else { return };
+        let sets = &self.machine.sets;
+        let is_redundant = |place: &LinePlace| sets.layout(place.set).level().is_redundant();
+        let places: Vec<_> = places.into_iter().map(|(_, p)| p).filter(is_redundant).collect();
+        if places.is_empty() {
+            return;
+        }
+        let place = places[random.below(places.len() as u64) as usize];
+        let copies: Vec<_> = sets.copies(place).chain(sets.parity(place)).collect();
+        let (member, offset) = random.pick(&copies);
+        self.say(|| format!("{member:?} rots at {offset}: {place:?}"));
+        let member = &mut self.machine.state.members[usize::from(member.0)];
+        if random.one_in(3) {
+            member.disk.make_bad(offset as usize);
+        } else {
+            let mut byte = [0];
+            let at = offset as usize + random.below(LINE_SIZE) as usize;
+            member.disk.peek(at, &mut byte);
+            member.disk.rot(at, &[byte[0] ^ 1 << random.below(8)]);
+        }
+        member.damaged.insert(offset);
+        self.report.volume.lines_rotted += 1;
+    }
+
+    // ---- what is drawn from a generator of its own ----------------------------------------------
+
+    /// Whether all sets are redundant, so that a disk with other contents can be made good.
+    pub(super) fn all_sets_are_redundant(&self) -> bool {
+        self.options.config.sets.iter().all(|set| set.level.is_redundant())
+    }
+
+    /// Before a step.
+    pub(super) fn more_faults(&mut self) -> Result<(), Violation> {
+        let more = self.options.more;
+        let mut random = Random::new(self.more.bits());
+        if more.loses_writes && random.one_in(8) && self.machine.traps.is_empty() {
+            let member = self.draw_member(&mut random);
+            let trick = random.pick(&[Trick::Lose, Trick::Misdirect]);
+            self.say(|| format!("the next write of {member:?}: {trick:?}"));
+            self.machine.traps.push(Trap { member, io: IoKind::Write, trick });
+        }
+        if more.busy_members && random.one_in(6) {
+            self.begin_work(&mut random)?;
+        }
+        Ok(())
+    }
+
+    /// A rebuild if there is somebody to rebuild; else a member is called failed, or a scrub is begun. Not waited for.
+    fn begin_work(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let members = (0..self.options.config.members as u8).map(MemberIndex);
+        let mut members = members.collect::<Vec<_>>().into_iter();
+        let request = match members.find(|m| self.machine.member_state(*m) != MemberState::UpToDate)
+        {
+            Some(member) => {
+                let disk = &mut self.machine.state.members[usize::from(member.0)];
+                disk.disk.failing = None;
+                VolumeRequest::Rebuild { member }
+            }
+            None if self.may_fail(random) && random.one_in(2) => {
+                VolumeRequest::FailMember { member: self.draw_member(random) }
+            }
+            None => VolumeRequest::Scrub,
+        };
+        let is_refused = |error: &VolumeError| {
+            matches!(
+                error,
+                VolumeError::Busy
+                    | VolumeError::UpToDate(_)
+                    | VolumeError::LastCopy(_)
+                    | VolumeError::NoMember(_)
+            )
+        };
+        let reply = self.do_now(Operation::Volume(request.clone()), random)?;
+        match (reply.result, request) {
+            (Ok(()), VolumeRequest::Rebuild { member }) => {
+                self.machine.state.members[usize::from(member.0)].is_rebuilt = true;
+                self.report.volume.rebuilds += 1;
+            }
+            (Ok(()), VolumeRequest::FailMember { member }) => {
+                self.machine.state.members[usize::from(member.0)].is_suspect = true;
+                self.report.volume.members_failed += 1;
+                self.note_losses();
+            }
+            (Ok(()), _) => self.report.volume.scrubs += 1,
+            (Err(RequestError::Volume(error)), _) if is_refused(&error) => {}
+            (Err(error), request) => return Err(Violation(format!("{request:?}: {error}"))),
+        }
+        Ok(())
+    }
+
+    /// The disks are remembered as they are.
+    pub(super) fn started(&mut self) {
+        if self.options.more.older_disks {
+            let members = self.machine.state.members.iter();
+            let images = members.map(|member| member.disk.snapshot()).collect();
+            self.older.push(images);
+            if self.older.len() > OLDER_MAX {
+                self.older.remove(0);
+            }
+        }
+        self.placing.started(&self.machine);
+    }
+
+    /// While nothing runs: a disk is as it was at an earlier start, or, with another draw, it will fail in the middle of the
+    /// next start. False if neither.
+    pub(super) fn more_meanwhile(&mut self, wreck: &mut super::machine::Wreck) -> bool {
+        let more = self.options.more;
+        let mut random = Random::new(self.more.bits());
+        let mut is_done = true;
+        let index = random.below(wreck.members.len() as u64) as usize;
+        // A start that cannot read a RAID 0 set is refused.
+        if !self.all_sets_are_redundant() {
+            return false;
+        }
+        if more.older_disks && !self.older.is_empty() && random.one_in(3) {
+            let which = random.below(self.older.len() as u64) as usize;
+            let image = self.older[which][index].clone();
+            self.say(|| format!("member {index} is as it was at an earlier start"));
+            let member = &mut wreck.members[index];
+            member.damaged.extend(differing_lines(&member.disk.snapshot(), &image));
+            member.disk.restore(image);
+            member.is_suspect = true;
+            // One of two that have missed something has to be believed.
+            member.is_older = which + 1 < self.older.len() && !self.options.too_many_fail;
+            self.report.volume.members_older += 1;
+        } else if more.fails_at_start && random.one_in(3) {
+            let error = random.pick(&[IoError::Failed, IoError::Gone]);
+            let ios = random.below(40);
+            self.say(|| format!("member {index} fails after {ios} I/Os of the start: {error:?}"));
+            wreck.fails_at = Some((ios, MemberIndex(index as u8), error));
+        } else {
+            is_done = false;
+        }
+        is_done
+    }
+
+    /// A rebuild has come to its end: then everything comes to rest, and what is redundant is compared byte by byte.
+    pub(super) fn check_rebuilt(&mut self) -> Result<(), Violation> {
+        if !self.options.more.busy_members {
+            return Ok(());
+        }
+        let rebuilt = self.machine.volume().status().counters.members_rebuilt;
+        if rebuilt == std::mem::replace(&mut self.machine.members_rebuilt, rebuilt) {
+            return Ok(());
+        }
+        self.say(|| "a rebuild has ended: rest".into());
+        let mut random = Random::new(self.more.bits());
+        if self.come_to_rest(&mut random)? && self.machine.volume().is_idle() {
+            self.report.volume.rebuilds_compared += 1;
+            self.check_redundancy(true, &mut random)?;
+        }
+        Ok(())
+    }
+}
+
+/// Byte addresses of the lines that differ.
+fn differing_lines(one: &Pages, other: &Pages) -> Vec<u64> {
+    let (mut a, mut b) = ([0; LINE_SIZE as usize], [0; LINE_SIZE as usize]);
+    let lines = one.len().min(other.len()) / LINE_SIZE as usize;
+    let offsets = (0..lines).map(|line| line * LINE_SIZE as usize);
+    let mut differ = |offset: &usize| {
+        one.read(*offset, &mut a);
+        other.read(*offset, &mut b);
+        a != b
+    };
+    offsets.filter(|offset| differ(offset)).map(|offset| offset as u64).collect()
+}
