@@ -275,6 +275,126 @@ bugs! {
     ChangedLineIsClean = "changed-line-is-clean", "C1";
     /// Copies are believed although someone may have changed the data-disk without the log.
     DoubtfulCopiesBelieved = "doubtful-copies-believed", "C23";
+
+    // ---- volumes: stripes and the journal. From here on all are of volumes. ----
+    /// Lines and parity of a stripe are written to members without a record of the journal.
+    StripeNotJournaled = "stripe-not-journaled", "write hole";
+    /// A record of the journal is believed before it is durable.
+    JournalWithoutFua = "journal-without-fua", "write hole";
+    /// A start does not write parity again.
+    ParityNotRedone = "parity-not-redone", "write hole";
+    /// A start does not flush the journal before it writes its lines again.
+    RingNotFlushed = "ring-not-flushed", "write hole";
+    /// The tail of the journal passes records whose lines are on their way to members.
+    TailPassesJobs = "tail-passes-jobs", "write hole";
+    /// Records of the journal are overwritten before a root says that they do not count.
+    JournalReusedEarly = "journal-reused-early", "write hole";
+    /// A change of a member that is missing leaves the parity as it is.
+    DegradedWriteWithoutParity = "degraded-write-without-parity", "redundancy";
+    /// The checksum of a parity is not updated with it.
+    ParityChecksumNotUpdated = "parity-checksum-not-updated", "redundancy";
+    /// A member whose write failed goes on as if it had been done.
+    FailedMemberWriteBelieved = "failed-member-write-believed", "redundancy";
+    /// A member whose flush failed goes on as if it had been done.
+    FailedMemberFlushBelieved = "failed-member-flush-believed", "redundancy";
+    /// Lines that nobody holds any more read as zeroes.
+    LostReadsAsZeroes = "lost-reads-as-zeroes", "two failures";
+    /// Reads do not look at the checksum of a line.
+    RottenLineServed = "rotten-line-served", "rot";
+    /// What a stripe is computed from is not compared with its checksum.
+    RottenLineBelieved = "rotten-line-believed", "rot";
+
+    // ---- volumes: checkpoints ----
+    /// A checkpoint does not flush the members.
+    CheckpointWithoutMembers = "checkpoint-without-members", "write hole";
+    /// A root is written before its pages are durable.
+    RootBeforePages = "root-before-pages", "TTABLE";
+    /// The root is always written to the same place.
+    RootSamePlace = "root-same-place", "TTABLE";
+    /// A page is written over its newest copy.
+    PageSamePlace = "page-same-place", "TTABLE";
+    /// A page holds entries that the journal has not.
+    PageAheadOfJournal = "page-ahead-of-journal", "TTABLE";
+    /// A checkpoint omits the pages of checksums that have changed.
+    ChecksumPageOmitted = "checksum-page-omitted", "redundancy";
+
+    // ---- volumes: members ----
+    /// A member that was not there at the last start is believed.
+    StaleMemberBelieved = "stale-member-believed", "stale member";
+    /// A start does not raise the epoch.
+    EpochNotRaised = "epoch-not-raised", "stale member";
+    /// The state of a member that has missed changes is not recorded at all.
+    StaleStateNotRecorded = "stale-state-not-recorded", "stale member";
+    /// A blank disk in the place of a member is believed.
+    BlankMemberBelieved = "blank-member-believed", "replaced member";
+    /// Both labels of a member are one: a torn one makes it blank.
+    LabelSameCopy = "label-same-copy", "C20";
+
+    // ---- volumes: rebuild and scrub ----
+    /// A member counts as rebuilt when the last stripes are begun.
+    RebuildEndsEarly = "rebuild-ends-early", "rebuild";
+    /// Changes do not wait for the rebuild of their stripe.
+    RebuildSkipsChanges = "rebuild-skips-changes", "rebuild";
+    /// A rebuilt member counts as up to date before it was flushed.
+    RebuildNotFlushed = "rebuild-not-flushed", "rebuild";
+    /// A rebuild leaves out parity.
+    RebuildSkipsParity = "rebuild-skips-parity", "rebuild";
+    /// A rebuild leaves out every eighth stripe.
+    RebuildSkipsStripes = "rebuild-skips-stripes", "rebuild";
+    /// A scrub finds what is wrong and leaves it as it is.
+    ScrubDoesNotRepair = "scrub-does-not-repair", "scrub";
+    /// A scrub repairs the place of one line with another.
+    ScrubRepairsWrongPlace = "scrub-repairs-wrong-place", "scrub";
+
+    // ---- volumes: extents, flushes ----
+    /// A new extent is not filled with zeroes where nothing is written.
+    NewExtentNotZeroed = "new-extent-not-zeroed", "TTABLE";
+    /// A place is given to another extent before it is durable that the first has left it.
+    PlaceReusedEarly = "place-reused-early", "TTABLE";
+    /// A place is given to another extent while somebody reads it.
+    PlaceReusedUnderReader = "place-reused-under-reader", "TTABLE";
+    /// A flush is acknowledged before the places of new extents are durable.
+    FlushWithoutEntries = "flush-without-entries", "C2";
+    /// A flush makes the place of an extent durable while its lines are being written.
+    EntryBeforeLines = "entry-before-lines", "TTABLE";
+    /// A write with FUA ends before the place of its extent is durable.
+    FuaWithoutEntry = "fua-without-entry", "C3";
+    /// A flush does not flush the members: RAID 0 sets have no journal.
+    FlushWithoutMembers = "flush-without-members", "C2";
+    /// Writes with FUA go to RAID 0 sets without it.
+    Raid0WithoutFua = "raid0-without-fua", "C3";
+    /// Discarding a whole extent does nothing.
+    UnmapForgotten = "unmap-forgotten", "C12";
+    /// What is not TEMPORARY is placed in the region for temporary data.
+    TemporaryRegionForAll = "temporary-region-for-all", "placement";
+    /// What must be redundant is placed as what need not be.
+    ImportantOnRaid0 = "important-on-raid0", "placement";
+
+    // ---- volumes: moves, hints ----
+    /// A move is recorded before the new place is durable.
+    MoveBeforeDurable = "move-before-durable", "moves";
+    /// Changes do not wait for the move of their extent.
+    MoveLosesChanges = "move-loses-changes", "moves";
+    /// The place that an extent has left is free before the move is durable.
+    MoveFreesEarly = "move-frees-early", "moves";
+    /// Attributes are answered before they are durable.
+    AttributesNotDurable = "attributes-not-durable", "hints";
+    /// A block is allocated although the log has data for it.
+    AllocatedOverLog = "allocated-over-log", "hints";
+    /// Allocations are not durable with the next flush.
+    AllocationNotDurable = "allocation-not-durable", "hints";
+    /// A pointer that was deleted comes back after a crash.
+    PointerComesBack = "pointer-comes-back", "hints";
+    /// A block is freed although something else points to it.
+    FreedWhilePointedTo = "freed-while-pointed-to", "hints";
+}
+
+#[cfg(feature = "seeded-bugs")]
+impl SeededBug {
+    /// Whether only runs on volumes can find it.
+    pub fn is_of_volume(self) -> bool {
+        self >= SeededBug::StripeNotJournaled
+    }
 }
 
 #[cfg(all(test, feature = "seeded-bugs"))]

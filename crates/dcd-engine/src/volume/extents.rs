@@ -18,6 +18,7 @@ use super::config::VolumeConfig;
 use super::free_map::FreeMap;
 use super::placement::{Placement, RaidLevel};
 use super::raid::SetLine;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// Number of a logical extent: byte address of the volume / size of an extent.
@@ -450,7 +451,12 @@ impl Extents {
         attributes: Attributes,
         placement: &Placement,
     ) -> [Option<(RaidLevel, Part)>; 4] {
-        let is_temporary = attributes.contains(Attributes::TEMPORARY);
+        let attributes = match seeded(SeededBug::ImportantOnRaid0) {
+            true => attributes.without(Attributes::IMPORTANT.or(Attributes::METADATA)),
+            false => attributes,
+        };
+        let is_temporary =
+            attributes.contains(Attributes::TEMPORARY) || seeded(SeededBug::TemporaryRegionForAll);
         let mut wishes = placement.levels(attributes).into_iter().flat_map(|level| {
             let region = (is_temporary && level == RaidLevel::Raid0).then_some(Part::Temporary);
             region.into_iter().chain([Part::Ordinary]).map(move |part| (level, part))

@@ -14,7 +14,8 @@ pub use with_bugs::run;
 
 #[cfg(feature = "seeded-bugs")]
 mod with_bugs {
-    use dcd_fuzz::seeded::{SeededBug, Trial, try_all};
+    use dcd_fuzz::seeded::{NOT_FOUND_YET, SeededBug, Trial, try_all};
+    use dcd_fuzz::volume::VolumeKind;
     use serde::Serialize;
 
     use super::{CommandError, FuzzArguments};
@@ -37,7 +38,7 @@ mod with_bugs {
         let jobs = arguments.jobs.map_or(processors, |jobs| jobs as usize);
         let seed = arguments.seed.unwrap_or(0);
         let runs_max = arguments.runs.unwrap_or(RUNS_DEFAULT);
-        let total = (SeededBug::ALL.len() + 1) as u64;
+        let total = (SeededBug::ALL.len() - NOT_FOUND_YET.len() + 1) as u64;
         let mut progress = Progress::new("trying mistakes", Unit::Rounds);
         let mut done = 0;
         let trials = try_all(seed, runs_max, runs_max.min(RUNS_WITHOUT), jobs, |_| {
@@ -76,6 +77,7 @@ mod with_bugs {
         caught: bool,
         right: bool,
         seed: Option<u64>,
+        volume: Option<&'static str>,
         faults: Vec<&'static str>,
         runs: u64,
         seconds: f64,
@@ -102,6 +104,7 @@ mod with_bugs {
                 caught: caught.is_some(),
                 right: trial.is_right(),
                 seed: caught.map(|caught| caught.seed),
+                volume: caught.and_then(|caught| caught.volume).map(VolumeKind::name),
                 faults: faults.iter().map(|kind| kind.name()).collect(),
                 runs: trial.runs,
                 seconds: trial.elapsed.as_secs_f64(),

@@ -21,6 +21,7 @@ use super::super::{Purpose, Volume};
 use super::flush::For;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError, IoOperation};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Time};
 
 /// Pages written at a time.
@@ -101,7 +102,13 @@ impl Volume {
             return false;
         }
         self.checkpoint.tail = self.journal.tail();
-        let left = self.flush_members(For::Checkpoint);
+        if seeded(SeededBug::JournalReusedEarly) {
+            self.journal.forget_before(self.checkpoint.tail.0);
+        }
+        let left = match seeded(SeededBug::CheckpointWithoutMembers) {
+            true => 0,
+            false => self.flush_members(For::Checkpoint),
+        };
         self.checkpoint.state = State::FlushingMembers { left, has_failed: false };
         if left == 0 {
             self.write_pages();
@@ -172,6 +179,9 @@ impl Volume {
             }
             let Some((page, buffer)) = left.pop_front() else {
                 if *in_flight == 0 {
+                    if seeded(SeededBug::RootBeforePages) {
+                        return self.write_root();
+                    }
                     self.checkpoint.state = State::Flushing;
                     let purpose = Purpose::Checkpoint(Step::Flush);
                     self.start_io(Device::CacheDisk, IoOperation::Flush, purpose);
@@ -179,7 +189,8 @@ impl Volume {
                 return;
             };
             *in_flight += 1;
-            let second = !self.checkpoint.pages[page.0 as usize].1;
+            let second =
+                !self.checkpoint.pages[page.0 as usize].1 ^ seeded(SeededBug::PageSamePlace);
             self.checkpoint.written.insert(page, second);
             let offset = self.area.page_offset(page, second);
             let purpose = Purpose::Checkpoint(Step::Page);
@@ -195,6 +206,7 @@ impl Volume {
                 .flat_map(|extent| {
                     let extent = super::super::extents::ExtentIndex(extent as u32);
                     let committed = self.uncommitted_extents.get(&extent).copied();
+                    let committed = committed.filter(|_| !seeded(SeededBug::PageAheadOfJournal));
                     committed.unwrap_or_else(|| self.extents.packed(extent)).to_le_bytes()
                 })
                 .collect(),
@@ -277,7 +289,8 @@ impl Volume {
             members: self.members.states(),
         };
         self.checkpoint.state = State::WritingRoot;
-        let offset = self.area.root_offset(number);
+        let place = if seeded(SeededBug::RootSamePlace) { 0 } else { number };
+        let offset = self.area.root_offset(place);
         let purpose = Purpose::Checkpoint(Step::Root);
         self.start_write(Device::CacheDisk, offset, root.encode(), true, purpose);
     }

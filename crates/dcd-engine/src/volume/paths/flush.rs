@@ -16,6 +16,7 @@ use super::super::{Purpose, UpperId, Volume};
 use super::journal::Then;
 use super::write::OpId;
 use crate::io::{Device, IoError, IoOperation};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::MemberIndex;
 
 /// Who flushes a member.
@@ -80,13 +81,17 @@ impl Volume {
                 let packed = self.extents.packed(*extent);
                 let is_queued = self.queued_extents.get(extent) == Some(&packed);
                 let place = self.extents.get(*extent).place;
-                let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0;
+                let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0
+                    || seeded(SeededBug::EntryBeforeLines);
                 (*extent, place.filter(|_| is_queued || is_written))
             })
             .collect();
         self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();
         self.flushes.overtaken.clear();
-        self.flushes.members_left = self.flush_members(For::Flush);
+        self.flushes.members_left = match seeded(SeededBug::FlushWithoutMembers) {
+            true => 0,
+            false => self.flush_members(For::Flush),
+        };
         if self.flushes.members_left == 0 {
             self.commit_flush();
         }
@@ -119,6 +124,10 @@ impl Volume {
         let member = self.members.get(index);
         let had_raid0 = member.newest_raid0 > member.flushed;
         // What the others hold too is not lost with it.
+        let result = match seeded(SeededBug::FailedMemberFlushBelieved) {
+            true => Ok(()),
+            false => result,
+        };
         let is_lost = result.is_err() && !self.do_without(index);
         let error = result.err().filter(|_| is_lost || had_raid0);
         // Also after an error that was heard of: a later flush would tell nothing new. But lines of redundant sets may still come to be
@@ -184,7 +193,7 @@ impl Volume {
                 items.push(JournalItem::Pointer { slot: slot.into(), packed });
             }
         }
-        match items.is_empty() {
+        match items.is_empty() || seeded(SeededBug::FlushWithoutEntries) {
             true => self.flush_committed(Ok(())),
             false => self.journal_items(items, Then::Flushed),
         }

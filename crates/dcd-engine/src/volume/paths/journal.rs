@@ -15,6 +15,7 @@ use super::super::{Purpose, Volume};
 use super::stripe::JobId;
 use super::write::OpId;
 use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// What waits for changes of the tables to be durable.
@@ -121,6 +122,7 @@ impl Journal {
     pub(in crate::volume) fn tail(&self) -> (u64, u64) {
         let newest = self.under_way.as_ref().and(self.records.back()).map(|record| record.sequence);
         let counts = |record: &&Record| !record.jobs.is_empty() || Some(record.sequence) == newest;
+        let counts = |record: &&Record| counts(record) && !seeded(SeededBug::TailPassesJobs);
         match self.records.iter().find(counts) {
             Some(record) => (record.sequence, record.line),
             None => (self.next_sequence, self.head_line),
@@ -181,7 +183,10 @@ impl Volume {
             let states = std::mem::take(&mut self.state_changes.waiting);
             let item = |(member, state)| JournalItem::Member { member, state };
             self.state_changes.under_way = true;
-            let items: VecDeque<JournalItem> = states.iter().copied().map(item).collect();
+            let items: VecDeque<JournalItem> = match seeded(SeededBug::StaleStateNotRecorded) {
+                true => [JournalItem::Epoch(self.epoch)].into(),
+                false => states.iter().copied().map(item).collect(),
+            };
             // Older states of the same members, which are still waiting, must not come behind.
             for change in &mut self.journal.changes {
                 change.items.retain(|item| match item {
@@ -272,7 +277,8 @@ impl Volume {
         self.counters.journal_bytes += record.len() as u64;
         self.journal.under_way = Some(UnderWay { jobs, items, done });
         let offset = self.area.journal_offset() + line * LINE_SIZE;
-        self.start_write(Device::CacheDisk, offset, record, true, Purpose::Journal);
+        let fua = !seeded(SeededBug::JournalWithoutFua);
+        self.start_write(Device::CacheDisk, offset, record, fua, Purpose::Journal);
         true
     }
 

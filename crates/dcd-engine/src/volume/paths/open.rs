@@ -34,6 +34,7 @@ use super::journal::Then;
 use crate::buffer::Buffer;
 use crate::error::{FormatError, VolumeOpenError};
 use crate::io::{Device, IoError, IoOperation};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
 
 /// Lines read at once.
@@ -179,7 +180,9 @@ impl Volume {
             }
             Stage::Ring => {
                 self.replay()?;
-                self.want(Device::CacheDisk, IoOperation::Flush, Step::RingFlush);
+                if !seeded(SeededBug::RingNotFlushed) {
+                    self.want(Device::CacheDisk, IoOperation::Flush, Step::RingFlush);
+                }
                 Stage::RingFlush
             }
             Stage::RingFlush => {
@@ -207,7 +210,7 @@ impl Volume {
                 Stage::LabelFlush
             }
             Stage::LabelFlush => {
-                self.epoch += 1;
+                self.epoch += u64::from(!seeded(SeededBug::EpochNotRaised));
                 let epoch = JournalItem::Epoch(self.epoch);
                 self.journal_items(vec![epoch], Then::Opened);
                 Stage::Epoch
@@ -541,8 +544,11 @@ impl Volume {
         for (index, info) in infos.iter().enumerate() {
             let index = MemberIndex(index as u8);
             let label = info.and_then(|info| info.label);
-            let is_new = label.is_some_and(|label| label.epoch >= self.epoch);
+            let is_new = label.is_some_and(|label| {
+                label.epoch >= self.epoch || seeded(SeededBug::StaleMemberBelieved)
+            });
             let is_blank = info.is_some() && label.is_none();
+            let is_new = is_new || is_blank && seeded(SeededBug::BlankMemberBelieved);
             if is_blank {
                 self.forget_raid0(index);
             }
@@ -604,7 +610,9 @@ impl Volume {
         for ((set, stripe, row, column), data) in runs {
             let layout = self.layout(set).clone();
             for place in layout.places_of_row(stripe, row) {
-                if !self.is_current(set, place, stripe) {
+                let is_skipped =
+                    seeded(SeededBug::ParityNotRedone) && layout.parity_row() == Some(row);
+                if !self.is_current(set, place, stripe) || is_skipped {
                     continue;
                 }
                 let index = layout.member(place);
@@ -621,7 +629,10 @@ impl Volume {
 
     /// Of the two copies the one whose turn it is: a torn one leaves that of the epoch before, which counts until step 8.
     fn write_labels(&mut self) {
-        let copy = ((self.epoch + 1) % 2) as usize;
+        let copy = match seeded(SeededBug::LabelSameCopy) {
+            true => 0,
+            false => ((self.epoch + 1) % 2) as usize,
+        };
         for index in self.present() {
             let label =
                 MemberLabel { uuid: self.header.uuid, member: index, epoch: self.epoch + 1 };

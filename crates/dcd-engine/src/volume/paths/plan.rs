@@ -19,6 +19,7 @@ use super::super::placement::RaidLevel;
 use super::super::raid::xor_into;
 use super::stripe::{From, Job, Kind};
 use crate::io::IoError;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
@@ -229,6 +230,7 @@ impl Volume {
         }
         match self.sum(job, row, column) {
             LineSum::Lost if layout.parity_row() == Some(row) => Some(line),
+            LineSum::Lost if seeded(SeededBug::LostReadsAsZeroes) => Some(vec![0; LINE_BYTES]),
             LineSum::Lost => None,
             // A parity that was not kept up while its member was missing has the checksum of an older one.
             LineSum::Sum(_) if layout.parity_row() == Some(row) => Some(line),
@@ -335,7 +337,11 @@ impl Volume {
     fn repair_bad(&mut self, job: &mut Job, row: u32, column: u32, line: Option<&[u8]>) {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set);
+        let layout_places = layout.places();
         let Some(line) = line else { return };
+        if seeded(SeededBug::ScrubDoesNotRepair) {
+            return;
+        }
         let places: Vec<usize> = layout
             .places_of_row(stripe, row)
             .filter(|place| {
@@ -346,6 +352,10 @@ impl Volume {
             if !job.is_known(row, column) {
                 job.put_old(row, column, line);
             }
+            let place = match seeded(SeededBug::ScrubRepairsWrongPlace) {
+                true => (place + 1) % layout_places,
+                false => place,
+            };
             job.writes.insert((place, column), (row, From::Old));
             self.counters.lines_repaired += 1;
         }
@@ -396,6 +406,11 @@ impl Volume {
                 }
             }
             for other in &written {
+                if seeded(SeededBug::DegradedWriteWithoutParity)
+                    && !self.is_current(set, layout.data_places(stripe, *other).start, stripe)
+                {
+                    continue;
+                }
                 xor_into(&mut parity, job.new_line(*other, column));
             }
             job.put_new(row, column, &parity);
@@ -427,7 +442,9 @@ impl Volume {
         let row = layout.row_at(place, stripe);
         let is_parity = layout.parity_row() == Some(row);
         for column in job.columns.clone() {
-            if !self.is_written(job, row, column) {
+            let is_skipped =
+                seeded(SeededBug::RebuildSkipsParity) && layout.parity_row() == Some(row);
+            if !self.is_written(job, row, column) || is_skipped {
                 continue;
             }
             match self.old_line(job, row, column, Some(place)) {

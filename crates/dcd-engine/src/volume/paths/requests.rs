@@ -10,6 +10,7 @@ use super::super::pointers::PointerError;
 use super::super::{Volume, VolumeOutput, VolumePhase};
 use super::journal::Then;
 use crate::io::{RequestId, VolumeAnswer, VolumeError, VolumeRequest};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex, Time};
 
 impl Volume {
@@ -69,7 +70,9 @@ impl Volume {
                 packed: self.pointers.packed(*slot),
             })
             .collect();
-        let extents = self.entries_without_new_places(self.uncommitted_extents.keys().copied());
+        let changed = self.uncommitted_extents.keys().copied();
+        let changed = changed.filter(|_| !seeded(SeededBug::AllocationNotDurable));
+        let extents = self.entries_without_new_places(changed);
         items.extend(
             extents
                 .into_iter()
@@ -128,7 +131,7 @@ impl Volume {
             }
         }
         let entries = self.entries_without_new_places(changed.into_iter());
-        match entries.is_empty() {
+        match entries.is_empty() || seeded(SeededBug::AttributesNotDurable) {
             true => self.answer(id, Ok(None)),
             false => self.commit_extents(entries, Then::Answer(id, None)),
         }
@@ -182,7 +185,8 @@ impl Volume {
         let mut found = first;
         loop {
             let range = LbaRange { start: self.block_of(found), blocks };
-            if !is_logged(range) && !self.writes.is_wanted(found) {
+            let is_logged = is_logged(range) && !seeded(SeededBug::AllocatedOverLog);
+            if !is_logged && !self.writes.is_wanted(found) {
                 return Some(found);
             }
             found = self.extents.find_unmapped(Some(found)).filter(|found| *found != first)?;
@@ -228,7 +232,8 @@ impl Volume {
         let mut freed = Vec::new();
         while let Some(extent) = unreached.pop() {
             let entry = self.extents.get(extent);
-            let is_kept = self.pointers.incoming_count(extent) > 0
+            let is_pointed_to = self.pointers.incoming_count(extent) > 0;
+            let is_kept = is_pointed_to && !seeded(SeededBug::FreedWhilePointedTo)
                 || !entry.is_allocated()
                 || entry.attributes.contains(Attributes::ROOT);
             if is_kept {
@@ -249,6 +254,10 @@ impl Volume {
         let slot = self.pointers.find(from, to).ok_or(())?;
         let before = self.pointers.packed(slot);
         self.pointers.delete(from, to).map_err(|_| ())?;
+        if seeded(SeededBug::PointerComesBack) {
+            self.has_changes_of_requests = true;
+            return Ok(());
+        }
         self.pointer_changed(slot, before);
         Ok(())
     }

@@ -24,6 +24,7 @@ use super::read::Piece;
 use super::write::OpId;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
@@ -420,7 +421,10 @@ impl Volume {
             };
             let index = Checksums::index(layout, job.key.stripe, row, column);
             let expected = self.checksums.get(job.key.set, index);
-            match bytes.filter(|bytes| expected == LineSum::of(bytes)) {
+            let is_right = |bytes: &&[u8]| {
+                expected == LineSum::of(bytes) || seeded(SeededBug::RottenLineBelieved)
+            };
+            match bytes.filter(is_right) {
                 Some(bytes) => job.put_old(row, column, bytes),
                 None => {
                     self.counters.lines_bad += 1;
@@ -463,6 +467,11 @@ impl Volume {
         if job.items.is_empty() {
             return self.write_members(id, job);
         }
+        if seeded(SeededBug::StripeNotJournaled) {
+            job.state = State::Journaling;
+            self.jobs.jobs.insert(id, job);
+            return self.job_journaled(id, Ok(()));
+        }
         job.state = State::Journaling;
         self.jobs.jobs.insert(id, job);
         self.journal_job(id);
@@ -479,6 +488,11 @@ impl Volume {
         let (set, stripe) = (job.key.set, job.key.stripe);
         if self.is_journaled(set) {
             for (row, first, count) in job.new_runs() {
+                if seeded(SeededBug::ParityChecksumNotUpdated)
+                    && self.layout(set).parity_row() == Some(row)
+                {
+                    continue;
+                }
                 for column in first..first + count {
                     let sum = LineSum::of(job.new_line(row, column));
                     self.set_sum(set, stripe, row, column, sum);
@@ -502,6 +516,9 @@ impl Volume {
     ) {
         let index = Checksums::index(self.layout(set), stripe, row, column);
         self.checksums.set(set, index, sum);
+        if seeded(SeededBug::ChecksumPageOmitted) {
+            return;
+        }
         self.checkpoint.dirty(self.area.page_of_checksum(set.into(), index));
     }
 
@@ -549,7 +566,8 @@ impl Volume {
         job.state = State::Writing;
         job.ios_left = runs.len() as u32;
         // The journal makes the others durable.
-        let fua = job.fua && layout.level() == RaidLevel::Raid0;
+        let fua =
+            job.fua && layout.level() == RaidLevel::Raid0 && !seeded(SeededBug::Raid0WithoutFua);
         self.jobs.jobs.insert(id, job);
         for (place, column, data) in runs {
             let index = layout.member(place);
@@ -576,7 +594,9 @@ impl Volume {
                 member.newest_raid0 = member.writes;
             }
         }
-        if let Err(error) = result {
+        if let Err(error) = result
+            && (is_raid0 || !seeded(SeededBug::FailedMemberWriteBelieved))
+        {
             let is_kept = !is_raid0 && self.do_without(member);
             let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");
             if !is_kept {

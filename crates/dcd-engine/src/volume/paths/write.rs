@@ -22,6 +22,7 @@ use super::super::{UpperId, Volume};
 use super::journal::Then;
 use super::stripe::{CellChange, ChunkKey, Source};
 use crate::io::IoError;
+use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// A part of a write that lies in one extent.
@@ -177,6 +178,9 @@ impl Volume {
     }
 
     fn unmap(&mut self, extent: ExtentIndex) {
+        if seeded(SeededBug::UnmapForgotten) {
+            return;
+        }
         let entry = self.extents.get(extent);
         if entry.place.is_some() || entry.is_dying {
             let is_managed = entry.is_allocated();
@@ -202,7 +206,9 @@ impl Volume {
                     let full = Err(IoError::NoSpace);
                     return parts.iter().for_each(|part| self.piece_done(part.upper, full));
                 };
-                lines.extend((0..extent_lines).map(|line| (line, Source::Zeroes)));
+                if !seeded(SeededBug::NewExtentNotZeroed) {
+                    lines.extend((0..extent_lines).map(|line| (line, Source::Zeroes)));
+                }
                 self.change_entry(extent, Entry { place: Some(place), ..entry });
                 self.counters.extents_mapped += 1;
                 (place, true)
@@ -261,7 +267,9 @@ impl Volume {
 
     /// Whether a write is to be durable when it has ended.
     pub(in crate::volume) fn is_fua(&self, op: OpId) -> bool {
-        self.writes.ops[&op].fua
+        let write = &self.writes.ops[&op];
+        let is_move = self.writes.moving == Some(write.extent);
+        write.fua && !(is_move && seeded(SeededBug::MoveBeforeDurable))
     }
 
     /// Step 4: a chunk of an op is written, or could not be.
@@ -284,6 +292,7 @@ impl Volume {
         }
         let write = &self.writes.ops[&op];
         let is_uncommitted = self.uncommitted_extents.contains_key(&extent);
+        let is_uncommitted = is_uncommitted && !seeded(SeededBug::FuaWithoutEntry);
         if write.fua && write.result.is_ok() && is_uncommitted {
             // Step 4b. Its own lines are durable: they were written with FUA, or are in the journal. Those of an earlier write
             // that gave the extent its place need not be.
@@ -332,6 +341,9 @@ impl Volume {
         self.extents.set(extent, entry);
         if let Some(place) = before.place.filter(|place| entry.place != Some(*place)) {
             self.fresh.remove(extent);
+            if seeded(SeededBug::PlaceReusedEarly) {
+                return self.free_place(place);
+            }
             self.left_places.entry(extent).or_default().push(place);
         }
     }
@@ -371,8 +383,8 @@ impl Volume {
     }
 
     /// Another extent may have the place, when nobody reads it any more for the one that has left.
-    fn free_place(&mut self, place: Place) {
-        match self.readers.contains_key(&place) {
+    pub(super) fn free_place(&mut self, place: Place) {
+        match self.readers.contains_key(&place) && !seeded(SeededBug::PlaceReusedUnderReader) {
             true => {
                 self.free_after_readers.insert(place);
             }
