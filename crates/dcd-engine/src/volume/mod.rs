@@ -94,6 +94,7 @@ enum Purpose {
     Cells(stripe::JobId, stripe::CellRun),
     Written(stripe::JobId, MemberIndex),
     MemberFlush(flush::For, u64, MemberIndex),
+    RebuiltLabel(MemberIndex),
     Journal,
     Checkpoint(checkpoint::Step),
 }
@@ -322,6 +323,7 @@ impl Volume {
             Purpose::MemberFlush(what, covers, member) => {
                 self.member_flushed(what, covers, member, result);
             }
+            Purpose::RebuiltLabel(member) => self.rebuilt_label_written(member, result),
             Purpose::Journal => self.journal_written(result),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
         }

@@ -150,7 +150,7 @@ impl Volume {
                 self.checkpoint.state = State::Idle;
                 // The log keeps what it does not get rid of; who waits for room here would wait for the member.
                 if self.journal.is_full() {
-                    self.refuse_waiting_jobs(IoError::Failed);
+                    self.refuse_waiting(IoError::Failed);
                 }
             }
             _ => {}

@@ -18,6 +18,9 @@ use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
+/// Jobs leave one of so many parts of the ring to changes of the tables.
+const TABLES_SHARE: u64 = 16;
+
 /// What waits for changes of the tables to be durable.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::volume) enum Then {
@@ -134,6 +137,22 @@ impl Journal {
         self.records.front().map_or(self.next_sequence, |record| record.sequence)
     }
 
+    /// Where a record of so many lines goes, and how many it skips before.
+    fn place(&self, lines: u64) -> (u64, u64) {
+        let to_end = self.ring_lines - self.head_line;
+        match lines > to_end {
+            false => (self.head_line, 0),
+            // Nothing before it counts, so what it skips is free already.
+            true if self.records.is_empty() => (0, 0),
+            true => (0, to_end),
+        }
+    }
+
+    /// Whether it fits, with so many left. The last line stays free, so that a full ring and an empty one differ.
+    fn has_room(&self, lines: u64, left: u64) -> bool {
+        self.used_lines + self.place(lines).1 + lines + left < self.ring_lines
+    }
+
     /// Records before this one count no more.
     pub(in crate::volume) fn forget_before(&mut self, sequence: u64) {
         while self.records.front().is_some_and(|record| record.sequence < sequence) {
@@ -225,6 +244,9 @@ impl Volume {
             }
             done.push(change.then);
         }
+        journal.is_full = false;
+        // They leave room for the tables: states of members, above all.
+        let reserved_lines = journal.ring_lines / TABLES_SHARE;
         for job in &journal.jobs {
             let wanted = self.jobs.get(*job);
             let lines = wanted.payload_lines();
@@ -233,23 +255,24 @@ impl Volume {
             {
                 break;
             }
+            if !journal.has_room(1 + u64::from(payload_lines + lines), reserved_lines) {
+                journal.is_full = true;
+                break;
+            }
             items.extend(&wanted.items);
             payload_lines += lines;
             jobs.push(*job);
         }
         let lines = 1 + u64::from(payload_lines);
-        let to_end = journal.ring_lines - journal.head_line;
-        let (line, mut skipped) = if lines > to_end { (0, to_end) } else { (journal.head_line, 0) };
-        if journal.records.is_empty() {
-            // Nothing before it counts, so what it skips is free already.
-            skipped = 0;
+        journal.is_full |= !journal.has_room(lines, 0);
+        if journal.is_full && self.are_records_held() {
+            return self.fail_journal(IoError::Failed);
         }
-        // The last line stays free, so that a full ring and an empty one differ.
-        journal.is_full = journal.used_lines + skipped + lines >= journal.ring_lines;
-        if journal.is_full {
-            let is_held = self.are_records_held();
-            return is_held && self.fail_journal(IoError::Failed);
+        let journal = &mut self.journal;
+        if !journal.has_room(lines, 0) || jobs.is_empty() && done.is_empty() && items.is_empty() {
+            return false;
         }
+        let (line, skipped) = journal.place(lines);
         for taken in changes_taken {
             let change = journal.changes.front_mut().expect("looked at");
             change.items.drain(..taken);
@@ -329,10 +352,28 @@ impl Volume {
         true
     }
 
-    /// Jobs that wait for room have failed; who asked may ask again. Changes of the tables go on waiting: others rely on them.
-    pub(super) fn refuse_waiting_jobs(&mut self, error: IoError) {
+    /// What waits for room has failed; who asked may ask again. States of members and the epoch go on waiting: what is acknowledged
+    /// relies on them.
+    pub(super) fn refuse_waiting(&mut self, error: IoError) {
         for job in std::mem::take(&mut self.journal.jobs) {
             self.job_journaled(job, Err(error));
+        }
+        let changes = std::mem::take(&mut self.journal.changes);
+        let (kept, refused): (VecDeque<Change>, VecDeque<Change>) =
+            changes.into_iter().partition(|change| {
+                matches!(change.then, Then::Opened | Then::States | Then::Progress)
+            });
+        self.journal.changes = kept;
+        for change in refused {
+            for item in &change.items {
+                if let JournalItem::Extent { extent, .. } = *item {
+                    // It is changed in memory, and the next flush takes it along.
+                    let extent = ExtentIndex(extent as u32);
+                    self.queued_extents.remove(&extent);
+                    self.flushes.overtaken.remove(&extent);
+                }
+            }
+            self.changes_durable(change.then, Err(error));
         }
     }
 

@@ -312,6 +312,12 @@ impl Volume {
     fn take_pages(&mut self, first: u32, bytes: &[u8]) {
         for (i, places) in bytes.chunks(2 * PAGE_BYTES).enumerate() {
             let page = PageIndex(first + i as u32);
+            let copies =
+                places.chunks(PAGE_BYTES).map(|bytes| decode(bytes, self.header.uuid, page));
+            if copies.flatten().any(|(checkpoint, _)| checkpoint > self.checkpoint.number) {
+                // A checkpoint that was cut off has left it. The next has the same number, and would take it for its own.
+                self.checkpoint.dirty(page);
+            }
             let newest = places
                 .chunks(PAGE_BYTES)
                 .enumerate()

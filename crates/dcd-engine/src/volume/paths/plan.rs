@@ -385,13 +385,16 @@ impl Volume {
                 } else {
                     // Neither: a row that is not written, and one that is or the parity, cannot be read. If the first has rotted
                     // it is lost; it counts as zeroes from now on, so that the others are protected again. If it may be
-                    // there another time, nothing is written.
+                    // there another time, nothing is written; but not for ever: a bad sector would block the log.
+                    let is_last_try = self.jobs.is_last_try(job.key)
+                        && !self.is_somebody_away(job, layout.places());
                     for other in &reconstruct.rows {
                         if self.old_in_parity(job, *other, column) != Old::Nowhere {
                             continue;
                         }
                         let mut places = layout.places_of_row(stripe, *other);
-                        if places.any(|place| job.rotten.contains(&(place, column))) {
+                        if is_last_try || places.any(|place| job.rotten.contains(&(place, column)))
+                        {
                             self.give_up(job, *other, column, None);
                         } else {
                             job.result = Err(IoError::Failed);

@@ -4,7 +4,9 @@
 //! 1. A window of stripes is taken, in order. While a stripe of a rebuild is in it, changes of the stripe wait.
 //! 2. The jobs of stripe.rs read the others and write what belongs on the member, or repair what a scrub finds.
 //! 3. When the first of the window is done, it counts as up to date: changes write it there again.
-//! 4. From time to time, and at the end, the member is flushed and the journal is told how far it is.
+//! 4. At the end the member gets a label of this opening: it may have been away at the last ones.
+//!      Without it the next start would take it for old.
+//! 5. From time to time, and at the end, the member is flushed and the journal is told how far it is.
 //!      Crash before: it begins again where the journal says; what is there already is written once more.
 //! ```
 //! Stripes in which nothing was ever written cost nothing.
@@ -12,12 +14,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::format::journal::JournalItem;
+use super::super::format::label::{LABEL_OFFSETS, MemberLabel};
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::{Purpose, Volume};
 use super::flush::For;
 use super::journal::Then;
-use super::stripe::{ChunkKey, Job, Kind};
+use super::stripe::{ChunkKey, Job, Kind, TRIES_MAX};
 use crate::io::{Device, IoError, IoOperation, VolumeError};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::MemberIndex;
@@ -30,8 +33,6 @@ const PROGRESS_STRIPES: u64 = 4096;
 /// Stripes begun in one go: nothing else is done meanwhile.
 const STRIPES_AT_ONCE_MAX: usize = 256;
 
-/// How often a rebuild tries to read what it needs of a chunk.
-const TRIES_MAX: u32 = 3;
 /// The next stripe of work that is not to go on.
 const CANCELLED: (u8, u64) = (u8::MAX, 0);
 /// Behind every stripe: all is there.
@@ -276,7 +277,7 @@ impl Volume {
             // Errors may pass; sectors that cannot be read do not.
             let tries = work.tries.entry(job.key).or_insert(0);
             *tries += 1;
-            let is_last_try = *tries == TRIES_MAX;
+            let is_last_try = *tries + 1 == TRIES_MAX;
             return self.want_repair(job.key, Kind::Rebuild { place: *place, is_last_try });
         }
         work.tries.remove(&job.key);
@@ -322,7 +323,33 @@ impl Volume {
         self.start_io(Device::Member(member), IoOperation::Flush, purpose);
     }
 
-    /// Step 4.
+    /// Step 4. The copy that is not the newest elsewhere either: a torn one leaves the other.
+    fn write_rebuilt_label(&mut self, member: MemberIndex) {
+        self.repair.work.as_mut().expect("it is under way").is_flushing = true;
+        let label = MemberLabel { uuid: self.header.uuid, member, epoch: self.epoch };
+        let offset = LABEL_OFFSETS[(self.epoch % 2) as usize];
+        let purpose = Purpose::RebuiltLabel(member);
+        self.start_write(Device::Member(member), offset, label.encode(), false, purpose);
+    }
+
+    pub(in crate::volume) fn rebuilt_label_written(
+        &mut self,
+        member: MemberIndex,
+        result: Result<(), IoError>,
+    ) {
+        self.members.get_mut(member).writes += 1;
+        match result {
+            Ok(()) => self.flush_rebuilt(),
+            Err(_) => {
+                if let Some(work) = &mut self.repair.work {
+                    work.is_flushing = false;
+                    work.next = CANCELLED;
+                }
+            }
+        }
+    }
+
+    /// Step 5.
     pub(super) fn rebuilt_flushed(&mut self, result: Result<(), IoError>) {
         let Some(work) = &mut self.repair.work else { return };
         work.is_flushing = false;
@@ -353,7 +380,7 @@ impl Volume {
             if is_good && work.recorded != WHOLE {
                 // Everything is there: once durable, it is up to date.
                 found.rebuilt = WHOLE;
-                return self.flush_rebuilt();
+                return self.write_rebuilt_label(member);
             }
         }
         let work = self.repair.work.take().expect("looked at");

@@ -28,6 +28,8 @@ use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
+/// After so many tries what cannot be read is given up.
+pub(super) const TRIES_MAX: u32 = 4;
 
 /// Some columns of a stripe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -139,11 +141,25 @@ pub(in crate::volume) struct Jobs {
     holders: BTreeMap<ChunkKey, JobId>,
     jobs: BTreeMap<JobId, Job>,
     next: u64,
+    /// Chunks of which changes have failed because old lines could not be read, and how often one after the other.
+    unreadable: BTreeMap<ChunkKey, u32>,
 }
 
 impl Jobs {
     pub(in crate::volume) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Errors may pass; sectors that cannot be read do not.
+    pub(super) fn is_last_try(&self, key: ChunkKey) -> bool {
+        self.unreadable.get(&key).is_some_and(|tries| *tries + 1 >= TRIES_MAX)
+    }
+
+    fn note_try(&mut self, key: ChunkKey, is_unreadable: bool) {
+        match is_unreadable {
+            true => *self.unreadable.entry(key).or_default() += 1,
+            false => drop(self.unreadable.remove(&key)),
+        }
     }
 
     pub(in crate::volume) fn set_of(&self, job: JobId) -> Option<u8> {
@@ -451,6 +467,9 @@ impl Volume {
 
     fn job_knows_enough(&mut self, id: JobId, mut job: Job) {
         self.conclude(&mut job);
+        if matches!(job.kind, Kind::Write(_)) {
+            self.jobs.note_try(job.key, job.result.is_err());
+        }
         if job.result.is_err() {
             return self.end_job(id, job);
         }
