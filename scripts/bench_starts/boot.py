@@ -14,7 +14,7 @@ import time
 from . import image
 from .measure import figures, session
 from .requests import Requests, likeness
-from .system import UNTIL_OUR_DEATH, Problem, require, tell
+from bench_common.system import UNTIL_OUR_DEATH, Problem, require, tell
 
 BOOT_TIMEOUT_S = 600
 POWER_OFF_TIMEOUT_S = 120

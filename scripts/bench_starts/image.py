@@ -10,8 +10,8 @@ import random
 import shutil
 import subprocess
 
-from . import c_project
-from .system import Problem, copy_sparse, loop_device, mounted_root, require, run, tell
+from bench_common import c_project
+from bench_common.system import Problem, copy_sparse, loop_device, mounted_root, require, run, tell
 
 DISK_BYTES = 78_165_360 * 512  # the WD400BB's
 # Files between the groups of packages: 2 GB a time, half of which goes again.
@@ -180,7 +180,7 @@ def fill_tree(folder):
 
 def in_root(root, *command, on_terminal=False):
     """Runs a command in the image."""
-    from .system import OnTerminal
+    from bench_common.system import OnTerminal
     from .tasks import ENVIRONMENT
 
     if on_terminal:

@@ -11,7 +11,7 @@ import time
 from . import image, variants
 from .requests import Requests, likeness
 from .serving import Served
-from .system import OnTerminal, Problem, guarded, mounted, run, tell
+from bench_common.system import OnTerminal, Problem, guarded, mounted, run, tell
 from .tasks import ENVIRONMENT
 
 START_TIMEOUT_S = 900

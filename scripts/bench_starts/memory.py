@@ -11,7 +11,7 @@ import time
 from . import image
 from .measure import session, start, teach
 from .requests import Requests
-from .system import Problem, tell
+from bench_common.system import Problem, tell
 from .tasks import STARTS
 
 ENOUGH = "enough"

@@ -1,15 +1,13 @@
 """A variant that is served: the modelled disk, dcd, the loop device or NBD socket, and recordings of its requests."""
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import time
 
-from .system import UNTIL_OUR_DEATH, Problem, copy_sparse, mounted_root, run, tell
+from bench_common.daemon import Daemon
+from bench_common.system import UNTIL_OUR_DEATH, Problem, copy_sparse, mounted_root, run, tell
 
-READY_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 120
 FORGET_TIMEOUT_S = 10
 # The command to record is sent and taken up in much less.
 RECORDING_STARTS_S = 0.5
@@ -21,10 +19,9 @@ class Served:
     def __init__(self, variant, image, folder, settings):
         self.variant, self.settings = variant, settings
         self.folder = os.path.join(folder, variant.name)
-        os.makedirs(os.path.join(self.folder, "fuse"), exist_ok=True)
         self.root = os.path.join(self.folder, "root")
-        self.nbd = os.path.join(self.folder, "nbd.sock")
-        self.process, self.device, self.recordings = None, None, 0
+        self.daemon = Daemon(settings.dcd, variant.name, self.folder, settings.over_nbd)
+        self.recordings = 0
         disk, cache = os.path.join(self.folder, "disk.img"), os.path.join(self.folder, "cache.img")
         copy_sparse(image, disk)
         self.words = {
@@ -33,7 +30,7 @@ class Served:
             "cache_size": settings.cache_size,
             "read_area": settings.read_area,
             "memory": folder,
-            "control": os.path.join(self.folder, "control.sock"),
+            "control": self.daemon.control,
         }
         if variant.create:
             # The cache file itself is made without its model: only serving is measured.
@@ -51,62 +48,25 @@ class Served:
     def __exit__(self, *reason):
         self.stop()
 
+    @property
+    def device(self):
+        """Its loop device."""
+        return self.daemon.device
+
+    @property
+    def nbd(self):
+        """Its socket."""
+        return self.daemon.nbd
+
     def start(self):
         """Starts dcd and waits until it is ready."""
-        fuse = os.path.join(self.folder, "fuse")
-        where = ["--nbd", f"unix:{self.nbd}"] if self.settings.over_nbd else ["--fuse", fuse, "--loop"]
-        command = [*UNTIL_OUR_DEATH, self.settings.dcd, *self.filled(self.variant.serve, self.words), *where,
-                   "--control", self.words["control"]]
-        self.errors = open(os.path.join(self.folder, "dcd.err"), "a+")
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, start_new_session=True)
-        ready = self.process.stdout.readline()
-        if not ready.startswith("ready"):
-            self.stop()
-            raise Problem(f"dcd does not start ({self.variant.name}): {self.said()}")
+        self.daemon.start(self.filled(self.variant.serve, self.words))
         if not self.settings.over_nbd:
-            self.device = re.search(r"loop=(\S+)", ready).group(1)
-            self.set_queue()
-
-    def set_queue(self):
-        """What Linux gives a disk of its kind by default; a loop device would read ahead much further."""
-        queue = f"/sys/block/{os.path.basename(self.device)}/queue"
-        for name, value in (("read_ahead_kb", self.settings.read_ahead_kb), ("scheduler", self.settings.scheduler)):
-            with open(f"{queue}/{name}", "w") as file:
-                file.write(str(value))
+            self.daemon.set_queue(read_ahead_kb=self.settings.read_ahead_kb, scheduler=self.settings.scheduler)
 
     def stop(self):
         """Stops dcd in order."""
-        if self.process is None:
-            return
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-                tell(f"dcd did not stop ({self.variant.name}): {self.said()}")
-        self.process.stdout.close()
-        self.errors.close()
-        self.process = None
-        self.detach_leftovers()
-
-    def detach_leftovers(self):
-        """After a crash of dcd its loop device and its FUSE mount are still there."""
-        fuse = os.path.join(self.folder, "fuse")
-        file = os.path.join(fuse, "disk")
-        for line in run("losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE").splitlines():
-            if line.split()[1:] == [file]:
-                run("losetup", "--detach", line.split()[0])
-        # os.path.ismount does not see the mount of a dead FUSE server.
-        with open("/proc/self/mounts") as mounts:
-            if any(line.split()[1] == fuse for line in mounts):
-                run("umount", "--lazy", fuse)
-
-    def said(self):
-        with open(os.path.join(self.folder, "dcd.err")) as file:
-            return " ".join(file.read().strip().splitlines()[-3:])
+        self.daemon.stop()
 
     @contextlib.contextmanager
     def mounted(self):

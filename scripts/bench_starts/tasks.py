@@ -1,7 +1,7 @@
 """What is started: adapt or add here."""
 import collections
 
-from .c_project import TOUCHED
+from bench_common.c_project import TOUCHED
 
 # `prepare` runs before the caches are dropped and is not measured. Both run in the image, on a terminal.
 Task = collections.namedtuple("Task", "name command prepare", defaults=(None,))

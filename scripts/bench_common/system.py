@@ -14,7 +14,7 @@ import time
 BUSY_TRIES = 50
 BUSY_PAUSE_S = 0.2
 # In the environment: the mounts of this process are its own.
-OWN_MOUNTS = "DCD_BENCH_STARTS_OWN_MOUNTS"
+OWN_MOUNTS = "DCD_BENCH_OWN_MOUNTS"
 # Before a command: should this program be killed, that ends, too.
 UNTIL_OUR_DEATH = ("setpriv", "--pdeathsig", "TERM")
 # Reads a line, which comes at an orderly end. Without it, it unmounts what is mounted on */root in the folder for twenty seconds.
@@ -32,13 +32,14 @@ class Problem(Exception):
 
 def tell(text):
     """Progress; results alone go to stdout."""
-    print(f"bench-starts: {text}", file=sys.stderr, flush=True)
+    print(f"{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr, flush=True)
 
 
 def require(*programs):
     """Names the Debian packages of programs that are missing."""
     packages = {"mmdebstrap": "mmdebstrap", "qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs",
-                "losetup": "mount", "chroot": "coreutils"}
+                "losetup": "mount", "chroot": "coreutils", "fio": "fio",
+                "postmark": "postmark", "cc": "gcc", "make": "make", "setpriv": "util-linux"}
     missing = sorted({packages[program] for program in programs if not shutil.which(program)})
     if missing:
         raise Problem(f"missing; as root: apt-get install {' '.join(missing)}")
