@@ -277,6 +277,12 @@ fn open_hint(error: &OpenError) -> Option<String> {
         OpenError::EndNotDrained { .. } => {
             "`dcd grow` brings it there first; see `dcd inspect dirty`".into()
         }
+        OpenError::LogNotEmpty => {
+            "serve it without --no-log, `dcd drain`, stop it, and try again".into()
+        }
+        OpenError::ReadAreaWithoutLog => {
+            "--no-log is for caches that were made without --read-area".into()
+        }
         OpenError::CacheDiskShort { .. } => "give the cache-disk its old size again".into(),
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
     })

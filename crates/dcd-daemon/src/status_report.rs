@@ -80,7 +80,7 @@ pub struct StatusReport {
     pub cache_disk_error: Option<String>,
     /// Nothing on the cache-disk is newer than the data-disk: should it fail now, dcd goes on.
     pub cache_disk_clean: bool,
-    /// It failed while clean: `writing-through` while what was in memory goes to the data-disk,
+    /// It failed while clean, or is left unused (`--no-log`): `writing-through` while what was in memory goes to the data-disk,
     /// `passing-through` from then on, `failed` if the data-disk has failed, too.
     pub uncached: Option<String>,
     /// Destaging is held back after data-disk errors.

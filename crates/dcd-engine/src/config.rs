@@ -63,6 +63,9 @@ pub struct EngineConfig {
     pub full_timeout: Duration,
     /// After how long without an answer a disk counts as failed (C26).
     pub io_timeout: Duration,
+    /// Leave the log unused: every change goes straight to the data-disk, as if the cache-disk had failed while clean. The
+    /// log must be empty.
+    pub no_log: bool,
     /// Number of segment buffers (at least 3).
     pub segment_buffers: u32,
     /// Memory for reading sequences ahead; 0: they are not.
@@ -100,6 +103,7 @@ impl Default for EngineConfig {
             verify_reads: true,
             full_timeout: Duration::from_secs(60),
             io_timeout: Duration::from_secs(30),
+            no_log: false,
             segment_buffers: 16,
             read_ahead_bytes: 16 << 20,
             hot_blocks: true,

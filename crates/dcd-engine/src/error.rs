@@ -176,6 +176,12 @@ pub enum OpenError {
         /// The cache holds nothing that is newer than the data-disk: going on overwrites nothing.
         is_clean: bool,
     },
+    /// It is not to be used, and holds what the data-disk does not have.
+    #[error("the log is to be left unused, but holds what is not on the data-disk yet")]
+    LogNotEmpty,
+    /// It is not to be used, and neither can copies then be kept true.
+    #[error("the log is to be left unused, but the cache has a read area")]
+    ReadAreaWithoutLog,
     /// The cache-disk is shorter than it was.
     #[error("the cache-disk has {found} bytes, the cache needs {expected}")]
     CacheDiskShort {

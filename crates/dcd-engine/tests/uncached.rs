@@ -783,3 +783,62 @@ fn an_older_checkpoint_is_not_believed_of_a_session_that_gave_its_cache_disk_up(
     assert!(matches!(error, OpenError::CheckpointLost { .. }), "{error}");
     assert_eq!(d.data_disk.line(100), 2);
 }
+
+// ---- a log that is left unused ----------------------------------------------------------------
+
+/// With `no_log` an empty log stays empty, and a later start with it finds what was written past it.
+#[test]
+fn a_log_that_is_left_unused_stays_empty() {
+    let mut d = clean(AckMode::Memory);
+    d.power_cut();
+    d.options.engine.no_log = true;
+    d.reopen();
+    let (write, zeroed) = (d.write(100, 2), zero(&mut d, 101 * 8, 8, true));
+    d.expect_ok(write);
+    d.expect_ok(zeroed);
+    assert_eq!(d.status().uncached, Some(Uncached::PassingThrough));
+    assert!(!d.status().cache_disk_failed);
+    assert_eq!((d.data_disk.line(100), d.read(100), d.read(101)), (2, 2, 0));
+    let records = d.status().counters.records;
+    let write = d.write_fua(102, 2);
+    d.expect_ok(write);
+    d.drain();
+    d.advance_time(Duration::from_secs(10));
+    assert_eq!(d.status().counters.records, records);
+    // The care: neither the process nor the power takes what was flushed, and nothing old comes back.
+    for power in [false, true] {
+        match power {
+            true => d.power_cut(),
+            false => d.kill(),
+        }
+        d.options.engine.no_log = false;
+        d.reopen();
+        assert_eq!([100, 101, 102, 103].map(|line| d.read(line)), [2, 0, 2, 1]);
+        assert_eq!(d.status().uncached, None);
+    }
+}
+
+/// The care: a log with something in it is not left unused, or reads would miss it. Nor is it with a read area,
+/// whose copies would not learn of changes.
+#[test]
+fn a_log_that_is_needed_is_not_left_unused() {
+    let mut d = clean(AckMode::Memory);
+    d.write_durably([100], 2);
+    d.power_cut();
+    d.options.engine.no_log = true;
+    assert_eq!(d.try_open(), Err(OpenError::LogNotEmpty));
+    d.options.engine.no_log = false;
+    d.reopen();
+    assert_eq!(d.read(100), 2);
+    d.drain();
+    d.shut_down();
+    d.options.engine.no_log = true;
+    d.reopen();
+    assert_eq!(d.read(100), 2);
+
+    let mut d = Driver::created(|options| {
+        options.copy_pages = 1;
+        options.engine.no_log = true;
+    });
+    assert_eq!(d.try_open(), Err(OpenError::ReadAreaWithoutLog));
+}

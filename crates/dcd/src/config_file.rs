@@ -21,7 +21,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 29] = [
+pub const KEYS: [&str; 30] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -40,6 +40,7 @@ pub const KEYS: [&str; 29] = [
     "destage-iops",
     "one-disk",
     "no-verify-reads",
+    "no-log",
     "full-timeout",
     "io-timeout",
     "segment-buffers",
@@ -107,6 +108,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "destage-iops" => settings.destage_iops = Some(number(value)?),
         "one-disk" => settings.one_disk = Some(choice(value)?),
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
+        "no-log" => settings.no_log = Some(boolean(value)?),
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
         "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),
         "segment-buffers" => settings.segment_buffers = Some(number(value)?),

@@ -76,6 +76,11 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_verify_reads: Option<bool>,
+    /// Leave the log unused: every write goes straight to the data-disks, and a volume is a plain RAID. The log
+    /// must be empty. For comparison.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub no_log: Option<bool>,
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
@@ -148,6 +153,7 @@ impl Settings {
             destage_iops: self.destage_iops.or(under.destage_iops),
             one_disk: self.one_disk.or(under.one_disk),
             no_verify_reads: self.no_verify_reads.or(under.no_verify_reads),
+            no_log: self.no_log.or(under.no_log),
             full_timeout: self.full_timeout.or(under.full_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
             segment_buffers: self.segment_buffers.or(under.segment_buffers),
@@ -199,6 +205,7 @@ impl Settings {
                 .unwrap_or(default.destage_writes_per_second_max),
             one_disk: self.one_disk().unwrap_or(default.one_disk),
             verify_reads: !self.no_verify_reads.unwrap_or(!default.verify_reads),
+            no_log: self.no_log.unwrap_or(default.no_log),
             full_timeout: span(self.full_timeout, default.full_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),
             segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),

@@ -82,6 +82,32 @@ fn least_of(hint: &str) -> Option<u64> {
 }
 
 #[test]
+fn without_its_log_a_cache_is_its_data_disk() {
+    let site = Site::new("8M", 16 << 20);
+    let daemon = site.serve("--quiet");
+    Client::connect(&site.socket()).write(4096, &[5; 4096]).unwrap();
+    daemon.stop();
+    let line = "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . --no-log";
+    site.dcd(line).fails(1, "holds what is not on the data-disk yet", "dcd drain");
+    let daemon = site.serve("--quiet");
+    site.dcd("drain --control ctl").ok();
+    daemon.stop();
+    let daemon = site.serve("--quiet --no-log");
+    let mut client = Client::connect(&site.socket());
+    client.write(8192, &[9; 4096]).unwrap();
+    assert_eq!(fs::read(site.path("d")).unwrap()[8192..8192 + 4096], [9; 4096]);
+    assert_eq!(site.status()["uncached"], "passing-through");
+    assert_eq!(site.status()["cache_disk_failed"], false);
+    let text = site.dcd("status --control ctl").ok();
+    assert!(text.contains("serves without its log"), "{text}");
+    drop(client);
+    daemon.stop();
+    let daemon = site.serve("--quiet");
+    assert_eq!(Client::connect(&site.socket()).read(8192, 4096).unwrap(), [9; 4096]);
+    daemon.stop();
+}
+
+#[test]
 fn the_null_layer_is_the_data_disk() {
     let site = Site::empty();
     site.folder.disk("d", 16 << 20);

@@ -243,6 +243,16 @@ impl Engine {
     ) -> Result<Engine, OpenError> {
         config.validate()?;
         let geometry = superblock.geometry;
+        if config.no_log && geometry.copy_pages > 0 {
+            return Err(OpenError::ReadAreaWithoutLog);
+        }
+        // What was read ahead or kept would not learn of changes that go past the log.
+        let config = match config.no_log {
+            true => {
+                EngineConfig { read_ahead_bytes: 0, hot_blocks: false, detector: None, ..config }
+            }
+            false => config,
+        };
         assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
         if cache_disk_bytes < superblock.end() {
             return Err(OpenError::CacheDiskShort {

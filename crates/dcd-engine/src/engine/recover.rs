@@ -496,6 +496,9 @@ impl Engine {
             }
             self.witnesses.set(line, checksum);
         }
+        if self.config.no_log && !self.log_is_empty() {
+            return self.fail_open(OpenError::LogNotEmpty);
+        }
         self.start_rewrites();
     }
 
@@ -537,5 +540,10 @@ impl Engine {
         self.recovery_report.duration = self.now.since(self.opened_at);
         self.pace.foreground(self.now);
         self.phase = Phase::Running;
+        if self.config.no_log {
+            // The checkpoint of this session lists nothing: the cache-disk is clean, and from here on all is as if it
+            // had failed.
+            self.go_uncached();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Without a cache: the cache-disk has failed for good while it was clean ([`super::log_use`]), so
-//! dcd goes on with the data-disk alone (C23).
+//! dcd goes on with the data-disk alone (C23). Or the log is empty at start and is to be left unused
+//! (`EngineConfig::no_log`); a volume goes on using its own area of the cache-disk then.
 //!
 //! ```text
 //! 1. Let end what is under way to the data-disk. New changes and flushes wait.
@@ -132,7 +133,7 @@ impl Passing {
 impl Engine {
     // ---- entering -----------------------------------------------------------------------------
 
-    /// The cache-disk has failed while clean.
+    /// The cache-disk has failed while clean, or is to be left alone.
     pub(super) fn go_uncached(&mut self) {
         self.passing_by = Some(PassingBy::default());
         // What is on the read area is out of reach, and will not be told of changes.
@@ -159,7 +160,7 @@ impl Engine {
     }
 
     fn passing(&mut self) -> &mut PassingBy {
-        self.passing_by.as_mut().expect("the cache-disk has failed while clean")
+        self.passing_by.as_mut().expect("without a cache")
     }
 
     pub(super) fn advance_uncached(&mut self) -> bool {

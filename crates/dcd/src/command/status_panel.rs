@@ -106,6 +106,7 @@ fn state(report: &StatusReport) -> (&'static str, Colour) {
             "writing-through" => {
                 ("holds writes back: UNCACHED soon, the cache-disk has failed", Colour::Bad)
             }
+            _ if !report.cache_disk_failed => ("serves without its log, as told", Colour::Warning),
             "passing-through" => ("serves UNCACHED: the cache-disk has failed", Colour::Bad),
             _ => ("refuses writes: both disks have failed", Colour::Bad),
         };
