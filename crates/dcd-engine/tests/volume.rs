@@ -340,6 +340,29 @@ fn what_was_written_is_there_after_draining_and_opening_again() {
     }
 }
 
+/// What is in the log of one stripe goes to it together, wherever in the log it is: its parity is computed once.
+///
+/// ```text
+/// stripe            0 (lines 0 to 11)   2 and 3 (24 to 47)   0
+/// in the log        0                   all                  5, 10
+/// ```
+#[test]
+fn lines_of_a_stripe_are_destaged_together() {
+    let mut bench = Bench::new(raid5());
+    (0..48).for_each(|line| bench.write(line, 1));
+    bench.drain();
+    let before = bench.volume().status().counters.stripe_jobs;
+    bench.write(0, 2);
+    (24..48).for_each(|line| bench.write(line, 3));
+    bench.write(5, 2);
+    bench.write(10, 2);
+    // All of it becomes durable: only that is destaged.
+    bench.pass(Duration::from_millis(200));
+    bench.drain();
+    assert_eq!(bench.volume().status().counters.stripe_jobs - before, 3);
+    assert_eq!([0, 1, 5, 10, 11, 24].map(|line| bench.read(line)), [2, 1, 2, 2, 1, 3]);
+}
+
 #[test]
 fn one_failing_member_of_a_redundant_set_loses_nothing() {
     for failing in 0..4 {

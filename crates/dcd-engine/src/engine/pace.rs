@@ -14,7 +14,7 @@ const READS_EXPECTED: Duration = Duration::from_secs(1);
 /// Destage writes in flight together should take no longer than this, because a foreground read
 /// may have to wait for all of them.
 const IN_FLIGHT_TARGET: Duration = Duration::from_millis(20);
-/// Most destage writes in flight.
+/// Most destage writes in flight, for each data-disk.
 const DEPTH_MAX: u64 = 16;
 
 /// What the pacer remembers.
@@ -131,7 +131,8 @@ impl Engine {
         self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < time)
     }
 
-    /// Whether another write to the data-disk may start while `in_flight` are under way.
+    /// Whether another write to the data-disk may start while `in_flight` are under way. On a volume each member has an arm, and
+    /// lines of one stripe, which go together, count once.
     pub(super) fn may_destage(&self, in_flight: u32) -> Go {
         let urgent = self.destage_is_urgent();
         if !urgent {
@@ -162,7 +163,11 @@ impl Engine {
             }
         }
         let depth = IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1);
-        if u64::from(in_flight) >= depth.clamp(1, DEPTH_MAX) { Go::Later } else { Go::Now }
+        let arms = self.volume.as_ref().map_or(1, |volume| volume.config().members as u64);
+        match u64::from(in_flight) >= depth.clamp(1, DEPTH_MAX) * arms {
+            true => Go::Later,
+            false => Go::Now,
+        }
     }
 
     /// A destage write of so many bytes starts: the caps decide when the next may.

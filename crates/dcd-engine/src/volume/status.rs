@@ -1,12 +1,14 @@
 //! Pictures of a volume for people and drivers.
 
+use std::ops::Range;
+
 use super::attributes::Attributes;
-use super::extents::SetRoom;
+use super::extents::{ExtentIndex, SetRoom};
 use super::format::root::MemberState;
 use super::placement::RaidLevel;
 use super::raid::SetLine;
 use super::{Volume, WorkStatus};
-use crate::units::{LINE_SIZE, Lba, MemberIndex};
+use crate::units::{LINE_SIZE, Lba, Line, MemberIndex};
 
 /// What has happened since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -147,6 +149,25 @@ impl Volume {
             offset: layout.offset(at.stripe, at.line_in_unit),
             is_temporary: self.extents.is_temporary(place),
         })
+    }
+
+    /// Lines around one that lie in the same stripe as it does, one behind the other, if that has parity: written together
+    /// they need it read and written once. Else that line alone.
+    pub(crate) fn lines_that_share_parity(&self, line: Line) -> Range<Line> {
+        let extent_lines = self.extent_lines();
+        let end = self.header.config.extents() * extent_lines;
+        let stripe_of = |line: u64| {
+            let place = self.extents.get(ExtentIndex((line / extent_lines) as u32)).place?;
+            let layout = self.layout(place.set);
+            let first = place.first_line(self.header.config.extent_bytes).0;
+            layout.parity_row()?;
+            Some((place.set, layout.locate(SetLine(first + line % extent_lines)).stripe))
+        };
+        let Some(stripe) = stripe_of(line.0) else { return line..Line(line.0 + 1) };
+        let is_there = |other: &u64| stripe_of(*other) == Some(stripe);
+        let before = (0..line.0).rev().take_while(is_there).count() as u64;
+        let behind = (line.0 + 1..end).take_while(is_there).count() as u64;
+        Line(line.0 - before)..Line(line.0 + 1 + behind)
     }
 
     /// Whether a block came from `alloc_block` and has not been freed.

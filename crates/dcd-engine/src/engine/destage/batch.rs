@@ -32,7 +32,8 @@ pub(super) struct Batch {
     reads_left: u32,
     /// Ranges of `lines` that make one write each, ascending by address.
     runs: VecDeque<Run>,
-    runs_in_flight: u32,
+    /// Runs under way, by the first run of those that were started together.
+    in_flight: BTreeMap<usize, u32>,
     flushing: bool,
     /// Segments filled later cannot hold what was gathered.
     newest_serial: SegmentSerial,
@@ -74,7 +75,15 @@ impl Engine {
             if !pieces.as_slice().iter().any(|(known, _)| *known == slot) {
                 continue;
             }
-            self.gather_line(line, &mut chosen, &mut incomplete);
+            if self.gather_line(line, &mut chosen, &mut incomplete) {
+                // What is in the log of the same stripe shares what its parity costs.
+                let stripe = self.lines_that_share_parity(line);
+                for mate in (stripe.start.0..stripe.end.0).map(Line) {
+                    if chosen.len() < BATCH_LINES_MAX {
+                        self.gather_line(mate, &mut chosen, &mut incomplete);
+                    }
+                }
+            }
             for neighbour in (0..line.0).rev().map(Line) {
                 if chosen.len() >= BATCH_LINES_MAX
                     || !self.gather_line(neighbour, &mut chosen, &mut incomplete)
@@ -164,6 +173,12 @@ impl Engine {
         lines
     }
 
+    /// Lines around one that are best written with it.
+    fn lines_that_share_parity(&self, line: Line) -> Range<Line> {
+        let alone = line..Line(line.0 + 1);
+        self.volume.as_ref().map_or(alone, |volume| volume.lines_that_share_parity(line))
+    }
+
     /// Adds a line to the batch if it can go now; tells whether it is in.
     fn gather_line(
         &self,
@@ -224,7 +239,7 @@ impl Engine {
                 .collect(),
             reads_left: 0,
             runs: VecDeque::new(),
-            runs_in_flight: 0,
+            in_flight: BTreeMap::new(),
             flushing: false,
             newest_serial: self.log.newest_serial(),
         };
@@ -359,7 +374,7 @@ impl Engine {
         };
         let mut moved = false;
         if batch.reads_left == 0 && !batch.flushing {
-            if !batch.data.is_empty() && batch.runs.is_empty() && batch.runs_in_flight == 0 {
+            if !batch.data.is_empty() && batch.runs.is_empty() && batch.in_flight.is_empty() {
                 moved |= self.plan_or_flush(&mut batch);
             }
             if self.close_wants_no_destage() {
@@ -371,11 +386,10 @@ impl Engine {
                 }
             }
             let completion_reads = self.destage.completions.reads_in_flight();
-            while !batch.runs.is_empty()
-                && self.may_destage(batch.runs_in_flight + completion_reads) == Go::Now
+            while self.may_join_those_under_way(&batch)
+                && self.may_destage(batch.writes_in_flight() + completion_reads) == Go::Now
             {
-                let run = batch.runs.pop_front().expect("not empty");
-                self.write_run(&mut batch, &run);
+                self.write_runs(&mut batch);
                 moved = true;
             }
         }
@@ -396,16 +410,42 @@ impl Engine {
         true
     }
 
-    fn write_run(&mut self, batch: &mut Batch, run: &Run) {
+    /// Whether there is another run, and it may be under way together with those that are. What has failed before is to be written
+    /// alone, and on a volume lines of one stripe are one change, whoever writes them.
+    fn may_join_those_under_way(&self, batch: &Batch) -> bool {
+        let has_failed = |index: usize| self.destage.blocked.contains_key(&batch.lines[index].line);
+        let Some(next) = batch.runs.front() else { return false };
+        self.volume.is_none()
+            || batch.in_flight.is_empty()
+            || !has_failed(next.first) && !batch.in_flight.keys().any(|first| has_failed(*first))
+    }
+
+    /// The next run, and with it those behind it in the same stripe: together they are one change of its parity.
+    fn write_runs(&mut self, batch: &mut Batch) {
+        let run = batch.runs.pop_front().expect("not empty");
+        let together = run.first;
+        let last = Line(run.range.end().div_ceil(FRAGMENTS_PER_LINE) - 1);
+        let stripe = self.lines_that_share_parity(last);
+        self.write_run(batch, &run, together);
+        while let Some(next) = batch.runs.front()
+            && stripe.contains(&batch.lines[next.first].line)
+            && self.may_join_those_under_way(batch)
+        {
+            let next = batch.runs.pop_front().expect("looked at");
+            self.write_run(batch, &next, together);
+        }
+    }
+
+    fn write_run(&mut self, batch: &mut Batch, run: &Run, together: usize) {
         let first_byte = batch.lines[run.first].line.lba().byte();
         let at = run.first * LINE_SIZE as usize + (run.range.start.byte() - first_byte) as usize;
         let length = run.range.bytes() as usize;
         let data = Buffer::copy_of(&batch.data.bytes()[at..at + length]);
-        batch.runs_in_flight += 1;
+        *batch.in_flight.entry(together).or_default() += 1;
         self.counters.destage_writes += 1;
         self.counters.destage_write_bytes += length as u64;
         self.count_against_caps(length as u64);
-        let step = Step::WriteRun { first: run.first, count: run.count };
+        let step = Step::WriteRun { lines: run.first..run.first + run.count, together };
         let offset = run.range.start.byte();
         let fua = self.writes_through_for_readers();
         let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua };
@@ -414,8 +454,8 @@ impl Engine {
 
     pub(super) fn run_written(
         &mut self,
-        first: usize,
-        count: usize,
+        lines: Range<usize>,
+        together: usize,
         result: Result<(), IoError>,
         service: Duration,
     ) {
@@ -423,10 +463,14 @@ impl Engine {
         let Work::Batch(batch) = &mut self.destage.work else {
             unreachable!("runs are written for a batch");
         };
-        batch.runs_in_flight -= 1;
+        let left = batch.in_flight.get_mut(&together).expect("it was started");
+        *left -= 1;
+        if *left == 0 {
+            batch.in_flight.remove(&together);
+        }
         // Those of a write that failed stay dirty and wait, the others go on (C24).
         let mut failed = Vec::new();
-        for entry in &mut batch.lines[first..first + count] {
+        for entry in &mut batch.lines[lines] {
             if result.is_ok() {
                 self.destage.blocked.remove(&entry.line);
             } else {
@@ -496,7 +540,7 @@ impl Engine {
 impl Batch {
     /// Writes that have not ended.
     pub(super) fn writes_in_flight(&self) -> u32 {
-        self.runs_in_flight
+        self.in_flight.len() as u32
     }
 
     /// What it has written does not count.

@@ -22,6 +22,7 @@ mod completion;
 mod zeroes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use self::batch::Batch;
 use self::completion::Completions;
@@ -54,8 +55,10 @@ pub(super) enum Step {
     /// What is missing of the physical sectors of these lines, and all between them.
     ReadForCompletion(Vec<Line>),
     WriteRun {
-        first: usize,
-        count: usize,
+        /// Which of the batch.
+        lines: Range<usize>,
+        /// The first of those that were started with it.
+        together: usize,
     },
     WriteZeroes,
     Flush,
@@ -441,7 +444,9 @@ impl Engine {
                 self.slots_read(&slots, result, buffer);
             }
             Step::ReadForCompletion(lines) => self.completion_read(lines, result, buffer),
-            Step::WriteRun { first, count } => self.run_written(first, count, result, service),
+            Step::WriteRun { lines, together } => {
+                self.run_written(lines, together, result, service);
+            }
             Step::WriteZeroes => self.zeroes_written(result, service),
             Step::Flush => match &self.destage.work {
                 Work::Zero(_) => self.zeroes_flushed(result),
