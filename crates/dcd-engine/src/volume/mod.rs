@@ -368,7 +368,7 @@ impl Volume {
             .filter(|io| io.purpose.is_some() && matches!(io.device, Device::Member(_)))
             .map(|io| io.started.after(MEMBER_TIMEOUT))
             .find(|at| *at > self.now);
-        let others = [self.migration_wake_up(), self.checkpoint_wake_up()];
+        let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
         others.into_iter().chain([hung]).flatten().min()
     }
 

@@ -11,6 +11,9 @@
 //! 5. The members are written; one that cannot be is done without (C26), if the others can do without it.
 //! 6. The chunk is free.
 //! ```
+//! A RAID 5 write of less than all rows waits in step 1 while others write all of theirs: the rest of it is probably on its way,
+//! and then nothing is read for its parity, and no arm leaves its place between two stripes of a stream.
+//!
 //! A *chunk* is some columns of a stripe, so many that a record of the journal has room for all of its rows. Columns do not
 //! depend on each other. RAID 0 has steps 1, 5 and 6; RAID 1 has no step 2.
 
@@ -25,11 +28,13 @@ use super::write::OpId;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::{LINE_SIZE, MemberIndex};
+use crate::units::{Duration, LINE_SIZE, MemberIndex, Time};
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
 /// After so many tries what cannot be read is given up.
 pub(super) const TRIES_MAX: u32 = 4;
+/// How long a write of a part of a stripe waits for the rest, at most.
+const REST_OF_STRIPE_WAIT: Duration = Duration::from_millis(30);
 
 /// Some columns of a stripe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -84,6 +89,8 @@ pub(in crate::volume) enum Kind {
 
 #[derive(Default)]
 struct Waiting {
+    /// When the first of the ops came.
+    since: Option<Time>,
     ops: BTreeSet<OpId>,
     changes: BTreeMap<(u32, u32), Source>,
     reads: Vec<Piece>,
@@ -124,6 +131,8 @@ pub(in crate::volume) struct Job {
     ios_left: u32,
     state: State,
     fua: bool,
+    /// Writes all rows of a stripe with parity.
+    is_whole_stripe: bool,
     pub(super) result: Result<(), IoError>,
 }
 
@@ -193,6 +202,7 @@ impl Job {
             ios_left: 0,
             state: State::Reading,
             fua: false,
+            is_whole_stripe: false,
             result: Ok(()),
         }
     }
@@ -298,7 +308,9 @@ impl Volume {
         op: OpId,
         changes: Vec<CellChange>,
     ) {
+        let now = self.now;
         let waiting = self.jobs.waiting.entry(key).or_default();
+        waiting.since.get_or_insert(now);
         waiting.ops.insert(op);
         let changes =
             changes.into_iter().map(|change| ((change.row, change.column), change.source));
@@ -315,13 +327,15 @@ impl Volume {
     }
 
     pub(in crate::volume) fn advance_jobs(&mut self) -> bool {
-        let free: Vec<ChunkKey> = self
+        let mut free: Vec<ChunkKey> = self
             .jobs
             .waiting
             .keys()
             .copied()
             .filter(|key| !self.jobs.holders.contains_key(key))
             .collect();
+        // Parts of stripes look at whether whole ones are under way.
+        free.sort_by_cached_key(|key| !self.is_whole_stripe(*key));
         let mut moved = false;
         for key in free {
             moved |= self.start_job(key);
@@ -337,6 +351,10 @@ impl Volume {
         if is_rebuilt && waiting.reads.is_empty() && waiting.repair.is_none() {
             return false;
         }
+        if self.waits_for_the_rest(key) {
+            return false;
+        }
+        let is_whole_stripe = self.is_whole_stripe(key);
         let mut waiting = self.jobs.waiting.remove(&key).expect("looked at");
         let layout = self.layout(key.set);
         let (rows, unit_lines) = (layout.rows(), layout.unit_lines());
@@ -352,9 +370,11 @@ impl Volume {
             let start = changes.keys().map(|(_, column)| *column).min().expect("some");
             let end = changes.keys().map(|(_, column)| *column + 1).max().expect("some");
             let ops = std::mem::take(&mut waiting.ops);
+            waiting.since = None;
             let fua = ops.iter().any(|op| self.is_fua(*op));
             let mut job = Job::new(key, Kind::Write(ops), start..end, rows);
             job.fua = fua;
+            job.is_whole_stripe = is_whole_stripe;
             for ((row, column), source) in changes {
                 match source {
                     Source::Zeroes => job.put_new(row, column, &[0; LINE_BYTES]),
@@ -377,6 +397,36 @@ impl Volume {
         self.counters.stripe_jobs += 1;
         self.read_for_job(id, job);
         true
+    }
+
+    /// Whether all data of the columns that are to be written is there, of a set with parity.
+    fn is_whole_stripe(&self, key: ChunkKey) -> bool {
+        let layout = self.layout(key.set);
+        let changes = &self.jobs.waiting[&key].changes;
+        if layout.parity_row().is_none() || changes.is_empty() {
+            return false;
+        }
+        let columns: BTreeSet<u32> = changes.keys().map(|(_, column)| *column).collect();
+        changes.len() == columns.len() * layout.data_units() as usize
+    }
+
+    /// Whether a write of a part of a stripe is put off. Not one that writes everything, and nothing when no stream goes on.
+    fn waits_for_the_rest(&self, key: ChunkKey) -> bool {
+        let waiting = &self.jobs.waiting[&key];
+        let is_in_time =
+            waiting.since.is_some_and(|since| self.now < since.after(REST_OF_STRIPE_WAIT));
+        is_in_time
+            && waiting.reads.is_empty()
+            && waiting.repair.is_none()
+            && self.layout(key.set).parity_row().is_some()
+            && !self.is_whole_stripe(key)
+            && self.jobs.jobs.values().any(|job| job.is_whole_stripe && job.key.set == key.set)
+    }
+
+    /// When the next write of a part of a stripe has waited long enough.
+    pub(in crate::volume) fn jobs_wake_up(&self) -> Option<Time> {
+        let times = self.jobs.waiting.values().filter_map(|waiting| waiting.since);
+        times.map(|since| since.after(REST_OF_STRIPE_WAIT)).filter(|at| *at > self.now).min()
     }
 
     // ---- step 2 -------------------------------------------------------------------------------
