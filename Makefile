@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo bench-starts test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build demo bench-starts bench-volumes test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -20,6 +20,11 @@ demo:
 # boot" for the rest. Needs root, and Debian's packages once: docs/benchmarks.md.
 bench-starts: build
 	$$([ "$$(id -u)" = 0 ] || echo sudo) scripts/bench-starts $(BENCH_STARTS)
+
+# Volumes of six modelled disks against plain RAID: an hour; BENCH_VOLUMES="micro --quick" for a part. Needs root, and
+# Debian's fio and postmark: docs/benchmarks.md.
+bench-volumes: build
+	$$([ "$$(id -u)" = 0 ] || echo sudo) scripts/bench-volumes $(BENCH_VOLUMES)
 
 lint:
 	cargo fmt --check

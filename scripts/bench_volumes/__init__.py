@@ -1,0 +1,1 @@
+"""Measures volumes of modelled disks against plain RAID: see scripts/bench-volumes."""
