@@ -37,6 +37,10 @@ struct Bench {
     next: u64,
     replies: BTreeMap<u64, Answer>,
     writes: Vec<u64>,
+    /// The log is left unused from the next start on.
+    no_log: bool,
+    /// Ends of I/Os of members, when they are held back.
+    held: Option<Vec<Input>>,
 }
 
 fn set(level: RaidLevel, members: u8, copies: u32, place: u64, unit: u64) -> SetConfig {
@@ -115,6 +119,8 @@ impl Bench {
             next: 0,
             replies: BTreeMap::new(),
             writes: vec![0; count],
+            no_log: false,
+            held: None,
         };
         bench.open(false);
         bench
@@ -137,8 +143,12 @@ impl Bench {
         };
         let members = self.members.iter().map(info).collect();
         let parts = VolumeParts { header: self.header.clone(), members, degraded };
-        let config =
-            EngineConfig { segment_buffers: 4, hot_blocks: false, ..EngineConfig::default() };
+        let config = EngineConfig {
+            segment_buffers: 4,
+            hot_blocks: false,
+            no_log: self.no_log,
+            ..EngineConfig::default()
+        };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
         let engine = Engine::open_volume(
             self.now,
@@ -175,7 +185,11 @@ impl Bench {
                     }
                     Output::Io(io) => {
                         let (result, buffer) = self.perform(io.device, io.operation);
-                        inputs.insert(0, Input::IoDone(IoDone { id: io.id, result, buffer }));
+                        let done = Input::IoDone(IoDone { id: io.id, result, buffer });
+                        match &mut self.held {
+                            Some(held) if matches!(io.device, Device::Member(_)) => held.push(done),
+                            _ => inputs.insert(0, done),
+                        }
                     }
                 }
             }
@@ -337,6 +351,48 @@ fn what_was_written_is_there_after_draining_and_opening_again() {
         // As after a kill.
         bench.open(false);
         check(&mut bench, &again);
+    }
+}
+
+/// A part of a stripe waits for its rest while a whole one is written, and not for long. With three data lines of four in a row:
+///
+/// ```text
+/// stripe        0           1
+/// write A       0 ... 11    12 ... 17
+/// write B                   18 ... 23
+/// ```
+#[test]
+fn a_part_of_a_stripe_waits_for_its_rest() {
+    let mut bench = Bench::new(raid5());
+    (0..24).for_each(|line| bench.write(line, 1));
+    bench.drain();
+    assert_eq!(bench.ask(Operation::Shutdown).0, Ok(()));
+    bench.no_log = true;
+    bench.open(false);
+    let write = |bench: &mut Bench, lines: std::ops::Range<u64>, value| {
+        let data = Buffer::copy_of(&vec![value; ((lines.end - lines.start) * LINE_SIZE) as usize]);
+        let id = RequestId(bench.next);
+        bench.next += 1;
+        let operation = Operation::Write { start: Lba(lines.start * 8), data };
+        bench.input(Input::Request(Request { id, operation, fua: false }));
+    };
+    let counters = |bench: &Bench| bench.volume().status().counters;
+    for rest_comes in [true, false] {
+        let before = counters(&bench);
+        bench.held = Some(Vec::new());
+        write(&mut bench, 0..18, 2);
+        assert_eq!(counters(&bench).stripe_jobs - before.stripe_jobs, 1, "the rest may come");
+        match rest_comes {
+            true => write(&mut bench, 18..24, 3),
+            false => bench.pass(Duration::from_millis(30)),
+        }
+        assert_eq!(counters(&bench).stripe_jobs - before.stripe_jobs, 2);
+        // Without it, old lines are needed for the parity.
+        assert_eq!(counters(&bench).member_reads > before.member_reads, !rest_comes);
+        let held = bench.held.take().unwrap();
+        held.into_iter().for_each(|done| bench.input(done));
+        assert_eq!([0, 17, 18, 23].map(|line| bench.read(line)), [2, 2, 3, 3]);
+        assert!(bench.volume().is_idle());
     }
 }
 
