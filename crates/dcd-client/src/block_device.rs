@@ -86,7 +86,8 @@ impl PointerChange {
 /// A device with blocks, free blocks, pointers and attributes.
 ///
 /// Writes, allocations, pointers and attributes are durable with the next [`BlockDevice::flush`]. Of what comes after
-/// the last flush a crash may keep any of the writes, and of the rest everything up to some moment. Each list may be
+/// the last flush a crash may keep any of the writes, and of the rest everything up to some moment. So a write may be kept
+/// to a block whose allocation is lost: that block has room from then on, and nobody collects it. Each list may be
 /// worked on at once; it is faster than one by one.
 pub trait BlockDevice: Send {
     /// How large it is.
@@ -113,6 +114,10 @@ pub trait BlockDevice: Send {
         blocks: &[u64],
         change: AttributeChange,
     ) -> Result<(), DeviceError>;
+
+    /// Frees these blocks, also those that were written and never allocated, which [`BlockDevice::collect`] leaves. Nobody
+    /// must point to them.
+    fn discard(&mut self, blocks: &[Range<u64>]) -> Result<(), DeviceError>;
 
     /// `get_attr`: of each of these blocks.
     fn attributes(&mut self, blocks: &[u64]) -> Result<Vec<Attributes>, DeviceError>;

@@ -62,7 +62,7 @@ impl Device {
         self.send_writes(writes, true)
     }
 
-    /// What these blocks hold is not wanted any more. They stay allocated.
+    /// What these blocks hold is not wanted any more, nor are they: they are free afterwards.
     pub fn trim(&mut self, blocks: Range<u64>) -> Result<(), DeviceError> {
         self.for_parts(blocks, "trim", |offset, length| NbdRequest::Trim {
             offset,
@@ -283,6 +283,10 @@ impl BlockDevice for Device {
             (verb, vec![VolumeError::NoRoom])
         });
         self.control.ask_all(asked).into_iter().try_for_each(|answer| answer.map(|_| ()))
+    }
+
+    fn discard(&mut self, blocks: &[Range<u64>]) -> Result<(), DeviceError> {
+        blocks.iter().try_for_each(|range| self.trim(range.clone()))
     }
 
     fn attributes(&mut self, blocks: &[u64]) -> Result<Vec<Attributes>, DeviceError> {

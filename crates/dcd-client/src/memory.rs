@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dcd_engine::io::VolumeError;
 use dcd_engine::units::Lba;
@@ -21,6 +21,7 @@ const SECTOR_BYTES: usize = 512;
 #[derive(Clone, Debug)]
 enum Event {
     Write { block: u64, data: Arc<[u8]> },
+    Discard { block: u64 },
     Allocate { block: u64, attributes: Attributes },
     Pointer(PointerChange),
     Attributes { block: u64, change: AttributeChange },
@@ -35,10 +36,32 @@ struct State {
     data: BTreeMap<u64, Arc<[u8]>>,
     /// Of what was allocated.
     allocated: BTreeMap<u64, Attributes>,
+    /// Written, and not allocated, or not any more: they have room, and are nobody's to collect.
+    unmanaged: BTreeSet<u64>,
     /// From, to.
     pointers: BTreeSet<(u64, u64)>,
     /// To, from.
     reversed: BTreeSet<(u64, u64)>,
+}
+
+impl State {
+    fn write(&mut self, block: u64, data: Arc<[u8]>) {
+        self.data.insert(block, data);
+        if !self.allocated.contains_key(&block) {
+            self.unmanaged.insert(block);
+        }
+    }
+
+    /// All that have room from this one on, in order, as far as somebody looks.
+    fn used_from(&self, first: u64) -> impl Iterator<Item = u64> {
+        let mut allocated = self.allocated.range(first..).map(|(block, _)| *block).peekable();
+        let mut unmanaged = self.unmanaged.range(first..).copied().peekable();
+        std::iter::from_fn(move || match (allocated.peek(), unmanaged.peek()) {
+            (Some(one), Some(other)) if one > other => unmanaged.next(),
+            (Some(_), _) => allocated.next(),
+            (None, _) => unmanaged.next(),
+        })
+    }
 }
 
 /// A device in memory.
@@ -122,7 +145,7 @@ impl MemoryDevice {
             }
             _ => torn.copy_from_slice(data),
         }
-        self.state.data.insert(block, torn.into());
+        self.state.write(block, torn.into());
     }
 
     /// All pointers, from and to.
@@ -140,10 +163,15 @@ impl MemoryDevice {
     fn apply(&mut self, event: &Event) {
         match event {
             Event::Write { block, data } => {
-                self.state.data.insert(*block, data.clone());
+                self.state.write(*block, data.clone());
+            }
+            Event::Discard { block } => {
+                self.free(*block);
+                self.state.unmanaged.remove(block);
             }
             Event::Allocate { block, attributes } => {
                 self.state.data.remove(block);
+                self.state.unmanaged.remove(block);
                 self.state.allocated.insert(*block, *attributes);
             }
             Event::Pointer(PointerChange { verb: PointerVerb::Create, from, to }) => {
@@ -200,7 +228,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Frees a block; those that it pointed to.
+    /// Frees a block, whoever points to it; those that it pointed to.
     fn free(&mut self, block: u64) -> Vec<u64> {
         let pointers = self.state.pointers.range((block, 0)..=(block, u64::MAX));
         let pointed_to: Vec<u64> = pointers.map(|(_, to)| *to).collect();
@@ -260,7 +288,7 @@ impl MemoryDevice {
         let near = wanted.near.unwrap_or(0).min(self.geometry.blocks);
         let mut expected = near;
         // The first number that is missing among those in use from `near` on, then from the beginning.
-        for used in self.state.allocated.range(near..).map(|(used, _)| *used) {
+        for used in self.state.used_from(near) {
             if used != expected {
                 break;
             }
@@ -268,8 +296,8 @@ impl MemoryDevice {
         }
         if expected == self.geometry.blocks {
             expected = 0;
-            for used in self.state.allocated.keys() {
-                if *used != expected {
+            for used in self.state.used_from(0) {
+                if used != expected {
                     break;
                 }
                 expected += 1;
@@ -362,6 +390,13 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
+    fn discard(&mut self, blocks: &[Range<u64>]) -> Result<(), DeviceError> {
+        for block in blocks.iter().cloned().flatten() {
+            self.tell(Event::Discard { block });
+        }
+        Ok(())
+    }
+
     fn attributes(&mut self, blocks: &[u64]) -> Result<Vec<Attributes>, DeviceError> {
         let own = |block| self.state.allocated.get(block).copied().unwrap_or_default();
         Ok(blocks.iter().map(own).collect())
@@ -375,10 +410,10 @@ impl BlockDevice for MemoryDevice {
 
     fn mapped(&mut self, range: Range<u64>) -> Result<Vec<Range<u64>>, DeviceError> {
         let mut runs: Vec<Range<u64>> = Vec::new();
-        for (block, _) in self.state.allocated.range(range) {
+        for block in self.state.used_from(range.start).take_while(|block| *block < range.end) {
             match runs.last_mut() {
-                Some(last) if last.end == *block => last.end += 1,
-                _ => runs.push(*block..*block + 1),
+                Some(last) if last.end == block => last.end += 1,
+                _ => runs.push(block..block + 1),
             }
         }
         Ok(runs)
@@ -389,7 +424,71 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn usage(&mut self) -> Result<Usage, DeviceError> {
-        let State { allocated, pointers, .. } = &self.state;
-        Ok(Usage { mapped: allocated.len() as u64, pointers: pointers.len() as u64 })
+        let State { allocated, unmanaged, pointers, .. } = &self.state;
+        let mapped = (allocated.len() + unmanaged.len()) as u64;
+        Ok(Usage { mapped, pointers: pointers.len() as u64 })
+    }
+}
+
+fn locked(device: &Mutex<MemoryDevice>) -> MutexGuard<'_, MemoryDevice> {
+    device.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One that several have, as several connections to a volume.
+impl BlockDevice for Arc<Mutex<MemoryDevice>> {
+    fn geometry(&self) -> Geometry {
+        locked(self).geometry()
+    }
+
+    fn read(&mut self, reads: &mut [Read<'_>]) -> Result<(), DeviceError> {
+        locked(self).read(reads)
+    }
+
+    fn write(&mut self, writes: &[Write<'_>]) -> Result<(), DeviceError> {
+        locked(self).write(writes)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        locked(self).flush()
+    }
+
+    fn allocate(&mut self, wanted: &[Allocation]) -> Vec<Result<u64, DeviceError>> {
+        locked(self).allocate(wanted)
+    }
+
+    fn change_pointers(&mut self, changes: &[PointerChange]) -> Vec<Result<(), DeviceError>> {
+        locked(self).change_pointers(changes)
+    }
+
+    fn set_attributes(
+        &mut self,
+        blocks: &[u64],
+        change: AttributeChange,
+    ) -> Result<(), DeviceError> {
+        locked(self).set_attributes(blocks, change)
+    }
+
+    fn discard(&mut self, blocks: &[Range<u64>]) -> Result<(), DeviceError> {
+        locked(self).discard(blocks)
+    }
+
+    fn attributes(&mut self, blocks: &[u64]) -> Result<Vec<Attributes>, DeviceError> {
+        locked(self).attributes(blocks)
+    }
+
+    fn collect(&mut self) -> Result<u64, DeviceError> {
+        locked(self).collect()
+    }
+
+    fn mapped(&mut self, range: Range<u64>) -> Result<Vec<Range<u64>>, DeviceError> {
+        locked(self).mapped(range)
+    }
+
+    fn settle(&mut self) -> Result<(), DeviceError> {
+        locked(self).settle()
+    }
+
+    fn usage(&mut self) -> Result<Usage, DeviceError> {
+        locked(self).usage()
     }
 }

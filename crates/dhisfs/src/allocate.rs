@@ -1,21 +1,37 @@
 //! Blocks from the device. Nothing here knows which blocks are free; some that were allocated and are not used (yet, or
 //! any more) wait for the next file. What waits when the program ends is collected by the next mount.
+//!
+//! Nothing may be written to a block before its allocation is durable: a crash could keep the write and not the
+//! allocation, and then the block has room that nobody collects. So more are allocated than are wanted, those that
+//! are left become durable with the next flush, whatever it is for, and are used before others. If others are
+//! used as well, the contents of files wait for a flush more (`commit.rs`, 0).
 
 use std::collections::{BTreeMap, HashMap};
 
 use dcd_client::{Allocation, Attributes, BlockDevice};
 
-use crate::error::FsResult;
+use crate::error::{FsError, FsResult};
 use crate::file_system::FileSystem;
 
 /// The device is asked for at least so many at once.
 const BATCH: usize = 16;
+/// Of each kind that the running transaction needed, so many wait when it is durable.
+const READY: usize = 64;
+
+/// Blocks, by what they were allocated as.
+type ByKind = BTreeMap<u16, Vec<u64>>;
 
 /// Blocks between device and files.
 #[derive(Default)]
 pub(crate) struct Allocator {
-    /// Allocated, and not in any file: by what they were allocated as.
-    waiting: BTreeMap<u16, Vec<u64>>,
+    /// Allocated, and not in any file.
+    waiting: ByKind,
+    /// The same, since the last flush.
+    new: ByKind,
+    /// The same, since the flush before that, which is under way.
+    flushing: ByKind,
+    /// Some that were allocated since the last flush are in files.
+    are_new_used: bool,
     /// Given to files by the running transaction: the device knows no pointer to them.
     fresh: HashMap<u64, Attributes>,
 }
@@ -23,18 +39,39 @@ pub(crate) struct Allocator {
 impl Allocator {
     /// How many blocks wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.values().map(Vec::len).sum()
+        let all = [&self.waiting, &self.new, &self.flushing];
+        all.into_iter().flat_map(BTreeMap::values).map(Vec::len).sum()
     }
 
-    /// What was fresh is part of a durable transaction.
-    pub(crate) fn commit(&mut self) {
+    /// What was fresh is part of a transaction that goes to the journal: the device will know a pointer to it.
+    pub(crate) fn freeze(&mut self) {
         self.fresh.clear();
+    }
+
+    /// A flush begins, after which all that was allocated until now is durable. Whether there have to be two: one before
+    /// anything is written.
+    pub(crate) fn begin_flush(&mut self) -> bool {
+        for (kind, blocks) in std::mem::take(&mut self.new) {
+            self.flushing.entry(kind).or_default().extend(blocks);
+        }
+        std::mem::take(&mut self.are_new_used)
+    }
+
+    /// It has ended.
+    pub(crate) fn end_flush(&mut self) {
+        for (kind, blocks) in std::mem::take(&mut self.flushing) {
+            let waiting = self.waiting.entry(kind).or_default();
+            waiting.extend(blocks);
+            // So that those that lie first are used first.
+            waiting.sort_unstable_by(|a, b| b.cmp(a));
+        }
     }
 
     /// A block of a file goes. If the device knows no pointer to it, it waits for another file.
     pub(crate) fn release(&mut self, block: u64) {
         if let Some(attributes) = self.fresh.remove(&block) {
-            self.waiting.entry(attributes.bits()).or_default().push(block);
+            // If it is new itself, a flush more is due anyway.
+            self.wait(attributes, block);
         }
     }
 
@@ -45,8 +82,38 @@ impl Allocator {
         }
     }
 
+    fn wait(&mut self, attributes: Attributes, block: u64) {
+        let waiting = self.waiting.entry(attributes.bits()).or_default();
+        let at = waiting.partition_point(|other| *other > block);
+        waiting.insert(at, block);
+    }
+
     fn take(&mut self, attributes: Attributes) -> Option<u64> {
-        self.waiting.get_mut(&attributes.bits())?.pop()
+        let kind = attributes.bits();
+        let durable = self.waiting.get_mut(&kind).and_then(Vec::pop);
+        durable.or_else(|| {
+            let new = self.new.get_mut(&kind).and_then(Vec::pop)?;
+            self.are_new_used = true;
+            Some(new)
+        })
+    }
+
+    /// Kinds of which too few wait, and how many are missing.
+    fn wanted(&self) -> Vec<(Attributes, usize)> {
+        let mut used: Vec<Attributes> = self.fresh.values().copied().collect();
+        used.sort_unstable_by_key(|attributes| attributes.bits());
+        used.dedup();
+        let missing = used.into_iter().map(|attributes| {
+            let kind = attributes.bits();
+            let ready = [&self.waiting, &self.new, &self.flushing];
+            let ready = ready.into_iter().filter_map(|by_kind| by_kind.get(&kind)).map(Vec::len);
+            (attributes, READY.saturating_sub(ready.sum()))
+        });
+        missing.filter(|(_, missing)| *missing >= BATCH).collect()
+    }
+
+    fn forget_waiting(&mut self) {
+        (self.waiting, self.new, self.flushing) = Default::default();
     }
 }
 
@@ -57,9 +124,16 @@ impl<D: BlockDevice> FileSystem<D> {
             return Ok(Vec::new());
         }
         debug_assert!(!self.has_changed, "what may not find room comes first");
+        // What is allocated twice for one change would be lost: from here on it is not begun anew.
+        let may_begin_anew = std::mem::replace(&mut self.may_begin_anew, false);
         match self.try_allocate(wanted) {
-            Err(error) if error.errno() == libc::ENOSPC && self.reclaim()? => {
-                self.try_allocate(wanted)
+            Err(error) if error.errno() == libc::ENOSPC => {
+                if self.is_committing || may_begin_anew {
+                    // Nothing was kept. What can be freed is freed when nobody else is at work.
+                    self.may_begin_anew = may_begin_anew;
+                    return Err(FsError::Alone);
+                }
+                if self.reclaim()? { self.try_allocate(wanted) } else { Err(error) }
             }
             result => result,
         }
@@ -82,10 +156,13 @@ impl<D: BlockDevice> FileSystem<D> {
             for (asked, answer) in asked.iter().zip(answers) {
                 let place = places.next();
                 match (answer, place) {
-                    (Ok(block), Some(place)) => *place = Some(block),
+                    (Ok(block), Some(place)) => {
+                        self.allocator.are_new_used = true;
+                        *place = Some(block);
+                    }
                     (Ok(block), None) => {
                         let key = asked.attributes.bits();
-                        self.allocator.waiting.entry(key).or_default().push(block);
+                        self.allocator.new.entry(key).or_default().push(block);
                     }
                     (Err(error), Some(_)) if result.is_ok() => result = Err(error.into()),
                     // Nobody needs it now.
@@ -93,15 +170,11 @@ impl<D: BlockDevice> FileSystem<D> {
                 }
             }
         }
-        // So that those that lie first are used first.
-        for waiting in self.allocator.waiting.values_mut() {
-            waiting.sort_unstable_by(|a, b| b.cmp(a));
-        }
         let found = found.into_iter().zip(wanted);
         let found = found.filter_map(|(block, wanted)| Some((block?, wanted.attributes)));
         if result.is_err() {
             for (block, attributes) in found {
-                self.allocator.waiting.entry(attributes.bits()).or_default().push(block);
+                self.allocator.wait(attributes, block);
             }
             return result.map(|()| Vec::new());
         }
@@ -113,6 +186,16 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(blocks)
     }
 
+    /// Has some blocks wait for the next files, of the kinds that were used last. If there are none, those files find out.
+    pub(crate) fn allocate_ahead(&mut self) {
+        for (attributes, missing) in self.allocator.wanted() {
+            let blocks = self.device.allocate(&vec![Allocation { near: None, attributes }; missing]);
+            self.is_unflushed = true;
+            let new = self.allocator.new.entry(attributes.bits()).or_default();
+            new.extend(blocks.into_iter().flatten());
+        }
+    }
+
     /// Frees all that can be freed. Whether there was anything.
     fn reclaim(&mut self) -> FsResult<bool> {
         let has_waiting = self.allocator.waiting() > 0;
@@ -121,7 +204,7 @@ impl<D: BlockDevice> FileSystem<D> {
         }
         // Afterwards nothing is fresh: what is not reachable is nobody's.
         self.checkpoint()?;
-        self.allocator.waiting.clear();
+        self.allocator.forget_waiting();
         self.device.collect()?;
         self.is_unflushed = true;
         self.device.settle()?;

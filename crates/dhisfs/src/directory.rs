@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use dcd_client::{Allocation, Attributes, BlockDevice};
 
-use crate::error::{FsResult, refuse};
+use crate::error::{FsError, FsResult, refuse};
 use crate::file_system::FileSystem;
 use crate::format::directory_block::{Entry, NAME_BYTES_MAX, room};
 use crate::metadata::Metadata;
@@ -75,8 +75,14 @@ impl<D: BlockDevice> FileSystem<D> {
                 return refuse(libc::EIO);
             }
             let mut index = Index::default();
-            for at in 0..size / self.block_bytes() as u64 {
-                let Some(block) = self.block_at(directory, at)? else {
+            let blocks = self.blocks_at(directory, 0..size / self.block_bytes() as u64)?;
+            let present: Vec<u64> = blocks.iter().flatten().copied().collect();
+            let missing = self.not_in_memory(&present);
+            if self.may_begin_anew && !missing.is_empty() {
+                return Err(FsError::NotInMemory { blocks: missing });
+            }
+            for (at, block) in (0..).zip(blocks) {
+                let Some(block) = block else {
                     index.used.push(None);
                     continue;
                 };
@@ -132,6 +138,7 @@ impl<D: BlockDevice> FileSystem<D> {
         let free = room(self.block_bytes()) - entry.bytes();
         let used = &self.index(directory)?.used;
         if let Some(at) = used.iter().position(|used| used.is_some_and(|used| used <= free)) {
+            self.load_directory_block(directory, at as u64)?;
             return Ok(Room { at: at as u64, wanted: Vec::new() });
         }
         let hole = used.iter().position(Option::is_none);
@@ -184,6 +191,7 @@ impl<D: BlockDevice> FileSystem<D> {
     /// Lets a name stand for something else.
     pub(crate) fn replace(&mut self, directory: u64, entry: Entry) -> FsResult<()> {
         let Entry { name, inode, kind } = entry;
+        self.load_name(directory, &name)?;
         let Some(known) = self.index(directory)?.names.get_mut(&name) else {
             return refuse(libc::ENOENT);
         };
@@ -206,6 +214,7 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// Removes a name.
     pub(crate) fn remove_name(&mut self, directory: u64, name: &[u8]) -> FsResult<()> {
+        self.load_name(directory, name)?;
         let index = self.index(directory)?;
         let Some(known) = index.names.remove(name) else { return refuse(libc::ENOENT) };
         self.directories.names -= 1;
@@ -232,6 +241,19 @@ impl<D: BlockDevice> FileSystem<D> {
             self.change_inode(directory)?.size = size;
         }
         self.touch(directory)
+    }
+
+    /// Brings the block with a name into memory, before anything is changed.
+    pub(crate) fn load_name(&mut self, directory: u64, name: &[u8]) -> FsResult<()> {
+        match self.index(directory)?.names.get(name).map(|known| known.at) {
+            Some(at) => self.load_directory_block(directory, at),
+            None => Ok(()),
+        }
+    }
+
+    fn load_directory_block(&mut self, directory: u64, at: u64) -> FsResult<()> {
+        let block = self.directory_block_at(directory, at)?;
+        self.directory_block(block, directory).map(|_| ())
     }
 
     fn directory_block_at(&mut self, directory: u64, at: u64) -> FsResult<u64> {

@@ -53,6 +53,18 @@ pub enum FsError {
         /// Why not.
         source: std::io::Error,
     },
+    /// These blocks are needed first: they are read while others go on, and then it is done anew. Nobody sees it.
+    #[error("blocks {blocks:?} have to be read first")]
+    NotInMemory {
+        /// Which.
+        blocks: Vec<u64>,
+    },
+    /// It can only be done while nobody else is at work. Nobody sees it.
+    #[error("it can only be done while nobody else is at work")]
+    Alone,
+    /// What was done before has to be written first. Nobody sees it.
+    #[error("what was done before has to be written first")]
+    Later,
     /// An earlier error has left what is in memory and what is on the device apart.
     #[error("nothing is written any more after an earlier error")]
     Stopped,
@@ -73,7 +85,9 @@ impl FsError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             FsError::Device(error) => return error.hint(),
-            FsError::Refused(_) => return None,
+            FsError::Refused(_) | FsError::NotInMemory { .. } | FsError::Alone | FsError::Later => {
+                return None;
+            }
             FsError::Damaged { .. } => "run `dcd dhisfs fsck`; restore from a backup".into(),
             FsError::NotThere { .. } => "make one with `dcd dhisfs mkfs`".into(),
             FsError::InUse => {

@@ -2,7 +2,9 @@
 
 use dcd_client::{Allocation, BlockDevice};
 
-use crate::error::{FsResult, refuse};
+use std::ops::Range;
+
+use crate::error::{FsError, FsResult, refuse};
 use crate::file_system::FileSystem;
 use crate::format::inode::{MODE_KIND, Timestamp};
 use crate::runs::read_blocks;
@@ -30,33 +32,49 @@ pub struct AttributesChange {
 impl<D: BlockDevice> FileSystem<D> {
     /// Reads; less than asked for at the end of the file.
     pub fn read(&mut self, file: u64, offset: u64, length: usize) -> FsResult<Vec<u8>> {
+        let mut plan = self.plan_read(file, offset, length)?;
+        plan.read(&mut self.device)?;
+        self.finish_read(plan)
+    }
+
+    /// What has to be read; what is in memory, and so newer, is there already.
+    pub(crate) fn plan_read(
+        &mut self,
+        file: u64,
+        offset: u64,
+        length: usize,
+    ) -> FsResult<ReadPlan> {
         let inode = self.inode(file)?;
         if inode.is_directory() {
             return refuse(libc::EISDIR);
         }
-        let end = offset.saturating_add(length as u64).min(inode.size);
-        if offset >= end {
-            return Ok(Vec::new());
-        }
+        let end = offset.saturating_add(length as u64).min(inode.size).max(offset);
         let block_bytes = self.block_bytes() as u64;
-        let indexes = offset / block_bytes..end.div_ceil(block_bytes);
+        let indexes = match offset == end {
+            true => 0..0,
+            false => offset / block_bytes..end.div_ceil(block_bytes),
+        };
         let mut blocks = self.blocks_at(file, indexes.clone())?;
         let mut data = vec![0; ((indexes.end - indexes.start) * block_bytes) as usize];
-        // What is in memory is newer.
-        for (index, block) in indexes.clone().zip(&mut blocks) {
-            if self.pages.get(file, index).is_some() {
+        let places = data.chunks_mut(block_bytes as usize);
+        for ((index, block), place) in indexes.clone().zip(&mut blocks).zip(places) {
+            if let Some(page) = self.pages.get(file, index) {
+                place.copy_from_slice(page);
                 *block = None;
             }
         }
-        read_blocks(&mut self.device, &blocks, &mut data)?;
-        for (index, place) in indexes.clone().zip(data.chunks_mut(block_bytes as usize)) {
-            if let Some(page) = self.pages.get(file, index) {
-                place.copy_from_slice(page);
-            }
-        }
         let first = (offset - indexes.start * block_bytes) as usize;
-        data.truncate(first + (end - offset) as usize);
-        data.drain(..first);
+        let part = first..first + (end - offset) as usize;
+        Ok(ReadPlan { file, offset, blocks, data, part })
+    }
+
+    /// What was read, up to where the file ends now.
+    pub(crate) fn finish_read(&mut self, plan: ReadPlan) -> FsResult<Vec<u8>> {
+        let ReadPlan { file, offset, mut data, part, .. } = plan;
+        let left = self.inode(file)?.size.saturating_sub(offset);
+        let length = part.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        data.truncate(part.start + length);
+        data.drain(..part.start.min(data.len()));
         self.shrink_caches();
         Ok(data)
     }
@@ -70,23 +88,37 @@ impl<D: BlockDevice> FileSystem<D> {
         if end.is_none_or(|end| end > self.file_bytes_max()) {
             return refuse(libc::EFBIG);
         }
-        let block_bytes = self.block_bytes() as u64;
         let mut written = 0;
-        let mut blocks_max = WRITE_BLOCKS_MAX;
         while written < data.len() {
-            let at = offset + written as u64;
-            let piece = (at / block_bytes + blocks_max) * block_bytes - at;
-            let piece = (data.len() - written).min(piece as usize);
-            let rest = &data[written..written + piece];
-            match self.change(|this| this.write_piece(file, at, rest)) {
-                Ok(()) => written += piece,
-                // What is left is filled block by block.
-                Err(error) if error.errno() == libc::ENOSPC && blocks_max > 1 => blocks_max = 1,
+            match self.write_some(file, offset + written as u64, &data[written..]) {
+                Ok(some) => written += some,
                 Err(error) if error.errno() == libc::ENOSPC && written > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(written)
+    }
+
+    /// Writes the first part, in one change of the file system.
+    pub(crate) fn write_some(&mut self, file: u64, offset: u64, data: &[u8]) -> FsResult<usize> {
+        let block_bytes = self.block_bytes() as u64;
+        let end = offset.checked_add(data.len() as u64);
+        if !self.inode(file)?.is_file() {
+            return refuse(libc::EISDIR);
+        }
+        if end.is_none_or(|end| end > self.file_bytes_max()) {
+            return refuse(libc::EFBIG);
+        }
+        let mut write = |blocks_max: u64| {
+            let piece = (offset / block_bytes + blocks_max) * block_bytes - offset;
+            let piece = data.len().min(piece as usize);
+            self.change(|this| this.write_piece(file, offset, &data[..piece])).map(|()| piece)
+        };
+        match write(WRITE_BLOCKS_MAX) {
+            // Where there is little room, block by block.
+            Err(error) if error.errno() == libc::ENOSPC => write(1),
+            result => result,
+        }
     }
 
     fn write_piece(&mut self, file: u64, offset: u64, data: &[u8]) -> FsResult<()> {
@@ -146,8 +178,7 @@ impl<D: BlockDevice> FileSystem<D> {
             let part = &data[(start - offset) as usize..(stop - offset) as usize];
             let within = (start % block_bytes) as usize;
             if self.pages.get(file, index).is_none() {
-                let page = vec![0; block_bytes as usize].into_boxed_slice();
-                self.pages.insert(file, index, block, page);
+                self.cache_page(file, index, block, vec![0; block_bytes as usize]);
             }
             let page = self.pages.change(file, index).expect("it is there");
             page[within..within + part.len()].copy_from_slice(part);
@@ -163,9 +194,8 @@ impl<D: BlockDevice> FileSystem<D> {
     fn bring_page(&mut self, file: u64, index: u64, block: Option<u64>) -> FsResult<()> {
         let Some(block) = block else { return Ok(()) };
         if self.pages.get(file, index).is_none() {
-            let mut data = vec![0; self.block_bytes()];
-            read_blocks(&mut self.device, &[Some(block)], &mut data)?;
-            self.pages.insert(file, index, block, data.into_boxed_slice());
+            let data = self.fetch(block)?;
+            self.cache_page(file, index, block, data);
         }
         Ok(())
     }
@@ -258,5 +288,27 @@ impl<D: BlockDevice> FileSystem<D> {
             }
         }
         Ok((next * block_bytes).clamp(offset, size))
+    }
+}
+
+/// A read that is under way.
+pub(crate) struct ReadPlan {
+    file: u64,
+    offset: u64,
+    /// Where the blocks are that are not in memory; `None` for the others, and for holes.
+    blocks: Vec<Option<u64>>,
+    data: Vec<u8>,
+    /// What of it was asked for.
+    part: Range<usize>,
+}
+
+impl ReadPlan {
+    /// The blocks that have to be read.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = u64> {
+        self.blocks.iter().flatten().copied()
+    }
+
+    pub(crate) fn read(&mut self, device: &mut impl BlockDevice) -> FsResult<()> {
+        read_blocks(device, &self.blocks, &mut self.data).map_err(FsError::from)
     }
 }

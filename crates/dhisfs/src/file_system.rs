@@ -12,13 +12,14 @@ use crate::format::directory_block::{self, Entry};
 use crate::format::indirect;
 use crate::format::inode::{Inode, Timestamp};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
-use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FormatError};
 use crate::journal::Journal;
 use crate::metadata::{Metadata, MetadataCache};
 use crate::pages::Pages;
 use crate::pointers::Pointers;
 use crate::rules::Rules;
 use crate::runs::read_blocks;
+use crate::watched::Watched;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -35,8 +36,9 @@ impl Default for MountOptions {
     }
 }
 
-/// A mounted file system. One thread at a time.
+/// A mounted file system. One thread at a time; `shared.rs` lets others go on while one waits for a disk.
 pub struct FileSystem<D> {
+    /// For everything, unless it is shared: then for what cannot wait.
     pub(crate) device: D,
     pub(crate) superblock: Superblock,
     pub(crate) journal: Journal,
@@ -54,6 +56,17 @@ pub struct FileSystem<D> {
     pub(crate) is_unflushed: bool,
     /// The change under way has changed something already.
     pub(crate) has_changed: bool,
+    /// What is under way can be left and begun anew: nothing has been changed or allocated for it, and who asked for it
+    /// reads what it needs.
+    pub(crate) may_begin_anew: bool,
+    /// Blocks that were read for what is under way, and are as they were.
+    pub(crate) arrived: HashMap<u64, Vec<u8>>,
+    /// Blocks that are being read while others go on.
+    pub(crate) reading: Watched,
+    /// A commit or a checkpoint is being written.
+    pub(crate) is_committing: bool,
+    /// How many changes there were.
+    pub(crate) changes: u64,
     /// Memory and device are apart: nothing is written any more.
     pub(crate) is_stopped: bool,
     next_generation: u64,
@@ -85,6 +98,11 @@ impl<D: BlockDevice> FileSystem<D> {
             options,
             is_unflushed: false,
             has_changed: false,
+            may_begin_anew: false,
+            arrived: HashMap::new(),
+            reading: Watched::default(),
+            is_committing: false,
+            changes: 0,
             is_stopped: false,
             next_generation: 0,
         };
@@ -160,9 +178,16 @@ impl<D: BlockDevice> FileSystem<D> {
         if self.is_stopped {
             return Err(FsError::Stopped);
         }
-        self.make_room()?;
+        if self.may_begin_anew {
+            if self.room() == Room::None {
+                return Err(FsError::Later);
+            }
+        } else if !self.is_committing {
+            self.make_room()?;
+        }
         self.has_changed = false;
         let result = change(self);
+        self.changes += 1;
         if result.is_err() && self.has_changed {
             self.is_stopped = true;
         }
@@ -172,23 +197,58 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// Brings memory and journal to where another change fits.
     fn make_room(&mut self) -> FsResult<()> {
-        let pages_max = self.options.cache_bytes / self.block_bytes() * 3 / 4;
-        let metadata_max = (self.options.cache_bytes / self.block_bytes() / 4).max(64);
-        // An eighth, and what one change adds, fits in the half that is always left free.
-        let transaction_max = self.journal.blocks().len() / 8;
-        let changes_per_block = self.block_bytes() / 32;
-        let running = self.metadata.running().len() + self.pointers.running() / changes_per_block;
-        if running >= transaction_max || self.metadata.pinned() > metadata_max / 2 {
+        let limits = self.limits();
+        if self.wants_commit() {
             self.sync()?;
         }
-        if self.metadata.pinned() > metadata_max / 2 {
+        if self.metadata.pinned() > limits.pinned {
             self.checkpoint()?;
         }
-        if self.pages.dirty() > pages_max / 2 {
+        if self.pages.dirty() > limits.dirty {
             self.write_back()?;
         }
         self.shrink_caches();
         Ok(())
+    }
+
+    /// Whether there is room for another change, if others make room while changes go on: then there may be twice as
+    /// much. The journal has room for that: half of it is always free.
+    pub(crate) fn room(&self) -> Room {
+        let limits = self.limits();
+        let (running, pinned, dirty) = (self.running(), self.metadata.pinned(), self.pages.dirty());
+        if running >= 2 * limits.running || pinned > 2 * limits.pinned || dirty > 2 * limits.dirty {
+            Room::None
+        } else if running >= limits.running || pinned > limits.pinned || dirty > limits.dirty {
+            Room::Little
+        } else {
+            Room::Enough
+        }
+    }
+
+    /// Whether so much is in the journal that it has to be emptied for memory.
+    pub(crate) fn is_pinned_full(&self) -> bool {
+        self.metadata.pinned() > self.limits().pinned
+    }
+
+    /// Whether more than contents of files has to be written to make room.
+    pub(crate) fn wants_commit(&self) -> bool {
+        let limits = self.limits();
+        self.running() >= limits.running || self.metadata.pinned() > limits.pinned
+    }
+
+    /// What the running transaction takes in the journal, more or less.
+    fn running(&self) -> usize {
+        self.metadata.running() + self.pointers.running() / (self.block_bytes() / 32)
+    }
+
+    fn limits(&self) -> Limits {
+        let blocks = self.options.cache_bytes / self.block_bytes();
+        Limits {
+            // An eighth, and what one change adds, fits in the half that is always left free.
+            running: self.journal.blocks().len() / 8,
+            pinned: (blocks / 4).max(64) / 2,
+            dirty: blocks * 3 / 4 / 2,
+        }
     }
 
     pub(crate) fn shrink_caches(&mut self) {
@@ -197,12 +257,35 @@ impl<D: BlockDevice> FileSystem<D> {
         self.metadata.shrink((blocks / 4).max(64));
     }
 
+    /// Reads what is needed first. What is under way is left and begun anew where that can be.
+    pub(crate) fn fetch(&mut self, block: u64) -> FsResult<Vec<u8>> {
+        if let Some(bytes) = self.arrived.remove(&block) {
+            return Ok(bytes);
+        }
+        if self.may_begin_anew {
+            return Err(FsError::NotInMemory { blocks: vec![block] });
+        }
+        let mut bytes = vec![0; self.block_bytes()];
+        read_blocks(&mut self.device, &[Some(block)], &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The first of these blocks of metadata that are neither in memory nor have arrived, to be read at once.
+    pub(crate) fn not_in_memory(&self, blocks: &[u64]) -> Vec<u64> {
+        let is_missing =
+            |block: &u64| !self.metadata.contains(*block) && !self.arrived.contains_key(block);
+        let mut missing: Vec<u64> =
+            blocks.iter().copied().filter(is_missing).take(FETCH_MAX).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
     fn load(&mut self, block: u64, kind: Expected, owner: u64) -> FsResult<()> {
         if self.metadata.contains(block) {
             return Ok(());
         }
-        let mut bytes = vec![0; self.block_bytes()];
-        read_blocks(&mut self.device, &[Some(block)], &mut bytes)?;
+        let bytes = self.fetch(block)?;
         let blocks = self.blocks();
         let decoded = match kind {
             Expected::Inode => {
@@ -217,8 +300,19 @@ impl<D: BlockDevice> FileSystem<D> {
         if found != owner {
             return Err(wrong_kind(block));
         }
-        self.metadata.insert(block, owner, metadata);
+        self.cache_metadata(block, owner, metadata);
         Ok(())
+    }
+
+    fn cache_metadata(&mut self, block: u64, owner: u64, metadata: Metadata) {
+        self.reading.touch(block);
+        self.metadata.insert(block, owner, metadata);
+    }
+
+    /// A page of a file, from the device or new.
+    pub(crate) fn cache_page(&mut self, file: u64, index: u64, block: u64, data: Vec<u8>) {
+        self.reading.touch(block);
+        self.pages.insert(file, index, block, data);
     }
 
     /// What is known of a file.
@@ -236,29 +330,42 @@ impl<D: BlockDevice> FileSystem<D> {
     /// Brings inodes that are asked for next into memory, with as few reads as possible.
     pub fn prefetch(&mut self, inodes: &[u64]) -> FsResult<()> {
         let blocks = self.blocks();
-        let mut missing: Vec<u64> = inodes
+        let mut wanted: Vec<u64> = inodes
             .iter()
             .copied()
             .filter(|block| *block < blocks && !self.gone.contains(block))
             .filter(|block| !self.metadata.contains(*block))
             .collect();
-        missing.sort_unstable();
-        missing.dedup();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let missing = self.not_in_memory(&wanted);
+        if self.may_begin_anew && !missing.is_empty() {
+            return Err(FsError::NotInMemory { blocks: missing });
+        }
         let mut bytes = vec![0; missing.len() * self.block_bytes()];
         let places: Vec<_> = missing.iter().copied().map(Some).collect();
         read_blocks(&mut self.device, &places, &mut bytes)?;
-        for (block, bytes) in missing.into_iter().zip(bytes.chunks(self.block_bytes())) {
+        let read = missing.into_iter().zip(bytes.chunks(self.block_bytes()));
+        self.arrived.extend(read.map(|(block, bytes)| (block, bytes.to_vec())));
+        for block in wanted {
             // What is wrong with it is told to who asks for it.
-            if let Ok(inode) = Inode::decode(bytes, block, blocks) {
-                self.metadata.insert(block, block, Metadata::Inode(inode));
+            if let Some(bytes) = self.arrived.remove(&block)
+                && let Ok(inode) = Inode::decode(&bytes, block, blocks)
+            {
+                self.cache_metadata(block, block, Metadata::Inode(inode));
             }
         }
         Ok(())
     }
 
+    fn has_begun_to_change(&mut self) {
+        self.has_changed = true;
+        self.may_begin_anew = false;
+    }
+
     pub(crate) fn change_inode(&mut self, block: u64) -> FsResult<&mut Inode> {
         self.inode(block)?;
-        self.has_changed = true;
+        self.has_begun_to_change();
         match self.metadata.change(block) {
             Some(Metadata::Inode(inode)) => Ok(inode),
             _ => Err(wrong_kind(block)),
@@ -282,7 +389,7 @@ impl<D: BlockDevice> FileSystem<D> {
         owner: u64,
     ) -> FsResult<&mut Vec<Entry>> {
         self.directory_block(block, owner)?;
-        self.has_changed = true;
+        self.has_begun_to_change();
         match self.metadata.change(block) {
             Some(Metadata::Directory(entries)) => Ok(entries),
             _ => Err(wrong_kind(block)),
@@ -302,7 +409,7 @@ impl<D: BlockDevice> FileSystem<D> {
 
     pub(crate) fn change_indirect(&mut self, block: u64, owner: u64) -> FsResult<&mut Vec<u64>> {
         self.indirect(block, owner)?;
-        self.has_changed = true;
+        self.has_begun_to_change();
         match self.metadata.change(block) {
             Some(Metadata::Indirect(list)) => Ok(list),
             _ => Err(wrong_kind(block)),
@@ -311,10 +418,30 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// A block of metadata that is new.
     pub(crate) fn insert_metadata(&mut self, block: u64, owner: u64, metadata: Metadata) {
-        self.has_changed = true;
-        self.metadata.insert(block, owner, metadata);
+        self.has_begun_to_change();
+        self.cache_metadata(block, owner, metadata);
         let _ = self.metadata.change(block);
     }
+}
+
+/// So many blocks are read at once for something that is begun anew then.
+const FETCH_MAX: usize = 256;
+
+/// What may be in memory and not on the device, or not in its place: in blocks.
+struct Limits {
+    running: usize,
+    pinned: usize,
+    dirty: usize,
+}
+
+/// Whether there is room for another change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    Enough,
+    /// Something should be written soon.
+    Little,
+    /// Something has to be written first.
+    None,
 }
 
 /// What a block is read as.
@@ -326,6 +453,6 @@ enum Expected {
 }
 
 fn wrong_kind(block: u64) -> FsError {
-    let source = crate::format::FormatError::Place("block of metadata");
+    let source = FormatError::Place("block of metadata");
     FsError::Damaged { block, source }
 }

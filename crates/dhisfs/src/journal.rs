@@ -8,7 +8,7 @@ use crate::error::{FsError, FsResult};
 use crate::format::journal_header::{JournalHeader, Position};
 use crate::format::superblock::{Superblock, decode_index};
 use crate::format::transaction::{Transaction, blocks_of};
-use crate::runs::{read_blocks, write_blocks};
+use crate::runs::read_blocks;
 
 /// The journal of a file system.
 pub(crate) struct Journal {
@@ -134,38 +134,37 @@ impl Journal {
         blocks_of(self.block_bytes, images, changes) <= all - taken
     }
 
-    /// Writes a transaction, for which there is room; not durable yet.
-    pub(crate) fn append(
-        &mut self,
-        device: &mut impl BlockDevice,
-        transaction: &Transaction,
-    ) -> FsResult<()> {
+    /// What has to be written where for a transaction, for which there is room. The next one goes behind it.
+    pub(crate) fn append(&mut self, transaction: &Transaction) -> (Vec<u64>, Vec<u8>) {
         let bytes = transaction.encode(self.block_bytes, &self.uuid, self.next.block);
-        let chunks = bytes.chunks(self.block_bytes);
-        let blocks = chunks.len() as u64;
-        let places = (self.next.block..).map(|position| self.place(position));
-        write_blocks(device, places.zip(chunks))?;
+        let end = self.next.block + (bytes.len() / self.block_bytes) as u64;
+        let places = (self.next.block..end).map(|position| self.place(position)).collect();
         self.next.sequence += 1;
-        self.next.block += blocks;
-        Ok(())
+        self.next.block = end;
+        (places, bytes)
     }
 
-    /// Every block is in its place: no image is needed any more. Not durable yet.
-    pub(crate) fn images_are_home(&mut self, device: &mut impl BlockDevice) -> FsResult<()> {
+    /// What has to be written when every block is in its place: that no image is needed any more.
+    pub(crate) fn images_are_home(&mut self) -> HeaderWrite {
         self.header.images_from = self.next;
-        self.write_header(device)
+        self.next_header()
     }
 
-    /// The device knows all pointers: nothing in the ring is needed any more. Not durable yet.
-    pub(crate) fn pointers_are_told(&mut self, device: &mut impl BlockDevice) -> FsResult<()> {
+    /// What has to be written when the device knows all pointers: that nothing in the ring is needed any more.
+    pub(crate) fn pointers_are_told(&mut self) -> HeaderWrite {
         self.header.pointers_from = self.next;
-        self.write_header(device)
+        self.next_header()
     }
 
-    fn write_header(&mut self, device: &mut impl BlockDevice) -> FsResult<()> {
+    fn next_header(&mut self) -> HeaderWrite {
         self.header.serial += 1;
         let block = self.header_blocks[(self.header.serial % 2) as usize];
-        let bytes = self.header.encode(self.block_bytes, block);
-        Ok(write_blocks(device, [(block, bytes)].into_iter())?)
+        HeaderWrite { block, bytes: self.header.encode(self.block_bytes, block) }
     }
+}
+
+/// A header, and the block it goes to.
+pub(crate) struct HeaderWrite {
+    pub(crate) block: u64,
+    pub(crate) bytes: Vec<u8>,
 }

@@ -16,6 +16,7 @@
 //! | `extended.rs`, `rules.rs` | extended attributes, hints, and hints by name |
 //! | `mkfs.rs`, `fsck.rs` | make one, check one |
 //! | `exclusive.rs` | one user at a time |
+//! | `shared.rs`, `watched.rs` | several threads at once |
 //! | `fuse/` | the kernel's requests |
 //!
 //! How it survives crashes: `commit.rs`, and `docs/dhisfs.md`.
@@ -39,7 +40,9 @@ mod pages;
 mod pointers;
 mod rules;
 mod runs;
+mod shared;
 mod tree;
+mod watched;
 
 pub use self::directory::Listed;
 pub use self::error::{FsError, FsResult};

@@ -1,6 +1,7 @@
 //! Blocks of metadata in memory: those that were used last, and all that are newer than on the device.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::format::directory_block::{self, Entry};
 use crate::format::indirect;
@@ -32,9 +33,14 @@ pub(crate) struct MetadataCache {
     clock: u64,
     /// Changed by the transaction that is being collected.
     running: BTreeSet<u64>,
-    /// In the journal, and not in their places yet.
-    logged: BTreeSet<u64>,
+    /// In the journal, or on the way there, and not in their places yet: as they are there. They may have changed since.
+    logged: BTreeMap<u64, Image>,
+    /// Logged, and gone by the transaction that is being collected: only when it is durable they need no place any more.
+    gone: BTreeSet<u64>,
 }
+
+/// A block as it is, or will be, on the device.
+pub(crate) type Image = Arc<Vec<u8>>;
 
 impl MetadataCache {
     pub(crate) fn new(block_bytes: usize) -> MetadataCache {
@@ -45,7 +51,8 @@ impl MetadataCache {
             by_use: BTreeMap::new(),
             clock: 0,
             running: BTreeSet::new(),
-            logged: BTreeSet::new(),
+            logged: BTreeMap::new(),
+            gone: BTreeSet::new(),
         }
     }
 
@@ -88,7 +95,9 @@ impl MetadataCache {
             self.by_owner.remove(&(cached.owner, block));
         }
         self.running.remove(&block);
-        self.logged.remove(&block);
+        if self.logged.contains_key(&block) {
+            self.gone.insert(block);
+        }
     }
 
     /// The blocks in memory that belong to an inode, itself among them.
@@ -97,8 +106,7 @@ impl MetadataCache {
         range.map(|(_, block)| *block).collect()
     }
 
-    /// As it is on the device.
-    pub(crate) fn encode(&self, block: u64) -> Vec<u8> {
+    fn encode(&self, block: u64) -> Vec<u8> {
         let Cached { metadata, owner, .. } = &self.blocks[&block];
         match metadata {
             Metadata::Inode(inode) => inode.encode(self.block_bytes, block),
@@ -109,27 +117,37 @@ impl MetadataCache {
         }
     }
 
-    pub(crate) fn running(&self) -> &BTreeSet<u64> {
-        &self.running
+    /// How many blocks the running transaction has changed.
+    pub(crate) fn running(&self) -> usize {
+        self.running.len()
     }
 
-    pub(crate) fn logged(&self) -> &BTreeSet<u64> {
-        &self.logged
+    /// The running transaction goes to the journal, as the blocks are now; another one begins.
+    pub(crate) fn freeze(&mut self) -> Vec<(u64, Image)> {
+        for block in std::mem::take(&mut self.gone) {
+            self.logged.remove(&block);
+        }
+        let running = std::mem::take(&mut self.running);
+        let images: Vec<_> =
+            running.into_iter().map(|block| (block, Image::new(self.encode(block)))).collect();
+        self.logged.extend(images.iter().cloned());
+        images
     }
 
-    /// The running transaction is in the journal.
-    pub(crate) fn running_is_logged(&mut self) {
-        self.logged.append(&mut self.running);
+    /// What has to go to its place before the journal can be emptied.
+    pub(crate) fn logged(&self) -> Vec<(u64, Image)> {
+        self.logged.iter().map(|(block, image)| (*block, Image::clone(image))).collect()
     }
 
     /// All that is in the journal is in its place.
     pub(crate) fn logged_is_home(&mut self) {
         self.logged.clear();
+        self.gone.clear();
     }
 
-    /// How many blocks there are that cannot be forgotten.
+    /// How many blocks there are, at most, that cannot be forgotten.
     pub(crate) fn pinned(&self) -> usize {
-        self.running.union(&self.logged).count()
+        self.running.len() + self.logged.len()
     }
 
     /// Forgets what was not used for longest, until there are only so many or none that may go.
@@ -137,7 +155,8 @@ impl MetadataCache {
         if self.blocks.len() <= blocks_max {
             return;
         }
-        let may_go = |block: &u64| !self.running.contains(block) && !self.logged.contains(block);
+        let may_go =
+            |block: &u64| !self.running.contains(block) && !self.logged.contains_key(block);
         let excess = self.blocks.len() - blocks_max;
         let old: Vec<u64> = self.by_use.values().copied().filter(may_go).take(excess).collect();
         for block in old {

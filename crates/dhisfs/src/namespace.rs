@@ -163,6 +163,7 @@ impl<D: BlockDevice> FileSystem<D> {
             if this.inode(file)?.is_directory() {
                 return refuse(libc::EISDIR);
             }
+            this.load_name(directory, name)?;
             let orphanage = this.orphanage(file)?;
             this.remove_name(directory, name)?;
             this.drop_link(file, orphanage)
@@ -212,6 +213,8 @@ impl<D: BlockDevice> FileSystem<D> {
         if is_directory {
             self.refuse_into_itself(file, new_parent)?;
         }
+        self.load_name(old_parent, old_name)?;
+        self.load_name(new_parent, new_name)?;
         let replaced = self.find(new_parent, new_name)?.map(|(inode, _)| inode);
         let mut orphanage = None;
         match replaced {
@@ -295,13 +298,20 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// And closes it; a file without a name goes with the last one.
     pub fn closed(&mut self, file: u64) -> FsResult<()> {
-        let Some(count) = self.open.get_mut(&file) else { return Ok(()) };
-        *count -= 1;
-        if *count > 0 {
-            return Ok(());
+        match self.open.get_mut(&file) {
+            None => return Ok(()),
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                return Ok(());
+            }
+            Some(_) => {}
+        }
+        // It is open until all is done that may have to be begun anew.
+        if self.inode(file)?.links == 0 {
+            self.remove_orphan(file)?;
         }
         self.open.remove(&file);
-        if self.inode(file)?.links == 0 { self.remove_orphan(file) } else { Ok(()) }
+        Ok(())
     }
 
     /// Where a file goes whose last name is about to be removed while it is open: a directory that nobody sees, and that

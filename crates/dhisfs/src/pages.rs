@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-use dcd_client::{BlockDevice, DeviceError};
-
-use crate::runs::write_blocks;
+use std::sync::Arc;
 
 struct Page {
-    data: Box<[u8]>,
+    /// Shared with a write that is under way; who changes it meanwhile gets a copy.
+    data: Arc<Vec<u8>>,
     /// Where it belongs.
     block: u64,
     used: u64,
@@ -21,7 +19,7 @@ pub(crate) struct Pages {
     pages: BTreeMap<(u64, u64), Page>,
     by_use: BTreeMap<u64, (u64, u64)>,
     clock: u64,
-    /// Newer than on the device.
+    /// Newer than on the device, or on the way there.
     dirty: BTreeSet<(u64, u64)>,
 }
 
@@ -31,7 +29,7 @@ impl Pages {
     }
 
     pub(crate) fn get(&self, inode: u64, index: u64) -> Option<&[u8]> {
-        self.pages.get(&(inode, index)).map(|page| &*page.data)
+        self.pages.get(&(inode, index)).map(|page| &**page.data)
     }
 
     /// A page that is changed, if it is here.
@@ -42,15 +40,15 @@ impl Pages {
         page.used = self.clock;
         self.by_use.insert(self.clock, (inode, index));
         self.dirty.insert((inode, index));
-        Some(&mut page.data)
+        Some(Arc::make_mut(&mut page.data).as_mut_slice())
     }
 
     /// A new page, to be written to `block`.
-    pub(crate) fn insert(&mut self, inode: u64, index: u64, block: u64, data: Box<[u8]>) {
+    pub(crate) fn insert(&mut self, inode: u64, index: u64, block: u64, data: Vec<u8>) {
         self.remove(inode, index..index + 1);
         self.clock += 1;
         self.by_use.insert(self.clock, (inode, index));
-        let page = Page { data, block, used: self.clock };
+        let page = Page { data: Arc::new(data), block, used: self.clock };
         self.pages.insert((inode, index), page);
         self.dirty.insert((inode, index));
     }
@@ -66,14 +64,24 @@ impl Pages {
         }
     }
 
-    /// Writes all that is newer than on the device; not durable yet.
-    pub(crate) fn write_back(&mut self, device: &mut impl BlockDevice) -> Result<(), DeviceError> {
-        let dirty = self.dirty.iter().map(|key| &self.pages[key]);
-        let mut dirty: Vec<_> = dirty.map(|page| (page.block, &*page.data)).collect();
-        dirty.sort_unstable_by_key(|(block, _)| *block);
-        write_blocks(device, dirty.into_iter())?;
-        self.dirty.clear();
-        Ok(())
+    /// All that is newer than on the device, as it is now, in the order of the device.
+    pub(crate) fn freeze(&self) -> Vec<FrozenPage> {
+        let frozen = self.dirty.iter().map(|key| {
+            let page = &self.pages[key];
+            FrozenPage { key: *key, block: page.block, data: Arc::clone(&page.data) }
+        });
+        let mut frozen: Vec<_> = frozen.collect();
+        frozen.sort_unstable_by_key(|page| page.block);
+        frozen
+    }
+
+    /// These are on the device now; what has changed since is newer still.
+    pub(crate) fn are_written(&mut self, frozen: &[FrozenPage]) {
+        for FrozenPage { key, data, .. } in frozen {
+            if self.pages.get(key).is_some_and(|page| Arc::ptr_eq(&page.data, data)) {
+                self.dirty.remove(key);
+            }
+        }
     }
 
     /// Forgets what was not used for longest and is on the device, until there are only so many.
@@ -88,4 +96,13 @@ impl Pages {
             self.remove(inode, index..index + 1);
         }
     }
+}
+
+/// A page as it was at some moment.
+pub(crate) struct FrozenPage {
+    key: (u64, u64),
+    /// Where it belongs.
+    pub(crate) block: u64,
+    /// What it held.
+    pub(crate) data: Arc<Vec<u8>>,
 }

@@ -56,22 +56,23 @@ impl Pointers {
         self.running.len()
     }
 
-    /// The changes of the running transaction.
-    pub(crate) fn running_changes(&self) -> Vec<PointerChange> {
-        let changes = self.running.iter();
-        changes.map(|(&(from, to), &verb)| PointerChange { verb, from, to }).collect()
+    /// The changes of the running transaction, which goes to the journal; another one begins.
+    pub(crate) fn freeze(&mut self) -> Vec<PointerChange> {
+        let changes = std::mem::take(&mut self.running).into_iter();
+        changes.map(|((from, to), verb)| PointerChange { verb, from, to }).collect()
     }
 
-    /// The running transaction is durable: what the device has to be told now.
-    pub(crate) fn commit(&mut self) -> Vec<PointerChange> {
+    /// A transaction with these is durable: what the device has to be told now.
+    pub(crate) fn commit(&mut self, changes: Vec<PointerChange>) -> Vec<PointerChange> {
         let mut creates = Vec::new();
-        for ((from, to), verb) in std::mem::take(&mut self.running) {
-            match verb {
+        for change in changes {
+            let pointer = (change.from, change.to);
+            match change.verb {
                 // The device has it still, if it has not been told yet that it was gone.
-                PointerVerb::Create if self.to_delete.remove(&(from, to)) => {}
-                PointerVerb::Create => creates.push(PointerChange::create(from, to)),
+                PointerVerb::Create if self.to_delete.remove(&pointer) => {}
+                PointerVerb::Create => creates.push(change),
                 PointerVerb::Delete => {
-                    self.to_delete.insert((from, to));
+                    self.to_delete.insert(pointer);
                 }
             }
         }
@@ -94,15 +95,20 @@ impl Pointers {
 mod tests {
     use super::*;
 
+    fn commit(pointers: &mut Pointers) -> Vec<PointerChange> {
+        let frozen = pointers.freeze();
+        pointers.commit(frozen)
+    }
+
     #[test]
     fn what_comes_and_goes_is_nothing() {
         let mut pointers = Pointers::default();
         pointers.create(1, 2);
         pointers.delete(1, 2);
-        assert_eq!(pointers.commit(), []);
+        assert_eq!(commit(&mut pointers), []);
         pointers.delete(1, 2);
         pointers.create(1, 2);
-        assert_eq!(pointers.commit(), []);
+        assert_eq!(commit(&mut pointers), []);
         assert_eq!(pointers.take_deletes(), []);
     }
 
@@ -111,10 +117,32 @@ mod tests {
         let mut pointers = Pointers::default();
         pointers.delete(1, 2);
         pointers.delete(1, 3);
-        assert_eq!(pointers.commit(), []);
+        assert_eq!(commit(&mut pointers), []);
         pointers.create(1, 2);
         pointers.create(1, 4);
-        assert_eq!(pointers.commit(), [PointerChange::create(1, 4)]);
+        assert_eq!(commit(&mut pointers), [PointerChange::create(1, 4)]);
         assert_eq!(pointers.take_deletes(), [PointerChange::delete(1, 3)]);
+    }
+
+    #[test]
+    fn what_comes_back_while_its_end_is_on_the_way_stays() {
+        let mut pointers = Pointers::default();
+        pointers.delete(1, 2);
+        let frozen = pointers.freeze();
+        pointers.create(1, 2);
+        assert_eq!(pointers.commit(frozen), []);
+        assert_eq!(commit(&mut pointers), []);
+        assert_eq!(pointers.take_deletes(), []);
+    }
+
+    #[test]
+    fn what_goes_while_it_is_on_the_way_is_told_first() {
+        let mut pointers = Pointers::default();
+        pointers.create(1, 2);
+        let frozen = pointers.freeze();
+        pointers.delete(1, 2);
+        assert_eq!(pointers.commit(frozen), [PointerChange::create(1, 2)]);
+        assert_eq!(commit(&mut pointers), []);
+        assert_eq!(pointers.take_deletes(), [PointerChange::delete(1, 2)]);
     }
 }

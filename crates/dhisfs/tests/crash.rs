@@ -1,5 +1,6 @@
 //! Power cuts at every moment. Afterwards the file system is what it was after one of the operations since the last
-//! `fsync`, whole, and files that were not written since then have what they had.
+//! `fsync`, whole, and files that were not written since then have what they had. Some operations come between the steps
+//! of a commit or of a checkpoint, as those of other programs do.
 
 mod common;
 
@@ -14,8 +15,8 @@ struct History {
     fs: FileSystem<MemoryDevice>,
     /// The model before the first operation and after each, and how much the device had been told then.
     moments: Vec<(Model, usize)>,
-    /// After which moments everything was durable.
-    synced: Vec<usize>,
+    /// After which moments everything was made durable, and how much the device had been told when it was.
+    synced: Vec<(usize, usize)>,
 }
 
 fn history(seed: u64, ops: usize) -> History {
@@ -28,19 +29,44 @@ fn history(seed: u64, ops: usize) -> History {
     let mut random = Random::new(seed);
     let mut model = Model::default();
     let mut moments = vec![(model.clone(), fs.device().recorded())];
-    let mut synced = vec![0];
-    for i in 1..=ops {
-        let op = model.random_op(&mut random);
-        assert_eq!(run(&mut fs, &op), model.apply(&op), "seed {seed}, op {i}: {op:?}");
-        if random.below(25) == 0 {
-            fs.tidy().unwrap();
+    let mut synced = vec![(0, moments[0].1)];
+    while moments.len() <= ops {
+        let is_tidy = random.below(25) == 0;
+        let op = match is_tidy {
+            true => Op::Sync,
+            false => model.random_op(&mut random),
+        };
+        if !matches!(op, Op::Sync) {
+            step(&mut fs, &mut model, &op, seed, &mut moments);
+            continue;
         }
+        let before = moments.len() - 1;
+        // Others go on meanwhile, or not.
+        let others = [0, 0, 3][random.below(3)];
+        let mut between = |fs: &mut FileSystem<MemoryDevice>| {
+            for _ in 0..random.below(others + 1) {
+                let op = model.random_op(&mut random);
+                if !matches!(op, Op::Sync) {
+                    step(fs, &mut model, &op, seed, &mut moments);
+                }
+            }
+        };
+        if is_tidy { fs.tidy_with(&mut between) } else { fs.sync_with(&mut between) }.unwrap();
         moments.push((model.clone(), fs.device().recorded()));
-        if matches!(op, Op::Sync) {
-            synced.push(i);
-        }
+        synced.push((before, fs.device().recorded()));
     }
     History { fs, moments, synced }
+}
+
+fn step(
+    fs: &mut FileSystem<MemoryDevice>,
+    model: &mut Model,
+    op: &Op,
+    seed: u64,
+    moments: &mut Vec<(Model, usize)>,
+) {
+    assert_eq!(run(fs, op), model.apply(op), "seed {seed}, op {}: {op:?}", moments.len());
+    moments.push((model.clone(), fs.device().recorded()));
 }
 
 fn cut_power(history: &History, events: usize, seed: u64) {
@@ -67,8 +93,8 @@ fn cut_power(history: &History, events: usize, seed: u64) {
     let report = fs.check().unwrap_or_else(|error| panic!("{context}: {error}"));
     assert_eq!(report.problems, Vec::<String>::new(), "{context}");
 
-    let synced = history.synced.iter().rposition(|at| history.moments[*at].1 <= events);
-    let first = history.synced[synced.unwrap_or(0)];
+    let synced = history.synced.iter().rfind(|(_, durable_at)| *durable_at <= events);
+    let first = synced.map_or(0, |(moment, _)| *moment);
     // The operation that was under way. What it, or a sync without anything to do, tells the device may be nothing.
     let done = history.moments.partition_point(|(_, at)| *at < events);
     let last = done.min(history.moments.len() - 1).max(first);

@@ -1,17 +1,19 @@
 //! Real mounts of a file system in memory, used by other processes: a process must not use its own mount.
 
 mod common;
+mod gated;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::*;
-use dcd_client::MemoryDevice;
-use dhisfs::fuse::{FuseOptions, MountHandle, mount};
+use dhisfs::fuse::{Connections, FuseOptions, MountHandle, mount};
 use dhisfs::{FileSystem, MountOptions, Rules};
+use gated::{Gate, Gated};
 
 /// A directory that is gone at the end.
 struct Site {
@@ -25,9 +27,20 @@ impl Site {
         Site { directory }
     }
 
-    fn mount(&self, fs: FileSystem<MemoryDevice>, synchronous: bool) -> MountHandle<MemoryDevice> {
+    fn mount(&self, device: Gated, rules: Rules, synchronous: bool) -> MountHandle<Gated> {
+        // Little memory: blocks come and go.
+        let options = MountOptions { cache_bytes: 4 << 20, rules };
+        let fs = FileSystem::mount(device.clone(), options).unwrap();
         let options = FuseOptions { synchronous, ..FuseOptions::default() };
-        mount(fs, &self.directory, &options).unwrap()
+        let connections =
+            Connections { writer: device.clone(), readers: vec![device.clone(), device] };
+        mount(fs, connections, &self.directory, &options).unwrap()
+    }
+
+    /// Starts a script in it.
+    fn start(&self, script: &str) -> Child {
+        let script = format!("set -e; cd {}; {script}", self.directory.display());
+        Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn().unwrap()
     }
 
     /// Runs a script in it.
@@ -77,7 +90,24 @@ fn has_fuse(test: &str) -> bool {
     is_there
 }
 
-fn remounted(handle: MountHandle<MemoryDevice>) -> FileSystem<MemoryDevice> {
+fn made(blocks: u64) -> Gated {
+    Gated::new(mounted(blocks).unmount().unwrap())
+}
+
+/// Whether it ends soon, and well.
+fn ends(child: &mut Child) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success(), "{status}");
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+fn remounted(handle: MountHandle<Gated>) -> FileSystem<Gated> {
     let mut fs = FileSystem::mount(handle.unmount().unwrap(), MountOptions::default()).unwrap();
     check(&mut fs);
     fs
@@ -151,6 +181,8 @@ fn fsx(path: &Path, seed: u64) {
 fn storm(directory: &Path, seed: u64) {
     let mut random = Random::new(seed);
     let mut model = Model::default();
+    let directory = &directory.join("storm");
+    fs::create_dir(directory).unwrap();
     let at = |path: &str| directory.join(path);
     for i in 0..1500 {
         let op = model.random_op(&mut random);
@@ -214,14 +246,18 @@ fn random_work_on_files_and_names() {
         return;
     }
     let site = Site::new("random");
-    let handle = site.mount(mounted(40_000), false);
-    for seed in 1..3 {
-        site.work(&format!("fsx {seed}"));
-    }
+    let handle = site.mount(made(40_000), Rules::default(), false);
+    // Several at once.
+    std::thread::scope(|scope| {
+        for work in ["fsx 1", "fsx 2", "fsx 3", "storm 1"] {
+            let site = &site;
+            scope.spawn(move || site.work(work));
+        }
+    });
     site.sh("rm fsx-*");
-    site.work("storm 1");
     let mut fs = remounted(handle);
-    assert!(fs.list(fs.root()).unwrap().len() > 3);
+    let storm = find(&mut fs, "storm").unwrap();
+    assert!(fs.list(storm).unwrap().len() > 3);
 }
 
 #[test]
@@ -233,9 +269,7 @@ fn everyday_work() {
     let text = "[[rule]]\nmatch = [\"*.c\"]\nset = \"important\"\n\
                 [[rule]]\nmatch = [\"*.o\"]\nset = \"temporary\"\n";
     let rules = Rules::parse(text, "rules".as_ref()).unwrap();
-    let device = mounted(40_000).unmount().unwrap();
-    let options = MountOptions { rules, ..MountOptions::default() };
-    let handle = site.mount(FileSystem::mount(device, options).unwrap(), true);
+    let handle = site.mount(made(40_000), rules, true);
     site.sh(
         "mkdir -p a/b/c; echo one > a/b/c/f; ln a/b/c/f a/g; ln -s b/c/f a/s; cat a/s; mkfifo a/p
          test $(stat -c %h a/g) = 2; chmod 640 a/g; test $(stat -c %a a/b/c/f) = 640
@@ -263,4 +297,41 @@ fn everyday_work() {
             assert_eq!(String::from_utf8(found).unwrap(), hint, "{path}");
         }
     }
+}
+
+#[test]
+fn nobody_waits_for_the_disk_of_another() {
+    if !has_fuse("nobody_waits_for_the_disk_of_another") {
+        return;
+    }
+    let site = Site::new("gates");
+    let device = made(40_000);
+    let handle = site.mount(device.clone(), Rules::default(), false);
+    site.sh("for i in 1 2 3; do head -c 50000 /dev/urandom > f$i; cp f$i d$i; done; sync f1");
+    handle.unmount().unwrap();
+    let handle = site.mount(device.clone(), Rules::default(), false);
+    site.sh("ls -l f1 f2 f3 d1 d2 d3");
+
+    // While a flush takes for ever, others read what is on the disk, write, and make files.
+    device.close(Gate::Flush);
+    let mut syncing = site.start("echo new > s; sync s");
+    device.wait_until_held(1);
+    let mut others =
+        site.start("cmp f1 d1; echo more >> f2; mkdir m; echo new > m/n; test $(cat m/n) = new");
+    assert!(ends(&mut others), "they wait for a flush");
+    assert!(syncing.try_wait().unwrap().is_none(), "it is not durable");
+    device.open();
+    assert!(ends(&mut syncing));
+
+    // While a read takes for ever, others read.
+    device.close(Gate::FirstRead);
+    let mut reading = site.start("cat f3");
+    device.wait_until_held(1);
+    let mut others = site.start("cat d2 d3; echo more >> f2; sync f2");
+    assert!(ends(&mut others), "they wait for a read");
+    assert!(reading.try_wait().unwrap().is_none(), "it is being read");
+    device.open();
+    assert!(ends(&mut reading));
+    site.sh("cmp f3 d3; test $(wc -c < f2) = 50010");
+    remounted(handle);
 }

@@ -8,7 +8,7 @@ use dcd_client::{BlockDevice, Device, DeviceError};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
-use dhisfs::fuse::{FuseOptions, mount};
+use dhisfs::fuse::{Connections, FuseOptions, mount};
 use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Rules, make};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
@@ -17,6 +17,8 @@ use crate::command::create::random_uuid;
 use crate::error::CommandError;
 use crate::output::{count, print, print_json};
 
+/// So many reads at once.
+const READERS: usize = 4;
 /// How often it is looked whether somebody has unmounted it.
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
@@ -123,6 +125,13 @@ Examples:
 }
 
 impl Volume {
+    /// More connections to it.
+    fn connections(&self) -> Result<Connections<Device>, CommandError> {
+        let connect = || Device::connect(&self.control, &self.nbd).map_err(failed);
+        let readers = (0..READERS).map(|_| connect()).collect::<Result<_, _>>()?;
+        Ok(Connections { writer: connect()?, readers })
+    }
+
     /// The volume, and the right to be the only one who uses the file system on it.
     fn connect(&self) -> Result<(Device, Exclusive), CommandError> {
         let device = Device::connect(&self.control, &self.nbd).map_err(failed)?;
@@ -176,7 +185,7 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
                 commit_interval: *commit_interval,
                 synchronous: *sync,
             };
-            let mounted = mount(file_system, directory, &options)?;
+            let mounted = mount(file_system, volume.connections()?, directory, &options)?;
             print(&format!("mounted on {}\n", directory.display()))?;
             while !mounted.has_ended() && signals.take() == 0 {
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&LOOK_INTERVAL));

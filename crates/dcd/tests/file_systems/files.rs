@@ -13,9 +13,19 @@ use crate::harness::{Site, search_path};
 
 /// Fsynced files and their sums; a file that is being changed is not in it. And how many names were lost.
 #[derive(Clone, Default)]
-pub struct Files(Arc<Mutex<BTreeMap<String, u64>>>, Arc<AtomicU64>);
+pub struct Files(Arc<Mutex<BTreeMap<String, u64>>>, Arc<AtomicU64>, &'static str);
 
+#[allow(dead_code)] // each test program uses its own part
 impl Files {
+    /// The same files for another writer, who works in a directory below: `"second/"`.
+    pub fn below(&self, directory: &'static str) -> Files {
+        Files(self.0.clone(), self.1.clone(), directory)
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.2)
+    }
+
     pub fn count(&self) -> usize {
         self.0.lock().unwrap().len()
     }
@@ -68,12 +78,12 @@ impl Files {
             let name = format!("dir{}/file{}", random.below(5), random.below(60));
             let path = work.join(&name);
             fs::create_dir_all(path.parent().unwrap())?;
-            self.0.lock().unwrap().remove(&name);
+            self.0.lock().unwrap().remove(&self.key(&name));
             match random.below(10) {
                 0 => drop(fs::remove_file(&path)),
                 1 if path.exists() => {
                     let to = format!("dir0/renamed{}", random.below(30));
-                    self.0.lock().unwrap().remove(&to);
+                    self.0.lock().unwrap().remove(&self.key(&to));
                     fs::create_dir_all(work.join("dir0"))?;
                     fs::rename(&path, work.join(&to))?;
                 }
@@ -87,7 +97,7 @@ impl Files {
                         file.sync_all()?;
                         File::open(path.parent().unwrap())?.sync_all()?;
                         File::open(work)?.sync_all()?;
-                        self.0.lock().unwrap().insert(name, sum(&bytes));
+                        self.0.lock().unwrap().insert(self.key(&name), sum(&bytes));
                         fsyncs.fetch_add(1, Ordering::SeqCst);
                     }
                 }

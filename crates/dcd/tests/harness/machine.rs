@@ -6,7 +6,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::random::Random;
-use super::volatile::VolatileDisks;
+use super::volatile::{PAIR, VolatileDisks};
 use super::{Daemon, Site};
 
 /// How the machine crashes.
@@ -59,15 +59,15 @@ impl Machine {
     /// With a new cache for a data-disk of zeroes; `create` are more flags for `dcd create`.
     pub fn new(crash: Crash, cache: &str, data_bytes: u64, create: &str) -> Machine {
         let site = Site::with(cache, data_bytes, create);
-        let volatile = (crash == Crash::PowerCut).then(|| VolatileDisks::new(&site));
+        let volatile = (crash == Crash::PowerCut).then(|| VolatileDisks::new(&site, &PAIR));
         Machine { site, crashes: Crashes::default(), volatile }
     }
 
     /// Cache-disk and data-disk, under power.
     pub fn disks(&mut self) -> [String; 2] {
         match &mut self.volatile {
-            Some(disks) => disks.devices(&self.site),
-            None => ["c".into(), "d".into()],
+            Some(disks) => disks.devices(&self.site).try_into().expect("a pair"),
+            None => PAIR.map(str::to_owned),
         }
     }
 

@@ -304,10 +304,15 @@ pub struct Daemon {
 
 impl Daemon {
     /// Waits for the line that begins with `ready`.
-    pub fn ready(mut self) -> Daemon {
+    pub fn ready(self) -> Daemon {
+        self.says("ready ")
+    }
+
+    /// Waits for its first line, which begins with this.
+    pub fn says(mut self, begin: &str) -> Daemon {
         let stdout = self.child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut self.ready).unwrap();
-        assert!(self.ready.starts_with("ready "), "dcd {}: {}", self.line, self.log());
+        assert!(self.ready.starts_with(begin), "dcd {}: {}", self.line, self.log());
         self
     }
 

@@ -1,8 +1,8 @@
-//! Two volatile disks, and the power that both lose at one instant.
+//! Volatile disks, and the power that all of them lose at one instant.
 //!
 //! The disks are NBD servers in the test process, shown as files by nbdfuse and as block devices by
 //! loop (with direct I/O). A write goes to their "cache"; only a flush makes it last. At a power
-//! cut, under one lock and so at one instant for both disks, the unflushed writes are thrown away
+//! cut, under one lock and so at one instant for all disks, the unflushed writes are thrown away
 //! except for a random part of them, each torn at 512 bytes, in no order: what real disks do.
 //!
 //! Why not `nbdkit --filter=cache cache=writeback`: it loses *everything* unflushed, so it would
@@ -23,8 +23,8 @@ use super::{Helper, Site, until};
 
 const SECTOR: usize = 512;
 
-/// Names of the two disks in the folder of the test, cache-disk first.
-pub const NAMES: [&str; 2] = ["c", "d"];
+/// Names of the disks of a pair in the folder of the test, cache-disk first.
+pub const PAIR: [&str; 2] = ["c", "d"];
 
 /// What one disk holds: what lasts, and the unflushed sectors with every version since.
 #[derive(Default)]
@@ -69,16 +69,17 @@ impl Platter {
     }
 }
 
-/// Both disks. `power` is the count of power cuts: a server of an older one answers nothing.
+/// All disks. `power` is the count of power cuts: a server of an older one answers nothing.
 struct Platters {
     power: u64,
-    disks: [Platter; 2],
+    disks: Vec<Platter>,
 }
 
 type Shared = Arc<Mutex<Platters>>;
 
-/// Both disks, under power or not.
+/// All disks, under power or not.
 pub struct VolatileDisks {
+    names: Vec<String>,
     platters: Shared,
     powered: Vec<PoweredDisk>,
 }
@@ -90,29 +91,31 @@ struct PoweredDisk {
 }
 
 impl VolatileDisks {
-    /// Takes over what the files `c` and `d` hold, and removes them. The power is off.
-    pub fn new(site: &Site) -> VolatileDisks {
-        let disks = NAMES.map(|name| {
+    /// Takes over what these files hold, and removes them. The power is off.
+    pub fn new(site: &Site, names: &[&str]) -> VolatileDisks {
+        let take = |name: &&str| {
             let lasting = fs::read(site.path(name)).unwrap();
             fs::remove_file(site.path(name)).unwrap();
             Platter { lasting, ..Platter::default() }
-        });
+        };
+        let disks = names.iter().map(take).collect();
         let platters = Arc::new(Mutex::new(Platters { power: 0, disks }));
-        VolatileDisks { platters, powered: Vec::new() }
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        VolatileDisks { names, platters, powered: Vec::new() }
     }
 
-    /// The block devices of cache-disk and data-disk. Switches the power on if it is off.
-    pub fn devices(&mut self, site: &Site) -> [String; 2] {
+    /// The block devices, in the order of the names. Switches the power on if it is off.
+    pub fn devices(&mut self, site: &Site) -> Vec<String> {
         if self.powered.is_empty() {
             self.powered = self.power_on(site);
         }
-        [self.powered[0].device.clone(), self.powered[1].device.clone()]
+        self.powered.iter().map(|disk| disk.device.clone()).collect()
     }
 
     fn power_on(&self, site: &Site) -> Vec<PoweredDisk> {
         let power = self.platters.lock().unwrap().power;
         let mut disks = Vec::new();
-        for (disk, name) in NAMES.into_iter().enumerate() {
+        for (disk, name) in self.names.iter().enumerate() {
             let socket = site.path(&format!("{name}.sock"));
             let _ = fs::remove_file(&socket);
             serve_disk(UnixListener::bind(&socket).unwrap(), self.platters.clone(), disk, power);

@@ -14,6 +14,8 @@
 //!
 //! The checksum is over all its blocks.
 
+use std::sync::Arc;
+
 use dcd_client::{PointerChange, PointerVerb};
 
 use super::{FormatError, HEADER_BYTES, Kind, open, put_u32, put_u64, seal, u32_at, u64_at};
@@ -28,7 +30,7 @@ pub struct Transaction {
     /// Number: one more than that of the one before.
     pub sequence: u64,
     /// Contents of blocks.
-    pub images: Vec<(u64, Vec<u8>)>,
+    pub images: Vec<(u64, Arc<Vec<u8>>)>,
     /// Pointers that come and go; each pointer at most once.
     pub changes: Vec<PointerChange>,
 }
@@ -114,7 +116,7 @@ impl Transaction {
             return Err(KIND.bad("image"));
         }
         let images_at = bytes.len() - images * block_bytes;
-        let images = bytes[images_at..].chunks(block_bytes).map(<[u8]>::to_vec);
+        let images = bytes[images_at..].chunks(block_bytes).map(|image| Arc::new(image.to_vec()));
         let images = numbers.into_iter().zip(images).collect();
         Ok(Transaction { sequence: u64_at(bytes, HEADER_BYTES), images, changes })
     }
@@ -127,7 +129,7 @@ mod tests {
     const UUID: [u8; 16] = [7; 16];
 
     fn transaction() -> Transaction {
-        let images = (1..4).map(|i| (i * 100, vec![i as u8; 4096])).collect();
+        let images = (1..4).map(|i| (i * 100, Arc::new(vec![i as u8; 4096]))).collect();
         let changes = (0..500).map(|i| PointerChange::delete(i, 2 * i)).collect();
         Transaction { sequence: 12, images, changes }
     }

@@ -1,4 +1,4 @@
-//! The kernel's requests: every one is a call of [`FileSystem`], one at a time.
+//! The kernel's requests: every one is a call of [`FileSystem`], some at a time (`shared.rs`).
 //!
 //! The kernel keeps what it has read and looked up: nobody else changes anything. What was written is here when the
 //! program that wrote it is told so, and durable after `fsync`, `sync`, or the interval of [`MountHandle`]'s thread.
@@ -6,16 +6,16 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | [`mount`], [`MountHandle`]: from file system to mount and back |
+//! | `durable.rs` | the thread that makes things durable, and answers who waits for that |
 //! | `requests.rs` | requests and their answers |
 
+mod durable;
 mod requests;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dcd_client::BlockDevice;
@@ -24,7 +24,11 @@ use rustix::mount::UnmountFlags;
 
 use crate::error::FsError;
 use crate::file_system::FileSystem;
+use crate::shared::Shared;
+use durable::Committer;
 use requests::Requests;
+
+pub use crate::shared::Connections;
 
 /// How to show it to programs.
 #[derive(Clone, Debug)]
@@ -79,34 +83,29 @@ impl FuseError {
     }
 }
 
-/// A file system that several threads use in turn.
-struct Shared<D>(Mutex<Option<FileSystem<D>>>);
-
-impl<D: BlockDevice> Shared<D> {
-    fn lock(&self) -> MutexGuard<'_, Option<FileSystem<D>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// So many requests at once. Those that wait until something is durable do not count.
+const THREADS: usize = 8;
 
 /// A mounted file system. It ends with [`MountHandle::unmount`], or when somebody else unmounts it.
 pub struct MountHandle<D> {
     directory: PathBuf,
     session: BackgroundSession,
     shared: Arc<Shared<D>>,
-    /// Dropping it ends the thread.
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
+    committer: Committer,
 }
 
-/// Mounts a file system on a directory.
+/// Mounts a file system on a directory. `connections` are more to the same device.
 pub fn mount<D: BlockDevice + 'static>(
     file_system: FileSystem<D>,
+    connections: Connections<D>,
     directory: &Path,
     options: &FuseOptions,
 ) -> Result<MountHandle<D>, FuseError> {
     let failed = |source| FuseError::Mount { directory: directory.to_owned(), source };
     clear_stale(directory);
-    let shared = Arc::new(Shared(Mutex::new(Some(file_system))));
+    let shared = Arc::new(Shared::new(file_system, connections));
+    let committer =
+        Committer::start(Arc::clone(&shared), options.commit_interval).map_err(failed)?;
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("dhisfs".into()),
@@ -115,26 +114,11 @@ pub fn mount<D: BlockDevice + 'static>(
         MountOption::NoAtime,
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let session =
-        Session::new(Requests::new(Arc::clone(&shared), options.synchronous), directory, &config)
-            .map_err(failed)?;
+    config.n_threads = Some(THREADS);
+    let requests = Requests::new(Arc::clone(&shared), committer.asks(), options.synchronous);
+    let session = Session::new(requests, directory, &config).map_err(failed)?;
     let session = session.spawn().map_err(failed)?;
-    let (stop, stopped) = channel();
-    let interval = options.commit_interval;
-    let tidied = Arc::clone(&shared);
-    let thread = std::thread::Builder::new().name("dhisfs-tidy".into()).spawn(move || {
-        while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-            let mut locked = tidied.lock();
-            let Some(file_system) = &mut *locked else { break };
-            if !file_system.is_stopped()
-                && let Err(error) = file_system.tidy()
-            {
-                tell(&error);
-            }
-        }
-    });
-    let thread = thread.map_err(failed)?;
-    Ok(MountHandle { directory: directory.to_owned(), session, shared, stop, thread })
+    Ok(MountHandle { directory: directory.to_owned(), session, shared, committer })
 }
 
 /// Removes the mount of a process that was killed: everything on it ends in ENOTCONN.
@@ -156,7 +140,7 @@ impl<D: BlockDevice> MountHandle<D> {
 
     /// Unmounts, makes everything durable, and gives the device back.
     pub fn unmount(self) -> Result<D, FuseError> {
-        let MountHandle { directory, session, shared, stop, thread } = self;
+        let MountHandle { directory, session, shared, committer } = self;
         // Programs that still use it keep it until they end; new ones do not find it. Others than root need the help of
         // fusermount3, which fuser calls.
         let ended = if session.guard.is_finished()
@@ -166,9 +150,8 @@ impl<D: BlockDevice> MountHandle<D> {
         } else {
             session.umount_and_join()
         };
-        drop(stop);
-        let _ = thread.join();
-        let file_system = shared.lock().take();
+        committer.stop();
+        let file_system = shared.take();
         let device = file_system.expect("it is taken once").unmount()?;
         ended.map_err(|source| FuseError::Mount { directory, source })?;
         Ok(device)

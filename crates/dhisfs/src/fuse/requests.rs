@@ -16,14 +16,16 @@ use fuser::{
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::{Shared, tell};
+use super::durable::Asks;
+use super::tell;
 use crate::directory::Listed;
 use crate::error::{FsError, FsResult};
 use crate::file::AttributesChange;
-use crate::file_system::FileSystem;
+use crate::file_system::{FileSystem, Room};
 use crate::format::directory_block::NAME_BYTES_MAX;
 use crate::format::inode::{Inode, MODE_DIRECTORY, MODE_LINK, Timestamp};
 use crate::namespace::{NewFile, RenameMode};
+use crate::shared::Shared;
 
 /// How long the kernel may remember what it was told: nobody else changes anything.
 const TTL: Duration = Duration::from_secs(3600);
@@ -34,6 +36,7 @@ const PREFETCH: usize = 64;
 
 pub(super) struct Requests<D> {
     shared: Arc<Shared<D>>,
+    asks: Asks,
     synchronous: bool,
     /// Open directories, as they were when they were opened or rewound.
     listings: Mutex<Listings>,
@@ -114,32 +117,48 @@ fn known(root: u64, block: u64, inode: &Inode, block_bytes: usize) -> Known {
 }
 
 impl<D: BlockDevice + 'static> Requests<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, synchronous: bool) -> Requests<D> {
-        Requests { shared, synchronous, listings: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared<D>>, asks: Asks, synchronous: bool) -> Requests<D> {
+        Requests { shared, asks, synchronous, listings: Mutex::default() }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut FileSystem<D>) -> FsResult<T>) -> Result<T, Errno> {
-        let mut locked = self.shared.lock();
-        let Some(file_system) = &mut *locked else { return Err(Errno::EIO) };
-        let was_stopped = file_system.is_stopped();
-        work(file_system).map_err(|error| {
-            // What programs cannot be told in a number is told once.
-            if !matches!(error, FsError::Refused(_) | FsError::Stopped) && !was_stopped {
-                tell(&error);
-            }
-            Errno::from_i32(error.errno())
-        })
+    fn with<T>(&self, work: impl FnMut(&mut FileSystem<D>) -> FsResult<T>) -> Result<T, Errno> {
+        self.shared.with(work).map_err(|error| errno_of(&error))
     }
 
     /// The same for what changes something.
-    fn change<T>(&self, work: impl FnOnce(&mut FileSystem<D>) -> FsResult<T>) -> Result<T, Errno> {
-        self.with(|fs| {
-            let done = work(fs)?;
-            if self.synchronous {
-                fs.sync()?;
-            }
-            Ok(done)
-        })
+    fn change<T>(
+        &self,
+        mut work: impl FnMut(&mut FileSystem<D>) -> FsResult<T>,
+    ) -> Result<T, Errno> {
+        let (done, room) = self.with(|fs| Ok((work(fs)?, fs.room())))?;
+        if room != Room::Enough {
+            self.asks.make_room();
+        }
+        Ok(done)
+    }
+
+    /// Answers a change: with a synchronous mount, when it is durable.
+    fn answer<T: Send + 'static>(
+        &self,
+        result: Result<T, Errno>,
+        reply: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        self.answer_when(self.synchronous, result, reply);
+    }
+
+    fn answer_when<T: Send + 'static>(
+        &self,
+        is_durable: bool,
+        result: Result<T, Errno>,
+        reply: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        if !is_durable || result.is_err() {
+            return reply(result);
+        }
+        self.asks.when_durable(Box::new(move |durable| match durable {
+            Ok(()) => reply(result),
+            Err(error) => reply(Err(Errno::from_i32(error.errno()))),
+        }));
     }
 
     fn listings(&self) -> std::sync::MutexGuard<'_, Listings> {
@@ -159,8 +178,8 @@ impl<D: BlockDevice + 'static> Requests<D> {
         self.with(|fs| {
             let block = block(fs.root(), directory);
             let parent = fs.inode(block)?.parent;
-            let listed = match known {
-                Some(listed) => listed,
+            let listed = match &known {
+                Some(listed) => Arc::clone(listed),
                 None => {
                     let dots = [(&b"."[..], block), (&b".."[..], parent)];
                     let dots = dots.map(|(name, inode)| Listed {
@@ -182,18 +201,35 @@ impl<D: BlockDevice + 'static> Requests<D> {
         &self,
         parent: INodeNo,
         name: &OsStr,
-        new: NewFile,
+        new: &NewFile,
         is_opened: bool,
     ) -> Result<Known, Errno> {
         self.change(|fs| {
             let root = fs.root();
-            let made = fs.create(block(root, parent), name.as_bytes(), &new)?;
+            let made = fs.create(block(root, parent), name.as_bytes(), new)?;
             if is_opened {
                 fs.opened(made);
             }
             let block_bytes = fs.block_bytes();
             Ok(known(root, made, fs.inode(made)?, block_bytes))
         })
+    }
+}
+
+/// The number of an error; what programs cannot be told in a number is told.
+fn errno_of(error: &FsError) -> Errno {
+    if !matches!(error, FsError::Refused(_) | FsError::Stopped) {
+        tell(error);
+    }
+    Errno::from_i32(error.errno())
+}
+
+/// `None` for what is not there; but what has to be begun anew has to.
+fn unless_refused<T>(result: FsResult<T>) -> FsResult<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error @ (FsError::NotInMemory { .. } | FsError::Alone | FsError::Later)) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
@@ -302,7 +338,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
             fs.set_attributes(block, &change)?;
             Ok(known(root, block, fs.inode(block)?, block_bytes))
         });
-        attributes(changed, reply);
+        self.answer(changed, |changed| attributes(changed, reply));
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
@@ -333,7 +369,8 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
     ) {
         let (uid, gid) = (request.uid(), request.gid());
         let new = NewFile { mode, uid, gid, device, target: Vec::new() };
-        entry(self.make(parent, name, new, false), reply);
+        let made = self.make(parent, name, &new, false);
+        self.answer(made, |made| entry(made, reply));
     }
 
     fn mkdir(
@@ -347,7 +384,8 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
     ) {
         let mode = mode & 0o7777 | MODE_DIRECTORY;
         let new = NewFile { mode, uid: request.uid(), gid: request.gid(), ..NewFile::default() };
-        entry(self.make(parent, name, new, false), reply);
+        let made = self.make(parent, name, &new, false);
+        self.answer(made, |made| entry(made, reply));
     }
 
     fn symlink(
@@ -361,7 +399,8 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         let target = target.as_os_str().as_bytes().to_vec();
         let (uid, gid) = (request.uid(), request.gid());
         let new = NewFile { mode: MODE_LINK | 0o777, uid, gid, device: 0, target };
-        entry(self.make(parent, name, new, false), reply);
+        let made = self.make(parent, name, &new, false);
+        self.answer(made, |made| entry(made, reply));
     }
 
     fn create(
@@ -375,23 +414,24 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         reply: ReplyCreate,
     ) {
         let new = NewFile { mode, uid: request.uid(), gid: request.gid(), ..NewFile::default() };
-        match self.make(parent, name, new, true) {
+        let made = self.make(parent, name, &new, true);
+        self.answer(made, |made| match made {
             Ok(Known { attributes, generation }) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
                 reply.created(&TTL, &attributes, generation, FileHandle(0), flags);
             }
             Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.change(|fs| fs.unlink(block(fs.root(), parent), name.as_bytes()));
-        empty(done, reply);
+        self.answer(done, |done| empty(done, reply));
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.change(|fs| fs.remove_directory(block(fs.root(), parent), name.as_bytes()));
-        empty(done, reply);
+        self.answer(done, |done| empty(done, reply));
     }
 
     fn rename(
@@ -416,7 +456,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
             let from = (block(root, parent), name.as_bytes());
             fs.rename(from, (block(root, new_parent), new_name.as_bytes()), mode)
         });
-        empty(done, reply);
+        self.answer(done, |done| empty(done, reply));
     }
 
     fn link(
@@ -433,7 +473,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
             fs.link(file, block(root, new_parent), new_name.as_bytes())?;
             Ok(known(root, file, fs.inode(file)?, block_bytes))
         });
-        entry(done, reply);
+        self.answer(done, |done| entry(done, reply));
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -460,9 +500,10 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.with(|fs| fs.read(block(fs.root(), inode), offset, size as usize)) {
+        let file = |fs: &FileSystem<D>| block(fs.root(), inode);
+        match self.shared.read(file, offset, size as usize) {
             Ok(data) => reply.data(&data),
-            Err(errno) => reply.error(errno),
+            Err(error) => reply.error(errno_of(&error)),
         }
     }
 
@@ -478,18 +519,23 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let written = self.change(|fs| {
-            let written = fs.write(block(fs.root(), inode), offset, data)?;
-            // O_SYNC contains the bit of O_DSYNC.
-            if flags.0 & libc::O_DSYNC != 0 {
-                fs.sync()?;
+        let mut written = 0;
+        let mut result = Ok(());
+        while written < data.len() && result.is_ok() {
+            let (at, rest) = (offset + written as u64, &data[written..]);
+            match self.change(|fs| fs.write_some(block(fs.root(), inode), at, rest)) {
+                Ok(some) => written += some,
+                Err(errno) => result = Err(errno),
             }
-            Ok(written)
-        });
-        match written {
-            Ok(written) => reply.written(written as u32),
-            Err(errno) => reply.error(errno),
         }
+        // Less than was wanted is what was written before there was no more room.
+        let result = if written > 0 { Ok(written as u32) } else { result.map(|()| 0) };
+        // O_SYNC contains the bit of O_DSYNC.
+        let is_durable = self.synchronous || flags.0 & libc::O_DSYNC != 0;
+        self.answer_when(is_durable, result, |written| match written {
+            Ok(written) => reply.written(written),
+            Err(errno) => reply.error(errno),
+        });
     }
 
     /// Closing promises nothing about durability.
@@ -525,7 +571,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(self.with(FileSystem::sync), reply);
+        self.answer_when(true, Ok(()), |done| empty(done, reply));
     }
 
     fn fsyncdir(
@@ -536,7 +582,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(self.with(FileSystem::sync), reply);
+        self.answer_when(true, Ok(()), |done| empty(done, reply));
     }
 
     fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -602,12 +648,17 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
                 // block now.
                 let directory = block(root, inode);
                 let found = some.iter().map(|it| {
-                    let is_named = *it.name == *b"."
-                        || fs.lookup(directory, &it.name).is_ok_and(|found| found == it.inode);
-                    let inode = fs.inode(it.inode).ok().filter(|_| is_named)?;
-                    Some(known(root, it.inode, inode, block_bytes))
+                    let named = match *it.name == *b"." {
+                        true => Some(it.inode),
+                        false => unless_refused(fs.lookup(directory, &it.name))?,
+                    };
+                    if named != Some(it.inode) {
+                        return Ok(None);
+                    }
+                    let inode = unless_refused(fs.inode(it.inode))?;
+                    Ok(inode.map(|inode| known(root, it.inode, inode, block_bytes)))
                 });
-                Ok(found.collect::<Vec<_>>())
+                found.collect::<FsResult<Vec<_>>>()
             });
             let found = match found {
                 Ok(found) => found,
@@ -653,7 +704,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
     ) {
         let done = self
             .change(|fs| fs.set_extended(block(fs.root(), inode), name.as_bytes(), value, flags));
-        empty(done, reply);
+        self.answer(done, |done| empty(done, reply));
     }
 
     fn getxattr(
@@ -675,7 +726,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.change(|fs| fs.remove_extended(block(fs.root(), inode), name.as_bytes()));
-        empty(done, reply);
+        self.answer(done, |done| empty(done, reply));
     }
 
     fn fallocate(
