@@ -43,6 +43,10 @@ pub mod exit_code {
     pub const READER_CLOSED: u8 = 3;
     /// `check` found damage.
     pub const DAMAGE: u8 = 4;
+    /// `dhisfs fsck` has mended everything that was damaged. As of fsck(8).
+    pub const MENDED: u8 = 1;
+    /// `dhisfs fsck` cannot look at the file system. As of fsck(8).
+    pub const CANNOT_CHECK: u8 = 8;
     /// A disk failed.
     pub const DEVICE: u8 = 5;
     /// Nobody answers on the control socket.
@@ -278,6 +282,15 @@ pub enum CommandError {
         /// How many.
         problems: u64,
     },
+    /// `dhisfs fsck --repair` found damage, and nothing is left of it.
+    #[error("mended {} in the file system", count(*mended, "problem"))]
+    DhisfsMended {
+        /// How many.
+        mended: u64,
+    },
+    /// `dhisfs fsck` cannot look at the file system.
+    #[error("{0}")]
+    DhisfsFsck(dhisfs::FsError),
     /// A disk cannot be opened, or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -552,6 +565,8 @@ impl CommandError {
         match self {
             CommandError::ReaderClosed => exit_code::READER_CLOSED,
             CommandError::Damage { .. } | CommandError::DhisfsDamage { .. } => exit_code::DAMAGE,
+            CommandError::DhisfsMended { .. } => exit_code::MENDED,
+            CommandError::DhisfsFsck(_) => exit_code::CANNOT_CHECK,
             CommandError::Dhisfs(error)
             | CommandError::DhisfsMount(FuseError::FileSystem(error)) => exit_code_of_dhisfs(error),
             CommandError::Device(DeviceError::Io { source, .. }) if is_device_failure(source) => {
@@ -685,8 +700,12 @@ impl CommandError {
             CommandError::Dhisfs(error) => error.hint(),
             CommandError::DhisfsMount(error) => error.hint(),
             CommandError::DhisfsRules(error) => Some(error.hint()),
-            CommandError::DhisfsDamage { .. } => {
-                Some("copy what can be read, make it again, and report it".into())
+            CommandError::DhisfsFsck(error) => error.hint(),
+            CommandError::DhisfsDamage { .. } => Some(
+                "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
+            ),
+            CommandError::DhisfsMended { .. } => {
+                Some("files that had lost their names are in lost+found".into())
             }
             CommandError::Profile(error) => error.hint(),
             CommandError::Trace(error) => error.hint(),

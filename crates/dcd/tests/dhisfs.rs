@@ -96,7 +96,7 @@ fn what_was_synced_survives_kill_9() {
     let sockets =
         format!("--control {} --nbd {}", server.control().display(), server.nbd().display());
     let fsck = || folder.dcd(&format!("dhisfs fsck {sockets}"));
-    fsck().fails(1, "there is no dhisfs", "mkfs");
+    fsck().fails(8, "there is no dhisfs", "mkfs");
     let made = folder.dcd(&format!("dhisfs mkfs {sockets}")).ok();
     assert!(made.contains("78.1 MiB"), "{made}");
     folder.dcd(&format!("dhisfs mkfs {sockets}")).fails(1, "in use", "--force");
@@ -108,7 +108,7 @@ fn what_was_synced_survives_kill_9() {
     for round in 0..6 {
         let mounted = Mounted::start(&folder, &sockets, &rules);
         assert_eq!(mounted.sh("ls | wc -l").trim(), kept.to_string());
-        fsck().fails(1, "another `dcd dhisfs` uses this file system", "unmount it");
+        fsck().fails(8, "another `dcd dhisfs` uses this file system", "unmount it");
         // Some of it while the program is killed.
         mounted.sh(&format!(
             "echo kept {round} > k{round}; cp /etc/services x{round}.o; sync k{round} x{round}.o"
@@ -155,6 +155,10 @@ fn what_was_synced_survives_kill_9() {
     let found = fsck();
     assert_eq!(found.code, Some(4), "{}", found.stderr);
     assert!(found.stdout.contains(&format!("block {damaged} is damaged")), "{}", found.stdout);
+    let mended = folder.dcd(&format!("dhisfs fsck {sockets} --repair"));
+    assert_eq!(mended.code, Some(1), "{}{}", mended.stdout, mended.stderr);
+    assert!(mended.stdout.contains("has no inode: removed"), "{}", mended.stdout);
+    fsck().ok();
 
     folder.dcd(&format!("dhisfs mkfs {sockets} --force")).ok();
     fsck().ok();
@@ -231,7 +235,7 @@ fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
 fn mistakes_are_told() {
     let folder = Folder::new();
     folder.dcd("dhisfs fsck --control nowhere --nbd nowhere").fails(
-        6,
+        8,
         "no daemon answers at nowhere",
         "dcd serve",
     );

@@ -37,10 +37,15 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
+    /// The blocks that wait.
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = u64> {
+        let all = [&self.waiting, &self.new, &self.flushing];
+        all.into_iter().flat_map(BTreeMap::values).flatten().copied()
+    }
+
     /// How many blocks wait.
     pub(crate) fn waiting(&self) -> usize {
-        let all = [&self.waiting, &self.new, &self.flushing];
-        all.into_iter().flat_map(BTreeMap::values).map(Vec::len).sum()
+        self.all_waiting().count()
     }
 
     /// What was fresh is part of a transaction that goes to the journal: the device will know a pointer to it.
@@ -189,7 +194,8 @@ impl<D: BlockDevice> FileSystem<D> {
     /// Has some blocks wait for the next files, of the kinds that were used last. If there are none, those files find out.
     pub(crate) fn allocate_ahead(&mut self) {
         for (attributes, missing) in self.allocator.wanted() {
-            let blocks = self.device.allocate(&vec![Allocation { near: None, attributes }; missing]);
+            let blocks =
+                self.device.allocate(&vec![Allocation { near: None, attributes }; missing]);
             self.is_unflushed = true;
             let new = self.allocator.new.entry(attributes.bits()).or_default();
             new.extend(blocks.into_iter().flatten());

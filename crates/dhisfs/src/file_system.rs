@@ -74,7 +74,14 @@ pub struct FileSystem<D> {
 
 impl<D: BlockDevice> FileSystem<D> {
     /// Opens what is on the device, and brings it to where it was durable last.
-    pub fn mount(mut device: D, options: MountOptions) -> FsResult<FileSystem<D>> {
+    pub fn mount(device: D, options: MountOptions) -> FsResult<FileSystem<D>> {
+        let mut file_system = FileSystem::open(device, options)?;
+        file_system.remove_orphans()?;
+        Ok(file_system)
+    }
+
+    /// The same to look at it or to mend it: files that were open without a name stay.
+    pub fn open(mut device: D, options: MountOptions) -> FsResult<FileSystem<D>> {
         let geometry = device.geometry();
         if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&geometry.block_bytes) {
             return Err(FsError::BlockBytes { found: geometry.block_bytes });
@@ -109,7 +116,6 @@ impl<D: BlockDevice> FileSystem<D> {
         file_system.recover()?;
         // So that no inode of an earlier mount has the same: each takes at least one transaction.
         file_system.next_generation = file_system.journal.next_sequence() << 24;
-        file_system.remove_orphans()?;
         Ok(file_system)
     }
 

@@ -1,7 +1,7 @@
 //! Checks a file system: the tree of names, the number of names of each file, that each block is used once and is the
 //! device's to use, and that the device knows as many pointers as there are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use dcd_client::BlockDevice;
 
@@ -228,7 +228,13 @@ impl<D: BlockDevice> FileSystem<D> {
         let expected = checked.used.len() as u64 + self.allocator.waiting() as u64;
         if usage.mapped > expected {
             let leaked = usage.mapped - expected;
-            checked.problem(format!("{leaked} blocks are allocated on the device and not used"));
+            let waiting: HashSet<u64> = self.allocator.all_waiting().collect();
+            let unused = mapped.iter().cloned().flatten();
+            let mut unused = unused
+                .filter(|block| !checked.used.contains_key(block) && !waiting.contains(block));
+            let first = unused.next().map_or_else(String::new, |block| format!(", {block} first"));
+            let text = format!("{leaked} blocks are allocated on the device and not used{first}");
+            checked.problem(text);
         }
         if usage.pointers != checked.report.pointers {
             checked.problem(format!(

@@ -14,7 +14,7 @@
 //! | `directory.rs` | names in a directory |
 //! | `namespace.rs` | create, link, unlink, rename |
 //! | `extended.rs`, `rules.rs` | extended attributes, hints, and hints by name |
-//! | `mkfs.rs`, `fsck.rs` | make one, check one |
+//! | `mkfs.rs`, `fsck.rs`, `repair.rs` | make one, check one, mend one |
 //! | `exclusive.rs` | one user at a time |
 //! | `shared.rs`, `watched.rs` | several threads at once |
 //! | `fuse/` | the kernel's requests |
@@ -38,6 +38,7 @@ mod mkfs;
 mod namespace;
 mod pages;
 mod pointers;
+mod repair;
 mod rules;
 mod runs;
 mod shared;
@@ -53,4 +54,5 @@ pub use self::file_system::{FileSystem, MountOptions};
 pub use self::format::inode::{Inode, Timestamp};
 pub use self::mkfs::{MakeOptions, make};
 pub use self::namespace::{NewFile, RenameMode};
+pub use self::repair::Repaired;
 pub use self::rules::{Rules, RulesError};

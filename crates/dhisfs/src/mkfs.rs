@@ -1,9 +1,11 @@
 //! Makes a file system on a device.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use dcd_client::{Allocation, AttributeChange, Attributes, BlockDevice, PointerChange, Write};
 
 use crate::error::{FsError, FsResult};
-use crate::format::inode::{Inode, MODE_DIRECTORY, slots};
+use crate::format::inode::Inode;
 use crate::format::journal_header::{JournalHeader, Position};
 use crate::format::superblock::{SUPERBLOCK, Superblock, encode_index};
 use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
@@ -83,7 +85,10 @@ pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Su
         pointers.extend(list.iter().map(|block| PointerChange::create(*index, *block)));
     }
     for directory in [superblock.root, superblock.orphans] {
-        let inode = empty_directory(directory, block_bytes, options);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_nanos() as i64);
+        let mut inode = Inode::empty_directory(directory, block_bytes, now);
+        (inode.uid, inode.gid, inode.parent) = (options.uid, options.gid, directory);
         made.write(directory, &inode.encode(block_bytes, directory))?;
     }
     let start = Position { sequence: 1, block: 0 };
@@ -123,30 +128,5 @@ impl<D: BlockDevice> Maker<'_, D> {
     fn write(&mut self, block: u64, data: &[u8]) -> FsResult<()> {
         debug_assert_eq!(data.len(), self.block_bytes);
         Ok(self.device.write(&[Write { block, data }])?)
-    }
-}
-
-fn empty_directory(block: u64, block_bytes: usize, options: &MakeOptions) -> Inode {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_nanos() as i64);
-    Inode {
-        generation: block,
-        mode: MODE_DIRECTORY | 0o755,
-        uid: options.uid,
-        gid: options.gid,
-        links: 2,
-        size: 0,
-        blocks: 0,
-        modified: now,
-        changed: now,
-        accessed: now,
-        created: now,
-        parent: block,
-        hint: Attributes::NONE,
-        hint_is_chosen: false,
-        device: 0,
-        extended: Default::default(),
-        slots: vec![0; slots(block_bytes)],
-        target: Vec::new(),
     }
 }

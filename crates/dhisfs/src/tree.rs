@@ -339,6 +339,16 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
+    /// The first place in a file below a slot of its inode, and the levels below it.
+    pub(crate) fn below_slot(&self, slot: usize) -> (u64, usize) {
+        Shape::new(self.block_bytes()).slot(slot)
+    }
+
+    /// For how many places of a file a block of this level is.
+    pub(crate) fn span_of(&self, level: usize) -> u64 {
+        Shape::new(self.block_bytes()).below(level)
+    }
+
     /// What lists of a file are allocated as.
     pub(crate) fn list_allocation(&self, file: u64, hint: Attributes) -> Allocation {
         Allocation { near: Some(file), attributes: hint.or(Attributes::METADATA) }

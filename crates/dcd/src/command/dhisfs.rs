@@ -9,7 +9,7 @@ use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dhisfs::fuse::{Connections, FuseOptions, mount};
-use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Rules, make};
+use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Repaired, Rules, make};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -110,14 +110,20 @@ Examples:
     /// Check it while it is not mounted
     ///
     /// The tree, the number of names of each file, that each block is used once and allocated on the volume, and that
-    /// the volume knows as many pointers as there are. The journal is replayed before. Exit code 4 if something is wrong.
+    /// the volume knows as many pointers as there are. The journal is replayed before; nothing else is changed without
+    /// --repair. Exit codes are those of fsck(8): 0 if all is well, 1 if everything was mended, 4 if something is wrong
+    /// and was not, 8 if it could not be looked at.
     #[command(after_help = "\
 Examples:
   dcd dhisfs fsck --control /run/vol.ctl --nbd /run/vol.nbd
+  dcd dhisfs fsck --control /run/vol.ctl --nbd /run/vol.nbd --repair
   dcd dhisfs fsck --control /run/vol.ctl --nbd /run/vol.nbd --json")]
     Fsck {
         #[command(flatten)]
         volume: Volume,
+        /// Mend what can be mended. Files that have lost their names get new ones in `lost+found`.
+        #[arg(long)]
+        repair: bool,
         /// For programs.
         #[arg(long)]
         json: bool,
@@ -193,36 +199,49 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             mounted.unmount()?;
             Ok(())
         }
-        DhisfsWhat::Fsck { volume, json } => {
-            let (device, _exclusive) = volume.connect()?;
-            let mut file_system = FileSystem::mount(device, MountOptions::default())?;
-            let report = file_system.check()?;
-            file_system.unmount()?;
-            if *json {
-                print_json(&json!({
-                    "files": report.files,
-                    "directories": report.directories,
-                    "others": report.others,
-                    "blocks": report.blocks,
-                    "pointers": report.pointers,
-                    "problems": report.problems,
-                }))?;
-            } else {
-                let problems = report.problems.iter().map(|problem| format!("{problem}\n"));
-                print(&format!(
-                    "{}{} files, {} directories, {} others, {}, {}\n",
-                    problems.collect::<String>(),
-                    report.files,
-                    report.directories,
-                    report.others,
-                    count(report.blocks, "block"),
-                    count(report.pointers, "pointer"),
-                ))?;
-            }
-            match report.problems.len() {
-                0 => Ok(()),
-                problems => Err(CommandError::DhisfsDamage { problems: problems as u64 }),
-            }
+        DhisfsWhat::Fsck { volume, repair, json } => {
+            fsck(volume, *repair, *json).map_err(|error| match error {
+                CommandError::Dhisfs(error) => CommandError::DhisfsFsck(error),
+                error => error,
+            })
         }
+    }
+}
+
+fn fsck(volume: &Volume, repair: bool, json: bool) -> Result<(), CommandError> {
+    let (device, _exclusive) = volume.connect()?;
+    let mut file_system = FileSystem::open(device, MountOptions::default())?;
+    let Repaired { done, left } = match repair {
+        true => file_system.repair()?,
+        false => Repaired { left: file_system.check()?, ..Repaired::default() },
+    };
+    file_system.unmount()?;
+    if json {
+        print_json(&json!({
+            "files": left.files,
+            "directories": left.directories,
+            "others": left.others,
+            "blocks": left.blocks,
+            "pointers": left.pointers,
+            "mended": done,
+            "problems": left.problems,
+        }))?;
+    } else {
+        let mended = done.iter().map(|text| format!("mended: {text}\n"));
+        let problems = left.problems.iter().map(|problem| format!("{problem}\n"));
+        print(&format!(
+            "{}{} files, {} directories, {} others, {}, {}\n",
+            mended.chain(problems).collect::<String>(),
+            left.files,
+            left.directories,
+            left.others,
+            count(left.blocks, "block"),
+            count(left.pointers, "pointer"),
+        ))?;
+    }
+    match (left.problems.len(), done.len()) {
+        (0, 0) => Ok(()),
+        (0, mended) => Err(CommandError::DhisfsMended { mended: mended as u64 }),
+        (problems, _) => Err(CommandError::DhisfsDamage { problems: problems as u64 }),
     }
 }

@@ -95,6 +95,30 @@ fn slots_at(block_bytes: usize) -> usize {
 }
 
 impl Inode {
+    /// Of an empty directory, which is root's and in no other.
+    pub fn empty_directory(generation: u64, block_bytes: usize, now: Timestamp) -> Inode {
+        Inode {
+            generation,
+            mode: MODE_DIRECTORY | 0o755,
+            uid: 0,
+            gid: 0,
+            links: 2,
+            size: 0,
+            blocks: 0,
+            modified: now,
+            changed: now,
+            accessed: now,
+            created: now,
+            parent: 0,
+            hint: Attributes::NONE,
+            hint_is_chosen: false,
+            device: 0,
+            extended: Default::default(),
+            slots: vec![0; slots(block_bytes)],
+            target: Vec::new(),
+        }
+    }
+
     /// What kind of file it is, as in a directory.
     pub fn kind(&self) -> u8 {
         (self.mode >> 12) as u8
