@@ -29,6 +29,7 @@ while :; do
     echo "== round $((rounds + 1)), DCD_SEED=$seed DCD_CYCLES=$cycles"
     DCD_SEED=$seed DCD_CYCLES=$cycles cargo test --quiet --package dcd --no-fail-fast \
         --test power_cut --test file_systems --test kill_modes --test linearizability \
+        --test dhisfs_volume \
         -- --nocapture --test-threads=2 "$filter" 2>&1 | tee -a "$log"
     [ "${PIPESTATUS[0]}" = 0 ] || status=1
     rounds=$((rounds + 1)) seed=$((seed + 1))
