@@ -36,6 +36,8 @@ pub struct Member {
     pub errors: u64,
     /// I/Os that it has not answered, those included that nobody waits for any more.
     pub in_flight: u32,
+    /// Its label could not be written when the volume was opened: it has an older one.
+    pub has_old_label: bool,
     /// I/Os that nobody waits for any more: a write among them may still land.
     pub given_up: u32,
 }
@@ -58,6 +60,7 @@ impl Members {
             newest_raid0: 0,
             errors: 0,
             in_flight: 0,
+            has_old_label: false,
             given_up: 0,
         };
         Members { members: states.iter().map(member).collect() }

@@ -259,6 +259,9 @@ impl Volume {
                 if is_lost && matches!(step, Step::Redo(_) | Step::RedoFlush(_)) {
                     self.hold_records();
                 }
+                if matches!(step, Step::Label(_) | Step::LabelFlush(_)) {
+                    self.members.get_mut(member).has_old_label = true;
+                }
             }
             (
                 Step::Redo(_) | Step::RedoFlush(_) | Step::Label(_) | Step::LabelFlush(_),

@@ -4,8 +4,8 @@
 //! 1. A window of stripes is taken, in order. While a stripe of a rebuild is in it, changes of the stripe wait.
 //! 2. The jobs of stripe.rs read the others and write what belongs on the member, or repair what a scrub finds.
 //! 3. When the first of the window is done, it counts as up to date: changes write it there again.
-//! 4. At the end the member gets a label of this opening: it may have been away at the last ones.
-//!      Without it the next start would take it for old.
+//! 4. At the end the member gets a label of this opening, if it could not be written then.
+//!      Without it the next start would take it for old. A label that is good is let alone: torn, the disk would look blank.
 //! 5. From time to time, and at the end, the member is flushed and the journal is told how far it is.
 //!      Crash before: it begins again where the journal says; what is there already is written once more.
 //! ```
@@ -323,7 +323,7 @@ impl Volume {
         self.start_io(Device::Member(member), IoOperation::Flush, purpose);
     }
 
-    /// Step 4. The copy that is not the newest elsewhere either: a torn one leaves the other.
+    /// Step 4. The copy that could not be written: a torn one leaves the other.
     fn write_rebuilt_label(&mut self, member: MemberIndex) {
         self.repair.work.as_mut().expect("it is under way").is_flushing = true;
         let label = MemberLabel { uuid: self.header.uuid, member, epoch: self.epoch };
@@ -368,6 +368,7 @@ impl Volume {
         let item = JournalItem::Member { member, state };
         self.journal_items(vec![item], Then::Progress);
         if is_whole {
+            self.members.get_mut(member).has_old_label = false;
             self.counters.members_rebuilt += 1;
         }
     }
@@ -380,7 +381,10 @@ impl Volume {
             if is_good && work.recorded != WHOLE {
                 // Everything is there: once durable, it is up to date.
                 found.rebuilt = WHOLE;
-                return self.write_rebuilt_label(member);
+                return match found.has_old_label {
+                    true => self.write_rebuilt_label(member),
+                    false => self.flush_rebuilt(),
+                };
             }
         }
         let work = self.repair.work.take().expect("looked at");
