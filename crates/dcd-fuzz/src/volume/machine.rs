@@ -733,6 +733,7 @@ impl Machine {
             false => Fate::draw(random),
         };
         let mut wreck = self.state.clone();
+        self.forget_rebuilt_disks(&mut wreck);
         let memory = self.engine.as_ref().map(Engine::segment_memory);
         for flight in &self.ios {
             let disk = match flight.io.device {
@@ -769,6 +770,19 @@ impl Machine {
             wreck.memory = memory.map(<[u8]>::to_vec);
         }
         wreck
+    }
+
+    /// A disk from an earlier start is stale until it is rebuilt. What an engine that runs has begun to rebuild is not that disk any
+    /// more, and a later start may end the rebuild and believe it.
+    fn forget_rebuilt_disks(&self, wreck: &mut Wreck) {
+        let is_running = |engine: &Engine| *engine.phase() == Phase::Running;
+        if !self.engine.as_ref().is_some_and(is_running) {
+            return;
+        }
+        let status = self.volume().status();
+        for (member, status) in wreck.members.iter_mut().zip(&status.members) {
+            member.is_older &= status.state == MemberState::Stale;
+        }
     }
 
     // ---- reading back -------------------------------------------------------------------------
