@@ -76,7 +76,14 @@ impl VolumeRun {
         }
         match self.request(request, random)? {
             Ok(_) => self.hints.attributes_changed(start..start + count, change),
-            Err(error) => return Err(Violation(format!("attributes were refused: {error}"))),
+            Err(error) => {
+                self.note_losses();
+                if !self.had_losses {
+                    return Err(Violation(format!("attributes were refused: {error}")));
+                }
+                // A member that is needed cannot be flushed, and so the journal is full.
+                self.hints.attributes_unknown(start..start + count);
+            }
         }
         Ok(())
     }
