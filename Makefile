@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo bench-starts bench-volumes test test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build demo bench-starts bench-volumes test test-guest test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -55,6 +55,11 @@ fuzz-seeded:
 fuzz-seeded-long:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
 	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000 --seed $(or $(SEED),1)
+
+# The real binary in a guest whose kernel has ublk: CYCLES of kill -9, CUTS of the power; a quarter of an hour by default.
+# GUEST="ublk_device --seed 7" for some of it.
+test-guest: build tools
+	CYCLES=$(if $(filter file,$(origin CYCLES)),10,$(CYCLES)) CUTS=$(or $(CUTS),3) scripts/test-guest $(GUEST)
 
 # All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
 # fuzz runs.

@@ -1,0 +1,31 @@
+"""The cases, by name. A case is a function that takes a `Guest`, and fails by raising `Failure`."""
+import importlib
+import os
+import pkgutil
+
+_CASES = {}
+
+
+class Case:
+    """One of them."""
+
+    def __init__(self, function, timeout_s, is_quick, cuts):
+        self.name = f"{function.__module__.rsplit('.', 1)[1]}_{function.__name__}"
+        self.function, self.timeout_s, self.is_quick, self.cuts = function, timeout_s, is_quick, cuts
+        self.about = (function.__doc__ or "").strip().splitlines()[0]
+
+
+def case(timeout_s=300, is_quick=False, cuts=False):
+    """Makes a case of a function. `cuts`: it asks for power cuts, and is called again after each, until it returns."""
+    def add(function):
+        one = Case(function, timeout_s, is_quick, cuts)
+        _CASES[one.name] = one
+        return function
+    return add
+
+
+def all_cases():
+    """All, by name."""
+    for module in pkgutil.iter_modules([os.path.dirname(__file__)]):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return dict(sorted(_CASES.items()))
