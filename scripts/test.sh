@@ -21,8 +21,17 @@ run cargo test --release --package dcd-fuzz --no-fail-fast -- --nocapture
 # Mistakes made on purpose, which the fuzzer must find; apart, so that nothing else is built with them.
 run cargo test --release --package dcd-fuzz --features seeded-bugs --test seeded --target-dir target/seeded
 
+# A few cases in a guest with ublk, if its kernel has been fetched before.
+run scripts/test-guest --quick --cached --dcd target/debug/dcd
+
 passed=$(grep -oE '^test result: .* [0-9]+ passed' "$log" | grep -oE '[0-9]+ passed' | awk '{n += $1} END {print n + 0}')
 failed=$(grep -oE '^test result: .* [0-9]+ failed' "$log" | grep -oE '[0-9]+ failed' | awk '{n += $1} END {print n + 0}')
+# The guest's cases tell of skipped ones apart; cargo's count as passed until they are subtracted below.
+guest=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -1)
+if [ -n "$guest" ]; then
+    read -r guest_passed _ guest_failed _ guest_skipped _ <<<"$guest"
+    passed=$((passed + guest_passed + guest_skipped)) failed=$((failed + guest_failed))
+fi
 reasons=$(grep -oE 'skipped: .*' "$log" | sort -u)
 skipped=$(printf '%s' "$reasons" | grep -c .)
 # A test program that did not even build or that died counts as one failure.

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -127,6 +128,14 @@ class Guest:
     def status(self):
         """What the daemon tells about itself."""
         return json.loads(self.run(self.dcd, "status", "--json", "--control", CONTROL).stdout)
+
+    def ask(self, question):
+        """An answer of the control socket."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(CONTROL)
+            control.sendall(json.dumps(question).encode() + b"\n")
+            with control.makefile(encoding="utf-8") as answers:
+                return json.loads(answers.readline())
 
     def daemon_messages(self):
         """The end of what the daemons of this case have said."""

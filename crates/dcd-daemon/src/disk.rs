@@ -214,7 +214,9 @@ impl Disk {
                 }
                 (result, None)
             }
-            Completed::Received { .. } | Completed::Ready { .. } => return None,
+            Completed::Received { .. } | Completed::Command { .. } | Completed::Ready { .. } => {
+                return None;
+            }
         };
         if let Some(arm) = &mut self.arm {
             arm.finished(now);

@@ -1,4 +1,4 @@
-//! The one loop: disks, NBD clients, requests of other threads, timers and signals around a core,
+//! The one loop: disks, NBD clients, the ublk device, requests of other threads, timers and signals around a core,
 //! on one thread with one ring.
 //!
 //! ```text
@@ -19,9 +19,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use dcd_engine::units::LbaRange;
+use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
     Buffer, Device, Input, Io, IoDone, Operation, Output, Phase, Reply, Request, RequestError,
-    RequestId, Time,
+    RequestId, Time, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -29,12 +30,14 @@ use crate::clock::Clock;
 use crate::core::Core;
 use crate::disk::{Disk, DiskKey};
 use crate::frontend::nbd::{Event, Export};
+use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::listen::Listener;
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
 use crate::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::response_times::{RequestKind, ResponseTimes};
 use crate::signals::Signals;
 use crate::submitter::{Completion, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter};
+use crate::ublk_server::{UblkKey, UblkServer};
 use crate::uring::{Completed, Ring};
 
 /// How long the end waits for replies to be sent, and for the ring to be empty.
@@ -45,6 +48,7 @@ const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 enum Key {
     Disk(DiskKey),
     Nbd(NbdKey),
+    Ublk(UblkKey),
     Mailbox,
     Signals,
 }
@@ -61,9 +65,16 @@ impl From<NbdKey> for Key {
     }
 }
 
+impl From<UblkKey> for Key {
+    fn from(key: UblkKey) -> Key {
+        Key::Ublk(key)
+    }
+}
+
 /// Who gets the reply of a request.
 enum Origin {
     Nbd { client: ClientKey, handle: u64 },
+    Ublk { tag: u16 },
     Thread(Completion),
 }
 
@@ -108,6 +119,7 @@ pub struct EventLoop<C> {
     /// When the core wants [`Input::Timeout`].
     deadline: Option<Time>,
     nbd: NbdServer,
+    ublk: Option<UblkServer>,
     pending: Vec<Option<Pending>>,
     pending_free: Vec<u32>,
     /// Requests answered in this turn, to be timed at its end.
@@ -214,6 +226,7 @@ impl<C: Core> EventLoop<C> {
             now: clock.now(),
             deadline: None,
             nbd: NbdServer::new(export, clients_max, quiet),
+            ublk: None,
             pending: Vec::new(),
             pending_free: Vec::new(),
             answered: Vec::new(),
@@ -337,6 +350,7 @@ impl<C: Core> EventLoop<C> {
             Completed::Disk { key, .. }
             | Completed::Zero { key, .. }
             | Completed::Received { key, .. }
+            | Completed::Command { key, .. }
             | Completed::Ready { key } => *key,
         };
         match (key, completed) {
@@ -354,10 +368,49 @@ impl<C: Core> EventLoop<C> {
                 self.nbd.accept(self.now, index, &mut self.ring);
             }
             (Key::Nbd(NbdKey::Received(_)), _) => {}
+            (Key::Ublk(UblkKey(tag)), Completed::Command { result, buffer, .. }) => {
+                self.fetched(tag, result, buffer);
+            }
+            (Key::Ublk(_), _) => {}
             (Key::Mailbox, _) => self.take_messages(),
             (Key::Signals, _) => self.take_signals(),
         }
     }
+
+    /// The driver has a request for a tag, or the device stops.
+    fn fetched(&mut self, tag: u16, result: i32, buffer: Buffer) {
+        let Some(ublk) = &mut self.ublk else { return };
+        match ublk.fetched(tag, result, buffer) {
+            Fetched::Request { operation, fua, hint } => {
+                if let Some((range, hint)) = hint {
+                    self.hint(range, hint);
+                }
+                self.start_request(operation, fua, self.now, Origin::Ublk { tag });
+            }
+            Fetched::Answer(answer) => ublk.answer(tag, answer, &mut self.ring),
+            Fetched::Gone => self.drop_ublk_if_over(),
+        }
+    }
+
+    /// Tells a volume what blocks are, before they are written for the first time. What it knows already costs nothing.
+    fn hint(&mut self, range: LbaRange, hint: Hint) {
+        if self.is_closing || self.core.engine().is_none_or(|engine| engine.volume().is_none()) {
+            return;
+        }
+        let set = match hint {
+            Hint::Metadata => Attributes::METADATA,
+            Hint::Swap => Attributes::TEMPORARY,
+        };
+        let change = AttributeChange { set, clear: Attributes::NONE };
+        let request = VolumeRequest::SetAttributes { ranges: vec![range], change };
+        self.request(Operation::Volume(request), Completion::new(|_| ()));
+    }
+
+    /// Closes our end of a device that has stopped; whoever removes it waits for that.
+    fn drop_ublk_if_over(&mut self) {
+        self.ublk.take_if(|ublk| ublk.is_over());
+    }
+
     /// Disks that do things in their own time: slow arms, faults.
     fn poll_disks(&mut self) {
         let mut done = Vec::new();
@@ -502,6 +555,12 @@ impl<C: Core> EventLoop<C> {
     fn answer(&mut self, pending: Pending, reply: Reply) {
         match pending.origin {
             Origin::Nbd { client, handle } => self.nbd.complete(client, handle, reply),
+            Origin::Ublk { tag } => {
+                if let Some(ublk) = &mut self.ublk {
+                    ublk.complete(tag, reply, &mut self.ring);
+                    self.drop_ublk_if_over();
+                }
+            }
             Origin::Thread(completion) => completion.complete(reply),
         }
     }
@@ -543,6 +602,9 @@ impl<C: Core> EventLoop<C> {
                 Message::Stop { kind, completion } => {
                     let completion = Some(completion);
                     self.stop_requests.push_back(StopRequest::Stop { kind, completion });
+                }
+                Message::ServeUblk { end, io_bytes_max } => {
+                    self.ublk = Some(UblkServer::start(*end, io_bytes_max, &mut self.ring));
                 }
                 Message::CancelDetach => self.stop_requests.push_back(StopRequest::CancelDetach),
                 Message::Wake => {}

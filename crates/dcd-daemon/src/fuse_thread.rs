@@ -11,7 +11,7 @@ use std::thread;
 use crate::frontend::fuse::{self, FuseMount};
 use crate::frontend::loop_device::{self, LoopDevice};
 use crate::serve_error::ServeError;
-use crate::submitter::Submitter;
+use crate::submitter::{StopKind, Submitter};
 use crate::supervise::Frontends;
 
 /// What to make.
@@ -151,7 +151,7 @@ impl Frontends for FuseThread {
         Ok(())
     }
 
-    fn begin_stop(&mut self) {
+    fn begin_stop(&mut self, _kind: StopKind) {
         self.stop = None;
     }
 

@@ -8,6 +8,7 @@ use dcd_engine::{Engine, EngineConfig, Geometry};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
+use crate::frontend::ublk::{IO_BYTES_MAX, QUEUE_DEPTH};
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::units_text::format_size;
 
@@ -63,6 +64,8 @@ pub struct MemoryNeed {
 const CLIENT_BYTES: u64 = BYTES_IN_FLIGHT_MAX as u64;
 /// The kernel sends a FUSE file system so much at once: 512 requests of 1 MiB.
 const FUSE_BYTES: u64 = 512 << 20;
+/// The kernel has so many requests under way on a ublk device, each with a buffer.
+const UBLK_BYTES: u64 = QUEUE_DEPTH as u64 * IO_BYTES_MAX as u64;
 /// Its code, stacks of its threads, rings and histograms.
 const PROGRAM_BYTES: u64 = 24 << 20;
 
@@ -82,6 +85,8 @@ pub struct Clients {
     pub nbd: bool,
     /// There is a FUSE mount.
     pub fuse: bool,
+    /// There is a ublk device.
+    pub ublk: bool,
 }
 
 impl MemoryNeed {
@@ -103,6 +108,7 @@ impl MemoryNeed {
             ("checkpoint", slots * 16 + copy_slots * LINE_SIZE / 248),
             ("destage batch", (8 << 20) + geometry.segment_size_bytes),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),
+            ("ublk", only(clients.ublk, UBLK_BYTES)),
         ];
         MemoryNeed { parts }
     }
@@ -160,14 +166,17 @@ mod tests {
     fn memory_is_added_up_and_bounds_clients() {
         let geometry = Geometry::fit(1 << 30, 1 << 20).unwrap();
         let config = EngineConfig::default();
-        let clients = Clients { nbd: true, fuse: false };
+        let clients = Clients { nbd: true, fuse: false, ublk: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
         // docs/architecture.md: 8 MiB for each GiB, 16 MiB of segment buffers, 9 MiB of a batch, and for the worst.
         assert!((40 << 20..80 << 20).contains(&total), "{}", need.words());
         assert_eq!(need.clients_within(total, clients), None);
         assert_eq!(need.clients_within(need.least(clients), clients), Some(1));
-        assert_eq!(need.clients_within(total, Clients { nbd: false, fuse: true }), Some(0));
+        assert_eq!(
+            need.clients_within(total, Clients { nbd: false, fuse: true, ublk: false }),
+            Some(0)
+        );
         assert_eq!(need.clients_within(u64::MAX, clients), Some(CONNECTIONS_MAX));
         need.add("volume", 1 << 20);
         assert_eq!(need.total(), total + (1 << 20));

@@ -9,6 +9,8 @@
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
 //! | `segment_memory.rs` | memory that outlives the process |
 //! | `nbd_server.rs`, `listen.rs`, `frontend/` | who asks for blocks |
+//! | `fuse_thread.rs`, `ublk_thread.rs`, `device_frontends.rs` | making and removing what the kernel shows |
+//! | `ublk_server.rs`, `command_ring.rs` | a ublk device: its requests, commands about it |
 //! | `isolation.rs` | a processor of its own, and a bound of memory |
 //! | `submitter.rs` | requests from other threads |
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
@@ -16,10 +18,12 @@
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
 pub mod clock;
+mod command_ring;
 pub mod control;
 pub mod control_client;
 pub mod core;
 pub mod device;
+mod device_frontends;
 pub mod device_spec;
 pub mod disk;
 pub mod event_loop;
@@ -53,6 +57,8 @@ pub mod slow_disk;
 pub mod status_report;
 pub mod submitter;
 mod supervise;
+mod ublk_server;
+mod ublk_thread;
 pub mod units_text;
 pub mod uring;
 pub mod volume_control;

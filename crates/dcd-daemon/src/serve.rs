@@ -9,8 +9,10 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::control::{ControlServer, DaemonFacts};
+use crate::device_frontends::{DeviceFrontends, Made};
 use crate::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
+use crate::frontend::ublk;
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
@@ -20,7 +22,8 @@ pub use crate::serve_error::ServeError;
 use crate::signals::Signals;
 use crate::submitter::{Completion, Submitter};
 pub use crate::supervise::Outcome;
-use crate::supervise::{Frontends, NoFrontends, run_until_stopped};
+use crate::supervise::run_until_stopped;
+use crate::ublk_thread::UblkThread;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct ServeOptions {
     pub fuse: Option<PathBuf>,
     /// Whether to make a loop device on that file.
     pub loop_device: bool,
+    /// The ublk device, if there is to be one.
+    pub ublk: Option<UblkNumber>,
     /// The control socket.
     pub control: Option<PathBuf>,
     /// Where the segment memory goes, usually `/dev/shm`.
@@ -51,6 +56,25 @@ pub struct ServeOptions {
     pub quiet: bool,
 }
 
+/// Which number a ublk device gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UblkNumber {
+    /// That of the device which an earlier daemon of this cache left, else the next free one.
+    Any,
+    /// This one.
+    Number(u32),
+}
+
+impl UblkNumber {
+    /// The number, if it is said.
+    pub(crate) fn said(self) -> Option<u32> {
+        match self {
+            UblkNumber::Any => None,
+            UblkNumber::Number(number) => Some(number),
+        }
+    }
+}
+
 /// What is known when the volume is served.
 pub struct Ready {
     /// Identity of the cache.
@@ -61,6 +85,8 @@ pub struct Ready {
     pub nbd: Vec<NbdAddress>,
     /// The FUSE file and loop device, if asked for.
     pub fuse: Option<FuseReady>,
+    /// The ublk device, if asked for.
+    pub ublk: Option<PathBuf>,
     /// The control socket, if asked for.
     pub control: Option<PathBuf>,
     /// How the start went.
@@ -81,6 +107,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         return Err(ServeError::LoopWithoutFuse);
     }
     options.processor.map_or(Ok(()), check_processor)?;
+    options.ublk.map_or(Ok(()), |_| ublk::check())?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let Pair { mut event_loop, memory, superblock, one_disk, data_disk, member_names, .. } =
         open_pair(
@@ -94,7 +121,11 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
                 size: DataDiskSize::Same,
                 memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
                     bytes,
-                    clients: Clients { nbd: !options.nbd.is_empty(), fuse: options.fuse.is_some() },
+                    clients: Clients {
+                        nbd: !options.nbd.is_empty(),
+                        fuse: options.fuse.is_some(),
+                        ublk: options.ublk.is_some(),
+                    },
                 }),
                 quiet: options.quiet,
             },
@@ -146,40 +177,41 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         size_bytes: data_disk.bytes(),
         nbd: addresses,
         fuse: None,
+        ublk: None,
         control: options.control.clone(),
         recovery,
         one_disk,
         submitter: event_loop.submitter(),
     };
 
-    let outcome = match options.fuse {
-        None => {
-            options.processor.map_or(Ok(()), run_on_processor)?;
-            ready(&news);
-            run_until_stopped(&mut event_loop, &mut NoFrontends, options.quiet)
-        }
-        Some(directory) => {
-            let unit = u64::from(data_disk.logical_block_size);
-            let thread = FuseThread::start(
-                FuseOptions {
-                    directory,
-                    size_bytes: data_disk.bytes() / unit * unit,
-                    block_size: data_disk.logical_block_size,
-                    read_only: options.engine.read_only,
-                    loop_device: options.loop_device,
-                },
-                event_loop.submitter(),
-            )?;
-            // Threads that were started before run where they like.
-            options.processor.map_or(Ok(()), run_on_processor)?;
-            let mut told = |fuse| {
-                news.fuse = Some(fuse);
-                ready(&news);
-            };
-            let mut frontends = TellWhenReady { thread, ready: &mut told };
-            run_until_stopped(&mut event_loop, &mut frontends, options.quiet)
-        }
+    let unit = u64::from(data_disk.logical_block_size);
+    let fuse = options.fuse.map(|directory| FuseOptions {
+        directory,
+        size_bytes: data_disk.bytes() / unit * unit,
+        block_size: data_disk.logical_block_size,
+        read_only: options.engine.read_only,
+        loop_device: options.loop_device,
+    });
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
+    let ublk = options.ublk.map(|number| {
+        let volume = ublk::Volume {
+            mark: owner_mark(superblock.uuid),
+            blocks: data_disk.blocks,
+            logical_block_size: data_disk.logical_block_size,
+            physical_block_size: data_disk.physical_sector_size,
+            read_only: options.engine.read_only,
+        };
+        UblkThread::start(number.said(), volume, event_loop.submitter())
+    });
+    let ublk = ublk.transpose()?;
+    // Threads that were started before run where they like.
+    options.processor.map_or(Ok(()), run_on_processor)?;
+    let mut told = |Made { fuse, ublk }| {
+        (news.fuse, news.ublk) = (fuse, ublk);
+        ready(&news);
     };
+    let mut frontends = DeviceFrontends::new(fuse, ublk, &mut told);
+    let outcome = run_until_stopped(&mut event_loop, &mut frontends, options.quiet);
 
     let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, is_empty) = event_loop.close();
@@ -220,26 +252,8 @@ fn begin_rebuild(event_loop: &mut EventLoop<Engine>, member: u8, disk: &DeviceSp
     event_loop.request(Operation::Volume(request), told);
 }
 
-/// Calls `ready` when the FUSE thread has mounted.
-pub(crate) struct TellWhenReady<'a> {
-    pub(crate) thread: FuseThread,
-    pub(crate) ready: &'a mut dyn FnMut(FuseReady),
-}
-
-impl Frontends for TellWhenReady<'_> {
-    fn turn(&mut self) -> Result<(), ServeError> {
-        self.thread.turn()?;
-        if let Some(fuse) = self.thread.take_ready() {
-            (self.ready)(fuse);
-        }
-        Ok(())
-    }
-
-    fn begin_stop(&mut self) {
-        self.thread.begin_stop();
-    }
-
-    fn have_stopped(&mut self) -> bool {
-        self.thread.have_stopped()
-    }
+/// Says of a ublk device which cache it belongs to.
+fn owner_mark(uuid: Uuid) -> u64 {
+    let (first, _) = uuid.0.split_first_chunk().expect("a UUID has sixteen bytes");
+    u64::from_be_bytes(*first)
 }

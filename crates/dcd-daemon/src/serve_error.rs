@@ -10,6 +10,7 @@ use dcd_engine::{FormatError, OpenError, RequestError};
 use crate::device::DeviceError;
 use crate::frontend::fuse::FuseError;
 use crate::frontend::loop_device::LoopError;
+use crate::frontend::ublk::UblkError;
 use crate::isolation::ProcessorError;
 use crate::listen::ListenError;
 use crate::members::MemberError;
@@ -123,6 +124,9 @@ pub enum ServeError {
         /// Why not.
         source: FuseError,
     },
+    /// There is no ublk device.
+    #[error(transparent)]
+    Ublk(#[from] UblkError),
     /// There is no loop device.
     #[error("{source}{}", cause(source))]
     Loop {
@@ -188,6 +192,7 @@ impl ServeError {
             ),
             ServeError::Listen(source) => return source.hint(),
             ServeError::Fuse { source } => return source.hint(),
+            ServeError::Ublk(source) => return source.hint(),
             ServeError::Loop { source } => return source.hint(),
             ServeError::Open(source) => return open_hint(source),
             ServeError::NotForVolumes { .. } => {

@@ -1,4 +1,4 @@
-//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD or FUSE without a cache, so that slowness, and what the
+//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD, FUSE or ublk without a cache, so that slowness, and what the
 //! layers above cost, can be felt and measured.
 
 use std::path::PathBuf;
@@ -9,21 +9,24 @@ use dcd_engine::{AckMode, Device, Uuid};
 
 use crate::clock::Clock;
 use crate::control::{ControlServer, DaemonFacts};
+use crate::device_frontends::{DeviceFrontends, Made};
 use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
 use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
+use crate::frontend::ublk;
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
 use crate::isolation::{check_processor, run_on_processor};
 use crate::listen::{NbdAddress, listen, listen_unix};
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::pair::export_of;
 use crate::pass_through::PassThrough;
-use crate::serve::TellWhenReady;
+use crate::serve::UblkNumber;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
 use crate::submitter::Submitter;
-use crate::supervise::{NoFrontends, Outcome, run_until_stopped};
+use crate::supervise::{Outcome, run_until_stopped};
+use crate::ublk_thread::UblkThread;
 
 /// What to serve.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct SlowDiskOptions {
     pub fuse: Option<PathBuf>,
     /// Whether to make a loop device on that file.
     pub loop_device: bool,
+    /// The ublk device, if there is to be one.
+    pub ublk: Option<UblkNumber>,
     /// The control socket; it counts requests, and has no status to show.
     pub control: Option<PathBuf>,
     /// Refuse changes.
@@ -52,6 +57,8 @@ pub struct SlowDiskReady {
     pub nbd: Vec<NbdAddress>,
     /// The FUSE file and loop device, if asked for.
     pub fuse: Option<FuseReady>,
+    /// The ublk device, if asked for.
+    pub ublk: Option<PathBuf>,
     /// Size of the disk.
     pub size_bytes: u64,
     /// For requests of this process, and to stop it.
@@ -64,6 +71,7 @@ pub fn slow_disk(
     ready: &mut dyn FnMut(&SlowDiskReady),
 ) -> Result<Outcome, ServeError> {
     options.processor.map_or(Ok(()), check_processor)?;
+    options.ublk.map_or(Ok(()), |_| ublk::check())?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
     if options.loop_device && options.fuse.is_none() {
@@ -111,36 +119,45 @@ pub fn slow_disk(
     let mut news = SlowDiskReady {
         nbd: addresses,
         fuse: None,
+        ublk: None,
         size_bytes: info.bytes(),
         submitter: event_loop.submitter(),
     };
-    let stopped = match options.fuse {
-        None => {
-            options.processor.map_or(Ok(()), run_on_processor)?;
-            ready(&news);
-            run_until_stopped(&mut event_loop, &mut NoFrontends, options.quiet)
-        }
-        Some(directory) => {
-            let fuse = FuseOptions {
-                directory,
-                size_bytes: info.bytes(),
-                block_size: info.logical_block_size,
-                read_only: options.read_only,
-                loop_device: options.loop_device,
-            };
-            let thread = FuseThread::start(fuse, event_loop.submitter())?;
-            options.processor.map_or(Ok(()), run_on_processor)?;
-            let mut told = |fuse| {
-                news.fuse = Some(fuse);
-                ready(&news);
-            };
-            let mut frontends = TellWhenReady { thread, ready: &mut told };
-            run_until_stopped(&mut event_loop, &mut frontends, options.quiet)
-        }
+    let fuse = options.fuse.map(|directory| FuseOptions {
+        directory,
+        size_bytes: info.bytes(),
+        block_size: info.logical_block_size,
+        read_only: options.read_only,
+        loop_device: options.loop_device,
+    });
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
+    let ublk = options.ublk.map(|number| {
+        let volume = ublk::Volume {
+            mark: mark_of_disk(&options.disk),
+            blocks: info.blocks,
+            logical_block_size: info.logical_block_size,
+            physical_block_size: info.physical_sector_size,
+            read_only: options.read_only,
+        };
+        UblkThread::start(number.said(), volume, event_loop.submitter())
+    });
+    let ublk = ublk.transpose()?;
+    options.processor.map_or(Ok(()), run_on_processor)?;
+    let mut told = |Made { fuse, ublk }| {
+        (news.fuse, news.ublk) = (fuse, ublk);
+        ready(&news);
     };
+    let mut frontends = DeviceFrontends::new(fuse, ublk, &mut told);
+    let stopped = run_until_stopped(&mut event_loop, &mut frontends, options.quiet);
     event_loop.close();
     if let Some(control) = control {
         control.stop();
     }
     stopped
+}
+
+/// Says of a ublk device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)
+fn mark_of_disk(disk: &DeviceSpec) -> u64 {
+    let step = |mark: u64, byte: u8| (mark ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    disk.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, step) | 1
 }

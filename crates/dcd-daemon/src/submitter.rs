@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::frontend::ublk::ServerEnd;
 use crate::request_ring::RequestRing;
 use crate::response_times::ResponseTimes;
 
@@ -106,6 +107,11 @@ pub(crate) enum Message {
         completion: Completion,
     },
     CancelDetach,
+    /// Answer the requests of this device.
+    ServeUblk {
+        end: Box<ServerEnd>,
+        io_bytes_max: u32,
+    },
     /// Requests go into this ring from now on.
     Record(Arc<RequestRing>),
     /// And no more.
@@ -219,6 +225,11 @@ impl Submitter {
     /// No more requests go into this ring.
     pub fn stop_recording(&self, ring: Arc<RequestRing>) {
         self.send(Message::StopRecording(ring));
+    }
+
+    /// Has the event loop answer the requests of a ublk device. If the loop has ended, the device is closed.
+    pub fn serve_ublk(&self, end: ServerEnd, io_bytes_max: u32) {
+        self.send(Message::ServeUblk { end: Box::new(end), io_bytes_max });
     }
 
     /// Makes the event loop turn once.

@@ -6,7 +6,7 @@
 //!        cancelled here: serving goes on as if nothing had been asked
 //! stop asked (signal, control socket), or 0 is done
 //!   1. take no new NBD clients
-//!   2. frontends with threads stop (loop device, FUSE): their last writes still come in
+//!   2. frontends with threads stop (ublk, loop device, FUSE): their last writes still come in
 //!   3. the core is told to shut down or to detach (what came since 0 is moved, too)
 //!        detach cancelled here: it becomes a shutdown, the pair stays one
 //!   4. its answer is the end
@@ -44,22 +44,9 @@ pub(crate) trait Frontends {
     /// Told at each turn that something may have changed.
     fn turn(&mut self) -> Result<(), ServeError>;
     /// Begin to stop; may take a while, and may need the loop meanwhile.
-    fn begin_stop(&mut self);
+    fn begin_stop(&mut self, kind: StopKind);
     /// Whether all have stopped.
     fn have_stopped(&mut self) -> bool;
-}
-
-/// No frontends with threads.
-pub(crate) struct NoFrontends;
-
-impl Frontends for NoFrontends {
-    fn turn(&mut self) -> Result<(), ServeError> {
-        Ok(())
-    }
-    fn begin_stop(&mut self) {}
-    fn have_stopped(&mut self) -> bool {
-        true
-    }
 }
 
 /// Step 0 of a detach.
@@ -96,7 +83,7 @@ pub(crate) fn run_until_stopped<C: Core>(
             && supervisor.stop.is_none()
         {
             // Nothing may be left half open: end in order, then tell why.
-            supervisor.frontends.begin_stop();
+            supervisor.frontends.begin_stop(StopKind::Shutdown);
             shut_down_now(supervisor.event_loop)?;
             return Err(error);
         }
@@ -229,7 +216,7 @@ impl<C: Core> Supervisor<'_, C> {
     /// Steps 1 and 2.
     fn begin_stop(&mut self, kind: StopKind, waiting: Vec<Completion>) {
         self.event_loop.stop_listening();
-        self.frontends.begin_stop();
+        self.frontends.begin_stop(kind);
         self.stop = Some(Stop { kind, waiting, asked: None, cancelled: false });
     }
 

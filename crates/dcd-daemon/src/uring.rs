@@ -98,6 +98,15 @@ pub enum Completed<K> {
         /// How many; 0: the other side has closed.
         result: Result<usize, Errno>,
     },
+    /// A command to a driver has ended.
+    Command {
+        /// The caller's name for it.
+        key: K,
+        /// The driver's answer; below zero an error number.
+        result: i32,
+        /// The buffer that it was given.
+        buffer: Buffer,
+    },
     /// A file descriptor is ready (or broken; trying will tell).
     Ready {
         /// The caller's name for it.
@@ -167,6 +176,14 @@ enum Entry<K> {
         key: K,
         receiver: Rc<dyn Receiver>,
     },
+    /// `head`: the first half of the command; the other is the address of the buffer.
+    Command {
+        key: K,
+        file: Rc<dyn AsFd>,
+        code: u32,
+        head: [u8; 8],
+        buffer: Buffer,
+    },
     Poll {
         key: K,
         file: Rc<dyn AsFd>,
@@ -175,6 +192,10 @@ enum Entry<K> {
 }
 
 impl<K> Entry<K> {
+    fn is_of_a_disk(&self) -> bool {
+        !matches!(self, Entry::Receive { .. } | Entry::Command { .. } | Entry::Poll { .. })
+    }
+
     /// The submission for (the rest of) this operation.
     fn submission(&mut self) -> squeue::Entry {
         let fd = |file: &Rc<DeviceFile>| Fd(file.as_fd().as_raw_fd());
@@ -214,6 +235,14 @@ impl<K> Entry<K> {
                 let length = length.min(TRANSFER_BYTES_MAX) as u32;
                 opcode::Recv::new(Fd(receiver.socket().as_raw_fd()), address, length).build()
             }
+            Entry::Command { file, code, head, buffer, .. } => {
+                let address = buffer.bytes_mut().as_mut_ptr() as u64;
+                let mut command = [0; 16];
+                command[..8].copy_from_slice(head);
+                command[8..].copy_from_slice(&address.to_ne_bytes());
+                let fd = Fd(file.as_fd().as_raw_fd());
+                opcode::UringCmd16::new(fd, *code).cmd(command).build()
+            }
             Entry::Poll { file, flags, .. } => {
                 let fd = Fd(file.as_fd().as_raw_fd());
                 opcode::PollAdd::new(fd, u32::from(flags.bits())).build()
@@ -225,7 +254,7 @@ impl<K> Entry<K> {
     fn ended(mut self, result: i32) -> Result<Completed<K>, Entry<K>> {
         let errno = (result < 0).then(|| Errno::from_raw_os_error(-result));
         let again = matches!(errno, Some(Errno::INTR | Errno::AGAIN));
-        if again && !matches!(self, Entry::Poll { .. }) {
+        if again && !matches!(self, Entry::Command { .. } | Entry::Poll { .. }) {
             return Err(self);
         }
         let moved = result.max(0) as u64;
@@ -281,6 +310,7 @@ impl<K> Entry<K> {
             Entry::Receive { key, .. } => {
                 Completed::Received { key, result: errno.map_or(Ok(moved as usize), Err) }
             }
+            Entry::Command { key, buffer, .. } => Completed::Command { key, result, buffer },
             Entry::Poll { key, .. } => Completed::Ready { key },
         })
     }
@@ -373,13 +403,26 @@ impl<K: Copy> Ring<K> {
         self.start(Entry::Poll { key, file, flags });
     }
 
+    /// Gives a driver a command of 16 bytes: `head`, and the address of `buffer`, of which it may read and write the
+    /// whole room until the command has ended.
+    pub fn command(
+        &mut self,
+        key: K,
+        file: Rc<dyn AsFd>,
+        code: u32,
+        head: [u8; 8],
+        buffer: Buffer,
+    ) {
+        self.start(Entry::Command { key, file, code, head, buffer });
+    }
+
     /// Disk operations under way.
     pub fn disk_operations(&self) -> usize {
         self.disk_operations
     }
 
     fn start(&mut self, entry: Entry<K>) {
-        if !matches!(entry, Entry::Receive { .. } | Entry::Poll { .. }) {
+        if entry.is_of_a_disk() {
             self.disk_operations += 1;
         }
         let index = match self.free.pop() {
@@ -473,7 +516,7 @@ impl<K: Copy> Ring<K> {
     pub fn next_completed(&mut self) -> Option<Completed<K>> {
         while let Some((index, result)) = self.seen.pop_front() {
             let entry = self.slab[index as usize].take().expect("one completion per operation");
-            let is_disk = !matches!(entry, Entry::Receive { .. } | Entry::Poll { .. });
+            let is_disk = entry.is_of_a_disk();
             match entry.ended(result) {
                 Ok(completed) => {
                     self.free.push(index);

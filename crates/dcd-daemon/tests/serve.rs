@@ -106,6 +106,7 @@ fn options(directory: &Path) -> ServeOptions {
         one_disk: None,
         nbd: vec![NbdAddress::Unix(directory.join("nbd"))],
         fuse: None,
+        ublk: None,
         loop_device: false,
         control: Some(directory.join("control")),
         memory_directory: directory.to_owned(),

@@ -43,6 +43,7 @@ impl Served {
             disk: spec.parse().unwrap(),
             nbd: vec![NbdAddress::Unix(directory.join("socket"))],
             fuse: None,
+            ublk: None,
             loop_device: false,
             control: None,
             read_only: false,

@@ -54,6 +54,18 @@ impl Buffer {
         &mut self.pages.as_mut_bytes()[..self.len]
     }
 
+    /// Bytes that it has memory for.
+    pub fn room(&self) -> usize {
+        self.pages.len() * LINE_SIZE as usize
+    }
+
+    /// Makes it `len` long, within its room. What is new is what was there before, so nothing has to be cleared for
+    /// memory that is used again and again.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.room(), "{len} bytes in a buffer of {}", self.room());
+        self.len = len;
+    }
+
     /// Makes it `len` long; what is new is zero. Keeps its memory when it is large enough.
     pub fn resize(&mut self, len: usize) {
         let pages = len.div_ceil(LINE_SIZE as usize);
@@ -103,5 +115,9 @@ mod tests {
         buffer.resize(6000);
         assert!(buffer.bytes()[..5000].iter().all(|b| *b == 7));
         assert!(buffer.bytes()[5000..].iter().all(|b| *b == 0));
+        buffer.set_len(1);
+        buffer.set_len(5000);
+        assert!(buffer.bytes().iter().all(|b| *b == 7));
+        assert_eq!(buffer.room(), 8192);
     }
 }

@@ -9,6 +9,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::Uuid;
 use dcd_fuzz::faults::FaultKind;
@@ -26,7 +27,7 @@ use crate::command::simulate::{SimulateArguments, parse_stretch};
 use crate::command::sweep::SweepArguments;
 use crate::command::volume::VolumeArguments;
 use crate::command::workload::parse_workload;
-use crate::settings::Settings;
+use crate::settings::{Settings, parse_ublk};
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
 pub const HELP_WIDTH: usize = 100;
@@ -97,6 +98,7 @@ pub enum Verb {
     Sweep(SweepArguments),
     Figures(FiguresArguments),
     SlowDisk(SlowDiskArguments),
+    Ublk(UblkArguments),
     Dhisfs(DhisfsArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -168,6 +170,7 @@ pub struct CreateArguments {
 Examples:
   dcd serve --cache-disk fast.img --data-disk slow.img --nbd unix:/run/disk.sock
   dcd serve --cache-disk fast.img --data-disk /dev/sdb --fuse /run/dcd/sdb --loop --control /run/sdb.ctl
+  dcd serve --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --ublk --control /run/sdb.ctl
   dcd serve --cache-disk fast.img --data-disk slow:slow.img,read=8ms,write=8ms --nbd unix:disk.sock
   dcd serve --config /etc/dcd/sdb.toml --ack durable
   dcd serve --null --data-disk /dev/sdb --nbd unix:/run/disk.sock --cpu 3
@@ -766,14 +769,14 @@ fn parse_trace_device(text: &str) -> Result<u32, &'static str> {
     }
 }
 
-/// Serve a disk over NBD or FUSE without a cache, for comparison.
+/// Serve a disk over NBD, FUSE or ublk without a cache, for comparison.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --nbd unix:/run/slow.sock
   dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --fuse /run/slow --loop
   dcd slow-disk --model hp-97560 --disk disk.img --nbd unix:/run/slow.sock")]
-#[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse"])))]
+#[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse", "ublk"])))]
 pub struct SlowDiskArguments {
     /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like, model:PROFILE:FILE as
     /// slow as a drive of `dcd disk list`.
@@ -791,12 +794,47 @@ pub struct SlowDiskArguments {
     /// Also attach a loop device to that file.
     #[arg(long = "loop", requires = "fuse")]
     pub loop_device: bool,
+    /// Make a block device, /dev/ublkbN, with this number or the next free one.
+    #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
+    pub ublk: Option<UblkNumber>,
     /// Count requests, and tell on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
     /// Print nothing but the ready line and errors.
     #[arg(long)]
     pub quiet: bool,
+}
+
+/// Look at the ublk devices of this machine, and remove those that nobody serves.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd ublk list
+  dcd ublk remove 3")]
+pub struct UblkArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: UblkVerb,
+}
+
+/// What can be done with ublk devices.
+#[derive(Subcommand, Debug)]
+pub enum UblkVerb {
+    /// List all ublk devices, whoever made them.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a device whose server has died or left it. Requests that wait in it fail.
+    ///
+    /// What its users have not flushed is lost; what the cache acknowledged is not. To serve the device again instead,
+    /// start the cache it belongs to: `dcd serve ... --ublk`.
+    Remove {
+        /// Its number: that of /dev/ublkbNUMBER.
+        #[arg(value_name = "NUMBER")]
+        number: u32,
+    },
 }
 
 /// Print a completion script for a shell.

@@ -12,6 +12,7 @@
 
 use std::path::{Path, PathBuf};
 
+use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use toml::de::DeValue;
 
@@ -21,12 +22,13 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 30] = [
+pub const KEYS: [&str; 31] = [
     "cache-disk",
     "data-disk",
     "nbd",
     "fuse",
     "loop",
+    "ublk",
     "control",
     "ack",
     "max-delay",
@@ -95,6 +97,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "nbd" => settings.nbd = list(value)?,
         "fuse" => settings.fuse = Some(text(value)?),
         "loop" => settings.loop_device = Some(boolean(value)?),
+        "ublk" => settings.ublk = ublk(value)?,
         "control" => settings.control = Some(text(value)?),
         "ack" => settings.ack = Some(choice(value)?),
         "max-delay" => settings.max_delay = Some(with(value, parse_duration)?),
@@ -127,6 +130,14 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// `true` for any number, or a number; `false` for none.
+fn ublk(value: &DeValue<'_>) -> Result<Option<UblkNumber>, ValueProblem> {
+    Ok(match value {
+        DeValue::Boolean(wanted) => wanted.then_some(UblkNumber::Any),
+        number_or_text => Some(UblkNumber::Number(number(number_or_text)?)),
+    })
 }
 
 /// What is wrong with a configuration file.

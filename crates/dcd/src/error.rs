@@ -121,8 +121,14 @@ pub enum CommandError {
     #[error("--model makes a plain file slow, and the disk of --disk has times or faults already")]
     ModelOfSlowed,
     /// Nobody could reach the disk.
-    #[error("nothing to serve on: neither --nbd nor --fuse is set")]
+    #[error("nothing to serve on: none of --nbd, --fuse and --ublk is set")]
     NoFrontend,
+    /// Nothing has this number.
+    #[error("there is no ublk device {number}")]
+    NoUblkDevice {
+        /// The number.
+        number: u32,
+    },
     /// Cache-disk and data-disk are one.
     #[error("{} and {} are the same disk", cache_disk.display(), data_disk.display())]
     SameDisk {
@@ -625,6 +631,7 @@ impl CommandError {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())
             }
             CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
+            CommandError::NoUblkDevice { .. } => Some("`dcd ublk list` shows those there are".into()),
             CommandError::SameDisk { .. } => {
                 Some("the cache needs a disk, a partition or a file of its own".into())
             }

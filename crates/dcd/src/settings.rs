@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dcd_daemon::device_spec::{DeviceSpec, DeviceSpecError};
 use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
 
@@ -35,6 +36,10 @@ pub struct Settings {
     #[arg(long = "loop", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub loop_device: Option<bool>,
+    /// Make a block device, /dev/ublkbN, with this number or the next free one. Needs root and Linux 6.5 or newer with the
+    /// module ublk_drv. A device that an earlier dcd of this cache left is taken over, with all that waits in it.
+    #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
+    pub ublk: Option<UblkNumber>,
     /// Take commands (status, flush, drain, detach) on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
@@ -140,6 +145,7 @@ impl Settings {
             nbd: if self.nbd.is_empty() { under.nbd } else { self.nbd },
             fuse: self.fuse.or(under.fuse),
             loop_device: self.loop_device.or(under.loop_device),
+            ublk: self.ublk.or(under.ublk),
             control: self.control.or(under.control),
             ack: self.ack.or(under.ack),
             max_delay: self.max_delay.or(under.max_delay),
@@ -284,6 +290,17 @@ pub enum OneDiskArgument {
     No,
 }
 
+/// The number of a ublk device, or any.
+pub fn parse_ublk(text: &str) -> Result<UblkNumber, String> {
+    match text {
+        "any" => Ok(UblkNumber::Any),
+        number => match number.parse::<u32>() {
+            Ok(number) if number < u32::MAX => Ok(UblkNumber::Number(number)),
+            _ => Err(format!("expected the number of a device, or any, found {number:?}")),
+        },
+    }
+}
+
 /// A member and its disk: `2=/dev/sdc`.
 pub fn parse_replacement(text: &str) -> Result<(u8, DeviceSpec), String> {
     let form = "expected the number of a member and a disk, like 2=/dev/sdc";
@@ -347,6 +364,14 @@ mod tests {
         assert_eq!(settings("--nbd tcp:127.0.0.1:1").engine_config().ack, AckMode::Durable);
         let asked = settings("--nbd tcp:127.0.0.1:1 --ack memory");
         assert_eq!(asked.engine_config().ack, AckMode::Memory);
+    }
+
+    #[test]
+    fn ublk_has_a_number_or_not() {
+        assert_eq!(settings("").ublk, None);
+        assert_eq!(settings("--ublk").ublk, Some(UblkNumber::Any));
+        assert_eq!(settings("--ublk 3 --loop").ublk, Some(UblkNumber::Number(3)));
+        assert!(parse_ublk("-1").is_err() && parse_ublk("4294967295").is_err());
     }
 
     #[test]

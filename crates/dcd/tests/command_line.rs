@@ -33,7 +33,11 @@ fn missing_settings_are_named() {
     let folder = Folder::new();
     folder.dcd("serve").fails(1, "--cache-disk is not set", "`cache-disk`");
     folder.dcd("serve --cache-disk c").fails(1, "--data-disk is not set", "`data-disk`");
-    folder.dcd("serve --cache-disk c --data-disk d").fails(1, "neither --nbd nor --fuse", "--nbd");
+    folder.dcd("serve --cache-disk c --data-disk d").fails(
+        1,
+        "none of --nbd, --fuse and --ublk",
+        "--nbd",
+    );
     let looped = "serve --cache-disk c --data-disk d --nbd unix:s --loop";
     folder.dcd(looped).fails(1, "--loop needs --fuse", "");
     let settings = "serve --cache-disk c --data-disk d --nbd unix:s --dirty-low 90 --dirty-high 10";

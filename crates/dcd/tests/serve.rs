@@ -430,3 +430,23 @@ fn a_second_signal_ends_a_recording_of_a_silent_daemon() {
     outcome.fails(7, "gone without an answer", "");
     assert!(!folder.path("t.csv").exists());
 }
+
+#[test]
+fn without_the_driver_ublk_says_which_module_is_missing() {
+    if std::path::Path::new("/dev/ublk-control").exists() {
+        println!(
+            "skipped: without_the_driver_ublk_says_which_module_is_missing: there is a driver"
+        );
+        return;
+    }
+    let folder = pair();
+    let line = "serve --cache-disk c --data-disk d --memory-directory . --ublk";
+    folder.dcd(line).fails(1, "cannot open /dev/ublk-control", "modprobe ublk_drv");
+    folder.dcd("slow-disk --disk d --ublk 3").fails(1, "/dev/ublk-control", "modprobe ublk_drv");
+    folder.dcd("ublk list").fails(1, "/dev/ublk-control", "modprobe ublk_drv");
+    // Nothing was begun.
+    folder.dcd("check --cache-disk c").ok();
+    let _served = folder.serve(SERVE);
+    let status = json(&folder.dcd("status --control ctl --json").ok());
+    assert_eq!(status["recovery"]["was_closed"], true, "{status}");
+}

@@ -9,8 +9,8 @@ _CASES = {}
 class Case:
     """One of them."""
 
-    def __init__(self, function, timeout_s, is_quick, cuts):
-        self.name = f"{function.__module__.rsplit('.', 1)[1]}_{function.__name__}"
+    def __init__(self, name, function, timeout_s, is_quick=False, cuts=False):
+        self.name = name
         self.function, self.timeout_s, self.is_quick, self.cuts = function, timeout_s, is_quick, cuts
         self.about = (function.__doc__ or "").strip().splitlines()[0]
 
@@ -18,7 +18,8 @@ class Case:
 def case(timeout_s=300, is_quick=False, cuts=False):
     """Makes a case of a function. `cuts`: it asks for power cuts, and is called again after each, until it returns."""
     def add(function):
-        one = Case(function, timeout_s, is_quick, cuts)
+        name = f"{function.__module__.rsplit('.', 1)[1]}_{function.__name__}"
+        one = Case(name, function, timeout_s, is_quick, cuts)
         _CASES[one.name] = one
         return function
     return add

@@ -1,10 +1,11 @@
-//! Who asks for blocks: NBD clients, the FUSE file.
+//! Who asks for blocks: NBD clients, the FUSE file, the ublk device.
 
 use dcd_engine::io::{Operation, Reply};
 
 pub mod fuse;
 pub mod loop_device;
 pub mod nbd;
+pub mod ublk;
 
 /// Where a frontend that has threads of its own hands its requests in: the event loop.
 ///

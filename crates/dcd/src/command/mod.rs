@@ -32,6 +32,7 @@ mod status;
 mod status_panel;
 pub mod sweep;
 mod trace;
+mod ublk;
 pub mod volume;
 pub mod workload;
 
@@ -61,6 +62,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Figures(arguments) => figures::run(&arguments),
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
+        Verb::Ublk(arguments) => ublk::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
         Verb::HelpMarkdown(_) => help_markdown::run(),

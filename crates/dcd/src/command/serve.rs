@@ -1,7 +1,6 @@
 //! `dcd serve`: joins flags and configuration file, hands over to the daemon, and tells when the
 //! disk is there.
 
-use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::slow_disk::SlowDiskOptions;
@@ -35,11 +34,11 @@ fn settings_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
     }
 }
 
-fn check_frontends(nbd: &[NbdAddress], fuse: bool, loop_device: bool) -> Result<(), CommandError> {
-    if loop_device && !fuse {
+fn check_frontends(settings: &Settings) -> Result<(), CommandError> {
+    if settings.loop_device == Some(true) && settings.fuse.is_none() {
         return Err(CommandError::LoopWithoutFuse);
     }
-    if nbd.is_empty() && !fuse {
+    if settings.nbd.is_empty() && settings.fuse.is_none() && settings.ublk.is_none() {
         return Err(CommandError::NoFrontend);
     }
     Ok(())
@@ -65,18 +64,18 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
         1 => settings.data_disk[0].clone(),
         _ => return Err(ServeError::OneDataDisk.into()),
     };
-    let options = SlowDiskOptions {
+    check_frontends(&settings)?;
+    Ok(SlowDiskOptions {
         disk,
         nbd: settings.nbd,
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
+        ublk: settings.ublk,
         control: settings.control,
         read_only: settings.read_only.unwrap_or(false),
         processor: settings.processor,
         quiet: arguments.quiet,
-    };
-    check_frontends(&options.nbd, options.fuse.is_some(), options.loop_device)?;
-    Ok(options)
+    })
 }
 
 fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
@@ -87,6 +86,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     if settings.data_disk.is_empty() {
         return Err(CommandError::SettingMissing("--data-disk"));
     }
+    check_frontends(&settings)?;
     let engine = settings.engine_config();
     let one_disk = settings.one_disk();
     let options = ServeOptions {
@@ -101,6 +101,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         nbd: settings.nbd,
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
+        ublk: settings.ublk,
         control: settings.control,
         memory_directory: settings
             .memory_directory
@@ -109,7 +110,6 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         memory_max_bytes: settings.memory_max,
         quiet: arguments.quiet,
     };
-    check_frontends(&options.nbd, options.fuse.is_some(), options.loop_device)?;
     options.engine.validate()?;
     Ok(options)
 }
@@ -125,6 +125,9 @@ fn ready_line(ready: &Ready) -> String {
         if let Some(device) = &fuse.loop_device {
             line += &format!(" loop={}", device.display());
         }
+    }
+    if let Some(device) = &ready.ublk {
+        line += &format!(" ublk={}", device.display());
     }
     if let Some(control) = &ready.control {
         line += &format!(" control={}", control.display());

@@ -20,6 +20,7 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         nbd: arguments.nbd.clone(),
         fuse: arguments.fuse.clone(),
         loop_device: arguments.loop_device,
+        ublk: arguments.ublk,
         control: arguments.control.clone(),
         read_only: false,
         processor: None,
@@ -40,6 +41,9 @@ pub fn serve(options: SlowDiskOptions) -> Result<(), CommandError> {
             if let Some(device) = &fuse.loop_device {
                 line += &format!(" loop={}", device.display());
             }
+        }
+        if let Some(device) = &ready.ublk {
+            line += &format!(" ublk={}", device.display());
         }
         // A reader that went away does not end the disk.
         drop(print(&(line + "\n")));

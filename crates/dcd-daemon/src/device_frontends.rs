@@ -1,0 +1,81 @@
+//! The frontends that have threads of their own, together: there may be a FUSE mount, a ublk device, both or none.
+
+use std::path::PathBuf;
+
+use crate::fuse_thread::{FuseReady, FuseThread};
+use crate::serve_error::ServeError;
+use crate::submitter::StopKind;
+use crate::supervise::Frontends;
+use crate::ublk_thread::UblkThread;
+
+/// What they have made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made {
+    /// The FUSE file and loop device, if asked for.
+    pub(crate) fuse: Option<FuseReady>,
+    /// The block device, if asked for.
+    pub(crate) ublk: Option<PathBuf>,
+}
+
+/// Calls `ready` once, when all that was asked for is there.
+pub(crate) struct DeviceFrontends<'a> {
+    pub(crate) fuse: Option<FuseThread>,
+    pub(crate) ublk: Option<UblkThread>,
+    made: Made,
+    ready: Option<&'a mut dyn FnMut(Made)>,
+}
+
+impl<'a> DeviceFrontends<'a> {
+    /// Of threads that have begun.
+    pub(crate) fn new(
+        fuse: Option<FuseThread>,
+        ublk: Option<UblkThread>,
+        ready: &'a mut dyn FnMut(Made),
+    ) -> DeviceFrontends<'a> {
+        let mut frontends =
+            DeviceFrontends { fuse, ublk, made: Made::default(), ready: Some(ready) };
+        frontends.tell_when_ready();
+        frontends
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut dyn Frontends> {
+        let fuse = self.fuse.iter_mut().map(|thread| thread as &mut dyn Frontends);
+        fuse.chain(self.ublk.iter_mut().map(|thread| thread as &mut dyn Frontends))
+    }
+
+    fn tell_when_ready(&mut self) {
+        let has_fuse = self.fuse.is_none() || self.made.fuse.is_some();
+        let has_ublk = self.ublk.is_none() || self.made.ublk.is_some();
+        if has_fuse
+            && has_ublk
+            && let Some(ready) = self.ready.take()
+        {
+            ready(self.made.clone());
+        }
+    }
+}
+
+impl Frontends for DeviceFrontends<'_> {
+    fn turn(&mut self) -> Result<(), ServeError> {
+        for thread in self.each() {
+            thread.turn()?;
+        }
+        if let Some(fuse) = self.fuse.as_mut().and_then(FuseThread::take_ready) {
+            self.made.fuse = Some(fuse);
+        }
+        if let Some(ublk) = self.ublk.as_mut().and_then(UblkThread::take_ready) {
+            self.made.ublk = Some(ublk);
+        }
+        self.tell_when_ready();
+        Ok(())
+    }
+
+    fn begin_stop(&mut self, kind: StopKind) {
+        self.each().for_each(|thread| thread.begin_stop(kind));
+    }
+
+    fn have_stopped(&mut self) -> bool {
+        // Each is asked, so that each is joined.
+        self.each().filter_map(|thread| (!thread.have_stopped()).then_some(())).count() == 0
+    }
+}

@@ -1,0 +1,371 @@
+//! A device from nothing, or from a dead server, to one that is served; and its end.
+//!
+//! ```text
+//! new:        ADD_DEVICE, SET_PARAMETERS, open and map, all tags fetched by the event loop, START_DEVICE
+//! taken over: START_RECOVERY (until the kernel has cleared up), open and map, tags fetched, END_RECOVERY
+//! end:        flush what the kernel still has to write, STOP_DEVICE, event loop closes, DELETE_DEVICE
+//! ```
+//!
+//! A device carries a mark of its cache (the first bytes of the UUID), so that a start takes over its own devices only. It stays
+//! when its server dies, or ends while somebody uses it; then requests wait for the next server. Which server answers
+//! which request is the driver's affair: what was not answered is sent again.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::control::{Control, block_path, numbers, server_path};
+use super::descriptors::ServerEnd;
+use super::error::UblkError;
+use super::uapi::{
+    ATTRIBUTE_FUA, ATTRIBUTE_READ_ONLY, ATTRIBUTE_VOLATILE_CACHE, Basic, DeviceInfo, Discard,
+    Parameters, STATE_DEAD, TYPE_BASIC, TYPE_DISCARD,
+};
+
+/// Requests at a time. With the next one this is as much memory as one NBD client may take, 64 MiB.
+pub const QUEUE_DEPTH: u16 = 128;
+/// Longest read or write in bytes; the kernel splits what is longer.
+pub const IO_BYTES_MAX: u32 = 512 << 10;
+/// Longest discard or write of zeroes: as many bytes as fit into the kernel's 32 bits.
+const ZEROES_BLOCKS_MAX: u32 = u32::MAX >> 9;
+/// How long a dead server's device may take to be ready for the next.
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the files of a device may take to appear.
+const FILE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the event loop may take to close its end of a stopped device.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Volume {
+    /// Says whose device it is.
+    pub mark: u64,
+    /// Size in blocks of 512 bytes.
+    pub blocks: u64,
+    /// Smallest request in bytes.
+    pub logical_block_size: u32,
+    /// What the data-disk writes at once, in bytes.
+    pub physical_block_size: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+impl Volume {
+    /// Limits as the kernel takes them.
+    fn parameters(&self) -> Parameters {
+        let physical = self.physical_block_size.max(self.logical_block_size);
+        let shift = |bytes: u32| bytes.trailing_zeros() as u8;
+        let read_only = if self.read_only { ATTRIBUTE_READ_ONLY } else { 0 };
+        let unit = u64::from(self.logical_block_size) / 512;
+        Parameters {
+            length: size_of::<Parameters>() as u32,
+            types: TYPE_BASIC | TYPE_DISCARD,
+            basic: Basic {
+                // Always a volatile cache: in each mode a flush promises more than a reply, or costs nothing.
+                attributes: ATTRIBUTE_VOLATILE_CACHE | ATTRIBUTE_FUA | read_only,
+                logical_block_shift: shift(self.logical_block_size),
+                physical_block_shift: shift(physical),
+                // No size of requests is better than another: the log takes them as they come.
+                io_best_shift: shift(physical),
+                io_least_shift: shift(physical),
+                blocks_max: IO_BYTES_MAX / 512,
+                chunk_blocks: 0,
+                device_blocks: self.blocks / unit * unit,
+                virtual_boundary_mask: 0,
+            },
+            discard: Discard {
+                alignment: 0,
+                granularity: physical,
+                discard_blocks_max: ZEROES_BLOCKS_MAX,
+                zeroes_blocks_max: ZEROES_BLOCKS_MAX,
+                segments_max: 1,
+                reserved: 0,
+            },
+            rest: 0,
+        }
+    }
+}
+
+/// A device that is being served.
+pub struct Device {
+    control: Control,
+    number: u32,
+    /// Ends when the event loop has closed its end.
+    closed: mpsc::Receiver<()>,
+}
+
+/// How a device has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It is gone.
+    Removed,
+    /// Somebody uses it, so it waits for the next server.
+    Left,
+}
+
+impl Device {
+    /// Makes a device, or takes over the one that an earlier server of the volume left. `serve` hands the server's end
+    /// to the event loop, which begins to fetch.
+    pub fn make(
+        number: Option<u32>,
+        volume: &Volume,
+        serve: impl FnOnce(ServerEnd, u32),
+    ) -> Result<Device, UblkError> {
+        let mut control = Control::open()?;
+        match find(&mut control, number, volume)? {
+            Some(info) => Device::take_over(control, info, volume, serve),
+            None => Device::make_new(control, number, volume, serve),
+        }
+    }
+
+    fn make_new(
+        mut control: Control,
+        number: Option<u32>,
+        volume: &Volume,
+        serve: impl FnOnce(ServerEnd, u32),
+    ) -> Result<Device, UblkError> {
+        let info = control.add(number, QUEUE_DEPTH, IO_BYTES_MAX, volume.mark)?;
+        let number = info.device;
+        let made = control
+            .set_parameters(number, &volume.parameters())
+            .and_then(|()| open_server_end(&info))
+            .and_then(|(end, closed)| {
+                serve(end, info.io_bytes_max);
+                control.start(number)?;
+                let path = block_path(number);
+                wait_for(&path, || std::fs::metadata(&path)).map(|_| closed)
+            });
+        match made {
+            Ok(closed) => Ok(Device { control, number, closed }),
+            Err(error) => {
+                // If even that fails there is nothing more to be done.
+                let _ = control.stop(number);
+                let _ = control.delete(number);
+                Err(error)
+            }
+        }
+    }
+
+    fn take_over(
+        mut control: Control,
+        info: DeviceInfo,
+        volume: &Volume,
+        serve: impl FnOnce(ServerEnd, u32),
+    ) -> Result<Device, UblkError> {
+        let number = info.device;
+        let (found, expected) = (
+            control.parameters(number)?.basic.device_blocks,
+            volume.parameters().basic.device_blocks,
+        );
+        if found != expected {
+            return Err(UblkError::Size { number, expected, found });
+        }
+        let until = Instant::now() + RECOVERY_PATIENCE;
+        loop {
+            match control.start_recovery(number) {
+                Ok(()) => break,
+                Err(UblkError::Command { errno: Errno::BUSY, .. }) if Instant::now() < until => {
+                    std::thread::sleep(INTERVAL);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let (end, closed) = open_server_end(&info)?;
+        serve(end, info.io_bytes_max);
+        control.end_recovery(number)?;
+        Ok(Device { control, number, closed })
+    }
+
+    /// The block device.
+    pub fn path(&self) -> PathBuf {
+        block_path(self.number)
+    }
+
+    /// Ends it, unless somebody uses it; by `force` also then. The event loop must still serve.
+    pub fn end(mut self, force: bool) -> Result<Ended, UblkError> {
+        let path = self.path();
+        // Exclusively: fails while it is mounted, or part of something.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = match rustix::fs::open(&path, flags | OFlags::EXCL, Mode::empty()) {
+            Err(Errno::BUSY) if !force => return Ok(Ended::Left),
+            Err(Errno::BUSY) => rustix::fs::open(&path, flags, Mode::empty()),
+            opened => opened,
+        };
+        // 1. What the kernel holds back is written and flushed. A crash here leaves the device to the next server.
+        opened.and_then(rustix::fs::fsync).map_err(|errno| UblkError::File {
+            operation: "flush",
+            path,
+            source: errno.into(),
+        })?;
+        // 2. It goes from its users. What they still write fails, as it must with nobody to take it.
+        self.control.stop(self.number)?;
+        // 3. Its fetches end, and the event loop closes it. A crash here leaves a device that the next start removes.
+        let _ = self.closed.recv_timeout(CLOSE_PATIENCE);
+        // 4. The number is free.
+        self.control.delete(self.number)?;
+        Ok(Ended::Removed)
+    }
+}
+
+/// A device of this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its number.
+    pub number: u32,
+    /// Size in blocks of 512 bytes.
+    pub blocks: u64,
+    /// Who serves it; `None`: it waits for a server.
+    pub served_by: Option<i32>,
+}
+
+/// All devices, whoever made them.
+pub fn list() -> Result<Vec<Listed>, UblkError> {
+    let mut control = Control::open()?;
+    let mut listed = Vec::new();
+    for number in all_numbers()? {
+        // One may go meanwhile.
+        let Some(info) = control.device_info(number)? else { continue };
+        let blocks = control.parameters(number)?.basic.device_blocks;
+        let served_by = is_served(&info).then_some(info.server_pid);
+        listed.push(Listed { number, blocks, served_by });
+    }
+    Ok(listed)
+}
+
+fn all_numbers() -> Result<Vec<u32>, UblkError> {
+    numbers().map_err(|source| {
+        let path = "/sys/class/ublk-char".into();
+        UblkError::File { operation: "list", path, source }
+    })
+}
+
+/// Whether this machine can have devices; to be asked before anything is done.
+pub fn check() -> Result<(), UblkError> {
+    Control::open().map(drop)
+}
+
+/// Removes a device that nobody serves: requests that wait in it fail.
+pub fn remove(number: u32) -> Result<bool, UblkError> {
+    let mut control = Control::open()?;
+    let Some(info) = control.device_info(number)? else { return Ok(false) };
+    if is_served(&info) {
+        return Err(UblkError::Served { number, pid: info.server_pid });
+    }
+    control.stop(number)?;
+    control.delete(number)?;
+    Ok(true)
+}
+
+/// The device that an earlier server of this volume has left: that of this number, or any.
+fn find(
+    control: &mut Control,
+    number: Option<u32>,
+    volume: &Volume,
+) -> Result<Option<DeviceInfo>, UblkError> {
+    let numbers = match number {
+        Some(number) => vec![number],
+        None => all_numbers()?,
+    };
+    for candidate in numbers {
+        let Some(info) = control.device_info(candidate)? else { continue };
+        let is_ours = info.owner_mark == volume.mark;
+        match number {
+            Some(number) if is_served(&info) => {
+                return Err(UblkError::Served { number, pid: info.server_pid });
+            }
+            Some(number) if !is_ours => return Err(UblkError::Foreign { number }),
+            None if !is_ours || is_served(&info) => continue,
+            _ => {}
+        }
+        if info.state == STATE_DEAD {
+            // Its server died before the start or after the stop: there is nothing in it.
+            control.delete(candidate)?;
+            continue;
+        }
+        return Ok(Some(info));
+    }
+    Ok(None)
+}
+
+/// Whether its server lives. A process that is being ended still has its number for a moment, but no command line.
+fn is_served(info: &DeviceInfo) -> bool {
+    if info.state == STATE_DEAD && info.server_pid <= 0 {
+        return false;
+    }
+    let command = std::fs::read(format!("/proc/{}/cmdline", info.server_pid));
+    info.server_pid != rustix::process::getpid().as_raw_nonzero().get()
+        && command.is_ok_and(|command| !command.is_empty())
+        && has_open(info.server_pid, &server_path(info.device))
+}
+
+/// Whether a process has a file open: its number may be another's by now.
+fn has_open(pid: i32, path: &Path) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut targets = descriptors.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
+    targets.any(|target| target == path)
+}
+
+fn open_server_end(info: &DeviceInfo) -> Result<(ServerEnd, mpsc::Receiver<()>), UblkError> {
+    let path = server_path(info.device);
+    let file = wait_for(&path, || File::options().read(true).write(true).open(&path))?;
+    let (sender, closed) = mpsc::channel();
+    let end = ServerEnd::new(file, info.queue_depth, sender).map_err(|errno| UblkError::File {
+        operation: "map",
+        path,
+        source: errno.into(),
+    })?;
+    Ok((end, closed))
+}
+
+/// Tries until a file is there and nobody else has it.
+fn wait_for<T>(path: &Path, mut open: impl FnMut() -> io::Result<T>) -> Result<T, UblkError> {
+    let until = Instant::now() + FILE_PATIENCE;
+    loop {
+        match open() {
+            Ok(opened) => return Ok(opened),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy
+                ) && Instant::now() < until =>
+            {
+                std::thread::sleep(INTERVAL);
+            }
+            Err(source) => {
+                return Err(UblkError::File { operation: "open", path: path.to_owned(), source });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_the_data_disk() {
+        let volume = Volume {
+            mark: 1,
+            blocks: 1003,
+            logical_block_size: 512,
+            physical_block_size: 4096,
+            read_only: false,
+        };
+        let basic = volume.parameters().basic;
+        assert_eq!((basic.logical_block_shift, basic.physical_block_shift), (9, 12));
+        assert_eq!(basic.device_blocks, 1003);
+        assert_eq!(basic.attributes, ATTRIBUTE_VOLATILE_CACHE | ATTRIBUTE_FUA);
+        let large = Volume { logical_block_size: 4096, physical_block_size: 512, ..volume };
+        let parameters = Volume { read_only: true, ..large }.parameters();
+        let basic = parameters.basic;
+        assert_eq!((basic.logical_block_shift, basic.physical_block_shift), (12, 12));
+        assert_eq!((basic.device_blocks, parameters.discard.granularity), (1000, 4096));
+        assert_ne!(basic.attributes & ATTRIBUTE_READ_ONLY, 0);
+    }
+}

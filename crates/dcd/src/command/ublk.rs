@@ -1,0 +1,54 @@
+//! `dcd ublk`: the ublk devices of this machine, and the end of those that nobody serves.
+
+use dcd_daemon::frontend::ublk::{self, Listed, block_path};
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::units_text::format_size;
+use serde::Serialize;
+
+use crate::cli::{UblkArguments, UblkVerb};
+use crate::error::CommandError;
+use crate::output::{print, print_json};
+
+#[derive(Serialize)]
+struct Row {
+    number: u32,
+    device: String,
+    size_bytes: u64,
+    /// None: it waits for a server.
+    served_by: Option<i32>,
+}
+
+pub fn run(arguments: &UblkArguments) -> Result<(), CommandError> {
+    match arguments.what {
+        UblkVerb::List { json } => list(json),
+        UblkVerb::Remove { number } => match ublk::remove(number).map_err(ServeError::Ublk)? {
+            true => print(&format!("removed ublk device {number}\n")),
+            false => Err(CommandError::NoUblkDevice { number }),
+        },
+    }
+}
+
+fn list(json: bool) -> Result<(), CommandError> {
+    let rows: Vec<Row> = ublk::list().map_err(ServeError::Ublk)?.into_iter().map(row).collect();
+    if json {
+        return print_json(&rows);
+    }
+    let mut text = String::new();
+    for row in rows {
+        let state = match row.served_by {
+            Some(pid) => format!("served by process {pid}"),
+            None => "waits for a server".into(),
+        };
+        text += &format!("{}  {}  {state}\n", row.device, format_size(row.size_bytes));
+    }
+    print(&text)
+}
+
+fn row(listed: Listed) -> Row {
+    Row {
+        number: listed.number,
+        device: block_path(listed.number).display().to_string(),
+        size_bytes: listed.blocks * dcd_engine::units::BLOCK_SIZE,
+        served_by: listed.served_by,
+    }
+}
