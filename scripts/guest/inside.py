@@ -10,7 +10,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.dont_write_bytecode = True
 
-from guest import cases  # noqa: E402
+from guest import cases, peers  # noqa: E402
 from guest.daemon import Guest  # noqa: E402
 from guest.problem import Failure, Skip  # noqa: E402
 
@@ -34,7 +34,7 @@ def main():
     os.chmod(MODPROBE, 0o755)
     with open("/proc/sys/kernel/modprobe", "w", encoding="utf-8") as out:
         out.write(MODPROBE)
-    known = cases.all_cases()
+    known = {**cases.all_cases(), peers.CASE.name: peers.CASE}
     for name in task["cases"]:
         tell({"began": name})
         tell({"ended": name, **run(known[name], Guest(task, SHARE, name))})

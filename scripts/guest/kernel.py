@@ -56,6 +56,19 @@ def prepare(cache, wanted=None, only_cached=False):
     return Kernel(directory, version)
 
 
+def fetch_program(cache, package, path):
+    """A program of a Debian package, unpacked beside the kernels; nothing is installed."""
+    directory = os.path.join(cache, f"package-{package}")
+    if not os.path.isdir(directory):
+        os.makedirs(cache, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="unpack-") as work:
+            download(package, work)
+            archive = next(name for name in os.listdir(work) if name.endswith(".deb"))
+            subprocess.run(["dpkg", "-x", os.path.join(work, archive), os.path.join(work, "made")], check=True)
+            os.rename(os.path.join(work, "made"), directory)
+    return os.path.join(directory, path)
+
+
 def find(wanted):
     """Name and version of the package."""
     if not shutil.which("apt-get") or not shutil.which("dpkg"):

@@ -82,10 +82,10 @@ class Machine:
         return "\n".join(text.splitlines()[-lines:])
 
 
-def make_disks(work):
+def make_disks(work, sizes_mib=DISKS_MIB):
     """New, empty disks; and nothing kept of what was on the old ones."""
     remove(os.path.join(work, "share", "kept"))
-    for number, size_mib in enumerate(DISKS_MIB):
+    for number, size_mib in enumerate(sizes_mib):
         path = os.path.join(work, f"disk{number}.img")
         remove(path)
         with open(path, "wb") as disk:
