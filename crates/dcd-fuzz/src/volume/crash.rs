@@ -13,6 +13,8 @@ use crate::disk::FaultyDisk;
 use crate::model::{Shown, Violation, fill_block, read_block};
 use crate::random::Random;
 
+/// Writes of a lost line, until it is there.
+const WRITE_TRIES_MAX: u32 = 4;
 /// Crashes within a recovery, at most.
 const DEPTH_MAX: u32 = 4;
 const LINE_BLOCKS: u64 = LINE_SIZE / BLOCK_SIZE;
@@ -189,8 +191,9 @@ impl VolumeRun {
                 member.is_suspect = true;
                 self.report.volume.members_replaced += 1;
             }
-            _ => {}
+            _ => return,
         }
+        self.note_losses_without(wreck, index, true);
     }
 
     // ---- recovery -----------------------------------------------------------------------------
@@ -212,6 +215,17 @@ impl VolumeRun {
             match machine.open(&self.options, ios_max, random) {
                 Ok(()) => return Ok((machine, memory_survived)),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
+                // A member fails in the middle of the start, and another was not well: then it may be refused.
+                Err(NotOpen::Refused(_))
+                    if self.options.more.fails_at_start && machine.has_failed() =>
+                {
+                    wreck = machine.wreck(memory.is_none(), random);
+                    memory_survived &= wreck.memory.is_some();
+                    wreck.fails_at = None;
+                    for member in &mut wreck.members {
+                        member.disk.failing = None;
+                    }
+                }
                 Err(NotOpen::Refused(error)) => {
                     return Err(Violation(format!("does not open: {error}")));
                 }
@@ -293,8 +307,17 @@ impl VolumeRun {
                 for (block, bytes) in (start..).zip(bytes) {
                     fill_block(bytes, number, block);
                 }
-                let reply = self.do_now(Operation::Write { start: Lba(start), data }, random)?;
-                if let Err(error) = reply.result {
+                // Past the log it fails as long as another line of the stripe may be there another time.
+                let mut result = Ok(());
+                for _ in 0..WRITE_TRIES_MAX {
+                    let data = data.clone();
+                    let write = Operation::Write { start: Lba(start), data };
+                    result = self.do_now(write, random)?.result;
+                    if result.is_ok() {
+                        break;
+                    }
+                }
+                if let Err(error) = result {
                     return Err(Violation(format!("lost line {line} cannot be written: {error}")));
                 }
                 self.model.acknowledge(number, true);

@@ -189,7 +189,7 @@ impl VolumeRun {
             // One of two that have missed something has to be believed.
             member.is_older = which + 1 < self.older.len() && !self.options.too_many_fail;
             self.report.volume.members_older += 1;
-            self.note_losses_of_older(wreck, index);
+            self.note_losses_without(wreck, index, false);
         } else if more.fails_at_start && random.one_in(3) {
             let error = random.pick(&[IoError::Failed, IoError::Gone]);
             let ios = random.below(40);
@@ -201,19 +201,28 @@ impl VolumeRun {
         is_done
     }
 
-    /// What a disk has lost by being older, and another that was not well does not hold either: by the time that the next start is
-    /// over, the other may be rebuilt without it, and look well.
-    fn note_losses_of_older(&self, wreck: &mut super::machine::Wreck, older: usize) {
+    /// What a member has lost that is older, blank or not there, and another that was not well does not hold either: by the time
+    /// that the next start is over, the other may be rebuilt without it, and look well. `is_whole`: it has nothing.
+    pub(super) fn note_losses_without(
+        &self,
+        wreck: &mut super::machine::Wreck,
+        without: usize,
+        is_whole: bool,
+    ) {
         let Ok(places) = self.machine.places() else { return };
+        if !self.options.too_many_fail {
+            return;
+        }
         for (line, place) in places {
-            let is_bad = |member: dcd_engine::units::MemberIndex, offset: u64| {
+            let is_bad = |member: MemberIndex, offset: u64| {
                 let index = usize::from(member.0);
                 let other = &wreck.members[index];
                 let was_bad = other.is_suspect
                     || other.was_suspect
                     || !other.is_there
                     || other.disk.failing.is_some();
-                other.damaged.contains(&offset) || index != older && was_bad
+                let is_out = if index == without { is_whole } else { was_bad };
+                other.damaged.contains(&offset) || is_out
             };
             if self.machine.sets.is_lost(place, is_bad) {
                 wreck.lost.insert(line);

@@ -401,6 +401,11 @@ impl Machine {
         })
     }
 
+    /// Whether a member fails now.
+    pub fn has_failed(&self) -> bool {
+        self.state.members.iter().any(|member| member.disk.failing.is_some())
+    }
+
     /// Whether nothing is under way.
     pub fn is_quiet(&self) -> bool {
         self.ios.is_empty()
