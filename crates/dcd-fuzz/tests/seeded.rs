@@ -7,7 +7,11 @@ use dcd_fuzz::seeded::{CANARY_RUNS_MAX, NOT_FOUND_YET, SeededBug, try_all, try_b
 fn all_are_found() {
     // Panics of the engine are one way to find a mistake.
     std::panic::set_hook(Box::new(|_| {}));
-    let trials = try_all(0, 1000, 100, 2, |_| {});
+    let trials = try_all(0, 1000, 100, 2, |trial| {
+        let name = trial.bug.map_or("(none)", SeededBug::name);
+        let caught = trial.caught.as_ref().map_or("nothing".into(), |caught| caught.to_string());
+        println!("{name}: {} runs, {:.1} s: {caught}", trial.runs, trial.elapsed.as_secs_f64());
+    });
     drop(std::panic::take_hook());
     assert_eq!(trials.len(), SeededBug::ALL.len() - NOT_FOUND_YET.len() + 1);
     let wrong: Vec<String> =
