@@ -200,7 +200,7 @@ pub fn try_bug(bug: Option<SeededBug>, seed: u64, runs_max: u64) -> Trial {
         // Without a mistake both kinds of runs, by turns.
         let (place, index) = match bug {
             Some(bug) => (Where::of(bug), trial.runs),
-            None if trial.runs % 2 == 0 => (Where::Pairs, trial.runs / 2),
+            None if trial.runs.is_multiple_of(2) => (Where::Pairs, trial.runs / 2),
             None => (Where::Volumes, trial.runs / 2),
         };
         let case = Case::new(place, seed, index);
