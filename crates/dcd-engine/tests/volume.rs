@@ -419,6 +419,71 @@ fn lines_of_a_stripe_are_destaged_together() {
     assert_eq!([0, 1, 5, 10, 11, 24].map(|line| bench.read(line)), [2, 1, 2, 2, 1, 3]);
 }
 
+/// Scattered lines of a stripe go to it with one I/O for each member, and what lies between them with them; unless it has rotted, or
+/// is lost.
+///
+/// ```text
+/// column     0   1   2   3
+/// unit 0     new     new          lines 0 to 3
+/// unit 1     new     new          lines 4 to 7
+/// unit 2         new     new      lines 8 to 11
+/// ```
+#[test]
+fn scattered_lines_of_a_stripe_take_one_io_for_each_member() {
+    const NEW: [u64; 6] = [0, 2, 4, 6, 9, 11];
+    for rotten in [vec![], vec![1], vec![1, 5]] {
+        let mut bench = Bench::new(raid5());
+        (0..24).for_each(|line| bench.write(line, 1 + line as u8));
+        bench.drain();
+        let scrub = |bench: &mut Bench| {
+            bench.volume_request(VolumeRequest::Scrub).unwrap();
+            bench.until_idle();
+            bench.volume().status().counters
+        };
+        // The parity of the first stripe is on the last member.
+        for line in &rotten {
+            let offset = (MIB + line % 4 * LINE_SIZE) as usize;
+            bench.members[*line as usize / 4].as_mut().unwrap()[offset] ^= 1;
+        }
+        // Two in a column cannot be had from anything.
+        let is_lost = rotten.len() > 1;
+        if is_lost {
+            assert_eq!(scrub(&mut bench).lines_lost, 2);
+        }
+        let before = bench.volume().status().counters;
+        NEW.into_iter().for_each(|line| bench.write(line, 100 + line as u8));
+        bench.pass(Duration::from_millis(200));
+        bench.drain();
+        let after = bench.volume().status().counters;
+        assert_eq!(after.stripe_jobs - before.stripe_jobs, 1);
+        if rotten.is_empty() {
+            let ios = (
+                after.member_reads - before.member_reads,
+                after.member_writes - before.member_writes,
+                (after.member_write_bytes - before.member_write_bytes) / LINE_SIZE,
+            );
+            assert_eq!(ios, (3, 4, 3 + 3 + 3 + 4));
+        }
+        for line in 0..24 {
+            let expected = match NEW.contains(&line) {
+                true => Ok(100 + line as u8),
+                false if is_lost && rotten.contains(&line) => Err(RequestError::Io),
+                false => Ok(1 + line as u8),
+            };
+            assert_eq!(bench.try_read(line), expected, "line {line}, rotten {rotten:?}");
+        }
+        let found = scrub(&mut bench);
+        assert_eq!(found.lines_repaired - before.lines_repaired, u64::from(rotten.len() == 1));
+        assert_eq!(found.lines_lost, before.lines_lost);
+        let stripe = MIB as usize..MIB as usize + 4 * LINE_SIZE as usize;
+        let members: Vec<&[u8]> =
+            bench.members.iter().map(|member| &member.as_ref().unwrap()[stripe.clone()]).collect();
+        for i in 0..stripe.len() {
+            assert_eq!(members.iter().fold(0, |sum, member| sum ^ member[i]), 0, "byte {i}");
+        }
+    }
+}
+
 #[test]
 fn one_failing_member_of_a_redundant_set_loses_nothing() {
     for failing in 0..4 {

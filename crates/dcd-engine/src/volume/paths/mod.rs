@@ -2,6 +2,7 @@
 
 pub(super) mod checkpoint;
 pub(super) mod flush;
+mod fragmented;
 pub(super) mod journal;
 pub(super) mod migrate;
 pub(super) mod open;

@@ -7,7 +7,8 @@
 //! - *modify*: the old lines of the rows that are, and the old parity.
 //!
 //! A line that cannot be read rules one of them out, and then the other is taken: with one member missing there is always
-//! one, because the old line of a missing member is needed by one of them only.
+//! one, because the old line of a missing member is needed by one of them only. A write of many short runs of lines reads everything
+//! instead (fragmented.rs).
 //!
 //! A row that nothing tells any more is *lost*: reads of it fail until it is written. It counts as zeroes in the parity, and the
 //! record that says so has the parity that fits: the other rows are protected as before.
@@ -26,7 +27,7 @@ const LINE_BYTES: usize = LINE_SIZE as usize;
 
 /// How the old line of a row can be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Old {
+pub(super) enum Old {
     /// It was read, or nothing was ever written there: zeroes.
     Known,
     /// It is to be read at this place.
@@ -43,7 +44,7 @@ struct Way {
 }
 
 impl Volume {
-    fn sum(&self, job: &Job, row: u32, column: u32) -> LineSum {
+    pub(super) fn sum(&self, job: &Job, row: u32, column: u32) -> LineSum {
         let index = Checksums::index(self.layout(job.key.set), job.key.stripe, row, column);
         self.checksums.get(job.key.set, index)
     }
@@ -71,7 +72,7 @@ impl Volume {
     }
 
     /// The same for a row as a parity takes it: what is lost counts as zeroes.
-    fn old_in_parity(&self, job: &Job, row: u32, column: u32) -> Old {
+    pub(super) fn old_in_parity(&self, job: &Job, row: u32, column: u32) -> Old {
         let is_data = self.layout(job.key.set).parity_row() != Some(row);
         let is_lost = self.sum(job, row, column) == LineSum::Lost;
         match is_data && (is_lost || job.lost.contains(&(row, column))) {
@@ -106,8 +107,15 @@ impl Volume {
     /// The cells, as places and columns in order, that are to be read next. None: all that can be known is known.
     pub(super) fn plan(&self, job: &mut Job) -> Vec<(usize, u32)> {
         let mut cells = Vec::new();
+        // A member may have gone since the last time.
+        let is_fragmented = self.is_fragmented(job);
+        job.gaps.clear();
         for column in job.columns.clone() {
             match &job.kind {
+                Kind::Write(_) if is_fragmented => match self.plan_fragmented(job, column) {
+                    Some(reads) => cells.extend(reads),
+                    None => self.plan_write(job, column, &mut cells),
+                },
                 Kind::Write(_) => self.plan_write(job, column, &mut cells),
                 Kind::Read(pieces) => {
                     let wanted = pieces.iter().filter(|piece| piece.columns().contains(&column));
@@ -126,7 +134,10 @@ impl Volume {
         }
         cells.sort_unstable();
         cells.dedup();
-        cells
+        match is_fragmented {
+            true => self.bridge_gaps(job, cells),
+            false => cells,
+        }
     }
 
     fn plan_write(&self, job: &Job, column: u32, cells: &mut Vec<(usize, u32)>) {
@@ -369,6 +380,9 @@ impl Volume {
         };
         if !self.is_current(set, place, stripe) {
             return;
+        }
+        if self.is_fragmented(job) {
+            self.keep_between(job);
         }
         for column in job.columns.clone() {
             let written: Vec<u32> =

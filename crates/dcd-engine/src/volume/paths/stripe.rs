@@ -120,7 +120,9 @@ pub(in crate::volume) struct Job {
     /// Those of them that were read, and have not their checksum.
     pub(super) rotten: BTreeSet<(usize, u32)>,
     /// Places of columns to be read alone: they could not be read together with others.
-    alone: BTreeSet<(usize, u32)>,
+    pub(super) alone: BTreeSet<(usize, u32)>,
+    /// Places of columns that are read only because they lie between others.
+    pub(super) gaps: BTreeSet<(usize, u32)>,
     /// Places that a scrub has read.
     pub(super) compared: BTreeSet<(usize, u32)>,
     /// Rows of columns that nothing tells any more.
@@ -133,6 +135,8 @@ pub(in crate::volume) struct Job {
     fua: bool,
     /// Writes all rows of a stripe with parity.
     is_whole_stripe: bool,
+    /// Its new lines are in many runs (fragmented.rs).
+    pub(super) is_fragmented: bool,
     pub(super) result: Result<(), IoError>,
 }
 
@@ -195,6 +199,7 @@ impl Job {
             bad: BTreeSet::new(),
             rotten: BTreeSet::new(),
             alone: BTreeSet::new(),
+            gaps: BTreeSet::new(),
             compared: BTreeSet::new(),
             lost: BTreeSet::new(),
             writes: BTreeMap::new(),
@@ -203,6 +208,7 @@ impl Job {
             state: State::Reading,
             fua: false,
             is_whole_stripe: false,
+            is_fragmented: false,
             result: Ok(()),
         }
     }
@@ -256,7 +262,7 @@ impl Job {
     }
 
     /// New lines in runs of adjacent columns: row, first column, how many.
-    fn new_runs(&self) -> Vec<(u32, u32, u32)> {
+    pub(super) fn new_runs(&self) -> Vec<(u32, u32, u32)> {
         let mut runs: Vec<(u32, u32, u32)> = Vec::new();
         for row in 0..self.rows {
             for column in self.columns.clone().filter(|column| self.is_new(row, *column)) {
@@ -384,6 +390,7 @@ impl Volume {
                     }
                 }
             }
+            job.is_fragmented = job.new_runs().len() > rows as usize;
             job
         } else {
             Job::new(key, waiting.repair.take().expect("else it would not wait"), whole, rows)
@@ -479,7 +486,9 @@ impl Volume {
         if is_split {
             job.alone.extend(columns.clone().map(|column| (run.place, column)));
         }
-        for (i, column) in columns.enumerate().filter(|_| !is_split) {
+        let gaps = std::mem::take(&mut job.gaps);
+        let is_wanted = |column: u32| !is_split && !gaps.contains(&(run.place, column));
+        for (i, column) in columns.enumerate().filter(|(_, column)| is_wanted(*column)) {
             job.compared.insert((run.place, column));
             let bytes = match (&result, &buffer) {
                 (Ok(()), Some(buffer)) => Some(&buffer.bytes()[i * LINE_BYTES..][..LINE_BYTES]),
@@ -501,6 +510,7 @@ impl Volume {
                 }
             }
         }
+        job.gaps = gaps;
         let member = layout.member(run.place);
         if matches!(result, Err(IoError::Gone | IoError::TimedOut)) {
             self.do_without(member);
