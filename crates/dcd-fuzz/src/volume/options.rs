@@ -138,7 +138,7 @@ fn draw_config(random: &mut Random, kind: VolumeKind) -> VolumeConfig {
         .levels()
         .iter()
         .map(|level| {
-            let stripe_unit_bytes = 4096 << random.below(3);
+            let stripe_unit_bytes = 4096 << random.below(4);
             let mut set = SetConfig {
                 level: *level,
                 members: rotated(members, random.below(members as u64) as usize),

@@ -12,7 +12,8 @@
 //! 6. The chunk is free.
 //! ```
 //! A RAID 5 write of less than all rows waits in step 1 while others write all of theirs: the rest of it is probably on its way,
-//! and then nothing is read for its parity, and no arm leaves its place between two stripes of a stream.
+//! and then nothing is read for its parity, and no arm leaves its place between two stripes of a stream. One with many short runs of
+//! lines rewrites what lies between them (fragmented.rs).
 //!
 //! A *chunk* is some columns of a stripe, so many that a record of the journal has room for all of its rows. Columns do not
 //! depend on each other. RAID 0 has steps 1, 5 and 6; RAID 1 has no step 2.
