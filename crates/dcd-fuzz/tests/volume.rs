@@ -30,26 +30,26 @@ fn runs(kind: VolumeKind, first: u64) -> Report {
 
 #[test]
 fn raid0_loses_what_a_member_held_and_nothing_else() {
-    assert!(runs(VolumeKind::Raid0, 100).errors > 0);
+    assert!(runs(VolumeKind::Raid0, 0).errors > 0);
 }
 
 #[test]
 fn raid1_bears_what_it_must() {
-    let volume = runs(VolumeKind::Raid1, 200).volume;
+    let volume = runs(VolumeKind::Raid1, 0).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
     assert!(volume.members_replaced > 0, "{volume:?}");
 }
 
 #[test]
 fn raid5_bears_what_it_must() {
-    let volume = runs(VolumeKind::Raid5, 200).volume;
+    let volume = runs(VolumeKind::Raid5, 0).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
     assert!(volume.members_replaced > 0, "{volume:?}");
 }
 
 #[test]
 fn tiers_and_hints_agree_with_the_model() {
-    let volume = runs(VolumeKind::Tiered, 160).volume;
+    let volume = runs(VolumeKind::Tiered, 0).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
 }
 
