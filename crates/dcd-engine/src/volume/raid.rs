@@ -196,6 +196,14 @@ impl Layout {
         self.members.iter().position(|one| *one == member)
     }
 
+    /// Whether a member has data of any of so many lines.
+    pub fn has_lines_on(&self, first: SetLine, lines: u64, member: MemberIndex) -> bool {
+        (first.0..first.0 + lines).any(|line| {
+            let at = self.locate(SetLine(line));
+            self.data_places(at.stripe, at.unit).any(|place| self.member(place) == member)
+        })
+    }
+
     /// Byte address of a line of a stripe unit, the same on every member of the set.
     pub fn offset(&self, stripe: u64, line_in_unit: u32) -> u64 {
         let lines = stripe * u64::from(self.unit_lines) + u64::from(line_in_unit);

@@ -136,6 +136,13 @@ impl Volume {
         if !is_lost {
             member.flushed = member.flushed.max(covers);
         }
+        if error.is_some() && had_raid0 {
+            self.doubt_fresh(index);
+        }
+        // A flush of the engine must hear of it, because it has the log destage again what it has not flushed: a write with FUA that
+        // waits for a flush of its own does not.
+        let is_heard = what == For::Flush && !self.flushes.under_way.is_empty();
+        let is_untold = error.is_some() && !is_heard;
         match what {
             For::Flush => {
                 self.flushes.result = self.flushes.result.or(error);
@@ -147,24 +154,20 @@ impl Volume {
             For::Checkpoint => self.checkpoint_member_flushed(is_lost),
             For::Rebuild => self.rebuilt_flushed(result),
         }
-        if error.is_some() && had_raid0 {
-            self.doubt_fresh(index);
-        }
-        if let (Some(_), For::Checkpoint | For::Rebuild) = (error, what) {
-            // The next flush of the engine must hear of it.
-            self.flushes.lost_raid0 = true;
-        }
+        self.flushes.lost_raid0 |= is_untold;
     }
 
     /// A member may have lost the zeroes that extents were filled up with. Those on their way to the journal were flushed before.
     fn doubt_fresh(&mut self, member: MemberIndex) {
-        let Volume { fresh, extents, queued_extents, layouts, .. } = self;
+        let lines = self.extent_lines();
+        let Volume { fresh, extents, queued_extents, layouts, header, .. } = self;
+        let extent_bytes = &header.config.extent_bytes;
         fresh.doubt(|extent| {
-            let place = extents.get(extent).place;
+            let Some(place) = extents.get(extent).place else { return false };
             let queued = queued_extents.get(&extent).and_then(|packed| Entry::unpack(*packed));
-            let is_queued = queued.is_some_and(|entry| entry.place == place);
-            let set = place.map(|place| &layouts[usize::from(place.set)]);
-            !is_queued && set.is_some_and(|layout| layout.place_of(member).is_some())
+            let is_queued = queued.is_some_and(|entry| entry.place == Some(place));
+            let layout = &layouts[usize::from(place.set)];
+            !is_queued && layout.has_lines_on(place.first_line(*extent_bytes), lines, member)
         });
     }
 

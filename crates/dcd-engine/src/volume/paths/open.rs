@@ -583,12 +583,8 @@ impl Volume {
             if layout.level() != RaidLevel::Raid0 || layout.place_of(member).is_none() {
                 continue;
             }
-            let first = place.first_line(self.header.config.extent_bytes).0;
-            let is_on_it = (first..first + extent_lines).any(|line| {
-                let at = layout.locate(super::super::raid::SetLine(line));
-                layout.data_places(at.stripe, at.unit).any(|p| layout.member(p) == member)
-            });
-            if is_on_it {
+            let first = place.first_line(self.header.config.extent_bytes);
+            if layout.has_lines_on(first, extent_lines, member) {
                 self.counters.extents_lost += 1;
                 self.change_entry(extent, Entry { place: None, ..entry });
             }
