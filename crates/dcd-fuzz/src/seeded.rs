@@ -40,7 +40,6 @@ const KNOWN_TO_FAIL: &[(VolumeKind, u64)] = &[
     (VolumeKind::Raid5, 1128),
     (VolumeKind::Raid5, 1187),
     (VolumeKind::Tiered, 1038),
-    (VolumeKind::Tiered, 1073),
 ];
 
 /// What came of one mistake, or of none.
