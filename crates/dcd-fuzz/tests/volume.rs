@@ -49,7 +49,7 @@ fn raid5_bears_what_it_must() {
 
 #[test]
 fn tiers_and_hints_agree_with_the_model() {
-    let volume = runs(VolumeKind::Tiered, 0).volume;
+    let volume = runs(VolumeKind::Tiered, 160).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
 }
 
