@@ -32,7 +32,7 @@ if [ -n "$guest" ]; then
     read -r guest_passed _ guest_failed _ guest_skipped _ <<<"$guest"
     passed=$((passed + guest_passed + guest_skipped)) failed=$((failed + guest_failed))
 fi
-reasons=$(grep -oE 'skipped: .*' "$log" | sort -u)
+reasons=$(grep -oP '(?<![-\w])skipped: .*' "$log" | sort -u)
 skipped=$(printf '%s' "$reasons" | grep -c .)
 # A test program that did not even build or that died counts as one failure.
 if [ "$status" != 0 ] && [ "$failed" = 0 ]; then

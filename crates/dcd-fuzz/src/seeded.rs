@@ -28,6 +28,7 @@ pub const CANARY_RUNS_MAX: u64 = 10;
 
 /// Mistakes of volumes that no run was seen to find, which are not tried (`docs/testing.md` says why).
 pub const NOT_FOUND_YET: &[SeededBug] = &[
+    SeededBug::FreedWhilePointedTo,
     SeededBug::LostReadsAsZeroes,
     SeededBug::PageAheadOfJournal,
     SeededBug::PlaceReusedUnderReader,
