@@ -37,7 +37,7 @@ impl Volume {
     }
 
     /// Each row's columns from its first to its last new one.
-    fn spans(&self, job: &Job) -> Vec<(u32, Range<u32>)> {
+    pub(super) fn spans(&self, job: &Job) -> Vec<(u32, Range<u32>)> {
         let mut spans: Vec<(u32, Range<u32>)> = Vec::new();
         for (row, first, count) in job.new_runs() {
             match spans.last_mut() {
@@ -49,7 +49,12 @@ impl Volume {
     }
 
     /// Step 1: what is still to be read for a column; `None`: it is to be done as others are.
-    pub(super) fn plan_fragmented(&self, job: &Job, column: u32) -> Option<Vec<(usize, u32)>> {
+    pub(super) fn plan_fragmented(
+        &self,
+        job: &Job,
+        spans: &[(u32, Range<u32>)],
+        column: u32,
+    ) -> Option<Vec<(usize, u32)>> {
         let mut cells = Vec::new();
         for row in 0..self.layout(job.key.set).data_units() {
             if job.is_new(row, column) {
@@ -61,7 +66,7 @@ impl Volume {
                 Old::Nowhere => return None,
             }
         }
-        let is_spanned = self.spans(job).iter().any(|(_, span)| span.contains(&column));
+        let is_spanned = spans.iter().any(|(_, span)| span.contains(&column));
         Some(if is_spanned { cells } else { Vec::new() })
     }
 

@@ -109,13 +109,16 @@ impl Volume {
         let mut cells = Vec::new();
         // A member may have gone since the last time.
         let is_fragmented = self.is_fragmented(job);
+        let spans = if is_fragmented { self.spans(job) } else { Vec::new() };
         job.gaps.clear();
         for column in job.columns.clone() {
             match &job.kind {
-                Kind::Write(_) if is_fragmented => match self.plan_fragmented(job, column) {
-                    Some(reads) => cells.extend(reads),
-                    None => self.plan_write(job, column, &mut cells),
-                },
+                Kind::Write(_) if is_fragmented => {
+                    match self.plan_fragmented(job, &spans, column) {
+                        Some(reads) => cells.extend(reads),
+                        None => self.plan_write(job, column, &mut cells),
+                    }
+                }
                 Kind::Write(_) => self.plan_write(job, column, &mut cells),
                 Kind::Read(pieces) => {
                     let wanted = pieces.iter().filter(|piece| piece.columns().contains(&column));
