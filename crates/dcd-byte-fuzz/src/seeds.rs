@@ -19,6 +19,7 @@ use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::raid::SetLine;
 use dcd_engine::{LbaRange, Superblock};
 use dcd_sim::disk::profiles;
 
@@ -323,6 +324,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         tail_line: 3,
         epoch: 2,
         pages_checksum: 1,
+        lost_since_record: 1,
         members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
     };
     let items = [
@@ -332,6 +334,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         JournalItem::Member { member: MemberIndex(2), state: rebuilding },
         JournalItem::Epoch(2),
         JournalItem::Lost { set: 1, stripe: 3, row: 0, column: 1, lines: 1 },
+        JournalItem::Found { set: 0, first: SetLine(3), lines: 2 },
     ];
     let record = journal::encode(UUID, 9, &items, &[0; 4096]);
     let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2 };

@@ -292,6 +292,8 @@ pub struct VolumeReport {
     pub extents_mapped: u64,
     /// Extents that are to be moved to another set.
     pub migrations_waiting: u64,
+    /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until they are written.
+    pub raid0_lines_lost: u64,
     /// Pointers between blocks.
     pub pointers: u64,
     /// Memory of all that.
@@ -342,6 +344,7 @@ impl VolumeReport {
             extent_bytes: config.extent_bytes,
             extents_mapped: status.extents_mapped,
             migrations_waiting: status.moves_waiting,
+            raid0_lines_lost: status.raid0_lines_lost,
             pointers: status.pointers,
             memory_bytes: status.memory_bytes,
             members: members.collect(),
@@ -359,7 +362,7 @@ report_of! {
     VolumeCountersReport of VolumeCounters {
         member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
         records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
-        extents_moved, extents_lost, moves_failed, moves_without_room, members_failed, members_rebuilt,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt,
         blocks_allocated, blocks_freed,
     }
 }

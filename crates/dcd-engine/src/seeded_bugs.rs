@@ -327,6 +327,16 @@ bugs! {
     StaleStateNotRecorded = "stale-state-not-recorded", "stale member";
     /// A blank disk in the place of a member is believed.
     BlankMemberBelieved = "blank-member-believed", "replaced member";
+    /// What RAID 0 had on a disk in whose place there is a blank one is not noted.
+    LostLinesForgotten = "lost-lines-forgotten", "replaced member";
+    /// It is noted, but the label of the blank disk may be durable before.
+    LabelBeforeLostLines = "label-before-lost-lines", "replaced member";
+    /// A lost line that was written counts as found although the flush of its member has failed.
+    FoundAfterFailedFlush = "found-after-failed-flush", "replaced member";
+    /// A start believes what the journal says of found lines, also where they were lost again.
+    FoundBeforeLossBelieved = "found-before-loss-believed", "replaced member";
+    /// The journal has lines as found that no flush has made durable.
+    FoundBeforeFlush = "found-before-flush", "replaced member";
     /// Both labels of a member are one: a torn one makes it blank.
     LabelSameCopy = "label-same-copy", "C20";
 

@@ -41,6 +41,7 @@ use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::raid::SetLine;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, LbaRange, Operation,
     Output, Phase, Request, RequestId, Superblock, Time, Uuid,
@@ -479,6 +480,7 @@ fn volume_root() -> Root {
         tail_line: 77,
         epoch: 4,
         pages_checksum: 0x0102_0304,
+        lost_since_record: 499,
         members,
     }
 }
@@ -487,7 +489,7 @@ fn member_label() -> MemberLabel {
     MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4 }
 }
 
-fn journal_items() -> [JournalItem; 6] {
+fn journal_items() -> [JournalItem; 7] {
     [
         JournalItem::Lines { set: 1, stripe: 9, row: 3, column: 2, lines: 1 },
         JournalItem::Extent { extent: 5, packed: 0x0010_0100_0000_0007 },
@@ -495,6 +497,7 @@ fn journal_items() -> [JournalItem; 6] {
         JournalItem::Member { member: MemberIndex(2), state: volume_root().members[2] },
         JournalItem::Epoch(4),
         JournalItem::Lost { set: 1, stripe: 9, row: 1, column: 2, lines: 1 },
+        JournalItem::Found { set: 2, first: SetLine(70), lines: 130 },
     ]
 }
 

@@ -9,7 +9,7 @@ use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::format::header::VolumeHeader;
-use dcd_engine::volume::format::label::{MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
@@ -143,8 +143,11 @@ impl Bench {
         };
         let superblock = Superblock::newest(copy(0), copy(1)).unwrap();
         let info = |member: &Option<Vec<u8>>| {
+            let copy = |bytes: &[u8], place: usize| {
+                bytes[LABEL_OFFSETS[place] as usize..][..MEMBER_LABEL_BYTES].to_vec()
+            };
             member.as_ref().map(|bytes| MemberInfo {
-                label: MemberLabel::decode(&bytes[..MEMBER_LABEL_BYTES]).ok(),
+                label: MemberLabel::newest(&copy(bytes, 0), &copy(bytes, 1)),
                 bytes: bytes.len() as u64,
             })
         };
@@ -669,6 +672,58 @@ fn two_failures_give_errors_and_never_wrong_data() {
     bench.failing = vec![false; 4];
     bench.open(false);
     check(&mut bench, &written);
+}
+
+#[test]
+fn a_blank_disk_in_a_members_place_loses_exactly_what_was_on_it() {
+    let mut bench = Bench::new(tiered());
+    // With a log, what it still has would be read from there.
+    bench.no_log = true;
+    bench.open(false);
+    let temporary = AttributeChange { set: Attributes::TEMPORARY, clear: Attributes::NONE };
+    let all = vec![LbaRange::new(0, bench.lines() * 8)];
+    let request = VolumeRequest::SetAttributes { ranges: all, change: temporary };
+    assert_eq!(bench.volume_request(request), Ok(None));
+    let mut written = fill(&mut bench, 1);
+    bench.drain();
+    bench.until_idle();
+    let gone = MemberIndex(2);
+    let is_lost = |bench: &Bench, line: u64| {
+        let at = bench.volume().place(Lba(line * 8)).expect("it was destaged");
+        at.level == RaidLevel::Raid0 && at.member == gone
+    };
+    let mut lost: BTreeSet<u64> =
+        written.iter().map(|(line, _)| *line).filter(|line| is_lost(&bench, *line)).collect();
+    assert!(lost.len() > 10 && lost.len() < written.len() / 2, "{} lines", lost.len());
+    let check = |bench: &mut Bench, written: &[(u64, u8)], lost: &BTreeSet<u64>| {
+        for (line, value) in written {
+            let expected = if lost.contains(line) { Err(RequestError::Io) } else { Ok(*value) };
+            assert_eq!(bench.try_read(*line), expected, "line {line}");
+        }
+    };
+    // Full of something that must never show.
+    bench.members[2].as_mut().unwrap().fill(0xdb);
+    bench.open(true);
+    check(&mut bench, &written, &lost);
+    // Two starts before anything is written again.
+    bench.open(true);
+    check(&mut bench, &written, &lost);
+    let half: Vec<u64> = lost.iter().copied().step_by(2).collect();
+    for line in &half {
+        bench.write(*line, 99);
+        lost.remove(line);
+    }
+    written.iter_mut().filter(|(line, _)| half.contains(line)).for_each(|(_, value)| *value = 99);
+    check(&mut bench, &written, &lost);
+    bench.drain();
+    check(&mut bench, &written, &lost);
+    bench.open(true);
+    check(&mut bench, &written, &lost);
+    // Lost once more: what was written since, too.
+    bench.members[2].as_mut().unwrap().fill(0xdb);
+    bench.open(true);
+    lost.extend(half);
+    check(&mut bench, &written, &lost);
 }
 
 #[test]

@@ -395,6 +395,8 @@ pub enum CommandError {
     Violations {
         /// How many.
         found: u64,
+        /// In runs on volumes, whose tests are in a file of their own.
+        on_volumes: bool,
     },
     /// A disk profile.
     #[error(transparent)]
@@ -697,8 +699,9 @@ impl CommandError {
             CommandError::SeededBugs { .. } => {
                 Some("a mistake that escapes is a blind spot of the fuzzer; docs/testing.md".into())
             }
-            CommandError::Violations { .. } => {
-                Some("put the printed test into crates/dcd-fuzz/tests/found.rs".into())
+            CommandError::Violations { on_volumes, .. } => {
+                let file = if *on_volumes { "found_on_volumes.rs" } else { "found.rs" };
+                Some(format!("put the printed test into crates/dcd-fuzz/tests/{file}"))
             }
             CommandError::NoCheckpoint { .. } => {
                 Some("copy the disk first; `dcd check` tells what is left of it".into())

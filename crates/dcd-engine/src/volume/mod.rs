@@ -20,6 +20,7 @@ pub mod extents;
 pub mod format;
 mod free_map;
 mod fresh;
+mod lost;
 pub mod members;
 mod paths;
 pub mod placement;
@@ -37,7 +38,7 @@ use self::format::area::VolumeArea;
 use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use self::paths::repair::{WorkKind, WorkStatus};
-use self::paths::{checkpoint, flush, journal, migrate, open, read, repair, stripe, write};
+use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, write};
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
 use self::raid::Layout;
@@ -91,8 +92,8 @@ pub(crate) enum VolumeOutput {
 enum Purpose {
     Open(open::Step),
     Read(read::Piece),
-    Cells(stripe::JobId, stripe::CellRun),
-    Written(stripe::JobId, MemberIndex),
+    Cells(job::JobId, job::CellRun),
+    Written(job::JobId, MemberIndex),
     MemberFlush(flush::For, u64, MemberIndex),
     RebuiltLabel(MemberIndex),
     Journal,
@@ -144,6 +145,7 @@ pub struct Volume {
     /// Places that an extent has left, until the journal knows.
     left_places: BTreeMap<ExtentIndex, Vec<Place>>,
     fresh: fresh::Fresh,
+    lost: lost::LostLines,
     /// Pieces that are being read from a place; and places that are free when there are none.
     readers: BTreeMap<Place, u32>,
     free_after_readers: BTreeSet<Place>,
@@ -163,7 +165,7 @@ pub struct Volume {
     /// Ended, but for the states of members that they rely on.
     ended: Vec<UpperId>,
     writes: write::Writes,
-    jobs: stripe::Jobs,
+    jobs: job::Jobs,
     flushes: flush::Flushes,
     journal: journal::Journal,
     checkpoint: checkpoint::Checkpointing,
@@ -214,6 +216,7 @@ impl Volume {
             queued_extents: BTreeMap::new(),
             left_places: BTreeMap::new(),
             fresh: fresh::Fresh::default(),
+            lost: lost::LostLines::new(config),
             readers: BTreeMap::new(),
             free_after_readers: BTreeSet::new(),
             members: Members::new(&vec![format::root::MemberState::Stale; config.members]),
@@ -227,7 +230,7 @@ impl Volume {
             next_upper: 0,
             ended: Vec::new(),
             writes: write::Writes::default(),
-            jobs: stripe::Jobs::default(),
+            jobs: job::Jobs::default(),
             flushes: flush::Flushes::default(),
             journal: journal::Journal::new(area.journal_lines()),
             checkpoint: checkpoint::Checkpointing::new(area.pages()),

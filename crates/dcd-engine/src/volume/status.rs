@@ -29,7 +29,6 @@ pub struct VolumeCounters {
     pub extents_mapped: u64,
     pub extents_unmapped: u64,
     pub extents_moved: u64,
-    pub extents_lost: u64,
     pub moves_failed: u64,
     pub moves_without_room: u64,
     pub members_failed: u64,
@@ -75,6 +74,8 @@ pub struct VolumeStatus {
     pub extents_mapped: u64,
     /// Extents that should be elsewhere.
     pub moves_waiting: u64,
+    /// Lines of RAID 0 sets that a disk took along which was replaced: they cannot be read until they are written.
+    pub raid0_lines_lost: u64,
     /// Pointers.
     pub pointers: u64,
     /// Memory of the tables.
@@ -120,10 +121,12 @@ impl Volume {
             extent_bytes: self.header.config.extent_bytes,
             extents_mapped: self.extents.extents_mapped(),
             moves_waiting: self.migration.waiting(),
+            raid0_lines_lost: self.lost.count(),
             pointers: self.pointers.len() as u64,
             memory_bytes: self.extents.memory_bytes()
                 + self.checksums.memory_bytes()
                 + self.pointers.memory_bytes()
+                + self.lost.memory_bytes()
                 + self.area.pages() * 16,
             counters: self.counters,
             has_failed: self.journal.error.is_some(),

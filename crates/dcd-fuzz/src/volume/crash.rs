@@ -153,7 +153,6 @@ impl VolumeRun {
         let is_one_bad =
             self.options.more != MoreFaults::default() && wreck.members.iter().any(is_bad);
         let may_fail = self.may_fail(random) && (!is_one_bad || self.options.too_many_fail);
-        let is_redundant = self.all_sets_are_redundant();
         for member in &mut wreck.members {
             let was_away = member.disk.failing.is_some() || !member.is_there;
             if is_last || was_away && random.one_in(2) {
@@ -169,7 +168,7 @@ impl VolumeRun {
         let what = random.below(12);
         match what {
             0..2 => self.say(|| format!("member {index} is not there any more")),
-            2 if is_redundant => self.say(|| format!("member {index} is replaced by a blank one")),
+            2 => self.say(|| format!("member {index} is replaced by a blank one")),
             _ => {}
         }
         let member = &mut wreck.members[index];
@@ -179,14 +178,18 @@ impl VolumeRun {
                 member.is_there = false;
                 member.is_suspect = true;
             }
-            // A blank one is there in its stead. (What that means for RAID 0 its owner has to know: the extents that
-            // had lines there read as zeroes.)
-            2 if is_redundant => {
+            // A blank one is there in its stead: not one with zeroes where only the old one had something.
+            2 => {
                 let blank = FaultyDisk::new(member.disk.len(), 4096);
                 let old = std::mem::replace(&mut member.disk, blank);
                 member.is_older = false;
                 member.disk.shears = old.shears;
                 member.disk.cannot_zero = old.cannot_zero;
+                member.healed.clear();
+                for offset in self.machine.sets.raid0_lines(MemberIndex(index as u8)) {
+                    member.disk.rot(offset as usize, &[0xdb; LINE_SIZE as usize]);
+                    member.damaged.insert(offset);
+                }
                 member.is_there = true;
                 member.is_suspect = true;
                 self.report.volume.members_replaced += 1;

@@ -76,6 +76,17 @@ impl Sets {
         })
     }
 
+    /// Byte addresses of all lines of a member that nothing else holds.
+    pub fn raid0_lines(&self, member: MemberIndex) -> impl Iterator<Item = u64> {
+        let layouts = self.layouts.iter().filter(move |layout| {
+            layout.level() == RaidLevel::Raid0 && layout.place_of(member).is_some()
+        });
+        layouts.flat_map(|layout| {
+            let slice = layout.offset(0, 0)..layout.offset(layout.stripes(), 0);
+            slice.step_by(LINE_SIZE as usize)
+        })
+    }
+
     /// Whether a line cannot be read, nor be had from the others, if the lines are bad of which `is_bad` says so
     /// (given a member and a byte address).
     pub fn is_lost(&self, line: LinePlace, is_bad: impl Fn(MemberIndex, u64) -> bool) -> bool {

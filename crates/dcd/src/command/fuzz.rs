@@ -92,7 +92,10 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     match outcome.violations() as u64 {
         0 if is_stopped => Err(CommandError::FuzzStopped),
         0 => Ok(()),
-        found => Err(CommandError::Violations { found }),
+        found => {
+            let on_volumes = !summary.volume_failures.is_empty();
+            Err(CommandError::Violations { found, on_volumes })
+        }
     }
 }
 

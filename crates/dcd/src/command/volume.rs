@@ -5,6 +5,7 @@ use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::format_size;
 use dcd_daemon::volume_control::{VolumeCommand, VolumeReport, WorkReport};
+use dcd_engine::units::LINE_SIZE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::VolumeControl;
@@ -218,8 +219,16 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         (false, true) => paint.paint(Colour::Good, "whole"),
         (false, false) => paint.paint(Colour::Bad, "degraded"),
     };
+    let lost = match report.raid0_lines_lost {
+        0 => String::new(),
+        lines => {
+            let size = format_size(lines.saturating_mul(LINE_SIZE));
+            let what = format!("{size} of RAID 0 went with a disk that was replaced");
+            format!("{}: reads fail until it is written again\n", paint.paint(Colour::Bad, &what))
+        }
+    };
     format!(
-        "volume of {}, {state}: {} placed{waiting}; {} of memory\n{}\n{}{work}",
+        "volume of {}, {state}: {} placed{waiting}; {} of memory\n{lost}{}\n{}{work}",
         format_size(report.volume_bytes),
         size(report.extents_mapped),
         format_size(report.memory_bytes),

@@ -4,6 +4,7 @@ use super::header::VolumeHeader;
 use super::page::{PAGE_CONTENT_BYTES, PageIndex};
 use crate::units::LINE_SIZE;
 use crate::volume::config::{SetConfig, VolumeConfig};
+use crate::volume::lost::{LINES_PER_WORD, lines_of};
 use crate::volume::placement::RaidLevel;
 
 /// Smallest and largest journal.
@@ -38,6 +39,13 @@ pub enum TablePage {
     },
     /// The pointers from this slot on.
     Pointers(u64),
+    /// Which lines of a RAID 0 set are lost, from this word of 64 on.
+    LostLines {
+        /// Which set.
+        set: usize,
+        /// The first word in the page.
+        first: u64,
+    },
 }
 
 /// Places and numbers of pages.
@@ -48,7 +56,10 @@ pub struct VolumeArea {
     extent_pages: u64,
     /// For each set: its first page, and how many it has.
     checksum_pages: Vec<(u64, u64)>,
-    pointer_pages: u64,
+    /// The first page, and how many there are.
+    pointer_pages: (u64, u64),
+    /// For each set: its first page, and how many it has.
+    lost_pages: Vec<(u64, u64)>,
     pages: u64,
     journal_bytes: u64,
 }
@@ -73,19 +84,23 @@ impl VolumeArea {
     ) -> Option<VolumeArea> {
         let extent_pages = config.extents().div_ceil(ENTRIES_PER_PAGE);
         let mut pages = extent_pages;
-        let mut checksum_pages = Vec::new();
-        for set in &config.sets {
-            let count = checksums(set).div_ceil(CHECKSUMS_PER_PAGE);
-            checksum_pages.push((pages, count));
+        let mut take = |count: u64| {
             pages += count;
-        }
-        let pointer_pages = u64::from(pointers_max).div_ceil(ENTRIES_PER_PAGE);
-        pages += pointer_pages;
+            (pages - count, count)
+        };
+        let sets = config.sets.iter();
+        let checksum_pages =
+            sets.clone().map(|set| take(checksums(set).div_ceil(CHECKSUMS_PER_PAGE))).collect();
+        let pointer_pages = take(u64::from(pointers_max).div_ceil(ENTRIES_PER_PAGE));
+        let lost_pages =
+            sets.map(|set| take(lines_of(set).div_ceil(LINES_PER_WORD * ENTRIES_PER_PAGE)));
+        let lost_pages = lost_pages.collect();
         (pages <= PAGES_MAX).then_some(VolumeArea {
             offset,
             extent_pages,
             checksum_pages,
             pointer_pages,
+            lost_pages,
             pages,
             journal_bytes,
         })
@@ -140,16 +155,20 @@ impl VolumeArea {
         if number < self.extent_pages {
             return TablePage::Extents(number * ENTRIES_PER_PAGE);
         }
-        let set = self
-            .checksum_pages
-            .iter()
-            .position(|(first, count)| (*first..first + count).contains(&number));
-        if let Some(set) = set {
-            let first = (number - self.checksum_pages[set].0) * CHECKSUMS_PER_PAGE;
-            return TablePage::Checksums { set, first };
+        let place = |(first, count): &(u64, u64)| {
+            (*first..first + count).contains(&number).then(|| number - first)
+        };
+        let find = |pages: &[(u64, u64)]| {
+            pages.iter().enumerate().find_map(|(set, pages)| Some((set, place(pages)?)))
+        };
+        if let Some((set, page)) = find(&self.checksum_pages) {
+            return TablePage::Checksums { set, first: page * CHECKSUMS_PER_PAGE };
         }
-        let pointers = number - (self.pages - self.pointer_pages);
-        assert!(pointers < self.pointer_pages, "there is no page {number}");
+        if let Some((set, page)) = find(&self.lost_pages) {
+            return TablePage::LostLines { set, first: page * ENTRIES_PER_PAGE };
+        }
+        let pointers = place(&self.pointer_pages);
+        let pointers = pointers.unwrap_or_else(|| panic!("there is no page {number}"));
         TablePage::Pointers(pointers * ENTRIES_PER_PAGE)
     }
 
@@ -165,7 +184,13 @@ impl VolumeArea {
 
     /// The page that has this slot of the pointers.
     pub fn page_of_pointer(&self, slot: u64) -> PageIndex {
-        PageIndex((self.pages - self.pointer_pages + slot / ENTRIES_PER_PAGE) as u32)
+        PageIndex((self.pointer_pages.0 + slot / ENTRIES_PER_PAGE) as u32)
+    }
+
+    /// The page that tells whether this line of a RAID 0 set is lost.
+    pub fn page_of_lost_line(&self, set: usize, line: u64) -> PageIndex {
+        let word = line / LINES_PER_WORD;
+        PageIndex((self.lost_pages[set].0 + word / ENTRIES_PER_PAGE) as u32)
     }
 }
 
@@ -178,8 +203,9 @@ mod tests {
     fn every_page_has_its_place() {
         let header = header();
         let area = VolumeArea::of(&header, 1 << 20).unwrap();
-        // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in two.
-        assert_eq!(area.pages(), 2 + 4 + 7 + 2);
+        // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in two;
+        // 6144 lines that can be lost in one.
+        assert_eq!(area.pages(), 2 + 4 + 7 + 2 + 1);
         let mut offsets = area.header_offsets().to_vec();
         offsets.extend([area.root_offset(8), area.root_offset(9)]);
         for number in 0..area.pages() as u32 {
@@ -189,12 +215,15 @@ mod tests {
                 TablePage::Extents(first) => area.page_of_extent(first + 503),
                 TablePage::Checksums { set, first } => area.page_of_checksum(set, first + 1007),
                 TablePage::Pointers(first) => area.page_of_pointer(first + 503),
+                TablePage::LostLines { set, first } => {
+                    area.page_of_lost_line(set, 64 * (first + 503))
+                }
             };
             assert_eq!(found, page);
         }
-        let expected: Vec<u64> = (0..34).map(|line| (1 << 20) + line * 4096).collect();
+        let expected: Vec<u64> = (0..36).map(|line| (1 << 20) + line * 4096).collect();
         assert_eq!(offsets, expected);
-        assert_eq!(area.journal_offset(), (1 << 20) + 34 * 4096);
-        assert_eq!(area.bytes(), 34 * 4096 + header.journal_bytes);
+        assert_eq!(area.journal_offset(), (1 << 20) + 36 * 4096);
+        assert_eq!(area.bytes(), 36 * 4096 + header.journal_bytes);
     }
 }

@@ -15,6 +15,7 @@ use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::units::{LINE_SIZE, MemberIndex, Uuid};
 use crate::volume::config::SETS_MAX;
+use crate::volume::raid::SetLine;
 
 /// "dcdVJRNL" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVJRNL");
@@ -79,6 +80,15 @@ pub enum JournalItem {
         column: u32,
         /// How many.
         lines: u32,
+    },
+    /// Lines of a RAID 0 set that were lost were written, durable.
+    Found {
+        /// Which set.
+        set: u8,
+        /// The first.
+        first: SetLine,
+        /// How many.
+        lines: u64,
     },
 }
 
@@ -170,6 +180,10 @@ impl ItemOnDisk {
                 (4, stripe, member.0.into())
             }
             JournalItem::Epoch(epoch) => (5, epoch, 0),
+            JournalItem::Found { set, first, lines } => {
+                disk.set = set;
+                (7, first.0, lines)
+            }
         };
         disk.kind = kind;
         disk.first = first.into();
@@ -194,6 +208,7 @@ impl ItemOnDisk {
             },
             5 if first < COUNTER_END => JournalItem::Epoch(first),
             6 => JournalItem::Lost { set, stripe: first, row, column, lines },
+            7 => JournalItem::Found { set, first: SetLine(first), lines: second },
             _ => return None,
         })
     }
@@ -291,6 +306,7 @@ mod tests {
             },
             JournalItem::Epoch(6),
             JournalItem::Lost { set: 1, stripe: 9, row: 5, column: 3, lines: 2 },
+            JournalItem::Found { set: 2, first: SetLine(77), lines: 1 << 40 },
         ];
         let payload = [1; 8192];
         let bytes = encode(uuid, 12, &items, &payload);

@@ -16,7 +16,7 @@ use crate::volume::config::{MEMBERS_MAX, SETS_MAX};
 /// "dcdVROOT" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdVROOT");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Size of a root.
 pub const ROOT_BYTES: usize = 4096;
 const WHAT: &str = "the root of the volume";
@@ -72,6 +72,8 @@ pub struct Root {
     pub epoch: u64,
     /// CRC-32C of the checkpoint numbers (eight bytes each) of all pages, in order.
     pub pages_checksum: u32,
+    /// What records of the journal before this one say of lost lines that were found does not count: they were lost again.
+    pub lost_since_record: u64,
     /// The members, in order.
     pub members: Vec<MemberState>,
 }
@@ -98,8 +100,9 @@ pub(crate) struct RootOnDisk {
     pub(crate) epoch: U64,
     pub(crate) pages_checksum: U32,
     pub(crate) members: U32,
+    pub(crate) lost_since_record: U64,
     pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
-    pub(crate) unused: [u8; 3512],
+    pub(crate) unused: [u8; 3504],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -118,6 +121,7 @@ pub fn layout() -> Vec<FieldLayout> {
         epoch,
         pages_checksum,
         members,
+        lost_since_record,
         member,
         unused,
     })
@@ -149,6 +153,7 @@ impl Root {
         disk.tail_line = self.tail_line.into();
         disk.epoch = self.epoch.into();
         disk.pages_checksum = self.pages_checksum.into();
+        disk.lost_since_record = self.lost_since_record.into();
         disk.members = (self.members.len() as u32).into();
         for (on_disk, member) in disk.member.iter_mut().zip(&self.members) {
             let (state, set, stripe) = member.encode();
@@ -171,6 +176,7 @@ impl Root {
             ("checkpoint", disk.checkpoint.get()),
             ("tail_sequence", disk.tail_sequence.get()),
             ("epoch", disk.epoch.get()),
+            ("lost_since_record", disk.lost_since_record.get()),
         ] {
             if counter >= COUNTER_END {
                 return Err(field(name, counter));
@@ -194,6 +200,7 @@ impl Root {
             tail_line: disk.tail_line.get(),
             epoch: disk.epoch.get(),
             pages_checksum: disk.pages_checksum.get(),
+            lost_since_record: disk.lost_since_record.get(),
             members,
         })
     }
@@ -213,6 +220,7 @@ mod tests {
             tail_line: 17,
             epoch: 3,
             pages_checksum: 5,
+            lost_since_record: 98,
             members: vec![
                 MemberState::UpToDate,
                 MemberState::Stale,

@@ -91,7 +91,7 @@ impl Checkpointing {
 
 impl Volume {
     pub(in crate::volume) fn advance_checkpoint(&mut self) -> bool {
-        let wanted = matches!(self.checkpoint.state, State::Idle)
+        let wanted = self.is_checkpoint_idle()
             && self.journal.wants_checkpoint()
             && self.journal.error.is_none()
             && !self.checkpoint.failed
@@ -114,6 +114,21 @@ impl Volume {
             self.write_pages();
         }
         true
+    }
+
+    /// Everything that has changed goes to the pages, and all records still count. While a volume is being opened.
+    pub(super) fn checkpoint_tables(&mut self) {
+        assert!(self.is_checkpoint_idle(), "nothing else is done yet");
+        self.checkpoint.tail = self.journal.tail_of_all();
+        self.write_pages();
+    }
+
+    pub(super) fn is_checkpoint_idle(&self) -> bool {
+        matches!(self.checkpoint.state, State::Idle)
+    }
+
+    pub(super) fn has_checkpoint_failed(&self) -> bool {
+        self.checkpoint.failed
     }
 
     /// No checkpoint any more. When the ring is full, nothing more can be changed.
@@ -213,6 +228,9 @@ impl Volume {
             TablePage::Checksums { set, first } => {
                 self.checksums.page(set, first, CHECKSUMS_PER_PAGE)
             }
+            TablePage::LostLines { set, first } => {
+                self.lost.page(set, first..first + ENTRIES_PER_PAGE)
+            }
             TablePage::Pointers(first) => (first..first + ENTRIES_PER_PAGE)
                 .take_while(|slot| *slot < u64::from(self.header.pointers_max))
                 .flat_map(|slot| {
@@ -286,6 +304,7 @@ impl Volume {
             tail_line: self.checkpoint.tail.1,
             epoch: self.epoch,
             pages_checksum: pages_checksum(pages),
+            lost_since_record: self.lost.since_record,
             members: self.members.states(),
         };
         self.checkpoint.state = State::WritingRoot;

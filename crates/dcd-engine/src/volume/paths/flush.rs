@@ -5,6 +5,7 @@
 //!    the journal already; what counts here are RAID 0 sets.
 //! 2. Entries of the TTABLE that have changed are written to the journal.
 //!      Before step 1 they could outlive the lines they speak of, and show what another extent had left there.
+//!      So are lost lines that were written, before the entries: in a new place they would be lost still.
 //! ```
 //! Flushes that come meanwhile share the next round.
 
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 
 use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::format::journal::JournalItem;
+use super::super::lost::LineRun;
 use super::super::{Purpose, UpperId, Volume};
 use super::journal::Then;
 use super::write::OpId;
@@ -39,6 +41,8 @@ pub(in crate::volume) struct Flushes {
     /// Extents to be committed in step 2, with the places that they had in step 1.
     extents: Vec<(ExtentIndex, Option<Place>)>,
     pointers: Vec<u32>,
+    /// Lost lines that were written before step 1.
+    found: Vec<LineRun>,
     /// Extents of which a newer place has gone to the journal since step 1.
     pub(super) overtaken: BTreeSet<ExtentIndex>,
     result: Option<IoError>,
@@ -86,6 +90,7 @@ impl Volume {
                 (*extent, place.filter(|_| is_queued || is_written))
             })
             .collect();
+        self.flushes.found = self.lost.found();
         self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();
         self.flushes.overtaken.clear();
         self.flushes.members_left = match seeded(SeededBug::FlushWithoutMembers) {
@@ -138,6 +143,7 @@ impl Volume {
         }
         if error.is_some() && had_raid0 {
             self.doubt_fresh(index);
+            self.doubt_found(index);
         }
         // A flush of the engine must hear of it, because it has the log destage again what it has not flushed: a write with FUA that
         // waits for a flush of its own does not.
@@ -171,13 +177,30 @@ impl Volume {
         });
     }
 
+    /// The same of lines that were lost and have been written: they are lost again, until somebody writes them once more.
+    fn doubt_found(&mut self, member: MemberIndex) {
+        if seeded(SeededBug::FoundAfterFailedFlush) {
+            return;
+        }
+        let Volume { lost, layouts, .. } = self;
+        lost.doubt(|set, line| layouts[usize::from(set)].has_lines_on(line, 1, member));
+    }
+
     /// Step 2.
     fn commit_flush(&mut self) {
         if std::mem::take(&mut self.flushes.lost_raid0) {
             self.flushes.result = self.flushes.result.or(Some(IoError::Failed));
         }
         let mut items: Vec<JournalItem> = Vec::new();
+        let found = std::mem::take(&mut self.flushes.found);
         if self.flushes.result.is_none() {
+            let found = match seeded(SeededBug::FoundBeforeFlush) {
+                true => self.lost.found(),
+                false => found,
+            };
+            for run in found {
+                items.extend(self.items_of_found(run));
+            }
             // Looked up now, but for the place: one that it got since may have lines that are not durable.
             for (extent, mut place) in std::mem::take(&mut self.flushes.extents) {
                 if self.flushes.overtaken.contains(&extent) {

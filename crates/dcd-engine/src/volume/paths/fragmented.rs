@@ -21,8 +21,8 @@ use std::ops::Range;
 
 use super::super::Volume;
 use super::super::checksums::LineSum;
+use super::job::{Job, Kind};
 use super::plan::Old;
-use super::stripe::{Job, Kind};
 use crate::units::LINE_SIZE;
 
 impl Volume {

@@ -7,12 +7,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::super::extents::ExtentIndex;
+use super::super::extents::{ExtentIndex, Place};
 use super::super::format::journal::{
     JOURNAL_ITEMS_MAX, JOURNAL_PAYLOAD_LINES_MAX, JournalItem, encode,
 };
+use super::super::format::page::PageIndex;
+use super::super::lost::LineRun;
 use super::super::{Purpose, Volume};
-use super::stripe::JobId;
+use super::job::JobId;
 use super::write::OpId;
 use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
 use crate::seeded_bugs::{SeededBug, seeded};
@@ -132,6 +134,17 @@ impl Journal {
         }
     }
 
+    /// The same if nothing is left out.
+    pub(in crate::volume) fn tail_of_all(&self) -> (u64, u64) {
+        let next = (self.next_sequence, self.head_line);
+        self.records.front().map_or(next, |record| (record.sequence, record.line))
+    }
+
+    /// The number of the next record.
+    pub(in crate::volume) fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
     /// The oldest record that counts, or the next one.
     pub(in crate::volume) fn oldest(&self) -> u64 {
         self.records.front().map_or(self.next_sequence, |record| record.sequence)
@@ -180,8 +193,12 @@ impl Volume {
     /// An extent as it is, with a place whose lines are durable: a flush under way must not put an older one behind it.
     pub(super) fn commit_place(&mut self, extent: ExtentIndex, then: Then) {
         self.flushes.overtaken.insert(extent);
+        // The lines first: they would count as lost in their new place, if a crash came between two records.
+        let run = self.extents.get(extent).place.map(|place| self.lines_of_place(place));
+        let mut items = run.map_or(Vec::new(), |run| self.items_of_found(run));
         let packed = self.extents.packed(extent);
-        self.commit_extents(vec![(extent, packed)], then);
+        items.push(JournalItem::Extent { extent: extent.0.into(), packed });
+        self.journal_items(items, then);
     }
 
     /// Entries of the TTABLE.
@@ -195,6 +212,30 @@ impl Volume {
             packed,
         };
         self.journal_items(entries.into_iter().map(item).collect(), then);
+    }
+
+    /// What tells the journal that lines are durable which were lost.
+    pub(super) fn items_of_found(&mut self, run: LineRun) -> Vec<JournalItem> {
+        let item = |LineRun { set, first, lines }| JournalItem::Found { set, first, lines };
+        self.lost.queue(run).into_iter().map(item).collect()
+    }
+
+    /// All lines of a place.
+    pub(super) fn lines_of_place(&self, place: Place) -> LineRun {
+        let first = place.first_line(self.header.config.extent_bytes);
+        LineRun { set: place.set, first, lines: self.extent_lines() }
+    }
+
+    fn found_committed(&mut self, run: LineRun) {
+        self.lost.committed(run);
+        self.dirty_lost_lines(run);
+    }
+
+    /// The pages that tell of these lines have changed.
+    pub(super) fn dirty_lost_lines(&mut self, run: LineRun) {
+        let page = |line: u64| self.area.page_of_lost_line(run.set.into(), line);
+        let (first, last) = (page(run.first.0), page(run.first.0 + run.lines - 1));
+        (first.0..=last.0).for_each(|page| self.checkpoint.dirty(PageIndex(page)));
     }
 
     pub(in crate::volume) fn advance_journal(&mut self) -> bool {
@@ -326,6 +367,9 @@ impl Volume {
                 JournalItem::Pointer { slot, packed } => {
                     self.pointer_committed(slot as u32, packed)
                 }
+                JournalItem::Found { set, first, lines } => {
+                    self.found_committed(LineRun { set, first, lines });
+                }
                 JournalItem::Lines { .. }
                 | JournalItem::Member { .. }
                 | JournalItem::Epoch(_)
@@ -366,11 +410,17 @@ impl Volume {
         self.journal.changes = kept;
         for change in refused {
             for item in &change.items {
-                if let JournalItem::Extent { extent, .. } = *item {
-                    // It is changed in memory, and the next flush takes it along.
-                    let extent = ExtentIndex(extent as u32);
-                    self.queued_extents.remove(&extent);
-                    self.flushes.overtaken.remove(&extent);
+                // It is changed in memory, and the next flush takes it along.
+                match *item {
+                    JournalItem::Extent { extent, .. } => {
+                        let extent = ExtentIndex(extent as u32);
+                        self.queued_extents.remove(&extent);
+                        self.flushes.overtaken.remove(&extent);
+                    }
+                    JournalItem::Found { set, first, lines } => {
+                        self.lost.refused(LineRun { set, first, lines });
+                    }
+                    _ => {}
                 }
             }
             self.changes_durable(change.then, Err(error));

@@ -3,6 +3,7 @@
 pub(super) mod checkpoint;
 pub(super) mod flush;
 mod fragmented;
+pub(super) mod job;
 pub(super) mod journal;
 pub(super) mod migrate;
 pub(super) mod open;
@@ -10,5 +11,5 @@ mod plan;
 pub(super) mod read;
 pub(super) mod repair;
 mod requests;
-pub(super) mod stripe;
+mod stripe;
 pub(super) mod write;

@@ -18,7 +18,7 @@ use super::super::checksums::{Checksums, LineSum};
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::raid::xor_into;
-use super::stripe::{From, Job, Kind};
+use super::job::{From, Job, Kind};
 use crate::io::IoError;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 1. For each extent: not mapped, being written for the first time, or not known to be zeroes on the disk (fresh.rs): zeroes.
+//!    Lost with a disk that was replaced (lost.rs): an error.
 //! 2. Else pieces that lie together on a member, all at once, from the copy that is least busy.
 //! 3. Each line has the checksum that it should have, or the set has none (RAID 0): into the buffer.
 //! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What was wrong is
@@ -15,11 +16,19 @@ use super::super::extents::{ExtentIndex, Place};
 use super::super::placement::RaidLevel;
 use super::super::raid::SetLine;
 use super::super::{Purpose, UpperId, Volume};
-use super::stripe::ChunkKey;
+use super::job::ChunkKey;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
+
+/// What is known of a line before it is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Zeroes,
+    Lost,
+    OnMembers,
+}
 
 /// Lines that lie together on a member.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +68,7 @@ impl Volume {
         buffer.expect("of a read").bytes_mut()[range].fill(0);
     }
 
-    /// Bytes `range` of the volume, all of them in an extent. Runs of lines that count as zeroes are not read (fresh.rs).
+    /// Bytes `range` of the volume, all of them in an extent.
     fn read_extent(
         &mut self,
         upper: UpperId,
@@ -72,16 +81,29 @@ impl Volume {
         let base = place.first_line(extent_bytes).0;
         let first = range.start % extent_bytes / LINE_SIZE;
         let end = first + (range.end - range.start) / LINE_SIZE;
+        let known = |volume: &Volume, line: u64| {
+            if volume.fresh.counts_as_zeroes(extent, line as u32) {
+                Known::Zeroes
+            } else if volume.lost.is_lost(place.set, SetLine(base + line)) {
+                Known::Lost
+            } else {
+                Known::OnMembers
+            }
+        };
         let mut line = first;
         while line < end {
-            let is_zero = self.fresh.counts_as_zeroes(extent, line as u32);
-            let lines = (line..end)
-                .take_while(|line| self.fresh.counts_as_zeroes(extent, *line as u32) == is_zero)
-                .count() as u64;
+            let here = known(self, line);
+            let lines = (line..end).take_while(|line| known(self, *line) == here).count() as u64;
             let at = offset + ((line - first) * LINE_SIZE) as usize;
-            match is_zero {
-                true => self.put_zeroes(upper, at..at + (lines * LINE_SIZE) as usize),
-                false => self.read_lines(upper, place, SetLine(base + line), lines, at),
+            match here {
+                Known::Zeroes => self.put_zeroes(upper, at..at + (lines * LINE_SIZE) as usize),
+                Known::Lost => {
+                    let upper = self.uppers.get_mut(&upper).expect("under way");
+                    upper.result = Err(IoError::Failed);
+                }
+                Known::OnMembers => {
+                    self.read_lines(upper, place, SetLine(base + line), lines, at);
+                }
             }
             line += lines;
         }

@@ -19,8 +19,8 @@ use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::placement::RaidLevel;
 use super::super::raid::SetLine;
 use super::super::{UpperId, Volume};
+use super::job::{CellChange, ChunkKey, Source};
 use super::journal::Then;
-use super::stripe::{CellChange, ChunkKey, Source};
 use crate::io::IoError;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
@@ -293,11 +293,12 @@ impl Volume {
         let write = &self.writes.ops[&op];
         let is_uncommitted = self.uncommitted_extents.contains_key(&extent);
         let is_uncommitted = is_uncommitted && !seeded(SeededBug::FuaWithoutEntry);
-        if write.fua && write.result.is_ok() && is_uncommitted {
+        let place = self.extents.get(extent).place;
+        let has_found = place.is_some_and(|place| self.lost.has_found(self.lines_of_place(place)));
+        if write.fua && write.result.is_ok() && (is_uncommitted || has_found) {
             // Step 4b. Its own lines are durable: they were written with FUA, or are in the journal. Those of an earlier write
             // that gave the extent its place need not be.
-            let set = self.extents.get(extent).place.map(|place| place.set);
-            if !write.is_new && set.is_some_and(|set| !self.is_journaled(set)) {
+            if !write.is_new && place.is_some_and(|place| !self.is_journaled(place.set)) {
                 return self.flush_for_write(op);
             }
             return self.commit_place(extent, Then::Written(op));

@@ -1,0 +1,155 @@
+//! Steps 4 to 9 of an opening: which members count, what they have missed, and what is lost with those that were replaced.
+
+use super::{Cell, Step};
+use crate::buffer::Buffer;
+use crate::error::VolumeOpenError;
+use crate::io::{Device, IoData, IoOperation};
+use crate::seeded_bugs::{SeededBug, seeded};
+use crate::units::{LINE_SIZE, MemberIndex};
+use crate::volume::Volume;
+use crate::volume::extents::ExtentIndex;
+use crate::volume::format::label::{LABEL_OFFSETS, MemberLabel};
+use crate::volume::format::root::MemberState;
+use crate::volume::lost::LineRun;
+use crate::volume::placement::RaidLevel;
+use crate::volume::raid::SetLine;
+
+impl Volume {
+    pub(super) fn look_at_members(&mut self) -> Result<(), VolumeOpenError> {
+        let infos = self.opening().infos.clone();
+        let missing: Vec<MemberIndex> = self
+            .members
+            .iter()
+            .filter(|(index, member)| {
+                let is_there = infos[usize::from(index.0)].is_some_and(|info| info.label.is_some());
+                !is_there && member.state == MemberState::UpToDate
+            })
+            .map(|(index, _)| index)
+            .collect();
+        if !missing.is_empty() && !self.degraded_allowed {
+            return Err(VolumeOpenError::MembersMissing { missing });
+        }
+        for (index, info) in infos.iter().enumerate() {
+            let index = MemberIndex(index as u8);
+            let member = self.members.get_mut(index);
+            member.is_present = info.is_some();
+            if let MemberState::Rebuilding { set, stripe } = member.state {
+                member.rebuilt = (set, stripe);
+            }
+        }
+        for (index, info) in infos.iter().enumerate() {
+            let index = MemberIndex(index as u8);
+            let label = info.and_then(|info| info.label);
+            let is_new = label.is_some_and(|label| {
+                label.epoch >= self.epoch || seeded(SeededBug::StaleMemberBelieved)
+            });
+            let is_blank = info.is_some() && label.is_none();
+            let is_new = is_new || is_blank && seeded(SeededBug::BlankMemberBelieved);
+            if is_blank && !seeded(SeededBug::LostLinesForgotten) {
+                self.lose_raid0(index);
+            }
+            if is_new || self.members.get(index).state == MemberState::Stale {
+                continue;
+            }
+            if is_blank || self.members.can_do_without(index, &self.layouts) {
+                self.members.get_mut(index).state = MemberState::Stale;
+                self.state_changes.waiting.push_back((index, MemberState::Stale));
+            }
+        }
+        Ok(())
+    }
+
+    /// A blank disk is in a member's place, and whoever put it there knows what that means for RAID 0: what was there is lost.
+    fn lose_raid0(&mut self, member: MemberIndex) {
+        for extent in (0..self.extents.extents()).map(ExtentIndex) {
+            let Some(place) = self.extents.get(extent).place else { continue };
+            let layout = self.layout(place.set);
+            if layout.level() != RaidLevel::Raid0 || layout.place_of(member).is_none() {
+                continue;
+            }
+            let all = self.lines_of_place(place);
+            let unit_lines = u64::from(layout.unit_lines());
+            let mut line = all.first.0;
+            while line < all.first.0 + all.lines {
+                let end = (line / unit_lines + 1) * unit_lines;
+                let lines = end.min(all.first.0 + all.lines) - line;
+                let run = LineRun { first: SetLine(line), lines, ..all };
+                if self.layout(place.set).has_lines_on(run.first, 1, member) {
+                    self.lost.lose(run);
+                    self.dirty_lost_lines(run);
+                    self.opening().has_lost_lines = true;
+                }
+                line += lines;
+            }
+        }
+        // What records in the journal say of these lines is older than this.
+        if self.opening().has_lost_lines {
+            self.lost.since_record = self.journal.next_sequence();
+        }
+    }
+
+    pub(super) fn write_lines_again(&mut self) {
+        let redo = std::mem::take(&mut self.opening().redo);
+        let ring = std::mem::take(&mut self.opening().ring);
+        // Adjacent columns are one write.
+        let mut runs: Vec<(Cell, Vec<u8>)> = Vec::new();
+        for ((set, stripe, row, column), at) in redo {
+            let bytes = match at {
+                Some(at) => &ring[at..at + LINE_SIZE as usize],
+                None => &[0; LINE_SIZE as usize],
+            };
+            match runs.last_mut() {
+                Some(((a, b, c, first), data))
+                    if (*a, *b, *c) == (set, stripe, row)
+                        && u64::from(*first) + data.len() as u64 / LINE_SIZE
+                            == u64::from(column) =>
+                {
+                    data.extend_from_slice(bytes);
+                }
+                _ => runs.push(((set, stripe, row, column), bytes.to_vec())),
+            }
+        }
+        for ((set, stripe, row, column), data) in runs {
+            let layout = self.layout(set).clone();
+            for place in layout.places_of_row(stripe, row) {
+                let is_skipped =
+                    seeded(SeededBug::ParityNotRedone) && layout.parity_row() == Some(row);
+                if !self.is_current(set, place, stripe) || is_skipped {
+                    continue;
+                }
+                let index = layout.member(place);
+                let offset = layout.offset(stripe, column);
+                let data = IoData::Owned(Buffer::copy_of(&data));
+                let write = IoOperation::Write { offset, data, fua: false };
+                self.want(Device::Member(index), write, Step::Redo(index));
+                self.counters.lines_redone += 1;
+            }
+        }
+    }
+
+    /// Of the two copies the one whose turn it is: a torn one leaves that of the epoch before, which counts until step 9.
+    pub(super) fn write_labels(&mut self) {
+        let copy = match seeded(SeededBug::LabelSameCopy) {
+            true => 0,
+            false => ((self.epoch + 1) % 2) as usize,
+        };
+        for index in self.present() {
+            let label =
+                MemberLabel { uuid: self.header.uuid, member: index, epoch: self.epoch + 1 };
+            let data = IoData::Owned(label.encode());
+            let write = IoOperation::Write { offset: LABEL_OFFSETS[copy], data, fua: false };
+            self.want(Device::Member(index), write, Step::Label(index));
+        }
+    }
+
+    /// A blank disk that does not take its label looks blank to the next start, which would give up what RAID 0 sets were told
+    /// to keep there: it is told nothing.
+    pub(super) fn leave_out_if_blank(&mut self, member: MemberIndex) {
+        let is_blank =
+            self.opening().infos[usize::from(member.0)].is_some_and(|info| info.label.is_none());
+        let mut raid0 = self.layouts.iter().filter(|layout| layout.level() == RaidLevel::Raid0);
+        if is_blank && raid0.any(|layout| layout.place_of(member).is_some()) {
+            self.members.get_mut(member).is_present = false;
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Steps 1 to 3 of an opening: the tables as the newest root, its pages and the journal have them.
+
+use super::{READ_LINES, Step};
+use crate::error::VolumeOpenError;
+use crate::seeded_bugs::{SeededBug, seeded};
+use crate::units::LINE_SIZE;
+use crate::volume::checksums::LineSum;
+use crate::volume::extents::ExtentIndex;
+use crate::volume::format::area::TablePage;
+use crate::volume::format::journal::{JournalItem, JournalRecord};
+use crate::volume::format::page::{PAGE_BYTES, PageIndex, decode};
+use crate::volume::format::root::pages_checksum;
+use crate::volume::lost::LineRun;
+use crate::volume::members::Members;
+use crate::volume::placement::RaidLevel;
+use crate::volume::{Volume, VolumePhase};
+
+impl Volume {
+    pub(super) fn choose_root(&mut self) -> Result<(), VolumeOpenError> {
+        if self.opening().root_error.is_some() {
+            // The one that cannot be read may be the newer, and then the other speaks of pages that are gone.
+            return Err(VolumeOpenError::Unreadable { what: "a root" });
+        }
+        let root = match &self.opening().roots {
+            [Ok(first), Ok(second)] if second.checkpoint > first.checkpoint => second.clone(),
+            [Ok(first), _] => first.clone(),
+            [_, Ok(second)] => second.clone(),
+            [Err(error), _] => return Err(VolumeOpenError::Format(error.clone())),
+        };
+        if root.members.len() != self.members.len() || root.tail_line > self.area.journal_lines() {
+            return Err(VolumeOpenError::RootFields);
+        }
+        self.members = Members::new(&root.members);
+        self.epoch = root.epoch;
+        self.lost.since_record = root.lost_since_record;
+        self.checkpoint.number = root.checkpoint;
+        self.journal.restore(&[], root.tail_line, root.tail_sequence);
+        let pages = self.area.pages();
+        let mut first = 0;
+        while first < pages {
+            let count = (READ_LINES / 2).min(pages - first);
+            let offset = self.area.page_offset(PageIndex(first as u32), false);
+            self.want_read_of_cache_disk(offset, 2 * count * LINE_SIZE, Step::Pages(first as u32));
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Both places of pages, one behind the other.
+    pub(super) fn take_pages(&mut self, first: u32, bytes: &[u8]) {
+        for (i, places) in bytes.chunks(2 * PAGE_BYTES).enumerate() {
+            let page = PageIndex(first + i as u32);
+            let copies =
+                places.chunks(PAGE_BYTES).map(|bytes| decode(bytes, self.header.uuid, page));
+            if copies.flatten().any(|(checkpoint, _)| checkpoint > self.checkpoint.number) {
+                // A checkpoint that was cut off has left it. The next has the same number, and would take it for its own.
+                self.checkpoint.dirty(page);
+            }
+            let newest = places
+                .chunks(PAGE_BYTES)
+                .enumerate()
+                .filter_map(|(place, bytes)| {
+                    let (checkpoint, content) = decode(bytes, self.header.uuid, page).ok()?;
+                    let counts = checkpoint <= self.checkpoint.number;
+                    counts.then_some((checkpoint, place == 1, content))
+                })
+                .max_by_key(|(checkpoint, ..)| *checkpoint);
+            if let Some((checkpoint, second, content)) = newest {
+                self.checkpoint.pages[page.0 as usize] = (checkpoint, second);
+                self.take_page(page, content);
+            }
+        }
+    }
+
+    fn take_page(&mut self, page: PageIndex, content: &[u8]) {
+        let words = content.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        match self.area.content(page) {
+            TablePage::Extents(first) => {
+                for (i, packed) in words.enumerate() {
+                    let extent = first + i as u64;
+                    if extent < u64::from(self.extents.extents()) {
+                        self.take_entry(ExtentIndex(extent as u32), packed);
+                    }
+                }
+            }
+            TablePage::Checksums { set, first } => self.checksums.load_page(set, first, content),
+            TablePage::LostLines { set, first } => {
+                words.enumerate().for_each(|(i, bits)| self.lost.load(set, first + i as u64, bits));
+            }
+            TablePage::Pointers(first) => {
+                for (i, packed) in words.enumerate() {
+                    let slot = first + i as u64;
+                    if slot < u64::from(self.header.pointers_max)
+                        && self.pointers.load(slot as u32, packed).is_err()
+                    {
+                        self.phase = VolumePhase::Failed(VolumeOpenError::Tables);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_entry(&mut self, extent: ExtentIndex, packed: u64) {
+        if self.extents.set_packed(extent, packed).is_err() {
+            self.phase = VolumePhase::Failed(VolumeOpenError::Tables);
+        }
+    }
+
+    pub(super) fn check_pages(&mut self) -> Result<(), VolumeOpenError> {
+        let number = self.checkpoint.number;
+        let root = self.opening().roots.iter().flatten().find(|root| root.checkpoint == number);
+        let expected = root.expect("it was chosen").pages_checksum;
+        let pages = self.checkpoint.pages.iter().map(|(checkpoint, _)| *checkpoint);
+        if pages_checksum(pages) != expected {
+            return Err(VolumeOpenError::PagesLost);
+        }
+        let lines = self.area.journal_lines();
+        self.opening().ring = vec![0; (lines * LINE_SIZE) as usize];
+        let mut first = 0;
+        while first < lines {
+            let count = READ_LINES.min(lines - first);
+            let offset = self.area.journal_offset() + first * LINE_SIZE;
+            self.want_read_of_cache_disk(offset, count * LINE_SIZE, Step::Ring(first));
+            first += count;
+        }
+        Ok(())
+    }
+
+    pub(super) fn replay(&mut self) -> Result<(), VolumeOpenError> {
+        if !self.opening().unreadable.is_empty() {
+            return Err(VolumeOpenError::Unreadable { what: "the journal" });
+        }
+        let ring = std::mem::take(&mut self.opening().ring);
+        let (mut sequence, mut line) = {
+            let number = self.checkpoint.number;
+            let root = self.opening().roots.iter().flatten().find(|root| root.checkpoint == number);
+            let root = root.expect("it was chosen");
+            (root.tail_sequence, root.tail_line)
+        };
+        let ring_lines = self.area.journal_lines();
+        let mut found = Vec::new();
+        loop {
+            let here = self.record_at(&ring, line, sequence).map(|record| (line, 0, record));
+            let at_start = || {
+                let record = self.record_at(&ring, 0, sequence)?;
+                Some((0, ring_lines - line, record))
+            };
+            let Some((at, skipped, record)) = here.or_else(at_start) else { break };
+            found.push((sequence, at, skipped + record.lines()));
+            self.take_record(&record, at + 1, &ring)?;
+            self.counters.records_replayed += 1;
+            line = at + record.lines();
+            sequence += 1;
+        }
+        // One record is on its way at a time: a later one proves that this one was durable.
+        let later = (0..ring_lines).any(|line| {
+            let bytes = &ring[(line * LINE_SIZE) as usize..][..LINE_SIZE as usize];
+            JournalRecord::decode(bytes, self.header.uuid)
+                .is_ok_and(|record| record.sequence > sequence)
+        });
+        if later {
+            return Err(VolumeOpenError::JournalDamaged { lost: sequence });
+        }
+        self.journal.restore(&found, line, sequence);
+        self.extents.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
+        self.pointers.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
+        self.opening().ring = ring;
+        self.drop_dangling_pointers();
+        Ok(())
+    }
+
+    /// A block may have been freed durably before its pointers were gone. They would keep what they point to alive, or be
+    /// taken for those of the next block there.
+    fn drop_dangling_pointers(&mut self) {
+        let slots = 0..self.header.pointers_max;
+        let dangling: Vec<(ExtentIndex, ExtentIndex)> = slots
+            .filter_map(|slot| self.pointers.slot(slot))
+            .filter(|(from, to)| {
+                !self.extents.get(*from).is_allocated() || !self.extents.get(*to).is_allocated()
+            })
+            .collect();
+        for (from, to) in dangling {
+            // It was found in the table.
+            let _ = self.remove_pointer(from, to);
+        }
+    }
+
+    fn record_at(&self, ring: &[u8], line: u64, sequence: u64) -> Option<JournalRecord> {
+        let bytes = ring.get((line * LINE_SIZE) as usize..)?;
+        let record = JournalRecord::decode(bytes, self.header.uuid).ok()?;
+        let payload = &bytes[LINE_SIZE as usize..];
+        let length = record.payload_lines as usize * LINE_SIZE as usize;
+        (record.sequence == sequence && record.has_payload(payload.get(..length)?))
+            .then_some(record)
+    }
+
+    /// `line`: where its payload begins.
+    fn take_record(
+        &mut self,
+        record: &JournalRecord,
+        mut line: u64,
+        ring: &[u8],
+    ) -> Result<(), VolumeOpenError> {
+        for item in &record.items {
+            match *item {
+                JournalItem::Extent { extent, packed } => {
+                    let extent = u32::try_from(extent).map_err(|_| VolumeOpenError::Tables)?;
+                    self.take_entry(ExtentIndex(extent), packed);
+                    self.checkpoint.dirty(self.area.page_of_extent(extent.into()));
+                }
+                JournalItem::Pointer { slot, packed } => {
+                    let slot = u32::try_from(slot).ok().filter(|s| *s < self.header.pointers_max);
+                    let slot = slot.ok_or(VolumeOpenError::Tables)?;
+                    self.pointers.load(slot, packed).map_err(|_| VolumeOpenError::Tables)?;
+                    self.checkpoint.dirty(self.area.page_of_pointer(slot.into()));
+                }
+                JournalItem::Member { member, state } => {
+                    if usize::from(member.0) >= self.members.len() {
+                        return Err(VolumeOpenError::Tables);
+                    }
+                    self.members.get_mut(member).state = state;
+                }
+                JournalItem::Epoch(epoch) => self.epoch = epoch,
+                JournalItem::Found { set, first, lines } => {
+                    let run = LineRun { set, first, lines };
+                    if !self.lost.has(run) {
+                        return Err(VolumeOpenError::Tables);
+                    }
+                    if record.sequence >= self.lost.since_record
+                        || seeded(SeededBug::FoundBeforeLossBelieved)
+                    {
+                        self.lost.committed(run);
+                        self.dirty_lost_lines(run);
+                    }
+                }
+                JournalItem::Lines { set, stripe, row, column, lines }
+                | JournalItem::Lost { set, stripe, row, column, lines } => {
+                    self.check_cells(set, stripe, row, column, lines)?;
+                    let is_lost = matches!(item, JournalItem::Lost { .. });
+                    for column in column..column + lines {
+                        if is_lost {
+                            self.opening().redo.insert((set, stripe, row, column), None);
+                            self.set_sum(set, stripe, row, column, LineSum::Lost);
+                            continue;
+                        }
+                        let at = (line * LINE_SIZE) as usize;
+                        self.opening().redo.insert((set, stripe, row, column), Some(at));
+                        let sum = LineSum::of(&ring[at..at + LINE_SIZE as usize]);
+                        self.set_sum(set, stripe, row, column, sum);
+                        line += 1;
+                    }
+                }
+            }
+        }
+        if let VolumePhase::Failed(error) = &self.phase {
+            return Err(error.clone());
+        }
+        Ok(())
+    }
+
+    fn check_cells(
+        &self,
+        set: u8,
+        stripe: u64,
+        row: u32,
+        column: u32,
+        lines: u32,
+    ) -> Result<(), VolumeOpenError> {
+        let layout = self.layouts.get(usize::from(set)).ok_or(VolumeOpenError::Tables)?;
+        let fits = layout.level() != RaidLevel::Raid0
+            && stripe < layout.stripes()
+            && row < layout.rows()
+            && column.checked_add(lines).is_some_and(|end| end <= layout.unit_lines());
+        if fits { Ok(()) } else { Err(VolumeOpenError::Tables) }
+    }
+}
