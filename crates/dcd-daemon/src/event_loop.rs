@@ -263,6 +263,11 @@ impl<C: Core> EventLoop<C> {
         self.nbd.add_listener(listener, &mut self.ring);
     }
 
+    /// Takes at most so many NBD clients at a time.
+    pub fn set_clients_max(&mut self, clients_max: usize) {
+        self.nbd.set_clients_max(clients_max);
+    }
+
     /// Takes no more NBD clients.
     pub fn stop_listening(&mut self) {
         self.nbd.stop_listening();
@@ -368,6 +373,7 @@ impl<C: Core> EventLoop<C> {
                 self.nbd.accept(self.now, index, &mut self.ring);
             }
             (Key::Nbd(NbdKey::Received(_)), _) => {}
+            (Key::Nbd(NbdKey::Handshakes), _) => self.nbd.handshakes_done(&mut self.ring),
             (Key::Ublk(UblkKey(tag)), Completed::Command { result, buffer, .. }) => {
                 self.fetched(tag, result, buffer);
             }

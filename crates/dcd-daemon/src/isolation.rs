@@ -9,7 +9,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
 use crate::frontend::ublk::{IO_BYTES_MAX, QUEUE_DEPTH};
-use crate::nbd_server::CONNECTIONS_MAX;
 use crate::units_text::format_size;
 
 /// Why a processor cannot be had.
@@ -76,6 +75,8 @@ pub struct MemoryLimit {
     pub bytes: u64,
     /// Who is to be served within it.
     pub clients: Clients,
+    /// Most NBD clients, even if it is enough for more.
+    pub connections_max: usize,
 }
 
 /// Frontends that hold requests in memory.
@@ -130,13 +131,13 @@ impl MemoryNeed {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// How many NBD clients may be served at a time within `most` bytes; `None` if not even one, where one is wanted, or
+    /// How many NBD clients may be served at a time within `limit`; `None` if not even one, where one is wanted, or
     /// what else is needed is more than that.
-    pub fn clients_within(&self, most: u64, clients: Clients) -> Option<usize> {
-        let left = most.checked_sub(self.total())?;
+    pub fn clients_within(&self, limit: &MemoryLimit) -> Option<usize> {
+        let left = limit.bytes.checked_sub(self.total())?;
         match (left / CLIENT_BYTES) as usize {
-            0 if clients.nbd => None,
-            count => Some(count.min(CONNECTIONS_MAX)),
+            0 if limit.clients.nbd => None,
+            count => Some(count.min(limit.connections_max)),
         }
     }
 
@@ -171,13 +172,13 @@ mod tests {
         let total = need.total();
         // docs/architecture.md: 8 MiB for each GiB, 16 MiB of segment buffers, 9 MiB of a batch, and for the worst.
         assert!((40 << 20..80 << 20).contains(&total), "{}", need.words());
-        assert_eq!(need.clients_within(total, clients), None);
-        assert_eq!(need.clients_within(need.least(clients), clients), Some(1));
-        assert_eq!(
-            need.clients_within(total, Clients { nbd: false, fuse: true, ublk: false }),
-            Some(0)
-        );
-        assert_eq!(need.clients_within(u64::MAX, clients), Some(CONNECTIONS_MAX));
+        let within = |bytes, clients| {
+            need.clients_within(&MemoryLimit { bytes, clients, connections_max: 100 })
+        };
+        assert_eq!(within(total, clients), None);
+        assert_eq!(within(need.least(clients), clients), Some(1));
+        assert_eq!(within(total, Clients { nbd: false, fuse: true, ublk: false }), Some(0));
+        assert_eq!(within(u64::MAX, clients), Some(100));
         need.add("volume", 1 << 20);
         assert_eq!(need.total(), total + (1 << 20));
         assert!(need.words().contains("segment buffers 16.0 MiB"), "{}", need.words());

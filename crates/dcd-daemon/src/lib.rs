@@ -8,7 +8,8 @@
 //! | `uring.rs` | the ring, and who owns memory until the last completion |
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
 //! | `segment_memory.rs` | memory that outlives the process |
-//! | `nbd_server.rs`, `listen.rs`, `frontend/` | who asks for blocks |
+//! | `nbd_server.rs`, `listen.rs`, `nbd_doors.rs`, `frontend/` | who asks for blocks |
+//! | `tls_files.rs`, `handshake_thread.rs` | certificates, and handshakes beside the loop |
 //! | `fuse_thread.rs`, `ublk_thread.rs`, `device_frontends.rs` | making and removing what the kernel shows |
 //! | `ublk_server.rs`, `command_ring.rs` | a ublk device: its requests, commands about it |
 //! | `isolation.rs` | a processor of its own, and a bound of memory |
@@ -34,11 +35,13 @@ pub mod foreign_content;
 pub mod frontend;
 mod fuse_thread;
 pub mod grow;
+pub mod handshake_thread;
 pub mod in_process;
 pub mod isolation;
 pub mod listen;
 pub mod members;
 mod model_arm;
+mod nbd_doors;
 pub mod nbd_server;
 pub mod offline;
 pub mod pair;
@@ -57,6 +60,7 @@ pub mod slow_disk;
 pub mod status_report;
 pub mod submitter;
 mod supervise;
+pub mod tls_files;
 mod ublk_server;
 mod ublk_thread;
 pub mod units_text;

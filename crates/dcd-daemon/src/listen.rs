@@ -1,8 +1,8 @@
 //! Where NBD clients are awaited: `unix:PATH` or `tcp:HOST:PORT`.
 //!
 //! A unix socket is made with mode 0600 and removed at the end. One left behind by a daemon that
-//! died is replaced, but only if nobody answers on it. TCP is taken only on loopback addresses: the
-//! protocol is in the clear and anybody who can connect owns the disk.
+//! died is replaced, but only if nobody answers on it. TCP is taken with TLS; without it only on loopback addresses,
+//! unless somebody insists: then the protocol is in the clear and anybody who can connect owns the disk.
 
 use std::fmt;
 use std::io;
@@ -11,12 +11,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use dcd_engine::AckMode;
 use rustix::fs::Mode;
 
 use crate::device::is_alive;
+use crate::handshake_thread::HandshakeThread;
+use crate::nbd_server::CONNECTIONS_MAX;
+use crate::tls_files::TlsFiles;
 
 /// Port of NBD, when a TCP address has none.
 pub const NBD_PORT: u16 = 10809;
@@ -58,7 +63,9 @@ pub enum ListenError {
         found: String,
     },
     /// Not on this machine only.
-    #[error("{address} is not a loopback address: TCP beyond this machine waits for TLS")]
+    #[error(
+        "{address} is not a loopback address, and there is no TLS to protect what is sent there"
+    )]
     NotLoopback {
         /// The address.
         address: String,
@@ -95,7 +102,10 @@ impl ListenError {
                 format!("for example unix:/run/dcd.sock or tcp:127.0.0.1:{NBD_PORT}")
             }
             ListenError::NotLoopback { .. } => {
-                "listen on a unix socket and forward it: ssh -L PORT:/path/to/socket HOST".into()
+                "add --tls-cert, --tls-key and --tls-ca (docs/nbd.md tells how to make them); or listen on a unix \
+                 socket and forward it: ssh -L PORT:/path/to/socket HOST; with --insecure-tcp whoever reaches the port \
+                 may read and change everything"
+                    .into()
             }
             ListenError::InUse { path } => format!(
                 "choose another path, or stop the program that listens on {} (see ss -lxp)",
@@ -186,18 +196,65 @@ impl NbdAddress {
     }
 }
 
+/// How NBD is served, besides where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NbdOptions {
+    /// TLS, for all TCP addresses.
+    pub tls: Option<TlsFiles>,
+    /// Listen on any TCP address without TLS.
+    pub insecure_tcp: bool,
+    /// A change over TCP is acknowledged when it is durable, whatever holds for others (C6).
+    pub tcp_durable: bool,
+    /// Most clients at a time.
+    pub connections_max: usize,
+}
+
+impl NbdOptions {
+    /// When changes over TCP are acknowledged, if one of the addresses is TCP, where all others get `ack`.
+    pub fn tcp_ack(&self, addresses: &[NbdAddress], ack: AckMode) -> Option<AckMode> {
+        let has_tcp = addresses.iter().any(NbdAddress::is_tcp);
+        has_tcp.then_some(if self.tcp_durable { AckMode::Durable } else { ack })
+    }
+}
+
+impl Default for NbdOptions {
+    fn default() -> NbdOptions {
+        NbdOptions {
+            tls: None,
+            insecure_tcp: false,
+            tcp_durable: true,
+            connections_max: CONNECTIONS_MAX,
+        }
+    }
+}
+
 /// A socket that is listened on; non-blocking.
 pub struct Listener {
     /// The listening socket.
     pub socket: OwnedFd,
     /// Where it really listens (the port, if any was asked for).
     pub address: NbdAddress,
+    /// TLS is required of its clients; this computes their handshakes.
+    pub handshakes: Option<Rc<HandshakeThread>>,
+    /// Each change of its clients is acknowledged when it is durable.
+    pub durable: bool,
     /// Removes the unix socket at the end.
     _file: Option<SocketFile>,
 }
 
-/// Opens a listening socket.
-pub fn listen(address: &NbdAddress) -> Result<Listener, ListenError> {
+impl Listener {
+    /// Whether what is sent can be read and changed on its way by others than root.
+    pub fn is_unprotected(&self) -> bool {
+        self.address.is_tcp() && self.handshakes.is_none()
+    }
+}
+
+/// Opens a listening socket. `handshakes` is there if there is TLS.
+pub fn listen(
+    address: &NbdAddress,
+    options: &NbdOptions,
+    handshakes: Option<&Rc<HandshakeThread>>,
+) -> Result<Listener, ListenError> {
     match address {
         NbdAddress::Unix(path) => {
             let (listener, file) = listen_unix(path)?;
@@ -206,20 +263,43 @@ pub fn listen(address: &NbdAddress) -> Result<Listener, ListenError> {
                 address: address.to_string(),
                 source,
             })?;
-            Ok(Listener { socket: listener.into(), address: address.clone(), _file: Some(file) })
+            Ok(Listener {
+                socket: listener.into(),
+                address: address.clone(),
+                handshakes: None,
+                durable: false,
+                _file: Some(file),
+            })
         }
-        NbdAddress::Tcp { host, port } => listen_tcp(address, host, *port),
+        NbdAddress::Tcp { host, port } => {
+            let anywhere = handshakes.is_some() || options.insecure_tcp;
+            let (socket, port) = listen_tcp(address, host, *port, anywhere)?;
+            Ok(Listener {
+                socket,
+                address: NbdAddress::Tcp { host: host.to_owned(), port },
+                handshakes: handshakes.cloned(),
+                durable: options.tcp_durable,
+                _file: None,
+            })
+        }
     }
 }
 
-fn listen_tcp(address: &NbdAddress, host: &str, port: u16) -> Result<Listener, ListenError> {
+/// Listens on a TCP address; gives the socket and its real port.
+fn listen_tcp(
+    address: &NbdAddress,
+    host: &str,
+    port: u16,
+    anywhere: bool,
+) -> Result<(OwnedFd, u16), ListenError> {
     let fail = |operation| {
         move |source| ListenError::Io { operation, address: address.to_string(), source }
     };
     let candidates: Vec<SocketAddr> =
         (host, port).to_socket_addrs().map_err(fail("look up"))?.collect();
     // A name must mean loopback only; otherwise which one is used would be chance.
-    if candidates.is_empty() || candidates.iter().any(|a| !a.ip().is_loopback()) {
+    let is_loopback = !candidates.is_empty() && candidates.iter().all(|a| a.ip().is_loopback());
+    if !is_loopback && !anywhere {
         return Err(ListenError::NotLoopback { address: address.to_string() });
     }
     let until = Instant::now() + DEAD_LISTENER_PATIENCE;
@@ -233,11 +313,7 @@ fn listen_tcp(address: &NbdAddress, host: &str, port: u16) -> Result<Listener, L
     };
     listener.set_nonblocking(true).map_err(fail("listen on"))?;
     let port = listener.local_addr().map_err(fail("listen on"))?.port();
-    Ok(Listener {
-        socket: listener.into(),
-        address: NbdAddress::Tcp { host: host.to_owned(), port },
-        _file: None,
-    })
+    Ok((listener.into(), port))
 }
 
 /// A unix socket in the file system, removed when dropped if it is still the same.
@@ -328,13 +404,18 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_listened_on() {
-        let error = listen(&"tcp:0.0.0.0:0".parse().unwrap()).err().unwrap();
+    fn only_loopback_is_listened_on_without_tls() {
+        let listen =
+            |address: &str| super::listen(&address.parse().unwrap(), &NbdOptions::default(), None);
+        let error = listen("tcp:0.0.0.0:0").err().unwrap();
         assert!(matches!(error, ListenError::NotLoopback { .. }));
         assert!(error.to_string().contains("TLS"));
         assert!(error.hint().unwrap().contains("ssh"));
-        let listener = listen(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = listen("tcp:127.0.0.1:0").unwrap();
         assert!(!matches!(listener.address, NbdAddress::Tcp { port: 0, .. }));
+        assert!(listener.is_unprotected() && listener.durable);
+        let insecure = NbdOptions { insecure_tcp: true, ..NbdOptions::default() };
+        super::listen(&"tcp:0.0.0.0:0".parse().unwrap(), &insecure, None).unwrap();
     }
 
     #[test]

@@ -6,25 +6,45 @@
 //! waits for it to become writable. A broken connection ends alone: its slot is freed at once, what
 //! it had in flight is answered to nobody, and the ring keeps its memory until the last receive has
 //! ended.
+//!
+//! A client that keeps us waiting is ended: with its handshake, with the rest of a request, or with reading what it has
+//! asked for. One that merely does nothing may stay. Dead ones are found by the keep-alive of TCP.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use dcd_engine::{Duration, Reply, Time};
+use dcd_engine::{Duration, Operation, Reply, Time};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags};
 
-use crate::frontend::nbd::{Connection, Event, Export};
-use crate::listen::{Listener, NbdAddress};
+use crate::frontend::nbd::tls::certificate_name;
+use crate::frontend::nbd::{Budget, Event, Export, Session};
+use crate::handshake_thread::HandshakeThread;
+use crate::listen::Listener;
 use crate::uring::{Receiver, Ring};
 
-/// Most clients at a time; more are turned away.
+/// Most clients at a time, unless it is said otherwise; more are turned away.
 pub const CONNECTIONS_MAX: usize = 128;
+/// Most that may be asked for.
+pub const CONNECTIONS_LIMIT: usize = 16384;
 /// A client has so long to negotiate.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A new client may take the place of one that has negotiated for longer than this, when there are too many.
+const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
+/// A client that keeps us waiting must move something in this time ...
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+/// ... a whole request, or so many bytes.
+const CLIENT_BYTES_MIN: u64 = 256 << 10;
+/// Lines about clients in a second; who makes more of them must not make the log useless, or us wait for it.
+const LINES_PER_SECOND_MAX: u32 = 10;
+/// A connection over TCP on which nothing moves is asked for a sign of life after this, then as often.
+const KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 6;
 /// Slices in one send.
 const SLICES_MAX: usize = 64;
 /// Wait after a failed accept (out of descriptors or memory).
@@ -48,15 +68,17 @@ pub enum NbdKey {
     Received(ClientKey),
     /// A connection can be sent to again.
     Writable(ClientKey),
+    /// Steps of TLS handshakes were computed.
+    Handshakes,
 }
 
 /// A socket and its protocol state: what must stay while the kernel may write to it.
 struct Peer {
     socket: OwnedFd,
-    connection: RefCell<Connection>,
+    session: RefCell<Session>,
 }
 
-// SAFETY: `Connection` promises that the memory of `receive_space` stays in place, and is not read,
+// SAFETY: `Session` promises that the memory of `receive_space` stays in place, and is not touched,
 // until `received` is called. That happens only after the completion of the receive, of which there
 // is at most one (`Client::is_receiving`).
 unsafe impl Receiver for Peer {
@@ -65,8 +87,8 @@ unsafe impl Receiver for Peer {
     }
 
     fn space(&self) -> (*mut u8, usize) {
-        let mut connection = self.connection.borrow_mut();
-        let space = connection.receive_space();
+        let mut session = self.session.borrow_mut();
+        let space = session.receive_space();
         (space.as_mut_ptr(), space.len())
     }
 }
@@ -81,12 +103,52 @@ struct Client {
     generation: u32,
     peer: Rc<Peer>,
     opened: Time,
+    /// Where it comes from, and whose certificate it has.
+    name: String,
+    /// Its changes are acknowledged when they are durable.
+    durable: bool,
+    handshakes: Option<Rc<HandshakeThread>>,
+    progress: Progress,
     is_receiving: bool,
     waits_for_writable: bool,
     /// In the list of those that may have events.
     is_eventful: bool,
     /// In the list of those that may have something to send or to receive.
     is_touched: bool,
+}
+
+/// What a client has done for the requests it has under way.
+struct Progress {
+    bytes_moved: u64,
+    requests_begun: u64,
+    /// The same at `at`, when enough had been done.
+    bytes_then: u64,
+    at: Time,
+    /// It keeps us waiting since `at`.
+    is_awaited: bool,
+}
+
+impl Progress {
+    fn new(now: Time) -> Progress {
+        Progress { bytes_moved: 0, requests_begun: 0, bytes_then: 0, at: now, is_awaited: false }
+    }
+
+    /// Takes note of where a client stands.
+    fn note(&mut self, now: Time, session: &Session) {
+        let was_awaited = std::mem::replace(&mut self.is_awaited, session.awaits_client());
+        let requests = session.requests_begun();
+        let enough = self.bytes_moved - self.bytes_then >= CLIENT_BYTES_MIN;
+        if !was_awaited || enough || requests != self.requests_begun {
+            self.bytes_then = self.bytes_moved;
+            self.requests_begun = requests;
+            self.at = now;
+        }
+    }
+
+    /// When it is ended.
+    fn deadline(&self) -> Option<Time> {
+        self.is_awaited.then(|| self.at.after(CLIENT_TIMEOUT))
+    }
 }
 
 struct Door {
@@ -109,12 +171,18 @@ pub struct NbdServer {
     clients: Vec<Option<Client>>,
     connected: usize,
     next_generation: u32,
+    /// What all clients together may hold.
+    budget: Budget,
+    handshakes: Option<Rc<HandshakeThread>>,
+    now: Time,
     /// Clients that may have events.
     eventful: Vec<ClientKey>,
     /// Clients on which something may have happened since they were last flushed.
     touched: Vec<ClientKey>,
-    /// When the next handshake takes too long, if any is under way.
-    handshake_deadline: Option<Time>,
+    /// When the next client may have kept us waiting too long, if any does.
+    client_deadline: Option<Time>,
+    /// Lines written in the second that began then, and lines left out.
+    lines: (Time, u32, u32),
     quiet: bool,
 }
 
@@ -128,15 +196,24 @@ impl NbdServer {
             clients: Vec::new(),
             connected: 0,
             next_generation: 0,
+            budget: Budget::new(),
+            handshakes: None,
+            now: Time(0),
             eventful: Vec::new(),
             touched: Vec::new(),
-            handshake_deadline: None,
+            client_deadline: None,
+            lines: (Time(0), 0, 0),
             quiet,
         }
     }
 
     /// Begins to take clients.
     pub fn add_listener<K: Copy + From<NbdKey>>(&mut self, listener: Listener, ring: &mut Ring<K>) {
+        if let (None, Some(handshakes)) = (&self.handshakes, &listener.handshakes) {
+            let event = Rc::new(handshakes.event());
+            ring.poll(K::from(NbdKey::Handshakes), event, PollFlags::IN);
+            self.handshakes = Some(handshakes.clone());
+        }
         let listener = Rc::new(listener);
         let key = K::from(NbdKey::Listener(self.doors.len()));
         ring.poll(key, listener.clone(), PollFlags::IN);
@@ -151,6 +228,11 @@ impl NbdServer {
         }
     }
 
+    /// Takes at most so many clients at a time.
+    pub fn set_clients_max(&mut self, clients_max: usize) {
+        self.clients_max = clients_max;
+    }
+
     /// Clients connected.
     pub fn connected(&self) -> usize {
         self.connected
@@ -159,7 +241,7 @@ impl NbdServer {
     /// When [`NbdServer::timeout`] is needed.
     pub fn next_due(&self) -> Option<Time> {
         let retries = self.doors.iter().filter_map(|door| door.retry_at);
-        retries.chain(self.handshake_deadline).min()
+        retries.chain(self.client_deadline).min()
     }
 
     /// A listening socket is ready.
@@ -168,8 +250,11 @@ impl NbdServer {
         let listener = door.listener.clone();
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&listener.socket, flags) {
-                Ok(socket) => self.connect(now, socket, &listener.address),
+            match rustix::net::acceptfrom_with(&listener.socket, flags) {
+                Ok((socket, from)) => {
+                    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                    self.connect(now, socket, from, &listener);
+                }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => break,
                 Err(errno) => {
@@ -184,22 +269,32 @@ impl NbdServer {
         ring.poll(K::from(NbdKey::Listener(index)), listener, PollFlags::IN);
     }
 
-    fn connect(&mut self, now: Time, socket: OwnedFd, address: &NbdAddress) {
-        if self.connected == self.clients_max {
-            self.log(format_args!("turned a client away: {} are connected", self.clients_max));
+    fn connect(&mut self, now: Time, socket: OwnedFd, from: Option<SocketAddr>, door: &Listener) {
+        if self.connected >= self.clients_max && !self.make_room(now) {
+            let most = self.clients_max;
+            self.log(format_args!("turned a client away: {most} are connected"));
             return;
         }
-        if address.is_tcp() {
+        if door.address.is_tcp() {
+            use rustix::net::sockopt;
             // Replies are sent whole; waiting for more would only delay them.
-            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-            let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            let _ = sockopt::set_socket_keepalive(&socket, true);
+            let _ = sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE);
+            let _ = sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL);
+            let _ = sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT);
         }
-        let connection = RefCell::new(Connection::new(self.export.clone()));
+        let tls_required = door.handshakes.is_some();
+        let session = Session::new(self.export.clone(), tls_required, &self.budget);
         self.next_generation = self.next_generation.wrapping_add(1);
         let client = Client {
             generation: self.next_generation,
-            peer: Rc::new(Peer { socket, connection }),
+            peer: Rc::new(Peer { socket, session: RefCell::new(session) }),
             opened: now,
+            name: from.map_or_else(|| door.address.to_string(), |from| from.to_string()),
+            durable: door.durable,
+            handshakes: door.handshakes.clone(),
+            progress: Progress::new(now),
             is_receiving: false,
             waits_for_writable: false,
             is_eventful: false,
@@ -215,25 +310,51 @@ impl NbdServer {
         let key = ClientKey { index: index as u32, generation: client.generation };
         self.clients[index] = Some(client);
         self.connected += 1;
-        let deadline = now.after(HANDSHAKE_TIMEOUT);
-        self.handshake_deadline = Some(self.handshake_deadline.unwrap_or(deadline).min(deadline));
+        self.wake_at(now.after(HANDSHAKE_TIMEOUT));
         self.touch(key);
+    }
+
+    /// Ends the client that has negotiated for longest, if it has had its time: whoever only connects must not keep those
+    /// away who want something.
+    fn make_room(&mut self, now: Time) -> bool {
+        let clients = self.clients.iter().enumerate();
+        let negotiating = clients.filter_map(|(index, client)| {
+            let client = client.as_ref()?;
+            let in_handshake = client.peer.session.borrow().in_handshake();
+            let key = ClientKey { index: index as u32, generation: client.generation };
+            in_handshake.then_some((client.opened, key))
+        });
+        match negotiating.min_by_key(|(opened, _)| *opened) {
+            Some((opened, key)) if opened.after(HANDSHAKE_GRACE) <= now => {
+                self.disconnect(key, Some(format_args!("others want to connect")));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// [`NbdServer::timeout`] has something to look at then.
+    fn wake_at(&mut self, deadline: Time) {
+        self.client_deadline = Some(self.client_deadline.unwrap_or(deadline).min(deadline));
     }
 
     /// A receive has ended.
     pub fn received(&mut self, key: ClientKey, result: Result<usize, Errno>) {
         let Some(client) = self.client(key) else { return };
         client.is_receiving = false;
-        let mut connection = client.peer.connection.borrow_mut();
+        let mut session = client.peer.session.borrow_mut();
         match result {
-            Ok(0) => connection.stop_receiving(),
-            Ok(count) => connection.received(count),
+            Ok(0) => session.ended(),
+            Ok(count) => {
+                client.progress.bytes_moved += count as u64;
+                session.received(count);
+            }
             Err(errno) => {
-                drop(connection);
+                drop(session);
                 return self.disconnect(key, Some(format_args!("{errno}")));
             }
         }
-        drop(connection);
+        drop(session);
         self.touch(key);
     }
 
@@ -245,6 +366,27 @@ impl NbdServer {
         }
     }
 
+    /// Steps of handshakes were computed.
+    pub fn handshakes_done<K: Copy + From<NbdKey>>(&mut self, ring: &mut Ring<K>) {
+        let Some(handshakes) = self.handshakes.clone() else { return };
+        for (key, step) in handshakes.take_done() {
+            let Some(client) = self.client(key) else { continue };
+            let mut session = client.peer.session.borrow_mut();
+            if session.handshake_done(step) {
+                let certificate = session.client_certificate().and_then(certificate_name);
+                let name = certificate.unwrap_or_else(|| "a certificate without a name".into());
+                drop(session);
+                client.name = format!("{name} at {}", client.name);
+                let name = client.name.clone();
+                self.log(format_args!("NBD client connected with TLS: {name}"));
+            } else {
+                drop(session);
+            }
+            self.touch(key);
+        }
+        ring.poll(K::from(NbdKey::Handshakes), Rc::new(handshakes.event()), PollFlags::IN);
+    }
+
     /// The next thing that a client wants; when there is nothing more, what has been answered is to
     /// be sent with [`NbdServer::flush`].
     pub fn poll_event(&mut self) -> Option<(ClientKey, Event)> {
@@ -252,9 +394,15 @@ impl NbdServer {
             let event = match self.client(key) {
                 None => None,
                 Some(client) => {
-                    let event = client.peer.connection.borrow_mut().poll_event();
+                    let mut session = client.peer.session.borrow_mut();
+                    if let (Some(step), Some(handshakes)) =
+                        (session.take_handshake(), &client.handshakes)
+                    {
+                        handshakes.compute(key, step);
+                    }
+                    let event = session.poll_event();
                     client.is_eventful = event.is_some();
-                    event
+                    event.map(|event| if client.durable { made_durable(event) } else { event })
                 }
             };
             match event {
@@ -262,7 +410,9 @@ impl NbdServer {
                     self.eventful.pop();
                 }
                 Some(Event::Closed(Some(error))) => {
-                    self.log(format_args!("NBD client broke the protocol: {error}"));
+                    let name = self.client(key).map(|client| client.name.clone());
+                    let name = name.unwrap_or_default();
+                    self.log(format_args!("NBD client broke the protocol: {name}: {error}"));
                 }
                 Some(Event::Closed(None)) => {}
                 Some(event) => return Some((key, event)),
@@ -274,7 +424,7 @@ impl NbdServer {
     /// Answers a request.
     pub fn complete(&mut self, key: ClientKey, handle: u64, reply: Reply) {
         if let Some(client) = self.client(key) {
-            client.peer.connection.borrow_mut().complete(handle, reply.result, reply.buffer);
+            client.peer.session.borrow_mut().complete(handle, reply.result, reply.buffer);
             self.touch(key);
         }
     }
@@ -282,7 +432,7 @@ impl NbdServer {
     /// Answers a block status query.
     pub fn complete_block_status(&mut self, key: ClientKey, handle: u64, pieces: &[(u64, bool)]) {
         if let Some(client) = self.client(key) {
-            client.peer.connection.borrow_mut().complete_block_status(handle, pieces);
+            client.peer.session.borrow_mut().complete_block_status(handle, pieces);
             self.touch(key);
         }
     }
@@ -296,13 +446,16 @@ impl NbdServer {
     /// There may be new events afterwards.
     pub fn flush<K: Copy + From<NbdKey>>(&mut self, ring: &mut Ring<K>) {
         for key in std::mem::take(&mut self.touched) {
+            let now = self.now;
             let Some(client) = self.client(key) else { continue };
             client.is_touched = false;
             let sent = send(client);
-            let connection = client.peer.connection.borrow();
-            let finished = connection.is_finished();
-            let wants_input = connection.wants_input();
-            drop(connection);
+            let session = client.peer.session.borrow();
+            let finished = session.is_finished();
+            let wants_input = session.wants_input();
+            client.progress.note(now, &session);
+            drop(session);
+            let deadline = client.progress.deadline();
             match sent {
                 Err(errno) => {
                     self.disconnect(key, Some(format_args!("{errno}")));
@@ -322,16 +475,27 @@ impl NbdServer {
                 }
                 Ok(Sent::AllAndMore) => self.touch(key),
             }
+            if let Some(deadline) = deadline {
+                self.wake_at(deadline);
+            }
             let Some(client) = self.client(key) else { continue };
             if wants_input && !client.is_receiving {
                 client.is_receiving = true;
                 ring.receive(K::from(NbdKey::Received(key)), client.peer.clone());
             }
         }
+        if self.budget.take_released() {
+            for index in 0..self.clients.len() {
+                let Some(client) = &self.clients[index] else { continue };
+                client.peer.session.borrow_mut().retry();
+                self.touch(ClientKey { index: index as u32, generation: client.generation });
+            }
+        }
     }
 
-    /// Does what is due: accepts again, ends handshakes that take too long.
+    /// Does what is due: accepts again, ends clients that kept us waiting too long. To be called first in each turn.
     pub fn timeout<K: Copy + From<NbdKey>>(&mut self, now: Time, ring: &mut Ring<K>) {
+        self.now = now;
         for index in 0..self.doors.len() {
             let door = &mut self.doors[index];
             if door.retry_at.is_some_and(|at| at <= now) {
@@ -340,22 +504,25 @@ impl NbdServer {
                 ring.poll(key, door.listener.clone(), PollFlags::IN);
             }
         }
-        if self.handshake_deadline.is_none_or(|deadline| deadline > now) {
+        if self.client_deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
-        self.handshake_deadline = None;
+        self.client_deadline = None;
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };
-            if !client.peer.connection.borrow().in_handshake() {
-                continue;
-            }
-            let deadline = client.opened.after(HANDSHAKE_TIMEOUT);
+            let in_handshake = client.peer.session.borrow().in_handshake();
+            let (deadline, reason) = match client.progress.deadline() {
+                _ if in_handshake => {
+                    (client.opened.after(HANDSHAKE_TIMEOUT), "no handshake within 10 s")
+                }
+                Some(deadline) => (deadline, "it kept us waiting for 30 s amid a request or reply"),
+                None => continue,
+            };
             if deadline <= now {
                 let key = ClientKey { index: index as u32, generation: client.generation };
-                self.disconnect(key, Some(format_args!("no handshake within 10 s")));
+                self.disconnect(key, Some(format_args!("{reason}")));
             } else {
-                let earlier = self.handshake_deadline.unwrap_or(deadline).min(deadline);
-                self.handshake_deadline = Some(earlier);
+                self.wake_at(deadline);
             }
         }
     }
@@ -363,16 +530,18 @@ impl NbdServer {
     /// Whether every answer that was given has been sent.
     pub fn is_quiet(&self) -> bool {
         let quiet = |client: &Client| {
-            let connection = client.peer.connection.borrow();
-            connection.requests_in_flight() == 0 && connection.transmit().next().is_none()
+            let session = client.peer.session.borrow();
+            session.requests_in_flight() == 0 && session.transmit().next().is_none()
         };
         self.clients.iter().flatten().all(quiet)
     }
 
-    /// Ends all connections.
+    /// Ends all connections, in order as far as that needs no waiting.
     pub fn disconnect_all(&mut self) {
         for index in 0..self.clients.len() {
-            if let Some(client) = &self.clients[index] {
+            if let Some(client) = &mut self.clients[index] {
+                client.peer.session.borrow_mut().stop_receiving();
+                let _ = send(client);
                 let key = ClientKey { index: index as u32, generation: client.generation };
                 self.disconnect(key, None);
             }
@@ -385,11 +554,11 @@ impl NbdServer {
         }
         let Some(client) = self.clients[key.index as usize].take() else { return };
         self.connected -= 1;
-        client.peer.connection.borrow_mut().stop_receiving();
+        client.peer.session.borrow_mut().stop_receiving();
         // Wakes what the ring still waits for; its share of the peer is the last.
         let _ = rustix::net::shutdown(&client.peer.socket, Shutdown::Both);
         if let Some(reason) = reason {
-            self.log(format_args!("NBD client disconnected: {reason}"));
+            self.log(format_args!("NBD client disconnected: {}: {reason}", client.name));
         }
     }
 
@@ -410,10 +579,38 @@ impl NbdServer {
         }
     }
 
-    fn log(&self, text: std::fmt::Arguments<'_>) {
-        if !self.quiet {
-            eprintln!("dcd: {text}");
+    fn log(&mut self, text: std::fmt::Arguments<'_>) {
+        if self.quiet {
+            return;
         }
+        let (began, lines, left_out) = &mut self.lines;
+        if began.after(Duration::from_secs(1)) <= self.now {
+            if *left_out > 0 {
+                eprintln!("dcd: {left_out} more lines about clients were left out");
+            }
+            (*began, *lines, *left_out) = (self.now, 0, 0);
+        }
+        if *lines < LINES_PER_SECOND_MAX {
+            *lines += 1;
+            eprintln!("dcd: {text}");
+        } else {
+            *left_out += 1;
+        }
+    }
+}
+
+/// A change is acknowledged only when it is durable; all that came before it is then, too (C3).
+fn made_durable(event: Event) -> Event {
+    match event {
+        Event::Request {
+            handle,
+            operation:
+                operation @ (Operation::Write { .. }
+                | Operation::WriteZeroes { .. }
+                | Operation::Discard { .. }),
+            ..
+        } => Event::Request { handle, operation, fua: true },
+        other => other,
     }
 }
 
@@ -431,17 +628,17 @@ fn send(client: &mut Client) -> Result<Sent, Errno> {
     if client.waits_for_writable {
         return Ok(Sent::Blocked);
     }
-    let mut connection = client.peer.connection.borrow_mut();
-    let wanted_input = connection.wants_input();
+    let mut session = client.peer.session.borrow_mut();
+    let wanted_input = session.wants_input();
     loop {
         let mut slices: [IoSlice<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
         let mut count = 0;
-        for (place, bytes) in slices.iter_mut().zip(connection.transmit()) {
+        for (place, bytes) in slices.iter_mut().zip(session.transmit()) {
             *place = IoSlice::new(bytes);
             count += 1;
         }
         if count == 0 {
-            let unstalled = !wanted_input && connection.wants_input();
+            let unstalled = !wanted_input && session.wants_input();
             return Ok(if unstalled { Sent::AllAndMore } else { Sent::All });
         }
         let sent = rustix::net::sendmsg(
@@ -451,7 +648,10 @@ fn send(client: &mut Client) -> Result<Sent, Errno> {
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         );
         match sent {
-            Ok(sent) => connection.transmitted(sent),
+            Ok(sent) => {
+                client.progress.bytes_moved += sent as u64;
+                session.transmitted(sent);
+            }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(Sent::Blocked),
             Err(errno) => return Err(errno),

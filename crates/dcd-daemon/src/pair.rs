@@ -153,12 +153,10 @@ pub(crate) fn open_pair(
         Some(limit) => {
             let mut need = MemoryNeed::of(geometry, &config, limit.clients);
             need.add("volume", below.memory_bytes(&superblock));
-            need.clients_within(limit.bytes, limit.clients).ok_or_else(|| {
-                ServeError::MemoryMax {
-                    most: limit.bytes,
-                    needed: need.least(limit.clients),
-                    parts: need.words(),
-                }
+            need.clients_within(&limit).ok_or_else(|| ServeError::MemoryMax {
+                most: limit.bytes,
+                needed: need.least(limit.clients),
+                parts: need.words(),
             })?
         }
     };

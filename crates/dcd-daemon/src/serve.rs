@@ -16,7 +16,8 @@ use crate::frontend::ublk;
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
-use crate::listen::{NbdAddress, listen, listen_unix};
+use crate::listen::{NbdAddress, NbdOptions, listen_unix};
+use crate::nbd_doors::NbdDoors;
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
 pub use crate::serve_error::ServeError;
 use crate::signals::Signals;
@@ -38,6 +39,8 @@ pub struct ServeOptions {
     pub one_disk: Option<bool>,
     /// Where NBD clients are awaited.
     pub nbd: Vec<NbdAddress>,
+    /// And how.
+    pub nbd_options: NbdOptions,
     /// Directory in which the volume appears as a file.
     pub fuse: Option<PathBuf>,
     /// Whether to make a loop device on that file.
@@ -108,6 +111,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
+    let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let Pair { mut event_loop, memory, superblock, one_disk, data_disk, member_names, .. } =
         open_pair(
@@ -126,6 +130,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
                         fuse: options.fuse.is_some(),
                         ublk: options.ublk.is_some(),
                     },
+                    connections_max: options.nbd_options.connections_max,
                 }),
                 quiet: options.quiet,
             },
@@ -134,9 +139,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
-    let mut listeners = Vec::new();
-    for address in &options.nbd {
-        listeners.push(listen(address)?);
+    let listeners = doors.listen(&options.nbd)?;
+    if options.memory_max_bytes.is_none() {
+        event_loop.set_clients_max(options.nbd_options.connections_max);
     }
     let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
 
@@ -165,6 +170,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         data_disk: options.data_disks.to_string(),
         members: member_names,
         ack: options.engine.ack,
+        tcp_ack: options.nbd_options.tcp_ack(&options.nbd, options.engine.ack),
         one_disk,
         started: std::time::Instant::now(),
     };

@@ -15,6 +15,7 @@ use crate::isolation::ProcessorError;
 use crate::listen::ListenError;
 use crate::members::MemberError;
 use crate::segment_memory::SegmentMemoryError;
+use crate::tls_files::TlsFilesError;
 use crate::units_text::format_size;
 
 /// Why a daemon cannot start or end in order.
@@ -118,6 +119,9 @@ pub enum ServeError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// There is nothing to secure connections with.
+    #[error(transparent)]
+    Tls(#[from] TlsFilesError),
     /// The volume cannot be mounted.
     #[error("{source}{}", cause(source))]
     Fuse {
@@ -191,6 +195,7 @@ impl ServeError {
                 format_size(needed.next_multiple_of(1 << 20))
             ),
             ServeError::Listen(source) => return source.hint(),
+            ServeError::Tls(source) => return source.hint(),
             ServeError::Fuse { source } => return source.hint(),
             ServeError::Ublk(source) => return source.hint(),
             ServeError::Loop { source } => return source.hint(),

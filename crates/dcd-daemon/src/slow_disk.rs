@@ -17,8 +17,8 @@ use crate::frontend::nbd::Export;
 use crate::frontend::ublk;
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
 use crate::isolation::{check_processor, run_on_processor};
-use crate::listen::{NbdAddress, listen, listen_unix};
-use crate::nbd_server::CONNECTIONS_MAX;
+use crate::listen::{NbdAddress, NbdOptions, listen_unix};
+use crate::nbd_doors::NbdDoors;
 use crate::pair::export_of;
 use crate::pass_through::PassThrough;
 use crate::serve::UblkNumber;
@@ -35,6 +35,8 @@ pub struct SlowDiskOptions {
     pub disk: DeviceSpec,
     /// Where NBD clients are awaited.
     pub nbd: Vec<NbdAddress>,
+    /// And how.
+    pub nbd_options: NbdOptions,
     /// Directory in which the disk appears as a file.
     pub fuse: Option<PathBuf>,
     /// Whether to make a loop device on that file.
@@ -72,15 +74,13 @@ pub fn slow_disk(
 ) -> Result<Outcome, ServeError> {
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
+    let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
     if options.loop_device && options.fuse.is_none() {
         return Err(ServeError::LoopWithoutFuse);
     }
-    let mut listeners = Vec::new();
-    for address in &options.nbd {
-        listeners.push(listen(address)?);
-    }
+    let listeners = doors.listen(&options.nbd)?;
     let info = disk.data_disk_info();
     let description = format!("{} without a cache (dcd slow-disk)", options.disk);
     let export = Export { description, ..export_of(info, options.read_only) };
@@ -90,7 +90,7 @@ pub fn slow_disk(
         data: DataSide::Disk(Box::new(disk)),
         clock: Clock::start(),
         export,
-        clients_max: CONNECTIONS_MAX,
+        clients_max: options.nbd_options.connections_max,
         signals: Some(signals),
         quiet: options.quiet,
     })
@@ -105,6 +105,7 @@ pub fn slow_disk(
         data_disk: options.disk.to_string(),
         members: Vec::new(),
         ack: AckMode::Durable,
+        tcp_ack: options.nbd_options.tcp_ack(&options.nbd, AckMode::Durable),
         one_disk: false,
         started: std::time::Instant::now(),
     };

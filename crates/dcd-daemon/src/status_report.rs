@@ -24,6 +24,8 @@ pub struct DaemonFacts {
     pub members: Vec<Option<String>>,
     /// When writes are acknowledged.
     pub ack: AckMode,
+    /// When a change of NBD clients over TCP is acknowledged, if there can be such clients: `durable`, or as others.
+    pub tcp_ack: Option<AckMode>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
     /// When the daemon began to serve.
@@ -47,6 +49,9 @@ pub struct StatusReport {
     pub data_disk: String,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
+    /// The same for NBD clients over TCP, if there can be such clients.
+    #[serde(default)]
+    pub tcp_ack: Option<String>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
     /// NBD clients connected.
@@ -290,6 +295,7 @@ impl StatusReport {
             cache_disk: facts.cache_disk.clone(),
             data_disk: facts.data_disk.clone(),
             ack: ack_name(facts.ack).to_owned(),
+            tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
             one_disk: facts.one_disk,
             nbd_connections: 0,
             recorders: 0,

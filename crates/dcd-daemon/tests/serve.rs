@@ -17,7 +17,7 @@ use dcd_daemon::control::Command as ControlCommand;
 use dcd_daemon::control_client::{ControlClient, ControlError};
 use dcd_daemon::device::DeviceFile;
 use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::offline::{OfflineTask, run_offline};
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::serve::{Outcome, ServeError, ServeOptions, serve};
@@ -105,6 +105,7 @@ fn options(directory: &Path) -> ServeOptions {
         engine: EngineConfig::default(),
         one_disk: None,
         nbd: vec![NbdAddress::Unix(directory.join("nbd"))],
+        nbd_options: NbdOptions::default(),
         fuse: None,
         ublk: None,
         loop_device: false,

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::serve::Outcome;
 use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
 use dcd_daemon::submitter::{StopKind, Submitter};
@@ -42,6 +42,7 @@ impl Served {
         let options = SlowDiskOptions {
             disk: spec.parse().unwrap(),
             nbd: vec![NbdAddress::Unix(directory.join("socket"))],
+            nbd_options: NbdOptions::default(),
             fuse: None,
             ublk: None,
             loop_device: false,

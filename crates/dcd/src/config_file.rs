@@ -22,10 +22,16 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 31] = [
+pub const KEYS: [&str; 37] = [
     "cache-disk",
     "data-disk",
     "nbd",
+    "tls-cert",
+    "tls-key",
+    "tls-ca",
+    "insecure-tcp",
+    "tcp-ack",
+    "connections-max",
     "fuse",
     "loop",
     "ublk",
@@ -95,6 +101,12 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "cache-disk" => settings.cache_disk = Some(text(value)?),
         "data-disk" => settings.data_disk = list(value)?,
         "nbd" => settings.nbd = list(value)?,
+        "tls-cert" => settings.tls_cert = Some(text(value)?),
+        "tls-key" => settings.tls_key = Some(text(value)?),
+        "tls-ca" => settings.tls_ca = Some(text(value)?),
+        "insecure-tcp" => settings.insecure_tcp = Some(boolean(value)?),
+        "tcp-ack" => settings.tcp_ack = Some(choice(value)?),
+        "connections-max" => settings.connections_max = Some(number(value)?),
         "fuse" => settings.fuse = Some(text(value)?),
         "loop" => settings.loop_device = Some(boolean(value)?),
         "ublk" => settings.ublk = ublk(value)?,

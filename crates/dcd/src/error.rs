@@ -29,6 +29,7 @@ use crate::command::demo::DemoError;
 use crate::config_file::ConfigFileError;
 use crate::file_blocks::FileBlocksError;
 use crate::output::{Colour, Paint, count};
+use crate::settings::NbdOptionsError;
 use crate::static_metadata::MetadataError;
 use crate::toml_values::TableFileError;
 use crate::volume_file::VolumeFileError;
@@ -123,6 +124,9 @@ pub enum CommandError {
     /// Nobody could reach the disk.
     #[error("nothing to serve on: none of --nbd, --fuse and --ublk is set")]
     NoFrontend,
+    /// Settings of NBD that do not go together.
+    #[error(transparent)]
+    NbdOptions(#[from] NbdOptionsError),
     /// Nothing has this number.
     #[error("there is no ublk device {number}")]
     NoUblkDevice {
@@ -633,6 +637,7 @@ impl CommandError {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())
             }
             CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
+            CommandError::NbdOptions(error) => error.hint(),
             CommandError::NoUblkDevice { .. } => Some("`dcd ublk list` shows those there are".into()),
             CommandError::SameDisk { .. } => {
                 Some("the cache needs a disk, a partition or a file of its own".into())

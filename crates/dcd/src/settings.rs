@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::device_spec::{DeviceSpec, DeviceSpecError};
-use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::nbd_server::CONNECTIONS_LIMIT;
 use dcd_daemon::serve::UblkNumber;
+use dcd_daemon::tls_files::TlsFiles;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
 
@@ -26,9 +28,28 @@ pub struct Settings {
     /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any order.
     #[arg(long, value_name = "DISK")]
     pub data_disk: Vec<DeviceSpec>,
-    /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT on this machine. May be given again.
+    /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT, which beyond this machine needs --tls-cert. May be given again.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
+    /// Certificate of this server, PEM. With it NBD over TCP is taken only with TLS 1.3 and a certificate of the client.
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM.
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Certificates of the authorities that sign those of clients, PEM.
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Listen on any TCP address without TLS: whoever reaches the port may read and change everything.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub insecure_tcp: Option<bool>,
+    /// When a change over TCP is acknowledged [default: durable].
+    #[arg(long, value_name = "MODE")]
+    pub tcp_ack: Option<TcpAckArgument>,
+    /// Most NBD clients at a time [default: 128].
+    #[arg(long, value_name = "COUNT")]
+    pub connections_max: Option<usize>,
     /// Show the disk as the file `disk` in this directory.
     #[arg(long, value_name = "DIRECTORY")]
     pub fuse: Option<PathBuf>,
@@ -43,7 +64,7 @@ pub struct Settings {
     /// Take commands (status, flush, drain, detach) on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
-    /// When a write is acknowledged [default: memory; durable with NBD over TCP].
+    /// When a write is acknowledged [default: memory]; NBD over TCP has --tcp-ack.
     #[arg(long, value_name = "MODE")]
     pub ack: Option<AckArgument>,
     /// Longest time that an acknowledged write waits before it goes to the log [default: 100ms].
@@ -143,6 +164,12 @@ impl Settings {
             cache_disk: self.cache_disk.or(under.cache_disk),
             data_disk: if self.data_disk.is_empty() { under.data_disk } else { self.data_disk },
             nbd: if self.nbd.is_empty() { under.nbd } else { self.nbd },
+            tls_cert: self.tls_cert.or(under.tls_cert),
+            tls_key: self.tls_key.or(under.tls_key),
+            tls_ca: self.tls_ca.or(under.tls_ca),
+            insecure_tcp: self.insecure_tcp.or(under.insecure_tcp),
+            tcp_ack: self.tcp_ack.or(under.tcp_ack),
+            connections_max: self.connections_max.or(under.connections_max),
             fuse: self.fuse.or(under.fuse),
             loop_device: self.loop_device.or(under.loop_device),
             ublk: self.ublk.or(under.ublk),
@@ -186,14 +213,43 @@ impl Settings {
         }
     }
 
+    /// How NBD is served.
+    pub fn nbd_options(&self) -> Result<NbdOptions, NbdOptionsError> {
+        let missing = |flag| NbdOptionsError::TlsIncomplete { flag };
+        let tls = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
+            (None, None, None) => None,
+            (Some(certificate), Some(key), Some(client_authority)) => Some(TlsFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                client_authority: client_authority.clone(),
+            }),
+            (None, ..) => return Err(missing("--tls-cert")),
+            (_, None, _) => return Err(missing("--tls-key")),
+            (.., None) => return Err(missing("--tls-ca")),
+        };
+        let has_tcp = self.nbd.iter().any(NbdAddress::is_tcp);
+        if tls.is_some() && !has_tcp {
+            return Err(NbdOptionsError::TlsWithoutTcp);
+        }
+        let insecure_tcp = self.insecure_tcp.unwrap_or(false);
+        if tls.is_some() && insecure_tcp {
+            return Err(NbdOptionsError::TlsAndInsecure);
+        }
+        let default = NbdOptions::default();
+        let connections_max = self.connections_max.unwrap_or(default.connections_max);
+        if !(1..=CONNECTIONS_LIMIT).contains(&connections_max) {
+            return Err(NbdOptionsError::Connections { found: connections_max });
+        }
+        let tcp_ack = self.tcp_ack.unwrap_or(TcpAckArgument::Durable);
+        let tcp_durable = tcp_ack == TcpAckArgument::Durable;
+        Ok(NbdOptions { tls, insecure_tcp, tcp_durable, connections_max })
+    }
+
     /// The engine's part.
     pub fn engine_config(&self) -> EngineConfig {
         let default = EngineConfig::default();
-        // Clients over TCP outlive this machine, so for them acknowledged must mean durable (C6).
-        let remote = self.nbd.iter().any(NbdAddress::is_tcp);
-        let ack = if remote { AckMode::Durable } else { default.ack };
         EngineConfig {
-            ack: self.ack.map_or(ack, AckArgument::mode),
+            ack: self.ack.map_or(default.ack, AckArgument::mode),
             max_delay: span(self.max_delay, default.max_delay),
             bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),
             destage_policy: self
@@ -252,6 +308,54 @@ impl AckArgument {
             AckArgument::Log => AckMode::Log,
             AckArgument::Durable => AckMode::Durable,
         }
+    }
+}
+
+/// `--tcp-ack`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TcpAckArgument {
+    /// When it survives a power cut: the client may outlive this machine
+    Durable,
+    /// As --ack says, like those of all other clients
+    Same,
+}
+
+/// Settings of NBD that do not go together.
+#[derive(Debug, thiserror::Error)]
+pub enum NbdOptionsError {
+    /// Some of the three files, and not all.
+    #[error("{flag} is missing: TLS needs --tls-cert, --tls-key and --tls-ca")]
+    TlsIncomplete {
+        /// What is missing.
+        flag: &'static str,
+    },
+    /// Nothing to protect.
+    #[error("--tls-cert is for NBD over TCP, and there is no --nbd tcp:HOST:PORT")]
+    TlsWithoutTcp,
+    /// Both at once.
+    #[error("--tls-cert protects NBD over TCP, and --insecure-tcp does not want that")]
+    TlsAndInsecure,
+    /// Too many or none.
+    #[error("expected --connections-max from 1 to {CONNECTIONS_LIMIT}, found {found}")]
+    Connections {
+        /// What was given.
+        found: usize,
+    },
+}
+
+impl NbdOptionsError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            NbdOptionsError::TlsIncomplete { .. } => {
+                "docs/nbd.md tells how to make certificates; each file is in PEM form".into()
+            }
+            NbdOptionsError::TlsWithoutTcp => {
+                "add --nbd tcp:0.0.0.0:10809, or leave the --tls options out".into()
+            }
+            NbdOptionsError::TlsAndInsecure => "leave one of them out".into(),
+            NbdOptionsError::Connections { .. } => return None,
+        })
     }
 }
 
@@ -361,9 +465,10 @@ mod tests {
 
     #[test]
     fn clients_on_other_machines_get_durable_acknowledgements() {
-        assert_eq!(settings("--nbd tcp:127.0.0.1:1").engine_config().ack, AckMode::Durable);
-        let asked = settings("--nbd tcp:127.0.0.1:1 --ack memory");
-        assert_eq!(asked.engine_config().ack, AckMode::Memory);
+        assert_eq!(settings("--nbd tcp:127.0.0.1:1").engine_config().ack, AckMode::Memory);
+        let durable = |line| settings(line).nbd_options().unwrap().tcp_durable;
+        assert!(durable("--nbd tcp:127.0.0.1:1 --ack memory"));
+        assert!(!durable("--nbd tcp:127.0.0.1:1 --tcp-ack same"));
     }
 
     #[test]

@@ -65,9 +65,11 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
         _ => return Err(ServeError::OneDataDisk.into()),
     };
     check_frontends(&settings)?;
+    let nbd_options = settings.nbd_options()?;
     Ok(SlowDiskOptions {
         disk,
         nbd: settings.nbd,
+        nbd_options,
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
         ublk: settings.ublk,
@@ -89,6 +91,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
     check_frontends(&settings)?;
     let engine = settings.engine_config();
     let one_disk = settings.one_disk();
+    let nbd_options = settings.nbd_options()?;
     let options = ServeOptions {
         cache_disk: settings.cache_disk.ok_or(CommandError::SettingMissing("--cache-disk"))?,
         data_disks: DataDisks {
@@ -99,6 +102,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         engine,
         one_disk,
         nbd: settings.nbd,
+        nbd_options,
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
         ublk: settings.ublk,

@@ -1,6 +1,7 @@
 //! `dcd slow-disk`: serves a disk without a cache.
 
 use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::listen::NbdOptions;
 use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
 
 use crate::cli::SlowDiskArguments;
@@ -18,6 +19,8 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
     let options = SlowDiskOptions {
         disk,
         nbd: arguments.nbd.clone(),
+        // A plain disk acknowledges as plain disks do.
+        nbd_options: NbdOptions { tcp_durable: false, ..NbdOptions::default() },
         fuse: arguments.fuse.clone(),
         loop_device: arguments.loop_device,
         ublk: arguments.ublk,

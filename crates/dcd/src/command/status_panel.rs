@@ -48,6 +48,9 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     text +=
         &line("data-disk", &format!("{}, {}", report.data_disk, format_size(report.volume_bytes)));
     text += &line("acknowledges", ack_words(&report.ack));
+    if let Some(ack) = &report.tcp_ack {
+        text += &line("over TCP", ack_words(ack));
+    }
     text += &line("NBD clients", &report.nbd_connections.to_string());
     let recovery = &report.recovery;
     let how = if recovery.was_closed { "after an end in order" } else { "after a crash" };

@@ -8,7 +8,7 @@
 //!
 //! Back-pressure, each because a client could otherwise make us hold any amount of memory:
 //! requests in flight; bytes of reads and writes in flight, a read counting until its data is
-//! sent; replies that the client does not read.
+//! sent; both also of all connections together (`budget.rs`); replies that the client does not read.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,8 @@ use dcd_engine::io::{Operation, RequestError};
 use dcd_engine::units::LbaRange;
 use zerocopy::FromBytes;
 
-use super::handshake::{Agreement, Handshake, OPTION_LENGTH_MAX, Step};
+use super::budget::{Budget, Share};
+use super::handshake::{Agreement, Handshake, OPTION_LENGTH_MAX, Protection, Step};
 use super::protocol::{OptionHeader, REQUEST_MAGIC, RequestHeader, command, command_flag};
 use super::send_queue::SendQueue;
 use super::staging::Staging;
@@ -39,13 +40,14 @@ const REPLIES_WAITING_MAX: usize = 256 << 10;
 
 /// Staging memory while negotiating: one option of the greatest length.
 const STAGING_HANDSHAKE: usize = size_of::<OptionHeader>() + OPTION_LENGTH_MAX;
-/// Staging memory for requests: about 60 writes of 4 KiB in one receive.
-const STAGING_TRANSMISSION: usize = 256 << 10;
+/// Staging memory for requests of a client that once filled what it had: about 60 writes of 4 KiB in one receive. One
+/// that does little keeps what it had.
+const STAGING_BUSY: usize = 256 << 10;
 /// A write is received into the staging memory, and then copied, when less than this is missing...
 const STAGED_REST_MAX: usize = 32 << 10;
 /// ... and it is no longer than this. Must leave plenty of room in the staging memory.
 const STAGED_WRITE_MAX: usize = 64 << 10;
-const _: () = assert!(STAGED_WRITE_MAX <= STAGING_TRANSMISSION / 2);
+const _: () = assert!(STAGED_WRITE_MAX <= STAGING_BUSY / 2);
 
 /// Memory given to a write before its data comes; it grows with the data. So a client has to send
 /// something to make us hold something.
@@ -89,11 +91,15 @@ pub struct Connection {
     space_given: bool,
     /// Something that waits in `staging` cannot be begun for now.
     stalled: bool,
+    /// STARTTLS was agreed to; nothing is received until [`Self::secured`].
+    starts_tls: bool,
+    /// The last receive filled the staging memory.
+    filled_staging: bool,
     /// No more is received.
     closing: bool,
     events: VecDeque<Event>,
     requests: RequestTable,
-    bytes_in_flight: usize,
+    share: Share,
     send: SendQueue,
     pool: BufferPool,
 }
@@ -121,8 +127,13 @@ enum Progress {
 }
 
 impl Connection {
-    /// A connection that begins with the greeting.
-    pub fn new(mut export: Export) -> Connection {
+    /// A connection that begins with the greeting, without TLS and without others.
+    pub fn new(export: Export) -> Connection {
+        Connection::with(export, Protection::None, &Budget::new())
+    }
+
+    /// A connection that begins with the greeting, and shares `budget` with others.
+    pub(super) fn with(mut export: Export, protection: Protection, budget: &Budget) -> Connection {
         assert!(matches!(export.minimum_block, 512 | 4096), "a block is 512 or 4096 bytes");
         export.size_bytes -= export.size_bytes % u64::from(export.minimum_block);
         export.maximum_payload = export.maximum_payload.clamp(export.minimum_block, PAYLOAD_MAX);
@@ -132,7 +143,7 @@ impl Connection {
         export.preferred_block = (1 << preferred.ilog2()).max(export.minimum_block);
 
         let mut send = SendQueue::default();
-        let handshake = Handshake::new(&mut send);
+        let handshake = Handshake::new(protection, &mut send);
         Connection {
             export,
             phase: Phase::Handshake(handshake),
@@ -140,10 +151,12 @@ impl Connection {
             staging: Staging::new(STAGING_HANDSHAKE),
             space_given: false,
             stalled: false,
+            starts_tls: false,
+            filled_staging: false,
             closing: false,
             events: VecDeque::new(),
             requests: RequestTable::default(),
-            bytes_in_flight: 0,
+            share: budget.share(),
             send,
             pool: BufferPool::default(),
         }
@@ -165,7 +178,16 @@ impl Connection {
                 }
                 &mut buffer.bytes_mut()[*filled..]
             }
-            Receiving::Header | Receiving::Dropped { .. } => self.staging.space(),
+            Receiving::Header | Receiving::Dropped { .. } => {
+                let in_use = matches!(self.phase, Phase::Transmission(_));
+                if std::mem::take(&mut self.filled_staging)
+                    && in_use
+                    && self.staging.capacity() < STAGING_BUSY
+                {
+                    self.staging = self.staging.enlarged(STAGING_BUSY);
+                }
+                self.staging.space()
+            }
         }
     }
 
@@ -177,7 +199,10 @@ impl Connection {
                 assert!(count <= buffer.len() - *filled, "no more is received than there is space");
                 *filled += count;
             }
-            Receiving::Header | Receiving::Dropped { .. } => self.staging.received(count),
+            Receiving::Header | Receiving::Dropped { .. } => {
+                self.staging.received(count);
+                self.filled_staging = self.staging.is_filled();
+            }
         }
         self.advance();
     }
@@ -185,7 +210,33 @@ impl Connection {
     /// False while the connection must not read more (too many requests or bytes in flight, or
     /// closing): back-pressure.
     pub fn wants_input(&self) -> bool {
-        !self.closing && !self.stalled
+        !self.closing && !self.stalled && !self.starts_tls
+    }
+
+    /// Whether STARTTLS was agreed to and its answer sent: what comes now are TLS records, until [`Self::secured`].
+    pub(super) fn wants_tls(&self) -> bool {
+        self.starts_tls && !self.closing && self.send.is_empty()
+    }
+
+    /// TLS protects what comes from here on.
+    pub(super) fn secured(&mut self) {
+        assert!(self.wants_tls() && self.staging.waiting().is_empty());
+        if let Phase::Handshake(handshake) = &self.phase {
+            self.phase = Phase::Handshake(handshake.secured());
+        }
+        self.starts_tls = false;
+    }
+
+    /// Looks again whether there is room for what waits, after others have given some back.
+    pub fn retry(&mut self) {
+        if self.stalled {
+            self.advance();
+        }
+    }
+
+    /// Whether what has come so far makes no whole option or request.
+    pub fn is_amid_input(&self) -> bool {
+        !self.staging.waiting().is_empty() || !matches!(self.receiving, Receiving::Header)
     }
 
     /// No more will be received, because the socket is at its end or the server shuts down.
@@ -213,12 +264,13 @@ impl Connection {
         buffer: Option<Buffer>,
     ) {
         let InFlight { cookie, answer } = self.requests.remove(handle);
+        self.share.end_request();
         match (result, answer) {
             (Ok(()), Answer::Data { offset, length }) => match buffer {
                 // The bytes stay in flight until they are sent.
                 Some(data) if data.len() == length => self.reply(cookie).data(offset, data),
                 _ => {
-                    self.bytes_in_flight -= length;
+                    self.share.give_back(length);
                     self.reply(cookie).fail(Failure::NO_DATA);
                 }
             },
@@ -226,12 +278,12 @@ impl Connection {
                 self.reply(cookie).block_status(blocks, &[], pieces_max);
             }
             (Ok(()), Answer::Done { length }) => {
-                self.bytes_in_flight -= length;
+                self.share.give_back(length);
                 self.pool.put(buffer);
                 self.reply(cookie).done();
             }
             (Err(error), answer) => {
-                self.bytes_in_flight -= answer.length();
+                self.share.give_back(answer.length());
                 self.pool.put(buffer);
                 self.reply(cookie).fail(error.into());
             }
@@ -247,6 +299,7 @@ impl Connection {
     /// If no such query is in flight.
     pub fn complete_block_status(&mut self, handle: u64, pieces: &[(u64, bool)]) {
         let InFlight { cookie, answer } = self.requests.remove(handle);
+        self.share.end_request();
         let Answer::BlockStatus { blocks, pieces_max } = answer else {
             panic!("request {handle} is not a block status query");
         };
@@ -266,9 +319,9 @@ impl Connection {
     ///
     /// If there were not so many.
     pub fn transmitted(&mut self, count: usize) {
-        let Connection { send, pool, bytes_in_flight, .. } = self;
+        let Connection { send, pool, share, .. } = self;
         send.transmitted(count, |buffer| {
-            *bytes_in_flight -= buffer.len();
+            share.give_back(buffer.len());
             pool.put(Some(buffer));
         });
         self.advance();
@@ -287,6 +340,11 @@ impl Connection {
         matches!(self.phase, Phase::Handshake(_))
     }
 
+    /// Requests (and queries) that came so far, for the driver's time-out.
+    pub fn requests_begun(&self) -> u64 {
+        self.requests.inserted
+    }
+
     /// Requests (and queries) that wait for an answer, polled or not.
     pub fn requests_in_flight(&self) -> usize {
         self.requests.in_flight()
@@ -294,7 +352,7 @@ impl Connection {
 
     /// Bytes of reads and writes in flight; see [`BYTES_IN_FLIGHT_MAX`].
     pub fn bytes_in_flight(&self) -> usize {
-        self.bytes_in_flight
+        self.share.bytes()
     }
 
     /// Understands what can be understood of what was received.
@@ -303,7 +361,7 @@ impl Connection {
             return;
         }
         self.stalled = false;
-        while !self.closing {
+        while !self.closing && !self.starts_tls {
             let progress = match self.phase {
                 Phase::Handshake(_) => self.advance_handshake(),
                 Phase::Transmission(agreement) => self.advance_transmission(agreement),
@@ -332,8 +390,11 @@ impl Connection {
             Step::Consumed(count) => self.staging.consume(count),
             Step::Starts(count, agreement) => {
                 self.staging.consume(count);
-                self.staging = self.staging.enlarged(STAGING_TRANSMISSION);
                 self.phase = Phase::Transmission(agreement);
+            }
+            Step::StartsTls(count) => {
+                self.staging.consume(count);
+                self.starts_tls = true;
             }
             Step::Aborted => self.close(None),
         }
@@ -400,7 +461,8 @@ impl Connection {
         };
         if self.requests.in_flight() >= REQUESTS_IN_FLIGHT_MAX
             || self.send.header_bytes() > REPLIES_WAITING_MAX
-            || self.bytes_in_flight + counted > BYTES_IN_FLIGHT_MAX
+            || self.share.bytes() + counted > BYTES_IN_FLIGHT_MAX
+            || !self.share.has_room(counted)
         {
             return Ok(Progress::Stalled);
         }
@@ -412,19 +474,20 @@ impl Connection {
                     let mut buffer = self.pool.take(length);
                     buffer.bytes_mut().copy_from_slice(data);
                     self.staging.consume(size_of::<RequestHeader>() + length);
-                    self.bytes_in_flight += length;
+                    self.share.take(length);
                     self.start_write(&header, range, buffer);
                     return Ok(Progress::Done);
                 }
                 let missing = length - data.len();
-                if length <= STAGED_WRITE_MAX && missing <= STAGED_REST_MAX {
+                let fits = size_of::<RequestHeader>() + length <= self.staging.capacity();
+                if fits && length <= STAGED_WRITE_MAX && missing <= STAGED_REST_MAX {
                     return Ok(Progress::NeedsMore);
                 }
                 let filled = data.len();
                 let mut buffer = self.pool.take_for_receiving(length, filled);
                 buffer.bytes_mut()[..filled].copy_from_slice(data);
                 self.staging.consume(size_of::<RequestHeader>() + filled);
-                self.bytes_in_flight += length;
+                self.share.take(length);
                 self.receiving = Receiving::Payload { header, range, buffer, filled };
                 return Ok(Progress::Done);
             }
@@ -464,6 +527,7 @@ impl Connection {
             Ok(Command::BlockStatus { pieces_max, .. }) => {
                 let answer = Answer::BlockStatus { blocks: range.blocks, pieces_max };
                 let handle = self.requests.insert(InFlight { cookie, answer });
+                self.share.begin_request();
                 self.events.push_back(Event::BlockStatus { handle, range, pieces_max });
             }
             // Handled above.
@@ -475,13 +539,14 @@ impl Connection {
     fn start_write(&mut self, header: &RequestHeader, range: LbaRange, data: Buffer) {
         let answer = Answer::Done { length: data.len() };
         // The bytes are counted already, since before they came.
-        self.bytes_in_flight -= data.len();
+        self.share.give_back(data.len());
         self.start(header, answer, Operation::Write { start: range.start, data });
     }
 
     fn start(&mut self, header: &RequestHeader, answer: Answer, operation: Operation) {
-        self.bytes_in_flight += answer.length();
+        self.share.take(answer.length());
         let handle = self.requests.insert(InFlight { cookie: header.cookie.get(), answer });
+        self.share.begin_request();
         let fua = header.flags.get() & command_flag::FUA != 0;
         self.events.push_back(Event::Request { handle, operation, fua });
     }
@@ -564,7 +629,7 @@ impl RequestTable {
 }
 
 // What waits in the staging memory when a long write begins must fit in a pooled buffer.
-const _: () = assert!(STAGING_TRANSMISSION <= BufferPool::LARGE_LENGTH_MAX);
+const _: () = assert!(STAGING_BUSY <= BufferPool::LARGE_LENGTH_MAX);
 
 /// Buffers for the next writes, from writes and reads that are done.
 #[derive(Default)]

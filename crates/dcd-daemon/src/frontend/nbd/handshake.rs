@@ -5,7 +5,8 @@
 //! small buffer. Rules for what a client may send, each closing a hole that was found
 //! in other servers: the length of an option is limited before anything is allocated;
 //! every option must be consumed to its last byte, else it is invalid; nothing the client sent is
-//! sent back; the number of options is limited.
+//! sent back; the number of options is limited; nothing that came before STARTTLS counts after it, and nothing may come
+//! with it.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -35,9 +36,22 @@ pub(super) struct Agreement {
     pub(super) block_status: bool,
 }
 
+/// Whether bytes are protected.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) enum Protection {
+    /// No, and TLS is not offered: the socket is private in another way.
+    #[default]
+    None,
+    /// Not yet. Nothing but STARTTLS and ABORT is understood before.
+    TlsRequired,
+    /// By TLS.
+    Tls,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Handshake {
+    protection: Protection,
     agreement: Agreement,
     /// The flags of the client have come.
     greeted: bool,
@@ -54,20 +68,32 @@ pub(super) enum Step {
     Consumed(usize),
     /// So many bytes are done with; what follows are requests.
     Starts(usize, Agreement),
+    /// So many bytes, which were all there are, are done with; what follows are TLS records.
+    StartsTls(usize),
     /// The client said goodbye.
     Aborted,
 }
 
 impl Handshake {
     /// Greets the client.
-    pub(super) fn new(out: &mut SendQueue) -> Handshake {
+    pub(super) fn new(protection: Protection, out: &mut SendQueue) -> Handshake {
         let greeting = Greeting {
             magic: GREETING_MAGIC.into(),
             option_magic: OPTION_MAGIC.into(),
             flags: (FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).into(),
         };
         out.push_bytes(greeting.as_bytes());
-        Handshake::default()
+        Handshake { protection, ..Handshake::default() }
+    }
+
+    /// What goes on below TLS: the flags of the client hold, and of all options that came before nothing.
+    pub(super) fn secured(&self) -> Handshake {
+        Handshake {
+            protection: Protection::Tls,
+            greeted: self.greeted,
+            no_zeroes: self.no_zeroes,
+            ..Handshake::default()
+        }
     }
 
     /// Does one step with the front of `input`. An error means that the connection must be cut.
@@ -104,17 +130,35 @@ impl Handshake {
         let consumed = size_of::<OptionHeader>() + payload.len();
         let mut reply = OptionReply { option, out };
         match option {
+            option::STARTTLS if !payload.is_empty() => reply.refuse(Refusal::Invalid),
+            option::STARTTLS => match self.protection {
+                Protection::None => reply.refuse(Refusal::Unsupported),
+                Protection::Tls => reply.refuse(Refusal::Invalid),
+                // Whoever sits between could have put them there, to be taken for what the client says under TLS.
+                Protection::TlsRequired if input.len() > consumed => {
+                    return Err(ProtocolError::BytesBehindStartTls);
+                }
+                Protection::TlsRequired => {
+                    reply.ack();
+                    return Ok(Step::StartsTls(consumed));
+                }
+            },
+            option::EXPORT_NAME if self.protection == Protection::TlsRequired => {
+                // This option cannot fail in another way.
+                return Err(ProtocolError::TlsRequired);
+            }
+            option::ABORT => {
+                // Whatever payload it has is ignored, as the specification wants.
+                reply.ack();
+                return Ok(Step::Aborted);
+            }
+            _ if self.protection == Protection::TlsRequired => reply.refuse(Refusal::TlsRequired),
             option::EXPORT_NAME => {
                 if !payload.is_empty() {
                     return Err(ProtocolError::UnknownExport);
                 }
                 self.reply_export_name(export, reply.out);
                 return Ok(Step::Starts(consumed, self.agreement));
-            }
-            option::ABORT => {
-                // Whatever payload it has is ignored, as the specification wants.
-                reply.ack();
-                return Ok(Step::Aborted);
             }
             option::GO => {
                 if self.handle_info(payload, export, &mut reply) {
@@ -151,7 +195,6 @@ impl Handshake {
                     Err(refusal) => reply.refuse(refusal),
                 }
             }
-            option::STARTTLS if !payload.is_empty() => reply.refuse(Refusal::Invalid),
             _ => reply.refuse(Refusal::Unsupported),
         }
         Ok(Step::Consumed(consumed))
@@ -259,6 +302,7 @@ fn description(export: &Export) -> &[u8] {
 enum Refusal {
     Unsupported,
     Invalid,
+    TlsRequired,
     UnknownExport,
     TooBig,
 }
@@ -301,6 +345,7 @@ impl OptionReply<'_> {
         let (reply, words) = match refusal {
             Refusal::Unsupported => (option_reply::ERR_UNSUP, "this option is not supported"),
             Refusal::Invalid => (option_reply::ERR_INVALID, "this option is not valid"),
+            Refusal::TlsRequired => (option_reply::ERR_TLS_REQD, "this server wants TLS first"),
             Refusal::UnknownExport => (option_reply::ERR_UNKNOWN, "there is no such export"),
             Refusal::TooBig => (option_reply::ERR_TOO_BIG, "too many queries in this option"),
         };

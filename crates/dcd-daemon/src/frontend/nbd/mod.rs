@@ -1,16 +1,17 @@
 //! The NBD server, without I/O: bytes in, requests out; replies in, bytes out.
 //!
-//! A driver owns the socket and one [`Connection`] for it:
+//! A driver owns the socket and one [`Session`] for it, which is a [`Connection`] and, where it is wanted, TLS below:
 //!
-//! 1. While [`Connection::wants_input`], receive into [`Connection::receive_space`] and report it
-//!    with [`Connection::received`].
-//! 2. Take what comes out of [`Connection::poll_event`]: requests for the engine, or the end.
-//! 3. Bring the engine's replies to [`Connection::complete`].
-//! 4. Send [`Connection::transmit`] and report it with [`Connection::transmitted`].
-//! 5. Close the socket when [`Connection::is_finished`].
+//! 1. While [`Session::wants_input`], receive into [`Session::receive_space`] and report it with [`Session::received`].
+//! 2. Compute what comes out of [`Session::take_handshake`], here or on another thread, and bring it to
+//!    [`Session::handshake_done`].
+//! 3. Take what comes out of [`Session::poll_event`]: requests for the engine, or the end.
+//! 4. Bring the engine's replies to [`Session::complete`].
+//! 5. Send [`Session::transmit`] and report it with [`Session::transmitted`].
+//! 6. Close the socket when [`Session::is_finished`].
 //!
-//! The memory handed out by 1 and 4 stays in place until the report, whatever happens between, so
-//! that both can be given to io_uring.
+//! The memory handed out by 1 stays in place until the report, whatever happens between, so that it can be given to
+//! io_uring. What is handed out by 5 is to be sent before the next call.
 //!
 //! | file | owns |
 //! |---|---|
@@ -19,21 +20,29 @@
 //! | `transmission.rs` | what a request means, how a reply looks |
 //! | `staging.rs` | where small requests are received |
 //! | `send_queue.rs` | bytes on their way out |
+//! | `budget.rs` | what all connections together may hold |
 //! | `connection.rs` | joins them; limits; back-pressure |
+//! | `tls/` | records to plaintext and back, handshakes |
+//! | `session.rs` | a connection with TLS below it or without |
 //!
 //! Whatever the peer sends, the worst that can happen is that its own connection ends:
 //! `tests/garbage.rs` throws bytes at it. `tests/interoperation.rs` has real clients talk to it.
 
+mod budget;
 mod connection;
 mod handshake;
 pub mod protocol;
 mod send_queue;
+mod session;
 mod staging;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 mod transmission;
 
+pub use budget::{BYTES_TOTAL_MAX, Budget, REQUESTS_TOTAL_MAX};
 pub use connection::{BYTES_IN_FLIGHT_MAX, Connection, Event, REQUESTS_IN_FLIGHT_MAX};
+pub use session::Session;
 
 /// What is exported.
 #[derive(Clone, Debug)]
@@ -55,7 +64,7 @@ pub struct Export {
 }
 
 /// How a peer broke the protocol. The connection ends; for the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ProtocolError {
     /// Flags of the client that were not offered.
     #[error("client flags {found:#x} contain unknown ones")]
@@ -86,6 +95,15 @@ pub enum ProtocolError {
     /// EXPORT_NAME with a name that is not exported; this option cannot fail in another way.
     #[error("the client wants an export that does not exist")]
     UnknownExport,
+    /// EXPORT_NAME before STARTTLS, where TLS is required.
+    #[error("the client does not use TLS")]
+    TlsRequired,
+    /// Something came right behind STARTTLS and is not protected by it.
+    #[error("unprotected bytes came with STARTTLS")]
+    BytesBehindStartTls,
+    /// The TLS connection failed.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsFailure),
     /// No request where one was expected.
     #[error("a request begins with {found:#010x}")]
     RequestMagic {

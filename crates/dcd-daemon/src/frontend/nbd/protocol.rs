@@ -69,6 +69,8 @@ pub mod option_reply {
     pub const ERR_UNSUP: u32 = ERROR + 1;
     /// The payload of the option makes no sense.
     pub const ERR_INVALID: u32 = ERROR + 3;
+    /// Not before STARTTLS.
+    pub const ERR_TLS_REQD: u32 = ERROR + 5;
     /// There is no such export.
     pub const ERR_UNKNOWN: u32 = ERROR + 6;
     /// The server is shutting down.

@@ -32,6 +32,21 @@ impl Staging {
         &self.bytes[self.start..self.end]
     }
 
+    /// The same, to be decrypted in place.
+    pub(super) fn waiting_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.end]
+    }
+
+    /// Room in all.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing more fits behind what was received.
+    pub(super) fn is_filled(&self) -> bool {
+        self.end == self.bytes.len()
+    }
+
     /// Forgets the first `count` bytes that wait.
     pub(super) fn consume(&mut self, count: usize) {
         assert!(count <= self.end - self.start);

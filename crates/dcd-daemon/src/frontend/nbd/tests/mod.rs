@@ -4,6 +4,7 @@
 mod conversation;
 mod garbage;
 mod interoperation;
+mod session;
 
 use dcd_engine::buffer::Buffer;
 use dcd_engine::io::{Operation, RequestError};
@@ -64,6 +65,21 @@ impl MemoryDisk {
             }
             other => panic!("not a request of a client: {other:?}"),
         }
+    }
+
+    /// The same for a driver of its own.
+    pub(super) fn handle_request(
+        &mut self,
+        operation: Operation,
+        fua: bool,
+    ) -> (Result<(), RequestError>, Option<Buffer>) {
+        self.fua += usize::from(fua);
+        (Ok(()), self.handle(operation))
+    }
+
+    /// What is on the disk.
+    pub(super) fn handle_read(&self, start: usize, length: usize) -> &[u8] {
+        &self.bytes[start..start + length]
     }
 
     /// Pieces of `range` as block status wants them.

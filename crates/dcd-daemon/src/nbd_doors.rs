@@ -1,0 +1,75 @@
+//! What is needed before NBD can be served: certificates that are good, sockets that can be had, descriptors for so many
+//! clients. All of it is looked at before anything is written to a disk.
+
+use std::rc::Rc;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::handshake_thread::HandshakeThread;
+use crate::listen::{Listener, NbdAddress, NbdOptions, listen};
+use crate::serve_error::ServeError;
+use crate::tls_files::TlsIdentity;
+
+/// Descriptors for disks, sockets and whatever else is open.
+const DESCRIPTORS_OTHER: u64 = 256;
+
+/// See the module.
+pub(crate) struct NbdDoors<'a> {
+    options: &'a NbdOptions,
+    handshakes: Option<Rc<HandshakeThread>>,
+    quiet: bool,
+}
+
+impl NbdDoors<'_> {
+    /// Reads the certificates, if there are any.
+    pub(crate) fn new(options: &NbdOptions, quiet: bool) -> Result<NbdDoors<'_>, ServeError> {
+        let identity = options.tls.clone().map(TlsIdentity::load).transpose()?;
+        let handshakes = identity
+            .map(|identity| HandshakeThread::start(identity, quiet).map(Rc::new))
+            .transpose()
+            .map_err(ServeError::system("start a thread for TLS"))?;
+        Ok(NbdDoors { options, handshakes, quiet })
+    }
+
+    /// Opens the sockets.
+    pub(crate) fn listen(&self, addresses: &[NbdAddress]) -> Result<Vec<Listener>, ServeError> {
+        if !addresses.is_empty() {
+            self.allow_descriptors();
+        }
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let listener = listen(address, self.options, self.handshakes.as_ref())?;
+            if listener.is_unprotected() && !self.quiet {
+                eprintln!(
+                    "dcd: {}: no TLS: every user of this machine{} may read and change the whole disk",
+                    listener.address,
+                    if self.options.insecure_tcp {
+                        ", and whoever else reaches the port,"
+                    } else {
+                        ""
+                    }
+                );
+            }
+            listeners.push(listener);
+        }
+        Ok(listeners)
+    }
+
+    /// Raises the limit of open descriptors for the clients, as far as it may be.
+    fn allow_descriptors(&self) {
+        let needed = self.options.connections_max as u64 + DESCRIPTORS_OTHER;
+        let mut limit = getrlimit(Resource::Nofile);
+        if limit.current.is_none_or(|current| current >= needed) {
+            return;
+        }
+        let allowed = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        limit.current = Some(allowed);
+        let raised = setrlimit(Resource::Nofile, limit).is_ok();
+        if (!raised || allowed < needed) && !self.quiet {
+            eprintln!(
+                "dcd: {} NBD clients need {needed} open files, and no more than {allowed} are allowed (ulimit -n)",
+                self.options.connections_max
+            );
+        }
+    }
+}
