@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo bench-starts bench-volumes bench-peers test test-guest test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -25,6 +25,11 @@ bench-starts: build
 # Debian's fio and postmark: docs/benchmarks.md.
 bench-volumes: build
 	$$([ "$$(id -u)" = 0 ] || echo sudo) scripts/bench-volumes $(BENCH_VOLUMES)
+
+# The NBD server against nbdkit, with TLS and without, and with a crowd of hostile clients: ten minutes. Needs fio, nbdkit and
+# openssl; BENCH_NBD="crowd --rounds 3" for a part.
+bench-nbd: build
+	scripts/bench-nbd $(BENCH_NBD)
 
 # dcd over ublk beside bcache, dm-writecache and dm-cache, in a guest: PEERS="--rounds 5 --only dcd,dm-writecache".
 bench-peers: build

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `nbd_handshake.rs` | `nbd_handshake` | each option is answered, in order, by replies that parse |
 //! | `nbd_transmission.rs` | `nbd_transmission` | each request is answered once, with the error or the data the protocol asks for |
+//! | `nbd_tls.rs` | `nbd_tls` | before TLS nothing is granted, then everything is TLS, and requests are of a client with a certificate |
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
@@ -22,6 +23,7 @@ mod decoders;
 mod image;
 mod input;
 mod nbd_handshake;
+mod nbd_tls;
 mod nbd_transmission;
 mod recovery;
 pub mod seeds;
@@ -38,9 +40,10 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
+    Target { name: "nbd_tls", run: nbd_tls::run },
     Target { name: "superblock", run: decoders::superblock },
     Target { name: "checkpoint", run: decoders::checkpoint },
     Target { name: "record", run: decoders::record },

@@ -37,6 +37,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     match target {
         "nbd_handshake" => numbered(handshakes()),
         "nbd_transmission" => numbered(transmissions()),
+        "nbd_tls" => numbered(tls_conversations()),
         "superblock" => numbered(superblocks()),
         "checkpoint" => numbered(checkpoints()),
         "record" => numbered(records()),
@@ -210,6 +211,39 @@ fn blktrace() -> Vec<u8> {
 }
 
 /// What clients say: an option, its payload.
+/// Programs of `nbd_tls.rs`.
+fn tls_conversations() -> Vec<Vec<u8>> {
+    let conversation = |how: u8, acts: &[&[u8]]| [&[how][..], &acts.concat()].concat();
+    let [start, exchange, go, read, write]: [&[u8]; 5] = [&[1], &[3], &[6, 0], &[6, 2], &[6, 3]];
+    let renew: &[u8] = &[7];
+    let goodbye: &[u8] = &[8];
+    let secured = [start, exchange, exchange];
+    let all =
+        [&secured[..], &[go, exchange, write, read, exchange, renew, read, exchange]].concat();
+    vec![
+        // All in order, with new keys in the middle, and a goodbye.
+        conversation(3, &[&all[..], &[goodbye, exchange]].concat()),
+        // No certificate, with requests behind the handshake.
+        conversation(1, &[&secured[..], &[go, write, exchange]].concat()),
+        // Options before TLS, and STARTTLS twice.
+        conversation(3, &[&[2, 7, 6], &[2, 8, 0], &[2, 1, 0], start, start]),
+        conversation(3, &[&secured[..], &[&[6, 1, 5], exchange]].concat()),
+        // Bytes of nobody: with STARTTLS, behind its answer, and within TLS.
+        conversation(3, &[start, &[0, 3, 22, 3, 1], &[0, 4, 9, 9, 9, 9], exchange]),
+        conversation(
+            3,
+            &[&secured[..], &[go, exchange, &[0, 5, 23, 3, 3, 0, 1], exchange]].concat(),
+        ),
+        // A byte of the hello, of the client's certificate, of a request is changed.
+        conversation(3, &[start, &[4, 60, 0, 1], exchange]),
+        conversation(3, &[start, exchange, &[4, 200, 0, 255], exchange]),
+        conversation(3, &[&secured[..], &[go, exchange, write, &[4, 99, 0, 1]]].concat()),
+        // Cut off: within the hello, within a request.
+        conversation(3, &[start, &[5, 100, 0]]),
+        conversation(3, &[&secured[..], &[go, exchange, write, &[5, 100, 1]]].concat()),
+    ]
+}
+
 fn handshakes() -> Vec<Vec<u8>> {
     let option = |number: u32, payload: &[u8]| {
         let mut bytes = OPTION_MAGIC.to_be_bytes().to_vec();

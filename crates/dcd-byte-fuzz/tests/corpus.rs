@@ -110,6 +110,7 @@ macro_rules! targets {
 targets!(
     nbd_handshake,
     nbd_transmission,
+    nbd_tls,
     superblock,
     checkpoint,
     record,

@@ -1,7 +1,7 @@
 //! What all connections of a server together may have in flight, so that many clients cannot take what one may not.
 //!
-//! A connection that has nothing in flight may always begin a small request: whoever fills the budget slows the
-//! others down, and stops nobody.
+//! A connection may always have a little in flight: whoever fills the budget slows down others with much to do, and stops
+//! nobody.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,8 +10,9 @@ use std::rc::Rc;
 pub const BYTES_TOTAL_MAX: usize = 256 << 20;
 /// Most requests in flight on all connections.
 pub const REQUESTS_TOTAL_MAX: usize = 4096;
-/// A request of so many bytes may begin although the budget is used up, if it is the only one of its connection.
-const BYTES_ALWAYS: usize = 32 << 10;
+/// So many bytes and requests a connection may have although the budget is used up: 32 requests of 4 KiB, and some.
+const BYTES_ALWAYS: usize = 256 << 10;
+const REQUESTS_ALWAYS: usize = 32;
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -70,11 +71,11 @@ impl Share {
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let fits = self.counts.bytes.get() + bytes <= BYTES_TOTAL_MAX
             && self.counts.requests.get() < REQUESTS_TOTAL_MAX;
-        let is_only_one = self.requests == 0 && self.bytes == 0 && bytes <= BYTES_ALWAYS;
-        if !fits && !is_only_one {
+        let is_little = self.requests < REQUESTS_ALWAYS && self.bytes + bytes <= BYTES_ALWAYS;
+        if !fits && !is_little {
             self.counts.is_wanted.set(true);
         }
-        fits || is_only_one
+        fits || is_little
     }
 
     pub(super) fn take(&mut self, bytes: usize) {
@@ -111,5 +112,42 @@ impl Drop for Share {
         self.counts.bytes.set(self.counts.bytes.get() - self.bytes);
         self.counts.requests.set(self.counts.requests.get() - self.requests);
         self.released();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_everything_stops_nobody() {
+        let budget = Budget::new();
+        let (mut greedy, mut modest) = (budget.share(), budget.share());
+        greedy.begin_request();
+        greedy.take(BYTES_TOTAL_MAX);
+        assert!(!greedy.has_room(1));
+        assert!(modest.has_room(BYTES_ALWAYS) && !modest.has_room(BYTES_ALWAYS + 1));
+        modest.begin_request();
+        modest.take(512);
+        assert!(modest.has_room(4096) && !modest.has_room(BYTES_ALWAYS), "a little, in all");
+        assert!(!budget.take_released(), "nothing was given back");
+        greedy.give_back(4096);
+        assert!(budget.take_released() && !budget.take_released());
+        assert!(modest.has_room(4096));
+    }
+
+    #[test]
+    fn requests_are_counted_too_and_given_back_by_who_goes() {
+        let budget = Budget::new();
+        let mut many = budget.share();
+        (0..REQUESTS_TOTAL_MAX).for_each(|_| many.begin_request());
+        many.take(100);
+        let mut other = budget.share();
+        assert!(other.has_room(0));
+        (0..REQUESTS_ALWAYS).for_each(|_| other.begin_request());
+        assert!(!other.has_room(0));
+        drop(many);
+        assert!(budget.take_released() && other.has_room(0));
+        assert_eq!(budget.bytes(), 0);
     }
 }
