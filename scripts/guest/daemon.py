@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 
+from . import host
 from .problem import Failure, Skip
 
 CACHE_DISK, DATA_DISK, *MORE_DISKS = ("/dev/vda", "/dev/vdb", "/dev/vdc", "/dev/vdd")
@@ -23,9 +24,18 @@ class Guest:
     def __init__(self, task, share, case):
         self.dcd, self.busybox, self.settings, self.share = task["dcd"], task["busybox"], task["settings"], share
         self.case, self.daemon, self.mounts, self.number = case, None, [], None
+        self.asked = 0
         self.kept = os.path.join(share, "kept")
         self.log_path = f"/run/{case}.log"
         self.disks, self.options = (CACHE_DISK, (DATA_DISK,)), ()
+
+    def host(self, *words):
+        """Has the daemon on the host do something: serve, kill, ... (`HostDaemon`). What it says."""
+        answer = host.ask(self.share, self.asked, words, PATIENCE_S)
+        self.asked += 1
+        if "failed" in answer:
+            raise Failure(f"{words[0]} on the host: {answer['failed']}")
+        return answer["done"]
 
     # Programs
 

@@ -177,16 +177,39 @@ exec /busybox switch_root /root /bin/sh -c "$guest_python $guest_inside; exec $g
 """
 
 
+# Its root is the disk of dcd, and nothing else.
+DISK_INIT = """#!/busybox sh
+/busybox mount -t proc proc /proc
+/busybox mount -t sysfs sysfs /sys
+/busybox mount -t devtmpfs dev /dev
+for module in $(/busybox cat /modules.order); do /busybox insmod /$module; done
+for serial in /sys/block/vd*/serial; do
+    case $(/busybox cat $serial) in dcd-*) disk=${serial%/serial} ;; esac
+done
+/busybox mount -t ext4 /dev/${disk##*/} /root || exec /busybox poweroff -f
+for kept in dev proc sys; do /busybox mount --move /$kept /root/$kept; done
+exec /busybox switch_root /root /sbin/init
+"""
+
+
+def write_disk_initramfs(kernel, path):
+    """A first file system that goes on from the disk of dcd."""
+    pack(path, DISK_INIT, needed(kernel.modules, ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4")), kernel.busybox)
+
+
 def write_initramfs(made, modules):
-    files = needed(modules, FOR_START)
+    pack(os.path.join(made, "initramfs.gz"), INIT, needed(modules, FOR_START), os.path.join(made, "busybox"))
+
+
+def pack(target, init, files, busybox):
     order_file = "".join(f"{os.path.basename(path)}\n" for path in files).encode()
-    with gzip.open(os.path.join(made, "initramfs.gz"), "wb", compresslevel=6) as out:
+    with gzip.open(target, "wb", compresslevel=6) as out:
         archive = Archive(out)
         for directory in ("proc", "sys", "dev", "host", "layer", "root"):
             archive.add(directory, stat.S_IFDIR | 0o755, b"")
-        archive.add("init", stat.S_IFREG | 0o755, INIT.encode())
+        archive.add("init", stat.S_IFREG | 0o755, init.encode())
         archive.add("modules.order", stat.S_IFREG | 0o644, order_file)
-        for path in [os.path.join(made, "busybox"), *files]:
+        for path in [busybox, *files]:
             with open(path, "rb") as content:
                 archive.add(os.path.basename(path), stat.S_IFREG | 0o755, content.read())
         archive.end()

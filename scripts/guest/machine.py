@@ -22,8 +22,8 @@ MEMORY_MIB = 2048
 class Machine:
     """One boot of the guest, from power-on to power-off."""
 
-    def __init__(self, kernel, work, task, accel="tcg"):
-        self.work = work
+    def __init__(self, kernel, work, task, accel="tcg", host=None):
+        self.work, self.host = work, host
         self.share = os.path.join(work, "share")
         self.console_path = os.path.join(work, "console.log")
         os.makedirs(self.share, exist_ok=True)
@@ -36,7 +36,7 @@ class Machine:
         self.results_read = 0
         self.console = open(self.console_path, "ab")
         # It dies with us, whatever we die of.
-        self.process = subprocess.Popen(command(kernel, work, accel), stdin=subprocess.DEVNULL, stdout=self.console,
+        self.process = subprocess.Popen(command(kernel, work, accel) + (host.qemu_words(kernel) if host else []), stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, start_new_session=True)
 
     def results(self):
@@ -53,6 +53,11 @@ class Machine:
     def is_running(self):
         """Whether it is switched on."""
         return self.process.poll() is None
+
+    def let_host_answer(self):
+        """Does what the guest asks of the daemon on the host."""
+        if self.host:
+            self.host.answer(self.share)
 
     def wants_cut(self):
         """A case waits for the power to be cut."""

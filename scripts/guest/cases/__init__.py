@@ -9,17 +9,19 @@ _CASES = {}
 class Case:
     """One of them."""
 
-    def __init__(self, name, function, timeout_s, is_quick=False, cuts=False):
+    def __init__(self, name, function, timeout_s, is_quick=False, cuts=False, vhost_user=False):
         self.name = name
         self.function, self.timeout_s, self.is_quick, self.cuts = function, timeout_s, is_quick, cuts
+        self.vhost_user = vhost_user
         self.about = (function.__doc__ or "").strip().splitlines()[0]
 
 
-def case(timeout_s=300, is_quick=False, cuts=False):
-    """Makes a case of a function. `cuts`: it asks for power cuts, and is called again after each, until it returns."""
+def case(timeout_s=300, is_quick=False, cuts=False, vhost_user=False):
+    """Makes a case of a function. `cuts`: it asks for power cuts, and is called again after each, until it returns. `vhost_user`:
+    its guest has a disk of a daemon on the host, which does what the guest asks for (`Guest.host`)."""
     def add(function):
         name = f"{function.__module__.rsplit('.', 1)[1]}_{function.__name__}"
-        one = Case(name, function, timeout_s, is_quick, cuts)
+        one = Case(name, function, timeout_s, is_quick, cuts, vhost_user)
         _CASES[one.name] = one
         return function
     return add
