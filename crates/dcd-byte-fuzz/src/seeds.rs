@@ -3,6 +3,7 @@
 //! `cargo run --release -p dcd-byte-fuzz -- seeds` writes them to `corpus/`.
 
 use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
+use dcd_daemon::frontend::vhost_user::message::request;
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
@@ -25,6 +26,7 @@ use dcd_sim::disk::profiles;
 
 use crate::decoders::{UUID, geometry};
 use crate::image::{BASES, data_disk_info};
+use crate::vhost_user;
 
 /// The seeds of a target: a name for the file, and the bytes.
 pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -38,6 +40,9 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "nbd_handshake" => numbered(handshakes()),
         "nbd_transmission" => numbered(transmissions()),
         "nbd_tls" => numbered(tls_conversations()),
+        "vhost_user_message" => numbered(vhost_user_messages()),
+        "vhost_user_queue" => numbered(vhost_user_queues()),
+        "vhost_user_record" => numbered(vhost_user_records()),
         "superblock" => numbered(superblocks()),
         "checkpoint" => numbered(checkpoints()),
         "record" => numbered(records()),
@@ -589,4 +594,109 @@ fn file_systems() -> Vec<Vec<u8>> {
     xfs[102] = 2;
     xfs[124] = 11;
     vec![ext4, tree, xfs]
+}
+
+/// One of each message, as front-ends send them.
+fn vhost_user_messages() -> Vec<Vec<u8>> {
+    let numbers =
+        |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let region = [0x10_0000, 1 << 20, 0x7000_0000, 0];
+    let messages: [(u32, u8, Vec<u8>); 16] = [
+        (request::GET_FEATURES, 0, vec![]),
+        (request::SET_FEATURES, 0, numbers(&[0x1_7000_1e46])),
+        (request::SET_MEM_TABLE, 1, [numbers(&[1]), numbers(&region)].concat()),
+        (request::SET_VRING_NUM, 0, numbers(&[128 << 32])),
+        (request::SET_VRING_ADDR, 0, numbers(&[0, 0x7000_0000, 0x7000_1000, 0x7000_0800, 0])),
+        (request::SET_VRING_BASE, 0, numbers(&[7 << 32 | 1])),
+        (request::GET_VRING_BASE, 0, numbers(&[1])),
+        (request::SET_VRING_KICK, 1, numbers(&[1])),
+        (request::SET_VRING_CALL, 0, numbers(&[1 << 8])),
+        (request::SET_VRING_ENABLE, 0, numbers(&[1 << 32])),
+        (request::SET_BACKEND_REQ_FD, 1, vec![]),
+        (request::GET_CONFIG, 0, [&[0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0][..], &[0; 60]].concat()),
+        (request::SET_CONFIG, 0, vec![32, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (request::GET_INFLIGHT_FD, 0, numbers(&[0, 0, 128 << 16 | 2])),
+        (request::SET_INFLIGHT_FD, 1, numbers(&[4192, 0, 128 << 16 | 2])),
+        (request::ADD_MEM_REG, 1, [numbers(&[0]), numbers(&region)].concat()),
+    ];
+    let with_header = |(request, descriptors, payload): (u32, u8, Vec<u8>)| {
+        let mut bytes = vec![descriptors];
+        for number in [request, 1 | 8, payload.len() as u32] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(payload);
+        bytes
+    };
+    messages.into_iter().map(with_header).collect()
+}
+
+/// A guest's memory with one request: a read, a write and zeroes by chains, a flush by an indirect table, and a loop.
+fn vhost_user_queues() -> Vec<Vec<u8>> {
+    const GUEST: u64 = 0x1_0000;
+    const HEAD: u64 = 4096;
+    const DATA: u64 = 8192;
+    let make = |how: u8, kind: u32, sector: u64, chain: &[(u64, u32, u16, u16)], data: &[u8]| {
+        let mut memory = vec![0; 16 << 10];
+        let mut put = |at: u64, bytes: &[u8]| {
+            memory[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        };
+        for (index, (address, len, flags, next)) in chain.iter().enumerate() {
+            let at = 16 * index as u64;
+            put(at, &(GUEST + address).to_le_bytes());
+            put(at + 8, &len.to_le_bytes());
+            put(at + 12, &flags.to_le_bytes());
+            put(at + 14, &next.to_le_bytes());
+        }
+        // One is available: head 0.
+        put(vhost_user::AVAILABLE + 2, &[1]);
+        put(HEAD, &kind.to_le_bytes());
+        put(HEAD + 8, &sector.to_le_bytes());
+        put(DATA, data);
+        [&[how, 0][..], &memory].concat()
+    };
+    let head = (HEAD, 16, 1, 1);
+    let status = (HEAD + 32, 1, 2, 0);
+    let mut table = Vec::new();
+    for (address, len, flags, next) in
+        [(GUEST + HEAD, 16u32, 1u16, 1u16), (GUEST + HEAD + 32, 1, 2, 0)]
+    {
+        table.extend(address.to_le_bytes());
+        table.extend(len.to_le_bytes());
+        table.extend(flags.to_le_bytes());
+        table.extend(next.to_le_bytes());
+    }
+    let range = [&3u64.to_le_bytes()[..], &9u32.to_le_bytes(), &1u32.to_le_bytes()].concat();
+    vec![
+        make(3, 0, 5, &[head, (DATA, 1024, 3, 2), status], &[]),
+        make(3 | 16, 1, 8, &[head, (DATA, 4096, 1, 2), status], &[9; 4096]),
+        make(3 | 32, 1, 8, &[head, (DATA, 4096, 1, 2), status], &[9; 4096]),
+        make(3, 13, 0, &[head, (DATA, 16, 1, 2), status], &range),
+        make(3 | 8, 4, 0, &[(DATA, 32, 4, 0)], &table),
+        make(3, 8, 0, &[head, (DATA, 20, 3, 2), status], &[]),
+        make(3, 0, 0, &[head, (DATA, 512, 1, 0)], &[]),
+    ]
+}
+
+/// Records that a daemon leaves when it dies between the steps of an answer.
+fn vhost_user_records() -> Vec<Vec<u8>> {
+    let entry = |under_way: u8, next: u16, counter: u64| {
+        [&[under_way, 0, 0, 0, 0, 0][..], &next.to_le_bytes(), &counter.to_le_bytes()].concat()
+    };
+    let record = |used_of_ring: u8, last_head: u16, used: u16, entries: &[Vec<u8>]| {
+        let mut bytes = vec![used_of_ring];
+        bytes.extend(0u64.to_le_bytes());
+        for number in [1, 16, last_head, used] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(entries.concat());
+        bytes
+    };
+    let entries = [entry(1, 2, 7), entry(0, 0, 3), entry(1, 1, 6), entry(1, 0, 8)];
+    vec![
+        record(4, 1, 4, &entries),
+        record(5, 2, 4, &entries),
+        record(7, 0, 4, &entries),
+        record(0, 9, 200, &entries),
+        vec![5],
+    ]
 }
