@@ -1,4 +1,5 @@
-//! The frontends that have threads of their own, together: there may be a FUSE mount, a ublk device, both or none.
+//! The frontends that have threads of their own, together: there may be a FUSE mount, a ublk device, a vhost-user socket,
+//! several of them or none.
 
 use std::path::PathBuf;
 
@@ -7,6 +8,7 @@ use crate::serve_error::ServeError;
 use crate::submitter::StopKind;
 use crate::supervise::Frontends;
 use crate::ublk_thread::UblkThread;
+use crate::vhost_user_thread::VhostUserThread;
 
 /// What they have made.
 #[derive(Clone, Debug, Default)]
@@ -15,12 +17,15 @@ pub(crate) struct Made {
     pub(crate) fuse: Option<FuseReady>,
     /// The block device, if asked for.
     pub(crate) ublk: Option<PathBuf>,
+    /// The socket for a virtual machine, if asked for.
+    pub(crate) vhost_user: Option<PathBuf>,
 }
 
 /// Calls `ready` once, when all that was asked for is there.
 pub(crate) struct DeviceFrontends<'a> {
     pub(crate) fuse: Option<FuseThread>,
     pub(crate) ublk: Option<UblkThread>,
+    pub(crate) vhost_user: Option<VhostUserThread>,
     made: Made,
     ready: Option<&'a mut dyn FnMut(Made)>,
 }
@@ -30,22 +35,28 @@ impl<'a> DeviceFrontends<'a> {
     pub(crate) fn new(
         fuse: Option<FuseThread>,
         ublk: Option<UblkThread>,
+        vhost_user: Option<VhostUserThread>,
         ready: &'a mut dyn FnMut(Made),
     ) -> DeviceFrontends<'a> {
         let mut frontends =
-            DeviceFrontends { fuse, ublk, made: Made::default(), ready: Some(ready) };
+            DeviceFrontends { fuse, ublk, vhost_user, made: Made::default(), ready: Some(ready) };
         frontends.tell_when_ready();
         frontends
     }
 
     fn each(&mut self) -> impl Iterator<Item = &mut dyn Frontends> {
         let fuse = self.fuse.iter_mut().map(|thread| thread as &mut dyn Frontends);
-        fuse.chain(self.ublk.iter_mut().map(|thread| thread as &mut dyn Frontends))
+        let ublk = self.ublk.iter_mut().map(|thread| thread as &mut dyn Frontends);
+        let vhost_user = self.vhost_user.iter_mut().map(|thread| thread as &mut dyn Frontends);
+        fuse.chain(ublk).chain(vhost_user)
     }
 
     fn tell_when_ready(&mut self) {
         let has_fuse = self.fuse.is_none() || self.made.fuse.is_some();
         let has_ublk = self.ublk.is_none() || self.made.ublk.is_some();
+        if let Some(socket) = self.vhost_user.as_mut().and_then(VhostUserThread::take_ready) {
+            self.made.vhost_user = Some(socket);
+        }
         if has_fuse
             && has_ublk
             && let Some(ready) = self.ready.take()

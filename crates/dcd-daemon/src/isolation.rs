@@ -9,6 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
 use crate::frontend::ublk::{IO_BYTES_MAX, QUEUE_DEPTH};
+use crate::frontend::vhost_user::BYTES_UNDER_WAY_MAX;
 use crate::units_text::format_size;
 
 /// Why a processor cannot be had.
@@ -88,6 +89,8 @@ pub struct Clients {
     pub fuse: bool,
     /// There is a ublk device.
     pub ublk: bool,
+    /// There is a vhost-user socket.
+    pub vhost_user: bool,
 }
 
 impl MemoryNeed {
@@ -110,6 +113,7 @@ impl MemoryNeed {
             ("destage batch", (8 << 20) + geometry.segment_size_bytes),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),
             ("ublk", only(clients.ublk, UBLK_BYTES)),
+            ("vhost-user", only(clients.vhost_user, BYTES_UNDER_WAY_MAX)),
         ];
         MemoryNeed { parts }
     }
@@ -167,7 +171,7 @@ mod tests {
     fn memory_is_added_up_and_bounds_clients() {
         let geometry = Geometry::fit(1 << 30, 1 << 20).unwrap();
         let config = EngineConfig::default();
-        let clients = Clients { nbd: true, fuse: false, ublk: false };
+        let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
         // docs/architecture.md: 8 MiB for each GiB, 16 MiB of segment buffers, 9 MiB of a batch, and for the worst.
@@ -177,7 +181,7 @@ mod tests {
         };
         assert_eq!(within(total, clients), None);
         assert_eq!(within(need.least(clients), clients), Some(1));
-        assert_eq!(within(total, Clients { nbd: false, fuse: true, ublk: false }), Some(0));
+        assert_eq!(within(total, Clients { nbd: false, ..clients }), Some(0));
         assert_eq!(within(u64::MAX, clients), Some(100));
         need.add("volume", 1 << 20);
         assert_eq!(need.total(), total + (1 << 20));

@@ -11,13 +11,15 @@
 //! | `nbd_server.rs`, `listen.rs`, `nbd_doors.rs`, `frontend/` | who asks for blocks |
 //! | `tls_files.rs`, `handshake_thread.rs` | certificates, and handshakes beside the loop |
 //! | `fuse_thread.rs`, `ublk_thread.rs`, `device_frontends.rs` | making and removing what the kernel shows |
+//! | `vhost_user_thread.rs` | the thread that serves a virtual machine |
 //! | `ublk_server.rs`, `command_ring.rs` | a ublk device: its requests, commands about it |
 //! | `isolation.rs` | a processor of its own, and a bound of memory |
-//! | `submitter.rs` | requests from other threads |
+//! | `submitter.rs`, `bell.rs` | requests from other threads |
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
 //! | `fiemap.rs`, `file_watch.rs` | files of file systems that lie on the device |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
+mod bell;
 pub mod clock;
 mod command_ring;
 pub mod control;
@@ -65,4 +67,5 @@ mod ublk_server;
 mod ublk_thread;
 pub mod units_text;
 pub mod uring;
+mod vhost_user_thread;
 pub mod volume_control;

@@ -12,7 +12,7 @@ use crate::control::{ControlServer, DaemonFacts};
 use crate::device_frontends::{DeviceFrontends, Made};
 use crate::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
-use crate::frontend::ublk;
+use crate::frontend::{ublk, vhost_user};
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
@@ -25,6 +25,7 @@ use crate::submitter::{Completion, Submitter};
 pub use crate::supervise::Outcome;
 use crate::supervise::run_until_stopped;
 use crate::ublk_thread::UblkThread;
+use crate::vhost_user_thread::VhostUserThread;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub struct ServeOptions {
     pub loop_device: bool,
     /// The ublk device, if there is to be one.
     pub ublk: Option<UblkNumber>,
+    /// Where a virtual machine is awaited.
+    pub vhost_user: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
     /// Where the segment memory goes, usually `/dev/shm`.
@@ -90,6 +93,8 @@ pub struct Ready {
     pub fuse: Option<FuseReady>,
     /// The ublk device, if asked for.
     pub ublk: Option<PathBuf>,
+    /// Where a virtual machine is awaited, if asked for.
+    pub vhost_user: Option<PathBuf>,
     /// The control socket, if asked for.
     pub control: Option<PathBuf>,
     /// How the start went.
@@ -129,6 +134,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
                         nbd: !options.nbd.is_empty(),
                         fuse: options.fuse.is_some(),
                         ublk: options.ublk.is_some(),
+                        vhost_user: options.vhost_user.is_some(),
                     },
                     connections_max: options.nbd_options.connections_max,
                 }),
@@ -143,6 +149,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     if options.memory_max_bytes.is_none() {
         event_loop.set_clients_max(options.nbd_options.connections_max);
     }
+    let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
     let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
 
     if !wait_until_running(&mut event_loop)? {
@@ -184,6 +191,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         nbd: addresses,
         fuse: None,
         ublk: None,
+        vhost_user: None,
         control: options.control.clone(),
         recovery,
         one_disk,
@@ -210,13 +218,24 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         UblkThread::start(number.said(), volume, event_loop.submitter())
     });
     let ublk = ublk.transpose()?;
+    let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
+        let volume = vhost_user::Volume {
+            uuid: superblock.uuid,
+            blocks: data_disk.blocks,
+            logical_block_size: data_disk.logical_block_size,
+            physical_block_size: data_disk.physical_sector_size,
+            read_only: options.engine.read_only,
+        };
+        VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
+    });
+    let vhost_user = vhost_user.transpose()?;
     // Threads that were started before run where they like.
     options.processor.map_or(Ok(()), run_on_processor)?;
-    let mut told = |Made { fuse, ublk }| {
-        (news.fuse, news.ublk) = (fuse, ublk);
+    let mut told = |Made { fuse, ublk, vhost_user }| {
+        (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
         ready(&news);
     };
-    let mut frontends = DeviceFrontends::new(fuse, ublk, &mut told);
+    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
     let outcome = run_until_stopped(&mut event_loop, &mut frontends, options.quiet);
 
     let is_closed = *event_loop.phase() == Phase::Closed;

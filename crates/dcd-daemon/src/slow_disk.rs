@@ -1,4 +1,4 @@
-//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD, FUSE or ublk without a cache, so that slowness, and what the
+//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD, FUSE, ublk or vhost-user without a cache, so that slowness, and what the
 //! layers above cost, can be felt and measured.
 
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
 use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
-use crate::frontend::ublk;
+use crate::frontend::{ublk, vhost_user};
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
 use crate::isolation::{check_processor, run_on_processor};
 use crate::listen::{NbdAddress, NbdOptions, listen_unix};
@@ -27,6 +27,7 @@ use crate::signals::Signals;
 use crate::submitter::Submitter;
 use crate::supervise::{Outcome, run_until_stopped};
 use crate::ublk_thread::UblkThread;
+use crate::vhost_user_thread::VhostUserThread;
 
 /// What to serve.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct SlowDiskOptions {
     pub loop_device: bool,
     /// The ublk device, if there is to be one.
     pub ublk: Option<UblkNumber>,
+    /// Where a virtual machine is awaited.
+    pub vhost_user: Option<PathBuf>,
     /// The control socket; it counts requests, and has no status to show.
     pub control: Option<PathBuf>,
     /// Refuse changes.
@@ -61,6 +64,8 @@ pub struct SlowDiskReady {
     pub fuse: Option<FuseReady>,
     /// The ublk device, if asked for.
     pub ublk: Option<PathBuf>,
+    /// Where a virtual machine is awaited, if asked for.
+    pub vhost_user: Option<PathBuf>,
     /// Size of the disk.
     pub size_bytes: u64,
     /// For requests of this process, and to stop it.
@@ -81,6 +86,7 @@ pub fn slow_disk(
         return Err(ServeError::LoopWithoutFuse);
     }
     let listeners = doors.listen(&options.nbd)?;
+    let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
     let info = disk.data_disk_info();
     let description = format!("{} without a cache (dcd slow-disk)", options.disk);
     let export = Export { description, ..export_of(info, options.read_only) };
@@ -121,6 +127,7 @@ pub fn slow_disk(
         nbd: addresses,
         fuse: None,
         ublk: None,
+        vhost_user: None,
         size_bytes: info.bytes(),
         submitter: event_loop.submitter(),
     };
@@ -143,12 +150,25 @@ pub fn slow_disk(
         UblkThread::start(number.said(), volume, event_loop.submitter())
     });
     let ublk = ublk.transpose()?;
+    let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&mark_of_disk(&options.disk).to_be_bytes());
+        let volume = vhost_user::Volume {
+            uuid: Uuid(uuid),
+            blocks: info.blocks,
+            logical_block_size: info.logical_block_size,
+            physical_block_size: info.physical_sector_size,
+            read_only: options.read_only,
+        };
+        VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
+    });
+    let vhost_user = vhost_user.transpose()?;
     options.processor.map_or(Ok(()), run_on_processor)?;
-    let mut told = |Made { fuse, ublk }| {
-        (news.fuse, news.ublk) = (fuse, ublk);
+    let mut told = |Made { fuse, ublk, vhost_user }| {
+        (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
         ready(&news);
     };
-    let mut frontends = DeviceFrontends::new(fuse, ublk, &mut told);
+    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
     let stopped = run_until_stopped(&mut event_loop, &mut frontends, options.quiet);
     event_loop.close();
     if let Some(control) = control {
@@ -157,7 +177,7 @@ pub fn slow_disk(
     stopped
 }
 
-/// Says of a ublk device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)
+/// Says of a device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)
 fn mark_of_disk(disk: &DeviceSpec) -> u64 {
     let step = |mark: u64, byte: u8| (mark ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     disk.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, step) | 1

@@ -4,15 +4,15 @@
 //! the event loop, which is woken by an eventfd; the answer comes as a call of the completion, on
 //! the thread of the event loop, so completions must be short and must not wait for anything.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use dcd_engine::stats::Status;
 use dcd_engine::{Operation, Reply, RequestError, RequestId, Time};
-use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::frontend::ublk::ServerEnd;
@@ -118,12 +118,6 @@ pub(crate) enum Message {
     StopRecording(Arc<RequestRing>),
     /// Only to wake the loop.
     Wake,
-}
-
-/// Wakes the loop; at most one wake-up is under way.
-struct Bell {
-    event: OwnedFd,
-    rung: AtomicBool,
 }
 
 /// Sends requests to the event loop from any thread.
@@ -239,12 +233,8 @@ impl Submitter {
 
     fn send(&self, message: Message) {
         // If the loop has ended the message comes back and is dropped, which answers it.
-        if self.queue.send(message).is_err() {
-            return;
-        }
-        // Only the first since the loop last looked needs to ring.
-        if !self.bell.rung.swap(true, Ordering::AcqRel) {
-            let _ = rustix::io::write(&self.bell.event, &1u64.to_ne_bytes());
+        if self.queue.send(message).is_ok() {
+            self.bell.ring();
         }
     }
 }
@@ -266,15 +256,14 @@ pub(crate) struct MailboxEvent(Arc<Bell>);
 
 impl AsFd for MailboxEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.event.as_fd()
+        self.0.as_fd()
     }
 }
 
 impl Mailbox {
     /// A mailbox and a way to send to it.
     pub(crate) fn new(clock: Clock) -> io::Result<(Mailbox, Submitter)> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let bell = Arc::new(Bell { event, rung: AtomicBool::new(false) });
+        let bell = Arc::new(Bell::new()?);
         let (sender, queue) = mpsc::channel();
         let next_ticket = Arc::new(AtomicU64::new(0));
         let submitter = Submitter { queue: sender, bell: bell.clone(), clock, next_ticket };
@@ -288,12 +277,7 @@ impl Mailbox {
 
     /// The bell has been heard; messages sent from now on ring it again.
     pub(crate) fn heard(&self) {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.bell.event, &mut count);
-        // After the read: a sender that finds `false` rings again. One that found `true` put its
-        // message into the queue before, and this swap, which reads what it wrote, makes the
-        // message visible to us.
-        self.bell.rung.swap(false, Ordering::AcqRel);
+        self.bell.heard();
     }
 
     /// The next message.

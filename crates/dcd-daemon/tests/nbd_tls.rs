@@ -48,6 +48,7 @@ fn child_daemon() {
         },
         fuse: None,
         ublk: None,
+        vhost_user: None,
         loop_device: false,
         control: None,
         memory_directory: directory.clone(),

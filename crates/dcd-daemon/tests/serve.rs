@@ -108,6 +108,7 @@ fn options(directory: &Path) -> ServeOptions {
         nbd_options: NbdOptions::default(),
         fuse: None,
         ublk: None,
+        vhost_user: None,
         loop_device: false,
         control: Some(directory.join("control")),
         memory_directory: directory.to_owned(),

@@ -45,6 +45,7 @@ impl Served {
             nbd_options: NbdOptions::default(),
             fuse: None,
             ublk: None,
+            vhost_user: None,
             loop_device: false,
             control: None,
             read_only: false,

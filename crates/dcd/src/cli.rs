@@ -769,14 +769,14 @@ fn parse_trace_device(text: &str) -> Result<u32, &'static str> {
     }
 }
 
-/// Serve a disk over NBD, FUSE or ublk without a cache, for comparison.
+/// Serve a disk over NBD, FUSE, ublk or vhost-user without a cache, for comparison.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --nbd unix:/run/slow.sock
   dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --fuse /run/slow --loop
   dcd slow-disk --model hp-97560 --disk disk.img --nbd unix:/run/slow.sock")]
-#[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse", "ublk"])))]
+#[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse", "ublk", "vhost_user"])))]
 pub struct SlowDiskArguments {
     /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like, model:PROFILE:FILE as
     /// slow as a drive of `dcd disk list`.
@@ -797,6 +797,9 @@ pub struct SlowDiskArguments {
     /// Make a block device, /dev/ublkbN, with this number or the next free one.
     #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
     pub ublk: Option<UblkNumber>,
+    /// Await a virtual machine (vhost-user-blk) on this unix socket.
+    #[arg(long, value_name = "SOCKET")]
+    pub vhost_user: Option<PathBuf>,
     /// Count requests, and tell on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,

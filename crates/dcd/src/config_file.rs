@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 37] = [
+pub const KEYS: [&str; 38] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -35,6 +35,7 @@ pub const KEYS: [&str; 37] = [
     "fuse",
     "loop",
     "ublk",
+    "vhost-user",
     "control",
     "ack",
     "max-delay",
@@ -110,6 +111,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "fuse" => settings.fuse = Some(text(value)?),
         "loop" => settings.loop_device = Some(boolean(value)?),
         "ublk" => settings.ublk = ublk(value)?,
+        "vhost-user" => settings.vhost_user = Some(text(value)?),
         "control" => settings.control = Some(text(value)?),
         "ack" => settings.ack = Some(choice(value)?),
         "max-delay" => settings.max_delay = Some(with(value, parse_duration)?),

@@ -122,7 +122,7 @@ pub enum CommandError {
     #[error("--model makes a plain file slow, and the disk of --disk has times or faults already")]
     ModelOfSlowed,
     /// Nobody could reach the disk.
-    #[error("nothing to serve on: none of --nbd, --fuse and --ublk is set")]
+    #[error("nothing to serve on: none of --nbd, --fuse, --ublk and --vhost-user is set")]
     NoFrontend,
     /// Settings of NBD that do not go together.
     #[error(transparent)]

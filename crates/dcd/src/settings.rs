@@ -61,6 +61,10 @@ pub struct Settings {
     /// module ublk_drv. A device that an earlier dcd of this cache left is taken over, with all that waits in it.
     #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
     pub ublk: Option<UblkNumber>,
+    /// Await a virtual machine on this unix socket: the disk of QEMU's vhost-user-blk-pci. Its memory must be a memfd
+    /// that is shared (docs/vhost-user.md).
+    #[arg(long, value_name = "SOCKET")]
+    pub vhost_user: Option<PathBuf>,
     /// Take commands (status, flush, drain, detach) on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
@@ -173,6 +177,7 @@ impl Settings {
             fuse: self.fuse.or(under.fuse),
             loop_device: self.loop_device.or(under.loop_device),
             ublk: self.ublk.or(under.ublk),
+            vhost_user: self.vhost_user.or(under.vhost_user),
             control: self.control.or(under.control),
             ack: self.ack.or(under.ack),
             max_delay: self.max_delay.or(under.max_delay),

@@ -35,7 +35,7 @@ fn missing_settings_are_named() {
     folder.dcd("serve --cache-disk c").fails(1, "--data-disk is not set", "`data-disk`");
     folder.dcd("serve --cache-disk c --data-disk d").fails(
         1,
-        "none of --nbd, --fuse and --ublk",
+        "none of --nbd, --fuse, --ublk and --vhost-user",
         "--nbd",
     );
     let looped = "serve --cache-disk c --data-disk d --nbd unix:s --loop";

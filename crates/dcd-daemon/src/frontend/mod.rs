@@ -1,4 +1,4 @@
-//! Who asks for blocks: NBD clients, the FUSE file, the ublk device.
+//! Who asks for blocks: NBD clients, the FUSE file, the ublk device, a virtual machine.
 
 use dcd_engine::io::{Operation, Reply};
 
@@ -6,6 +6,7 @@ pub mod fuse;
 pub mod loop_device;
 pub mod nbd;
 pub mod ublk;
+pub mod vhost_user;
 
 /// Where a frontend that has threads of its own hands its requests in: the event loop.
 ///

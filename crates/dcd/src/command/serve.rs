@@ -38,7 +38,11 @@ fn check_frontends(settings: &Settings) -> Result<(), CommandError> {
     if settings.loop_device == Some(true) && settings.fuse.is_none() {
         return Err(CommandError::LoopWithoutFuse);
     }
-    if settings.nbd.is_empty() && settings.fuse.is_none() && settings.ublk.is_none() {
+    if settings.nbd.is_empty()
+        && settings.fuse.is_none()
+        && settings.ublk.is_none()
+        && settings.vhost_user.is_none()
+    {
         return Err(CommandError::NoFrontend);
     }
     Ok(())
@@ -73,6 +77,7 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
         ublk: settings.ublk,
+        vhost_user: settings.vhost_user,
         control: settings.control,
         read_only: settings.read_only.unwrap_or(false),
         processor: settings.processor,
@@ -106,6 +111,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         fuse: settings.fuse,
         loop_device: settings.loop_device.unwrap_or(false),
         ublk: settings.ublk,
+        vhost_user: settings.vhost_user,
         control: settings.control,
         memory_directory: settings
             .memory_directory
@@ -132,6 +138,9 @@ fn ready_line(ready: &Ready) -> String {
     }
     if let Some(device) = &ready.ublk {
         line += &format!(" ublk={}", device.display());
+    }
+    if let Some(socket) = &ready.vhost_user {
+        line += &format!(" vhost-user={}", socket.display());
     }
     if let Some(control) = &ready.control {
         line += &format!(" control={}", control.display());

@@ -24,6 +24,7 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         fuse: arguments.fuse.clone(),
         loop_device: arguments.loop_device,
         ublk: arguments.ublk,
+        vhost_user: arguments.vhost_user.clone(),
         control: arguments.control.clone(),
         read_only: false,
         processor: None,
@@ -47,6 +48,9 @@ pub fn serve(options: SlowDiskOptions) -> Result<(), CommandError> {
         }
         if let Some(device) = &ready.ublk {
             line += &format!(" ublk={}", device.display());
+        }
+        if let Some(socket) = &ready.vhost_user {
+            line += &format!(" vhost-user={}", socket.display());
         }
         // A reader that went away does not end the disk.
         drop(print(&(line + "\n")));

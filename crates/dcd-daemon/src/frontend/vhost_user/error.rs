@@ -1,0 +1,42 @@
+//! Why a connection of a front-end ends.
+
+use super::message::MessageError;
+use super::session::SessionError;
+use super::socket::SocketError;
+
+/// Why a connection ends; the next one begins anew.
+#[derive(Debug, thiserror::Error)]
+pub enum VhostUserError {
+    /// Its socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// What it asked for.
+    #[error("request {request}: {source}")]
+    Refused {
+        /// Its number.
+        request: u32,
+        /// Why not.
+        source: SessionError,
+    },
+}
+
+impl VhostUserError {
+    /// Tells the person at the console.
+    pub fn tell(&self, what: &str) {
+        eprintln!("dcd: vhost-user: {what}: {self}");
+        if let Some(hint) = self.hint() {
+            eprintln!("hint: {hint}");
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            VhostUserError::Refused { source, .. } => source.hint(),
+            VhostUserError::Socket(SocketError::Message(MessageError::Unknown { .. })) => {
+                Some("docs/vhost-user.md says what is supported")
+            }
+            VhostUserError::Socket(_) => None,
+        }
+    }
+}

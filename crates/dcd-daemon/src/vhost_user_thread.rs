@@ -1,0 +1,91 @@
+//! The thread that serves a virtual machine over vhost-user.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+
+use crate::frontend::vhost_user::{Server, StopHandle, Volume};
+use crate::listen::SocketFile;
+use crate::serve_error::ServeError;
+use crate::submitter::{StopKind, Submitter};
+use crate::supervise::Frontends;
+
+/// The thread, as the loop's thread sees it.
+pub(crate) struct VhostUserThread {
+    stop: StopHandle,
+    /// How it has ended, once.
+    ended: mpsc::Receiver<std::io::Result<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    ready: Option<PathBuf>,
+    has_stopped: bool,
+}
+
+impl VhostUserThread {
+    /// Begins to serve whoever connects. The socket's file is removed at the end.
+    pub(crate) fn start(
+        path: PathBuf,
+        (listener, file): (UnixListener, SocketFile),
+        volume: Volume,
+        submitter: Submitter,
+        quiet: bool,
+    ) -> Result<VhostUserThread, ServeError> {
+        let submit = std::sync::Arc::new(submitter.clone());
+        let server = Server::new(listener, volume, submit, quiet)
+            .map_err(ServeError::system("serve vhost-user"))?;
+        let stop = server.stop_handle();
+        let (sender, ended) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("dcd-vhost-user".into())
+            .spawn(move || {
+                let result = server.run();
+                drop(file);
+                // Sent before the loop is woken, which sleeps on if there is nothing yet.
+                let _ = sender.send(result);
+                submitter.wake();
+            })
+            .map_err(ServeError::system("start a thread"))?;
+        Ok(VhostUserThread {
+            stop,
+            ended,
+            thread: Some(thread),
+            ready: Some(path),
+            has_stopped: false,
+        })
+    }
+
+    /// The socket, once.
+    pub(crate) fn take_ready(&mut self) -> Option<PathBuf> {
+        self.ready.take()
+    }
+}
+
+impl Frontends for VhostUserThread {
+    fn turn(&mut self) -> Result<(), ServeError> {
+        match self.ended.try_recv() {
+            Ok(result) => {
+                self.has_stopped = true;
+                result.map_err(ServeError::system("serve vhost-user"))
+            }
+            Err(mpsc::TryRecvError::Empty) => Ok(()),
+            // It has panicked, which has told its own story, or has told its end before.
+            Err(mpsc::TryRecvError::Disconnected) => {
+                self.has_stopped = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_stop(&mut self, _kind: StopKind) {
+        self.stop.stop();
+    }
+
+    fn have_stopped(&mut self) -> bool {
+        if self.has_stopped
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+        self.has_stopped
+    }
+}
