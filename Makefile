@@ -4,11 +4,15 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
 	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package dcd
+
+# The Debian package, in target/deb: docs/service.md.
+deb:
+	scripts/make-deb
 
 # Root is needed to mount; the build stays the user's.
 demo:

@@ -51,7 +51,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "recovery" => numbered(recoveries()),
         "segment_memory" => numbered(memories()),
         "control_request" => texts(&[
-            "{\"command\":\"status\"}\n",
+            "{\"command\":\"status\"}\n{\"command\":\"metrics\"}\n",
             "{\"command\":\"ping\"}\n\n  \n{\"command\":\"drain\"}\n{\"command\":\"detach\"}",
             "{\"command\":\"flush\",\"more\":[1,2.5e3,null,{\"a\":\"\\u00e4\"}]}\n",
             "{\"sequence\":{\"store\":{\"name\":\"boot\"}}}\n{\"sequence\":\"list\"}\n",
@@ -60,6 +60,12 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"command\":\"stop\"}\nhello\n[[[[[[",
             "{\"volume\":\"status\"}\n{\"volume\":{\"set-attributes\":{\"ranges\":[[0,8],[9,1]],\"set\":\"hot,random\"}}}\n{\"volume\":{\"places\":{\"ranges\":[]}}}\n{\"volume\":{\"rebuild\":{\"member\":3}}}\n",
             "{\"volume\":{\"allocate\":{\"near\":null,\"attributes\":\"hot,cold\"}}}\n{\"volume\":{\"create-pointer\":{\"from\":0,\"to\":8}}}\n",
+        ]),
+        "metrics_request" => texts(&[
+            "GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\nAccept: application/openmetrics-text\r\n\r\n",
+            "HEAD /metrics?name=dcd HTTP/1.0\n\n",
+            "POST / HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n",
+            "GET /../metrics HTTP/2\r\nHost",
         ]),
         "recorded_batch" => texts(&[
             "{\"recorded\":{\"requests\":[],\"until_ns\":0,\"lost\":0}}\n",

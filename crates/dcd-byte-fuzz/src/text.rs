@@ -9,6 +9,7 @@ use dcd_daemon::control::{Asked, LINE_BYTES_MAX, read_command};
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::metrics_server::{HttpRequest, HttpStatus, REQUEST_BYTES_MAX, parse_request};
 use dcd_daemon::recording::RecordedBatch;
 use dcd_daemon::sequence_control::read_ranges;
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
@@ -211,6 +212,20 @@ pub(crate) fn control_request(bytes: &[u8]) {
     }
     let not_blank = |line: &&[u8]| !line.iter().all(u8::is_ascii_whitespace);
     assert_eq!(answers, lines.filter(not_blank).count());
+}
+
+/// A request for metrics: what is there already decides the same as when more comes, and no request grows without end.
+pub(crate) fn metrics_request(bytes: &[u8]) {
+    let asked = parse_request(bytes);
+    let first = (0..=bytes.len()).map(|end| parse_request(&bytes[..end]));
+    match first.clone().find(|asked| *asked != HttpRequest::Unfinished) {
+        None => assert!(asked == HttpRequest::Unfinished && bytes.len() < REQUEST_BYTES_MAX),
+        // A byte at a time, it is too long at the latest when it is.
+        Some(HttpRequest::Refused(HttpStatus::TooLarge)) => {
+            assert!(bytes.len() >= REQUEST_BYTES_MAX)
+        }
+        Some(first) => assert_eq!(asked, first),
+    }
 }
 
 /// What a daemon tells while it is recorded: what is accepted is the same when it is written and read again.

@@ -119,6 +119,7 @@ targets!(
     recovery,
     segment_memory,
     control_request,
+    metrics_request,
     recorded_batch,
     units,
     config_file,

@@ -3,6 +3,7 @@
 //! ```text
 //! {"command":"status"}    {"ok":true,"status":{...}}
 //! {"command":"ping"}      {"ok":true}
+//! {"command":"metrics"}   {"ok":true,"metrics":"# TYPE ..."}, see [`crate::metrics`]
 //! {"command":"requests"}  {"ok":true,"requests":{...}}, of a disk without a cache
 //! {"command":"flush"}     {"ok":true}
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
@@ -39,7 +40,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::listen::SocketFile;
+use crate::listen::UnixSocket;
+use crate::metrics;
 use crate::recording;
 use crate::sequence_control::{self, SequenceCommand};
 pub use crate::status_report::DaemonFacts;
@@ -67,6 +69,8 @@ pub enum Command {
     Ping,
     /// The [`StatusReport`].
     Status,
+    /// The export of [`crate::metrics`].
+    Metrics,
     /// The [`RequestCounts`](crate::request_counts::RequestCounts) of a disk without a cache.
     Requests,
     /// Make durable what was acknowledged.
@@ -120,6 +124,12 @@ struct UnderWay {
 }
 
 impl Shared {
+    /// The picture of this moment, if the cache runs.
+    fn report(&self) -> Option<StatusReport> {
+        let facts = self.facts.clone();
+        self.submitter.ask(move |snapshot| StatusReport::of(&facts, snapshot)).flatten()
+    }
+
     /// Each change, and what it asks of the loop, is one step: the loop hears of them in order.
     fn under_way(&self) -> std::sync::MutexGuard<'_, UnderWay> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
@@ -136,7 +146,7 @@ pub struct ControlServer {
 impl ControlServer {
     /// Begins to serve.
     pub fn start(
-        (listener, file): (UnixListener, SocketFile),
+        (listener, file): UnixSocket,
         submitter: Submitter,
         facts: Arc<DaemonFacts>,
     ) -> io::Result<ControlServer> {
@@ -213,7 +223,7 @@ fn accept_clients(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>)
 
 /// Only root and our own user may command. The mode of the socket says so too, but file systems
 /// exist that do not keep modes.
-fn check_peer(stream: &UnixStream) -> Result<(), Value> {
+pub(crate) fn check_peer(stream: &UnixStream) -> Result<(), Value> {
     let allowed = match rustix::net::sockopt::socket_peercred(stream) {
         Ok(peer) => peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
         Err(_) => false,
@@ -267,7 +277,7 @@ pub enum Asked {
     TooLong(Value),
 }
 
-const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, flush, drain, detach, \
+const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, metrics, flush, drain, detach, \
      cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
@@ -339,13 +349,14 @@ fn run_command(
     let submitter = &shared.submitter;
     Ok(match command {
         Command::Ping => success(),
-        Command::Status => {
-            let facts = shared.facts.clone();
-            match submitter.ask(move |snapshot| StatusReport::of(&facts, snapshot)).flatten() {
-                Some(report) => json!({ "ok": true, "status": report }),
-                None => failure("the cache does not run", "it is being opened or closed"),
-            }
-        }
+        Command::Status => match shared.report() {
+            Some(report) => json!({ "ok": true, "status": report }),
+            None => no_report(),
+        },
+        Command::Metrics => match shared.report() {
+            Some(report) => json!({ "ok": true, "metrics": metrics::export(&report) }),
+            None => no_report(),
+        },
         Command::Requests => {
             match submitter.ask(|snapshot| snapshot.core.request_counts()).flatten() {
                 Some(counts) => json!({ "ok": true, "requests": counts }),
@@ -392,6 +403,10 @@ fn run_command(
             submitter.stop(StopKind::Shutdown, done);
         })?,
     })
+}
+
+fn no_report() -> Value {
+    failure("the cache does not run", "it is being opened or closed")
 }
 
 pub(crate) fn answer(result: Result<(), RequestError>) -> Value {

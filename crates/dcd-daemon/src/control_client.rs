@@ -287,6 +287,13 @@ impl ControlClient {
             .map_err(|_| self.no_answer(answer.to_string().as_bytes()))
     }
 
+    /// The metrics, in the form of OpenMetrics.
+    pub fn metrics(&mut self) -> Result<String, ControlError> {
+        let answer = self.request(Command::Metrics, &mut |_| {})?;
+        let text = answer["metrics"].as_str().map(str::to_owned);
+        text.ok_or_else(|| self.no_answer(answer.to_string().as_bytes()))
+    }
+
     fn broken(&self, source: io::Error) -> ControlError {
         ControlError::Broken { path: self.path.clone(), source }
     }

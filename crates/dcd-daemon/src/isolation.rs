@@ -1,11 +1,13 @@
-//! What the daemon takes of a machine, kept apart from what others take: a processor of its own, and a bound of memory
-//! that is checked before anything is opened for writing.
+//! What the daemon takes of a machine, kept apart from what others take: a processor of its own, a bound of memory that is
+//! checked before anything is opened for writing, memory that is not swapped out; and what the process may do at all.
 
 use std::io;
 
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Engine, EngineConfig, Geometry};
+use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
 
 use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
 use crate::frontend::ublk::{IO_BYTES_MAX, QUEUE_DEPTH};
@@ -52,6 +54,66 @@ pub fn run_on_processor(wanted: usize) -> Result<(), ProcessorError> {
     only.set(wanted);
     let system = |errno: rustix::io::Errno| ProcessorError::System { wanted, source: errno.into() };
     sched_setaffinity(None, &only).map_err(system)
+}
+
+/// Memory cannot be kept from being swapped out.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot lock the memory of the process: {source}")]
+pub struct LockMemoryError {
+    source: io::Error,
+}
+
+impl LockMemoryError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        "raise the limit (`ulimit -l`, LimitMEMLOCK=infinity in a unit), or leave out --lock-memory"
+            .into()
+    }
+}
+
+/// What the process is kept from, whoever has done it: it asks the kernel.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IsolationReport {
+    /// Number of the user that it runs as.
+    pub user: u32,
+    /// Its capabilities, a bit for each, in hexadecimal digits.
+    pub capabilities: String,
+    /// It can get no more rights than it has.
+    pub no_new_privileges: bool,
+    /// System calls are filtered.
+    pub system_calls_filtered: bool,
+    /// It has mounts of its own; `None`: that cannot be seen.
+    pub own_mounts: Option<bool>,
+    /// When it needs memory, it does not wait for writes, which may be to its own device (`PR_SET_IO_FLUSHER`).
+    pub io_flusher: bool,
+    /// None of its memory is swapped out.
+    pub memory_locked: bool,
+}
+
+/// Keeps memory in place if that is wanted, and tells how the process stands. Threads that are started later are the same.
+pub fn isolate(lock_memory: bool) -> Result<IsolationReport, LockMemoryError> {
+    // The right for it may be missing (CAP_SYS_RESOURCE); then there is only the risk.
+    let io_flusher = rustix::process::configure_io_flusher_behavior(true).is_ok();
+    if lock_memory {
+        // Pages are locked as they are touched: stacks and buffers at their largest would be hundreds of megabytes.
+        let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+        mlockall(flags).map_err(|errno| LockMemoryError { source: errno.into() })?;
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let mounts = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    Ok(IsolationReport {
+        user: rustix::process::geteuid().as_raw(),
+        capabilities: field("CapEff").unwrap_or_default().to_owned(),
+        no_new_privileges: field("NoNewPrivs") == Some("1"),
+        system_calls_filtered: field("Seccomp") == Some("2"),
+        own_mounts: mounts("1").zip(mounts("self")).map(|(first, ours)| first != ours),
+        io_flusher,
+        memory_locked: lock_memory,
+    })
 }
 
 /// What a cache may come to need, at worst, part by part; docs/architecture.md has the same as a table.

@@ -13,9 +13,11 @@
 //! | `fuse_thread.rs`, `ublk_thread.rs`, `device_frontends.rs` | making and removing what the kernel shows |
 //! | `vhost_user_thread.rs` | the thread that serves a virtual machine |
 //! | `ublk_server.rs`, `command_ring.rs` | a ublk device: its requests, commands about it |
-//! | `isolation.rs` | a processor of its own, and a bound of memory |
+//! | `isolation.rs` | a processor of its own, a bound of memory, what the process is kept from |
+//! | `service_manager.rs`, `waiting.rs` | being a service: told, watched, started before its disks |
 //! | `submitter.rs`, `bell.rs` | requests from other threads |
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
+//! | `metrics.rs`, `open_metrics.rs`, `metrics_server.rs` | what is exported, in which form, and over HTTP |
 //! | `fiemap.rs`, `file_watch.rs` | files of file systems that lie on the device |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
@@ -42,10 +44,13 @@ pub mod in_process;
 pub mod isolation;
 pub mod listen;
 pub mod members;
+pub mod metrics;
+pub mod metrics_server;
 mod model_arm;
 mod nbd_doors;
 pub mod nbd_server;
 pub mod offline;
+pub mod open_metrics;
 pub mod pair;
 pub mod pass_through;
 pub mod recording;
@@ -56,6 +61,7 @@ pub mod segment_memory;
 pub mod sequence_control;
 pub mod serve;
 pub mod serve_error;
+pub mod service_manager;
 pub mod signals;
 pub mod slow_arm;
 pub mod slow_disk;
@@ -69,3 +75,4 @@ pub mod units_text;
 pub mod uring;
 mod vhost_user_thread;
 pub mod volume_control;
+mod waiting;

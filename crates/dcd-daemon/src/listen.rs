@@ -22,6 +22,7 @@ use crate::device::is_alive;
 use crate::handshake_thread::HandshakeThread;
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::tls_files::TlsFiles;
+use crate::service_manager::take_unix_listener;
 
 /// Port of NBD, when a TCP address has none.
 pub const NBD_PORT: u16 = 10809;
@@ -242,6 +243,9 @@ pub struct Listener {
     _file: Option<SocketFile>,
 }
 
+/// A listening unix socket, and its file if we have made it.
+pub type UnixSocket = (UnixListener, Option<SocketFile>);
+
 impl Listener {
     /// Whether what is sent can be read and changed on its way by others than root.
     pub fn is_unprotected(&self) -> bool {
@@ -268,7 +272,7 @@ pub fn listen(
                 address: address.clone(),
                 handshakes: None,
                 durable: false,
-                _file: Some(file),
+                _file: file,
             })
         }
         NbdAddress::Tcp { host, port } => {
@@ -281,6 +285,28 @@ pub fn listen(
                 durable: options.tcp_durable,
                 _file: None,
             })
+        }
+    }
+}
+
+/// Listens for those who read metrics; on any address, since they can only read.
+pub(crate) fn listen_metrics(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    bind_patiently(&[address]).map_err(|source| ListenError::Io {
+        operation: "listen on",
+        address: address.to_string(),
+        source,
+    })
+}
+
+/// Binds, as soon as a daemon that was killed has let go.
+fn bind_patiently(candidates: &[SocketAddr]) -> io::Result<TcpListener> {
+    let until = Instant::now() + DEAD_LISTENER_PATIENCE;
+    loop {
+        match TcpListener::bind(candidates) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(DEAD_LISTENER_INTERVAL);
+            }
+            result => return result,
         }
     }
 }
@@ -302,15 +328,7 @@ fn listen_tcp(
     if !is_loopback && !anywhere {
         return Err(ListenError::NotLoopback { address: address.to_string() });
     }
-    let until = Instant::now() + DEAD_LISTENER_PATIENCE;
-    let listener = loop {
-        match TcpListener::bind(&candidates[..]) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                std::thread::sleep(DEAD_LISTENER_INTERVAL);
-            }
-            result => break result.map_err(fail("listen on"))?,
-        }
-    };
+    let listener = bind_patiently(&candidates).map_err(fail("listen on"))?;
     listener.set_nonblocking(true).map_err(fail("listen on"))?;
     let port = listener.local_addr().map_err(fail("listen on"))?.port();
     Ok((listener.into(), port))
@@ -340,11 +358,16 @@ fn is_listener_dead(stream: &UnixStream) -> bool {
         .is_ok_and(|peer| !is_alive(peer.pid.as_raw_nonzero().get() as u32))
 }
 
-/// Makes a unix socket with mode 0600, in place of a dead one if there is one.
-pub fn listen_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+/// The unix socket that the service manager listens on for us; else makes one with mode 0600, in place of a dead one if
+/// there is one.
+pub fn listen_unix(path: &Path) -> Result<UnixSocket, ListenError> {
     let fail = |operation| {
         move |source| ListenError::Io { operation, address: path.display().to_string(), source }
     };
+    // Of a service, its manager may listen already, and does so while nobody serves.
+    if let Some(socket) = take_unix_listener(path) {
+        return Ok((socket.into(), None));
+    }
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket { path: path.to_owned() });
@@ -376,7 +399,7 @@ pub fn listen_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenErro
     let listener = bound.map_err(fail("listen on"))?;
     let found = std::fs::symlink_metadata(path).map_err(fail("look at"))?;
     let file = SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() };
-    Ok((listener, file))
+    Ok((listener, Some(file)))
 }
 
 #[cfg(test)]

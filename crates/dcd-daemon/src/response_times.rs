@@ -45,32 +45,39 @@ impl RequestKind {
 }
 
 /// Histograms of all kinds.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct ResponseTimes {
-    reads: Histogram<u64>,
-    writes: Histogram<u64>,
-    flushes: Histogram<u64>,
+    reads: Times,
+    writes: Times,
+    flushes: Times,
 }
 
-impl Default for ResponseTimes {
-    fn default() -> ResponseTimes {
-        let empty = || {
-            Histogram::new_with_bounds(1, LONGEST_NANOS, DIGITS).expect("bounds that are in order")
-        };
-        ResponseTimes { reads: empty(), writes: empty(), flushes: empty() }
+#[derive(Clone)]
+struct Times {
+    histogram: Histogram<u64>,
+    /// Exact, so that it never shrinks: rates are computed from it.
+    sum_nanos: u64,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NANOS, DIGITS);
+        Times { histogram: histogram.expect("bounds that are in order"), sum_nanos: 0 }
     }
 }
 
 impl ResponseTimes {
     /// Counts one request.
     pub fn record(&mut self, kind: RequestKind, took: Duration) {
-        let histogram = match kind {
+        let times = match kind {
             RequestKind::Read => &mut self.reads,
             RequestKind::Write => &mut self.writes,
             RequestKind::Flush => &mut self.flushes,
             RequestKind::Other => return,
         };
-        histogram.saturating_record(took.0.clamp(1, LONGEST_NANOS));
+        let nanos = took.0.clamp(1, LONGEST_NANOS);
+        times.histogram.saturating_record(nanos);
+        times.sum_nanos = times.sum_nanos.saturating_add(nanos);
     }
 
     /// The same for people and programs.
@@ -99,6 +106,9 @@ pub struct ResponseTimesReport {
 pub struct HistogramReport {
     /// Requests counted.
     pub count: u64,
+    /// What all of them took together.
+    #[serde(default)]
+    pub sum: f64,
     /// Mean.
     pub mean: f64,
     /// Half of the requests took no longer.
@@ -127,7 +137,7 @@ pub struct HistogramBucket {
     pub count: u64,
 }
 
-fn report(histogram: &Histogram<u64>) -> HistogramReport {
+fn report(Times { histogram, sum_nanos }: &Times) -> HistogramReport {
     if histogram.is_empty() {
         return HistogramReport::default();
     }
@@ -147,6 +157,7 @@ fn report(histogram: &Histogram<u64>) -> HistogramReport {
     }
     HistogramReport {
         count: histogram.len(),
+        sum: *sum_nanos as f64 / 1e3,
         mean: histogram.mean() / 1e3,
         p50: micros(histogram.value_at_quantile(0.5)),
         p90: micros(histogram.value_at_quantile(0.9)),

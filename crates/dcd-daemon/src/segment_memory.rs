@@ -4,7 +4,8 @@
 //! in order. What it holds is worth something only within one boot of the machine: a boot id in the
 //! first page tells, and memory of an earlier boot (the directory may be on a real disk) is zeroed
 //! before the engine sees it. Memory that survived keeps its size, whatever the settings ask for: the
-//! number of segment buffers changes after a stop in order only.
+//! number of segment buffers changes after a stop in order only. Of a service, systemd keeps a descriptor of the file, so that
+//! it outlives a cleaner of `/dev/shm`, too.
 //!
 //! ```text
 //! 0..4032       header page, the engine's
@@ -16,7 +17,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use dcd_engine::{SegmentMemory, Uuid};
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::service_manager::take_stored;
 
 /// Where our bytes are in the first page.
 const OURS: Range<usize> = 4032..4096;
@@ -219,11 +222,13 @@ impl SegmentFile {
     ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
         let boot_id = current_boot_id();
         let path = SegmentFile::path_of(directory, uuid);
-        SegmentFile::open_in_boot(path, size, is_possible, &boot_id)
+        let stored = take_stored(&SegmentFile::stored_name(uuid));
+        SegmentFile::open_in_boot(path, stored, size, is_possible, &boot_id)
     }
 
     fn open_in_boot(
         path: PathBuf,
+        stored: Option<OwnedFd>,
         size: usize,
         is_possible: &dyn Fn(u64) -> bool,
         boot_id: &[u8; BOOT_ID_BYTES],
@@ -234,10 +239,16 @@ impl SegmentFile {
         };
         // NONBLOCK: never wait for a FIFO that somebody put there.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
-            .map_err(failed("open"))?;
+        // What is there by name is newer, or the same: whoever ends in order voids what he removes.
+        let stored = stored.filter(|_| !path.exists());
+        let names_expected = if stored.is_some() { 0 } else { 1 };
+        let file = match stored {
+            Some(stored) => stored,
+            None => rustix::fs::open(&path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
+                .map_err(failed("open"))?,
+        };
         let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
-        check_ours(&path, &stat)?;
+        check_ours(&path, &stat, names_expected)?;
         // Whoever was killed may hold it for some moments yet. The disks are locked by now, so a
         // holder that stays has a copy of this cache.
         let until = Instant::now() + DEAD_HOLDER_PATIENCE;
@@ -288,6 +299,16 @@ impl SegmentFile {
         self.mapping.clone()
     }
 
+    /// The name under which a service manager keeps a descriptor of it.
+    pub fn stored_name(uuid: Uuid) -> String {
+        format!("segments-{uuid}")
+    }
+
+    /// The file itself.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
     /// Its name.
     pub fn path(&self) -> &Path {
         &self.path
@@ -302,6 +323,8 @@ impl SegmentFile {
 
     /// Removes the file after a stop in order: everything it held is on the cache-disk.
     pub fn remove(self) {
+        // A descriptor of it may be kept somewhere; nobody shall find writes in it.
+        let _ = rustix::io::pwrite(&self.file, &[0; PAGE], 0);
         // Another file may have taken the name; ours goes with its last opener anyway.
         let same = match (rustix::fs::fstat(&self.file), rustix::fs::lstat(&self.path)) {
             (Ok(ours), Ok(there)) => (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino),
@@ -313,7 +336,11 @@ impl SegmentFile {
     }
 }
 
-fn check_ours(path: &Path, stat: &rustix::fs::Stat) -> Result<(), SegmentMemoryError> {
+fn check_ours(
+    path: &Path,
+    stat: &rustix::fs::Stat,
+    names_expected: u64,
+) -> Result<(), SegmentMemoryError> {
     let not_ours =
         |expected, found| SegmentMemoryError::NotOurs { path: path.to_owned(), expected, found };
     let uid = rustix::process::geteuid().as_raw();
@@ -326,8 +353,9 @@ fn check_ours(path: &Path, stat: &rustix::fs::Stat) -> Result<(), SegmentMemoryE
     if stat.st_mode & 0o077 != 0 {
         return Err(not_ours("mode 600", format!("mode {:o}", stat.st_mode & 0o777)));
     }
-    if stat.st_nlink != 1 {
-        return Err(not_ours("one name", format!("{} names", stat.st_nlink)));
+    if u64::from(stat.st_nlink) != names_expected {
+        let expected = if names_expected == 1 { "one name" } else { "no name any more" };
+        return Err(not_ours(expected, format!("{} names", stat.st_nlink)));
     }
     Ok(())
 }
@@ -376,19 +404,19 @@ mod tests {
     fn outlives_its_user_within_one_boot() {
         let path = path("boot");
         let (file, mut memory) =
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
         assert!(!file.was_found);
         assert!(memory.bytes()[..OURS.start].iter().all(|b| *b == 0));
         fill(&mut memory);
         drop((file, memory));
         let (file, memory) =
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
         assert!(file.was_found);
         assert_eq!((memory.bytes()[0], memory.bytes()[SIZE - 1]), (1, 2));
         drop((file, memory));
         // After a boot it is all zero, ours apart.
         let (file, memory) =
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_2).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_2).unwrap();
         assert!(!file.was_found);
         assert!(memory.bytes()[..OURS.start].iter().all(|b| *b == 0));
         assert!(memory.bytes()[PAGE..].iter().all(|b| *b == 0));
@@ -400,42 +428,77 @@ mod tests {
     fn memory_that_holds_writes_keeps_its_size() {
         let path = path("size");
         let (_, memory) =
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
         drop(memory);
         let (file, mut memory) =
-            SegmentFile::open_in_boot(path.clone(), 2 * SIZE, &is_possible, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, 2 * SIZE, &is_possible, &BOOT_1).unwrap();
         fill(&mut memory);
         drop((file, memory));
         let (file, memory) =
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
         assert_eq!((file.mapping().len(), memory.bytes()[2 * SIZE - 1]), (2 * SIZE, 2));
         drop((file, memory));
         // Not a size that it can have had.
         fs::File::options().write(true).open(&path).unwrap().set_len(SIZE as u64 + 1).unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1),
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1),
             Err(SegmentMemoryError::Size { .. })
         ));
-        let (file, _) = SegmentFile::open_in_boot(path, SIZE, &is_possible, &BOOT_2).unwrap();
+        let (file, _) = SegmentFile::open_in_boot(path, None, SIZE, &is_possible, &BOOT_2).unwrap();
         file.remove();
+    }
+
+    #[test]
+    fn a_kept_descriptor_stands_for_a_file_that_is_gone() {
+        let path = path("kept");
+        let open =
+            |stored| SegmentFile::open_in_boot(path.clone(), stored, SIZE, &is_possible, &BOOT_1);
+        let (file, mut memory) = open(None).unwrap();
+        fill(&mut memory);
+        let kept = || file.descriptor().try_clone_to_owned().unwrap();
+        let (first, second, third) = (kept(), kept(), kept());
+        drop(memory);
+        // Killed, and somebody cleans up: only the descriptor has it now.
+        rustix::fs::flock(&file.file, FlockOperation::Unlock).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (again, memory) = open(Some(first)).unwrap();
+        assert!(again.was_found);
+        assert_eq!((memory.bytes()[0], memory.bytes()[SIZE - 1]), (1, 2));
+        drop(memory);
+        // An end in order: what is kept has no writes any more.
+        rustix::fs::flock(&again.file, FlockOperation::Unlock).unwrap();
+        again.remove();
+        let (after, memory) = open(Some(second)).unwrap();
+        assert!(!after.was_found);
+        assert!(memory.bytes()[PAGE..].iter().all(|byte| *byte == 0));
+        drop((after, memory));
+        // A file that is there by name goes before what is kept.
+        let (named, _memory) = open(None).unwrap();
+        rustix::fs::flock(&named.file, FlockOperation::Unlock).unwrap();
+        let inode = |file: &SegmentFile| rustix::fs::fstat(&file.file).unwrap().st_ino;
+        let (found, _memory) = open(Some(third)).unwrap();
+        assert_eq!(inode(&found), inode(&named));
+        found.remove();
     }
 
     #[test]
     fn only_one_user_and_no_strangers() {
         let path = path("user");
         let (file, _memory) =
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).unwrap();
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1),
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1),
             Err(SegmentMemoryError::InUse { .. })
         ));
         file.remove();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1).is_err());
+        assert!(
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).is_err()
+        );
         fs::remove_file(&path).unwrap();
         fs::write(&path, "open to all").unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), SIZE, &is_possible, &BOOT_1),
+            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1),
             Err(SegmentMemoryError::NotOurs { .. })
         ));
         fs::remove_file(&path).unwrap();

@@ -1,8 +1,9 @@
 //! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
@@ -15,17 +16,21 @@ use crate::event_loop::EventLoop;
 use crate::frontend::{ublk, vhost_user};
 pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
-use crate::isolation::{Clients, MemoryLimit, check_processor, run_on_processor};
-use crate::listen::{NbdAddress, NbdOptions, listen_unix};
+use crate::isolation::{Clients, MemoryLimit, check_processor, isolate, run_on_processor};
+use crate::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
+use crate::metrics_server::MetricsServer;
 use crate::nbd_doors::NbdDoors;
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
+use crate::segment_memory::SegmentFile;
 pub use crate::serve_error::ServeError;
+use crate::service_manager::Notifier;
 use crate::signals::Signals;
 use crate::submitter::{Completion, Submitter};
 pub use crate::supervise::Outcome;
 use crate::supervise::run_until_stopped;
 use crate::ublk_thread::UblkThread;
 use crate::vhost_user_thread::VhostUserThread;
+use crate::waiting::wait_for_disks;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -52,12 +57,18 @@ pub struct ServeOptions {
     pub vhost_user: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
+    /// Where metrics are read over HTTP.
+    pub metrics: Option<SocketAddr>,
     /// Where the segment memory goes, usually `/dev/shm`.
     pub memory_directory: PathBuf,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
     /// Most memory that the cache and its clients may come to need; refused at the start if that is too little.
     pub memory_max_bytes: Option<u64>,
+    /// Whether to wait for disks that are not there yet.
+    pub wait: bool,
+    /// Whether nothing of the process may be swapped out.
+    pub lock_memory: bool,
     /// No messages about clients and signals.
     pub quiet: bool,
 }
@@ -95,6 +106,8 @@ pub struct Ready {
     pub ublk: Option<PathBuf>,
     /// Where a virtual machine is awaited, if asked for.
     pub vhost_user: Option<PathBuf>,
+    /// Where metrics are read, with the real port, if asked for.
+    pub metrics: Option<SocketAddr>,
     /// The control socket, if asked for.
     pub control: Option<PathBuf>,
     /// How the start went.
@@ -103,6 +116,16 @@ pub struct Ready {
     pub one_disk: bool,
     /// For requests of this process, and to stop it.
     pub submitter: Submitter,
+}
+
+impl Ready {
+    /// Where the disk can be used, for people.
+    fn frontends(&self) -> Vec<String> {
+        let fuse = self.fuse.iter().flat_map(|fuse| [Some(&fuse.file), fuse.loop_device.as_ref()]);
+        let devices = self.ublk.iter().chain(&self.vhost_user).chain(fuse.flatten());
+        let paths = devices.map(|path| path.display().to_string());
+        paths.chain(self.nbd.iter().map(NbdAddress::to_string)).collect()
+    }
 }
 
 /// Serves a cache until a signal or a command ends it. `ready` is called once, when all frontends
@@ -118,6 +141,19 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
     let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let notifier = Notifier::from_environment();
+    // Whoever waits can be asked for what.
+    let mut control_socket = None;
+    if options.wait {
+        control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+        let listener = control_socket.as_ref().map(|(listener, _)| listener);
+        let disks = disks_of(&options);
+        if !wait_for_disks(&disks, listener, &signals, &notifier, options.quiet) {
+            return Ok(Outcome::StoppedWhileOpening);
+        }
+    }
+    notifier.status("opening");
+    let isolation = isolate(options.lock_memory)?;
     let Pair { mut event_loop, memory, superblock, one_disk, data_disk, member_names, .. } =
         open_pair(
             &PairOptions {
@@ -150,12 +186,18 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         event_loop.set_clients_max(options.nbd_options.connections_max);
     }
     let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
-    let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+    if control_socket.is_none() {
+        control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+    }
+    let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
 
     if !wait_until_running(&mut event_loop)? {
         event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }
+    // From now on it may hold what is acknowledged and nowhere else.
+    let stored_name = SegmentFile::stored_name(superblock.uuid);
+    notifier.store(&stored_name, memory.descriptor());
     let recovery = event_loop.core().status().recovery;
     if recovery.data_disk_changed {
         eprintln!(
@@ -171,7 +213,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     for listener in listeners {
         event_loop.add_listener(listener);
     }
-    let facts = DaemonFacts {
+    let facts = Arc::new(DaemonFacts {
         uuid: superblock.uuid,
         cache_disk: options.cache_disk.to_string(),
         data_disk: options.data_disks.to_string(),
@@ -180,11 +222,17 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         tcp_ack: options.nbd_options.tcp_ack(&options.nbd, options.engine.ack),
         one_disk,
         started: std::time::Instant::now(),
-    };
+        frontends: OnceLock::new(),
+        isolation,
+    });
     let control = control_socket
-        .map(|socket| ControlServer::start(socket, event_loop.submitter(), Arc::new(facts)))
+        .map(|socket| ControlServer::start(socket, event_loop.submitter(), facts.clone()))
         .transpose()
         .map_err(ServeError::system("start the control socket"))?;
+    let metrics = metrics_socket
+        .map(|socket| MetricsServer::start(socket, event_loop.submitter(), facts.clone()))
+        .transpose()
+        .map_err(ServeError::system("serve metrics"))?;
     let mut news = Ready {
         uuid: superblock.uuid,
         size_bytes: data_disk.bytes(),
@@ -192,6 +240,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         fuse: None,
         ublk: None,
         vhost_user: None,
+        metrics: metrics.as_ref().map(MetricsServer::address),
         control: options.control.clone(),
         recovery,
         one_disk,
@@ -231,12 +280,17 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     let vhost_user = vhost_user.transpose()?;
     // Threads that were started before run where they like.
     options.processor.map_or(Ok(()), run_on_processor)?;
+    // One for the sign of life, one for what is told here: both speak to the same socket.
+    let mut watched = Notifier::from_environment();
     let mut told = |Made { fuse, ublk, vhost_user }| {
         (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
+        // It is told once, so nothing is there yet.
+        let _ = facts.frontends.set(news.frontends());
+        notifier.ready(&format!("serves {}", news.frontends().join(" ")));
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
-    let outcome = run_until_stopped(&mut event_loop, &mut frontends, options.quiet);
+    let outcome = run_until_stopped(&mut event_loop, &mut frontends, &mut watched, options.quiet);
 
     let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, is_empty) = event_loop.close();
@@ -255,12 +309,24 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     //    that what is in it counts no more.
     if is_closed && is_empty && outcome.is_ok() && !is_uncached {
         memory.remove();
+        notifier.remove_stored(&stored_name);
     }
     // 3. Whoever waits for the end at the control socket learns of it.
+    if let Some(metrics) = metrics {
+        metrics.stop();
+    }
     if let Some(control) = control {
         control.stop();
     }
     outcome
+}
+
+/// The disks that it cannot begin without.
+fn disks_of(options: &ServeOptions) -> Vec<(&'static str, &DeviceSpec)> {
+    let replacements = options.data_disks.replacements.iter().map(|(_, disk)| disk);
+    let data_disks = options.data_disks.disks.iter().chain(replacements);
+    let data_disks = data_disks.map(|disk| ("data-disk", disk));
+    std::iter::once(("cache-disk", &options.cache_disk)).chain(data_disks).collect()
 }
 
 /// Has what belongs on a disk that took the place of a lost one written to it.

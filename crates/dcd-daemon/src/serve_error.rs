@@ -11,7 +11,7 @@ use crate::device::DeviceError;
 use crate::frontend::fuse::FuseError;
 use crate::frontend::loop_device::LoopError;
 use crate::frontend::ublk::UblkError;
-use crate::isolation::ProcessorError;
+use crate::isolation::{LockMemoryError, ProcessorError};
 use crate::listen::ListenError;
 use crate::members::MemberError;
 use crate::segment_memory::SegmentMemoryError;
@@ -97,6 +97,9 @@ pub enum ServeError {
     /// A processor that cannot be had.
     #[error(transparent)]
     Processor(#[from] ProcessorError),
+    /// Memory that cannot be locked.
+    #[error(transparent)]
+    LockMemory(#[from] LockMemoryError),
     /// More memory may come to be needed than is allowed.
     #[error(
         "--memory-max {} is too little: {} may come to be needed ({parts})",
@@ -188,6 +191,7 @@ impl ServeError {
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
             ServeError::Member(source) => return source.hint(),
+            ServeError::LockMemory(source) => source.hint(),
             ServeError::Processor(_) => "`nproc` and `taskset -p $$` tell which there are".into(),
             ServeError::MemoryMax { needed, .. } => format!(
                 "allow at least {}; each NBD client more takes 64 MiB; fewer --segment-buffers, less --read-ahead and a \

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dcd_engine::{AckMode, Device, Uuid};
 
@@ -16,13 +16,14 @@ use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::frontend::{ublk, vhost_user};
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
-use crate::isolation::{check_processor, run_on_processor};
+use crate::isolation::{check_processor, isolate, run_on_processor};
 use crate::listen::{NbdAddress, NbdOptions, listen_unix};
 use crate::nbd_doors::NbdDoors;
 use crate::pair::export_of;
 use crate::pass_through::PassThrough;
 use crate::serve::UblkNumber;
 use crate::serve_error::ServeError;
+use crate::service_manager::Notifier;
 use crate::signals::Signals;
 use crate::submitter::Submitter;
 use crate::supervise::{Outcome, run_until_stopped};
@@ -114,6 +115,8 @@ pub fn slow_disk(
         tcp_ack: options.nbd_options.tcp_ack(&options.nbd, AckMode::Durable),
         one_disk: false,
         started: std::time::Instant::now(),
+        frontends: OnceLock::new(),
+        isolation: isolate(false)?,
     };
     let control = options
         .control
@@ -166,10 +169,12 @@ pub fn slow_disk(
     options.processor.map_or(Ok(()), run_on_processor)?;
     let mut told = |Made { fuse, ublk, vhost_user }| {
         (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
+        Notifier::from_environment().ready("serves without a cache");
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
-    let stopped = run_until_stopped(&mut event_loop, &mut frontends, options.quiet);
+    let mut notifier = Notifier::from_environment();
+    let stopped = run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, options.quiet);
     event_loop.close();
     if let Some(control) = control {
         control.stop();

@@ -7,6 +7,7 @@ use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine};
 
+use crate::isolation::IsolationReport;
 use crate::response_times::ResponseTimesReport;
 use crate::submitter::Snapshot;
 use crate::volume_control::VolumeReport;
@@ -30,10 +31,14 @@ pub struct DaemonFacts {
     pub one_disk: bool,
     /// When the daemon began to serve.
     pub started: std::time::Instant,
+    /// What the process is kept from, and what is kept from it.
+    pub isolation: IsolationReport,
+    /// Where the disk can be used, as soon as all of it is there.
+    pub frontends: std::sync::OnceLock<Vec<String>>,
 }
 
 /// All of it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct StatusReport {
     /// Version of dcd.
     pub version: String,
@@ -54,6 +59,12 @@ pub struct StatusReport {
     pub tcp_ack: Option<String>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
+    /// Where the disk can be used: devices, files, addresses.
+    #[serde(default)]
+    pub frontends: Vec<String>,
+    /// What the process is kept from, and what is kept from it.
+    #[serde(default)]
+    pub isolation: IsolationReport,
     /// NBD clients connected.
     pub nbd_connections: usize,
     /// Clients of the control socket that record requests.
@@ -122,7 +133,7 @@ pub struct CopiesReport {
 }
 
 /// Segments by state.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SegmentsReport {
     /// All.
     pub total: u32,
@@ -141,7 +152,7 @@ pub struct SegmentsReport {
 }
 
 /// Figures made of the counters; 0 where there is nothing to divide by.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct FiguresReport {
     /// Bytes written to the log for each byte of writes.
     pub write_amplification: f64,
@@ -297,6 +308,8 @@ impl StatusReport {
             ack: ack_name(facts.ack).to_owned(),
             tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
             one_disk: facts.one_disk,
+            frontends: facts.frontends.get().cloned().unwrap_or_default(),
+            isolation: facts.isolation.clone(),
             nbd_connections: 0,
             recorders: 0,
             volume_bytes: status.volume_blocks * BLOCK_SIZE,

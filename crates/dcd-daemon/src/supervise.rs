@@ -17,6 +17,7 @@
 //! and as safe as one.
 
 use std::sync::mpsc;
+use std::time::Instant;
 
 use dcd_engine::stats::{CacheDiskFailure, Uncached};
 use dcd_engine::{Operation, RequestError};
@@ -24,6 +25,7 @@ use dcd_engine::{Operation, RequestError};
 use crate::core::Core;
 use crate::event_loop::{EventLoop, StopRequest};
 use crate::serve_error::ServeError;
+use crate::service_manager::Notifier;
 use crate::submitter::{Completion, DrainTicket, StopKind, Submitter};
 
 /// How a daemon ended.
@@ -72,12 +74,22 @@ type Answer = mpsc::Receiver<Result<(), RequestError>>;
 pub(crate) fn run_until_stopped<C: Core>(
     event_loop: &mut EventLoop<C>,
     frontends: &mut dyn Frontends,
+    notifier: &mut Notifier,
     quiet: bool,
 ) -> Result<Outcome, ServeError> {
     let mut supervisor = Supervisor { event_loop, frontends, quiet, draining: None, stop: None };
+    let mut is_stopping = false;
     let mut failure = None;
     loop {
-        supervisor.event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        // The sign of life comes from here: a loop that does not turn gives none.
+        let due = notifier.watchdog_due();
+        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        supervisor.event_loop.turn(due).map_err(ServeError::system("wait for the disks"))?;
+        notifier.turn();
+        if is_stopping != supervisor.stop.is_some() {
+            is_stopping = supervisor.stop.is_some();
+            notifier.stopping();
+        }
         tell_failure(&mut failure, supervisor.event_loop.core().cache_disk_failure());
         if let Err(error) = supervisor.frontends.turn()
             && supervisor.stop.is_none()

@@ -35,9 +35,6 @@ impl UblkThread {
     ) -> Result<UblkThread, ServeError> {
         let (news_sender, news) = mpsc::channel();
         let (stop, stop_receiver) = mpsc::channel();
-        // The kernel writes dirty pages to the device when it needs memory; who serves it must not wait for that to get
-        // memory. The right for it may be missing (CAP_SYS_RESOURCE); then there is only the risk.
-        let _ = rustix::process::configure_io_flusher_behavior(true);
         let thread = thread::Builder::new()
             .name("dcd-ublk".into())
             .spawn(move || {

@@ -282,7 +282,7 @@ mod attribute_mask {
 }
 
 /// A volume, for people and programs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct VolumeReport {
     /// Size that users see.
     pub volume_bytes: u64,

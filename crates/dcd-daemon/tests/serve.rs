@@ -110,10 +110,13 @@ fn options(directory: &Path) -> ServeOptions {
         ublk: None,
         vhost_user: None,
         loop_device: false,
+        metrics: None,
         control: Some(directory.join("control")),
         memory_directory: directory.to_owned(),
         processor: None,
         memory_max_bytes: None,
+        wait: false,
+        lock_memory: false,
         quiet: true,
     }
 }

@@ -79,6 +79,8 @@ pub enum Verb {
     Create(CreateArguments),
     Serve(Box<ServeArguments>),
     Status(StatusArguments),
+    Metrics(MetricsArguments),
+    Top(TopArguments),
     Flush(FlushArguments),
     Drain(DrainArguments),
     Detach(DetachArguments),
@@ -100,6 +102,7 @@ pub enum Verb {
     SlowDisk(SlowDiskArguments),
     Ublk(UblkArguments),
     Dhisfs(DhisfsArguments),
+    Probe(ProbeArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
     HelpMarkdown(HelpMarkdownArguments),
@@ -213,6 +216,55 @@ pub struct StatusArguments {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Print the metrics of a running dcd, in the form of OpenMetrics.
+///
+/// What Prometheus reads from `dcd serve --metrics`, once. docs/metrics.md says what each of them means.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd metrics sdb
+  dcd metrics /dev/ublkb0
+  dcd metrics /run/sdb.ctl | grep dirty")]
+pub struct MetricsArguments {
+    /// The control socket of a running dcd. Of a service: its name, or the device that it serves.
+    #[arg(value_name = "SOCKET|DEVICE|NAME")]
+    pub daemon: PathBuf,
+    /// Where services have their control sockets.
+    #[arg(long, value_name = "DIRECTORY", default_value = crate::daemons::DIRECTORY)]
+    pub sockets: PathBuf,
+}
+
+/// Watch running dcds in the terminal.
+///
+/// Requests and their response times in the last interval, the ring of segments, dirty data, how fast it is destaged
+/// and when it will be gone, members of volumes. Arrows choose among several daemons, q quits. Where stdout is no
+/// terminal, one picture is printed as plain text.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd top
+  dcd top sdb /run/sdc.ctl
+  dcd top --once
+  dcd top --json --interval 10s | jq .interval.writes.per_second")]
+pub struct TopArguments {
+    /// Control sockets of running dcds. Of services: their names, or the devices that they serve [default: all
+    /// services].
+    #[arg(value_name = "SOCKET|DEVICE|NAME")]
+    pub daemons: Vec<PathBuf>,
+    /// How long an interval is.
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
+    pub interval: std::time::Duration,
+    /// Print one picture as plain text, after one interval.
+    #[arg(long)]
+    pub once: bool,
+    /// Print a line of JSON for each daemon and interval.
+    #[arg(long)]
+    pub json: bool,
+    /// Where services have their control sockets.
+    #[arg(long, value_name = "DIRECTORY", default_value = crate::daemons::DIRECTORY)]
+    pub sockets: PathBuf,
 }
 
 /// Make everything acknowledged so far survive a power cut.
@@ -840,6 +892,27 @@ pub enum UblkVerb {
     },
 }
 
+/// Tell what a block device is to the caches of this machine.
+///
+/// A cache-disk or data-disk of a service, and whether the two are attached: then what is on the data-disk alone may be
+/// old. Reads only, and never waits for anything. udev asks it of every disk.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd probe /dev/sdb
+  dcd probe --udev /dev/sdb")]
+pub struct ProbeArguments {
+    /// The device.
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// Print KEY=value lines for udev, or nothing.
+    #[arg(long)]
+    pub udev: bool,
+    /// Where services have their settings.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/etc/dcd")]
+    pub configurations: PathBuf,
+}
+
 /// Print a completion script for a shell.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -870,6 +943,16 @@ pub struct HelpMarkdownArguments {}
 /// The whole command line, for completions, manual pages and documents.
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// An interval that does not keep daemons busy.
+fn parse_interval(text: &str) -> Result<std::time::Duration, String> {
+    let least = std::time::Duration::from_millis(100);
+    match parse_duration(text) {
+        Ok(interval) if interval >= least => Ok(interval),
+        Ok(_) => Err(format!("expected at least 100ms, found {text:?}")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Thirty-two hexadecimal digits, hyphens anywhere between them.

@@ -16,13 +16,13 @@ use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use toml::de::DeValue;
 
-use crate::settings::{Settings, parse_percent};
+use crate::settings::{Settings, parse_percent, parse_socket_address};
 use crate::toml_values::{
     Place, ValueProblem, boolean, choice, list, nearest, number, parse_table, text, with,
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 38] = [
+pub const KEYS: [&str; 41] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -37,6 +37,7 @@ pub const KEYS: [&str; 38] = [
     "ublk",
     "vhost-user",
     "control",
+    "metrics",
     "ack",
     "max-delay",
     "bypass-threshold",
@@ -60,6 +61,8 @@ pub const KEYS: [&str; 38] = [
     "read-only",
     "memory-directory",
     "cpu",
+    "wait",
+    "lock-memory",
     "memory-max",
 ];
 
@@ -113,6 +116,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "ublk" => settings.ublk = ublk(value)?,
         "vhost-user" => settings.vhost_user = Some(text(value)?),
         "control" => settings.control = Some(text(value)?),
+        "metrics" => settings.metrics = Some(with(value, parse_socket_address)?),
         "ack" => settings.ack = Some(choice(value)?),
         "max-delay" => settings.max_delay = Some(with(value, parse_duration)?),
         "bypass-threshold" => settings.bypass_threshold = Some(with(value, parse_size)?),
@@ -136,6 +140,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "read-only" => settings.read_only = Some(boolean(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
         "cpu" => settings.processor = Some(number(value)?),
+        "wait" => settings.wait = Some(boolean(value)?),
+        "lock-memory" => settings.lock_memory = Some(boolean(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
         "accept-damage" | "degraded" | "replace-member" => {

@@ -491,6 +491,23 @@ pub enum CommandError {
         /// What to do.
         hint: &'static str,
     },
+    /// There is nothing to watch.
+    #[error("no control sockets in {}", directory.display())]
+    NoDaemons {
+        /// Where services have their control sockets.
+        directory: PathBuf,
+    },
+    /// No running dcd is meant by that.
+    #[error(
+        "{} is no control socket, and no dcd with one in {} has that name or serves that",
+        named.display(), directory.display()
+    )]
+    NoSuchDaemon {
+        /// What was given.
+        named: PathBuf,
+        /// Where services have their control sockets.
+        directory: PathBuf,
+    },
     /// A flag that has no meaning without another.
     #[error("{flag} is only for {needs}")]
     FlagNeeds {
@@ -749,6 +766,12 @@ impl CommandError {
             CommandError::Workload(_) => Some(WORKLOAD_HINT.into()),
             CommandError::FlagNeeds { flag, needs } => {
                 Some(format!("leave {flag} out, or add {needs}"))
+            }
+            CommandError::NoDaemons { .. } => {
+                Some("no service runs; give the --control socket of a dcd that you have started by hand".into())
+            }
+            CommandError::NoSuchDaemon { .. } => {
+                Some("give the socket of --control; is the daemon running?".into())
             }
             CommandError::Setup(error) => error.hint(),
             CommandError::SequenceRun { hint, .. } => Some((*hint).into()),

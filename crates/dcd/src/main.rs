@@ -1,7 +1,7 @@
 //! The command `dcd`: reads the command line, runs one verb, ends with a documented exit code.
 //!
 //! [`cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for, `command/` does it (one file per verb),
-//! [`output`] and [`progress`] tell about it, [`error`] says what went wrong. [`image`] reads
+//! [`output`] and [`progress`] tell about it, [`error`] says what went wrong. [`daemons`] finds who is running, [`image`] reads
 //! cache-disks for `check` and `inspect`, which never write.
 
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use dcd_settings::{config_file, hint_rules, settings, static_metadata, toml_valu
 
 mod cli;
 mod command;
+mod daemons;
 mod error;
 mod file_blocks;
 mod image;
@@ -20,6 +21,7 @@ mod progress;
 mod volume_client;
 
 fn main() -> ExitCode {
+    dcd_daemon::service_manager::inherit_descriptors();
     std::panic::set_hook(Box::new(report_bug));
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,

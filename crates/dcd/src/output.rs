@@ -64,9 +64,14 @@ impl Paint {
     }
 
     /// No colours.
-    #[cfg(test)]
-    pub fn none() -> Paint {
+    pub fn plain() -> Paint {
         Paint { colours: false }
+    }
+
+    /// Colours.
+    #[cfg(test)]
+    pub fn always() -> Paint {
+        Paint { colours: true }
     }
 
     fn for_stream(is_terminal: bool) -> Paint {
@@ -178,7 +183,7 @@ mod tests {
         table.row(vec!["free".into(), "12".into()]);
         table.row(vec!["buffered".into(), "3".into()]);
         let text = "state     count\nfree         12\nbuffered      3\n";
-        assert_eq!(table.render(Paint::none()), text);
+        assert_eq!(table.render(Paint::plain()), text);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! All are optional here, so that flags can be laid over a file and the engine's own defaults
 //! under both. A test in `cli.rs` proves that the keys of the file are exactly the flags.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ pub struct Settings {
     /// Take commands (status, flush, drain, detach) on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
+    /// Serve metrics for Prometheus here, over plain HTTP: ADDRESS:PORT. Whoever can connect can read them.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_socket_address)]
+    pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged [default: memory]; NBD over TCP has --tcp-ack.
     #[arg(long, value_name = "MODE")]
     pub ack: Option<AckArgument>,
@@ -155,6 +159,14 @@ pub struct Settings {
     /// Run the thread that serves on this processor and nowhere else.
     #[arg(long = "cpu", value_name = "NUMBER")]
     pub processor: Option<usize>,
+    /// Start before the disks are there, and wait for them. For services; `dcd status` tells what is waited for.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub wait: Option<bool>,
+    /// Keep all memory of dcd from being swapped out.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_name = "true|false")]
+    pub lock_memory: Option<bool>,
     /// Refuse to start if more memory than this may come to be needed, with 64 MiB for each NBD client; and take
     /// only as many NBD clients at a time as it is enough for.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -179,6 +191,7 @@ impl Settings {
             ublk: self.ublk.or(under.ublk),
             vhost_user: self.vhost_user.or(under.vhost_user),
             control: self.control.or(under.control),
+            metrics: self.metrics.or(under.metrics),
             ack: self.ack.or(under.ack),
             max_delay: self.max_delay.or(under.max_delay),
             bypass_threshold: self.bypass_threshold.or(under.bypass_threshold),
@@ -205,6 +218,8 @@ impl Settings {
             replace_member: self.replace_member,
             memory_directory: self.memory_directory.or(under.memory_directory),
             processor: self.processor.or(under.processor),
+            wait: self.wait.or(under.wait),
+            lock_memory: self.lock_memory.or(under.lock_memory),
             memory_max: self.memory_max.or(under.memory_max),
         }
     }
@@ -408,6 +423,12 @@ pub fn parse_ublk(text: &str) -> Result<UblkNumber, String> {
             _ => Err(format!("expected the number of a device, or any, found {number:?}")),
         },
     }
+}
+
+/// An address and a port to listen on.
+pub fn parse_socket_address(text: &str) -> Result<SocketAddr, String> {
+    let form = "expected an address and a port, like 127.0.0.1:9464 or [::1]:9464";
+    text.parse().map_err(|_| format!("{form}, found {text:?}"))
 }
 
 /// A member and its disk: `2=/dev/sdc`.

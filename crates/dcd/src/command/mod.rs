@@ -23,6 +23,8 @@ pub mod hint;
 mod inspect;
 mod inspect_file;
 mod man;
+mod metrics;
+mod probe;
 mod seeded_bugs;
 pub mod sequence;
 mod serve;
@@ -31,6 +33,7 @@ mod slow_disk;
 mod status;
 mod status_panel;
 pub mod sweep;
+mod top;
 mod trace;
 mod ublk;
 pub mod volume;
@@ -42,6 +45,8 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Create(arguments) => create::run(&arguments),
         Verb::Serve(arguments) => serve::run(*arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Metrics(arguments) => metrics::run(&arguments),
+        Verb::Top(arguments) => top::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),
@@ -63,6 +68,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Sweep(arguments) => sweep::run(&arguments),
         Verb::SlowDisk(arguments) => slow_disk::run(&arguments),
         Verb::Ublk(arguments) => ublk::run(&arguments),
+        Verb::Probe(arguments) => probe::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
         Verb::HelpMarkdown(_) => help_markdown::run(),

@@ -63,6 +63,15 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
             needs: "serving without --null",
         });
     }
+    for (flag, is_set) in [
+        ("--metrics", settings.metrics.is_some()),
+        ("--wait", settings.wait == Some(true)),
+        ("--lock-memory", settings.lock_memory == Some(true)),
+    ] {
+        if is_set {
+            return Err(CommandError::FlagNeeds { flag, needs: "serving without --null" });
+        }
+    }
     let disk = match settings.data_disk.len() {
         0 => return Err(CommandError::SettingMissing("--data-disk")),
         1 => settings.data_disk[0].clone(),
@@ -113,11 +122,14 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         ublk: settings.ublk,
         vhost_user: settings.vhost_user,
         control: settings.control,
+        metrics: settings.metrics,
         memory_directory: settings
             .memory_directory
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
         processor: settings.processor,
         memory_max_bytes: settings.memory_max,
+        wait: settings.wait.unwrap_or(false),
+        lock_memory: settings.lock_memory.unwrap_or(false),
         quiet: arguments.quiet,
     };
     options.engine.validate()?;
@@ -141,6 +153,9 @@ fn ready_line(ready: &Ready) -> String {
     }
     if let Some(socket) = &ready.vhost_user {
         line += &format!(" vhost-user={}", socket.display());
+    }
+    if let Some(address) = &ready.metrics {
+        line += &format!(" metrics=http://{address}/metrics");
     }
     if let Some(control) = &ready.control {
         line += &format!(" control={}", control.display());

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use dcd_daemon::isolation::IsolationReport;
 use dcd_daemon::response_times::HistogramReport;
 use dcd_daemon::status_report::StatusReport;
 use dcd_daemon::units_text::{format_duration, format_size};
@@ -51,6 +52,7 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     if let Some(ack) = &report.tcp_ack {
         text += &line("over TCP", ack_words(ack));
     }
+    text += &line("isolation", &isolation_words(&report.isolation));
     text += &line("NBD clients", &report.nbd_connections.to_string());
     let recovery = &report.recovery;
     let how = if recovery.was_closed { "after an end in order" } else { "after a crash" };
@@ -87,6 +89,26 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     text
 }
 
+/// What the process is kept from.
+fn isolation_words(isolation: &IsolationReport) -> String {
+    let mut words = vec![match isolation.user {
+        0 => "root".to_owned(),
+        user => format!("user {user}"),
+    }];
+    for (is_so, word) in [
+        (isolation.no_new_privileges, "no new privileges"),
+        (isolation.system_calls_filtered, "system calls filtered"),
+        (isolation.own_mounts == Some(true), "mounts of its own"),
+        (isolation.io_flusher, "I/O flusher"),
+        (isolation.memory_locked, "memory locked"),
+    ] {
+        if is_so {
+            words.push(word.to_owned());
+        }
+    }
+    words.join(", ")
+}
+
 /// How its members are, in a line; `dcd volume status` tells more.
 fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
     let other = volume.members.iter().filter(|member| member.state != "up-to-date");
@@ -103,7 +125,7 @@ fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
 }
 
 /// What it is doing, and whether that is well.
-fn state(report: &StatusReport) -> (&'static str, Colour) {
+pub fn state(report: &StatusReport) -> (&'static str, Colour) {
     if let Some(uncached) = &report.uncached {
         return match uncached.as_str() {
             "writing-through" => {
@@ -247,7 +269,7 @@ fn response_times(name: &str, histogram: &HistogramReport, paint: Paint) -> Stri
 }
 
 /// A time in at most three digits.
-fn short(time: Duration) -> String {
+pub fn short(time: Duration) -> String {
     let nanos = time.as_nanos() as f64;
     let (value, unit) = match nanos {
         n if n < 1e3 => (n, "ns"),
@@ -275,12 +297,12 @@ mod tests {
             buckets: vec![bucket(8.0, 16.0, 3), bucket(16.0, 32.0, 1)],
             ..HistogramReport::default()
         };
-        let text = response_times("writes", &histogram, Paint::none());
+        let text = response_times("writes", &histogram, Paint::plain());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4);
         assert_eq!(lines[2], format!("  <    16us  75.0% {}", "#".repeat(50)));
         assert_eq!(lines[3], format!("  <    32us  25.0% {}", "#".repeat(16)));
-        assert_eq!(response_times("reads", &HistogramReport::default(), Paint::none()), "");
+        assert_eq!(response_times("reads", &HistogramReport::default(), Paint::plain()), "");
     }
 
     #[test]

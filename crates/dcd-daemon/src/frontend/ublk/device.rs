@@ -323,7 +323,7 @@ fn open_server_end(info: &DeviceInfo) -> Result<(ServerEnd, mpsc::Receiver<()>),
     Ok((end, closed))
 }
 
-/// Tries until a file is there and nobody else has it.
+/// Tries until a file is there, udev has given it to our group, and nobody else has it.
 fn wait_for<T>(path: &Path, mut open: impl FnMut() -> io::Result<T>) -> Result<T, UblkError> {
     let until = Instant::now() + FILE_PATIENCE;
     loop {
@@ -332,7 +332,9 @@ fn wait_for<T>(path: &Path, mut open: impl FnMut() -> io::Result<T>) -> Result<T
             Err(error)
                 if matches!(
                     error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy
+                    io::ErrorKind::NotFound
+                        | io::ErrorKind::PermissionDenied
+                        | io::ErrorKind::ResourceBusy
                 ) && Instant::now() < until =>
             {
                 std::thread::sleep(INTERVAL);

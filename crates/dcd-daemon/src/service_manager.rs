@@ -1,0 +1,235 @@
+//! What a service manager (systemd) is told, and what it hands over: sd_notify(3) and `LISTEN_FDS`, spoken here
+//! because it is a datagram and three variables.
+//!
+//! ```text
+//! to it:    READY=1, STATUS=..., STOPPING=1, WATCHDOG=1, FDSTORE=1 with a descriptor
+//! from it:  sockets that it listens on for us, and descriptors that an earlier process stored
+//! ```
+//!
+//! Without `NOTIFY_SOCKET` nothing is said, so whoever starts dcd by hand notices nothing. A message that cannot be sent
+//! is lost: service must not depend on its being watched.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg_addr, socket_with,
+};
+
+/// First descriptor that is handed over.
+const LISTEN_FDS_START: RawFd = 3;
+/// More than that is no list of ours.
+const LISTEN_FDS_MAX: RawFd = 64;
+
+/// Tells the service manager how we are.
+pub struct Notifier {
+    to: Option<(OwnedFd, SocketAddrUnix)>,
+    watchdog: Option<Watchdog>,
+}
+
+struct Watchdog {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Notifier {
+    /// As the environment has it.
+    pub fn from_environment() -> Notifier {
+        let socket = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
+        let watchdog = variable("WATCHDOG_USEC").filter(|_| is_for_us("WATCHDOG_PID"));
+        Notifier::new(
+            socket.as_deref().map(OsStrExt::as_bytes),
+            watchdog.filter(|micros| *micros > 0).map(Duration::from_micros),
+        )
+    }
+
+    /// To this socket (a path, or with `@` in front a name without one); the watchdog expects a sign within that time.
+    pub fn new(socket: Option<&[u8]>, watchdog: Option<Duration>) -> Notifier {
+        let to = socket.and_then(|path| {
+            let address = match path {
+                [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+                path => SocketAddrUnix::new(path),
+            };
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+            Some((socket.ok()?, address.ok()?))
+        });
+        // Half of the time, as sd_watchdog_enabled(3) advises.
+        let watchdog = watchdog.filter(|_| to.is_some());
+        let watchdog =
+            watchdog.map(|within| Watchdog { interval: within / 2, next: Instant::now() });
+        Notifier { to, watchdog }
+    }
+
+    /// It serves.
+    pub fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={}", one_line(status)), None);
+    }
+
+    /// What it does, for people.
+    pub fn status(&self, status: &str) {
+        self.send(&format!("STATUS={}", one_line(status)), None);
+    }
+
+    /// It ends.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1\nSTATUS=stopping", None);
+    }
+
+    /// When the next sign of life is due.
+    pub fn watchdog_due(&self) -> Option<Instant> {
+        self.watchdog.as_ref().map(|watchdog| watchdog.next)
+    }
+
+    /// Gives a sign of life, if it is due.
+    pub fn turn(&mut self) {
+        let now = Instant::now();
+        let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| watchdog.next <= now) else {
+            return;
+        };
+        watchdog.next = now + watchdog.interval;
+        self.send("WATCHDOG=1", None);
+    }
+
+    /// Has a descriptor kept until it is removed, also when we are killed.
+    pub fn store(&self, name: &str, descriptor: BorrowedFd<'_>) {
+        // FDPOLL=0: it is a file, which nobody hangs up.
+        self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(descriptor));
+    }
+
+    /// Has it closed.
+    pub fn remove_stored(&self, name: &str) {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None);
+    }
+
+    fn send(&self, message: &str, descriptor: Option<BorrowedFd<'_>>) {
+        let Some((socket, address)) = &self.to else { return };
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let bytes = [IoSlice::new(message.as_bytes())];
+        let _ = sendmsg_addr(socket, address, &bytes, &mut control, SendFlags::NOSIGNAL);
+    }
+}
+
+/// A line of a message ends at its end.
+fn one_line(text: &str) -> String {
+    text.replace('\n', "; ")
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Whether a variable that names a process names this one. Without one it is for all.
+fn is_for_us(name: &str) -> bool {
+    variable(name).is_none_or(|pid| pid == u64::from(std::process::id()))
+}
+
+/// Descriptors that were handed over and that nobody has taken yet, with their names.
+static INHERITED: OnceLock<Mutex<Vec<(String, OwnedFd)>>> = OnceLock::new();
+
+/// Takes over what the service manager hands us. To be called once, first of all: descriptors are told by their
+/// numbers, which nobody else may have got.
+pub fn inherit_descriptors() {
+    INHERITED.get_or_init(|| Mutex::new(inherited()));
+}
+
+fn inherited() -> Vec<(String, OwnedFd)> {
+    // Without LISTEN_PID it was meant for whoever started us.
+    if variable("LISTEN_PID") != Some(std::process::id().into()) {
+        return Vec::new();
+    }
+    let count = variable("LISTEN_FDS").and_then(|count| RawFd::try_from(count).ok()).unwrap_or(0);
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    let descriptors = LISTEN_FDS_START..LISTEN_FDS_START + count.min(LISTEN_FDS_MAX);
+    let taken = descriptors.filter_map(|number| {
+        let name = names.next().unwrap_or_default().to_owned();
+        // SAFETY: the service manager passed these descriptors to this process, to be owned by it; nothing has used
+        // them, because this comes first and `INHERITED` makes it happen once.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+        // It must not go on to programs that we start (fusermount3). One that is not open is not ours.
+        match rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC) {
+            Ok(()) => Some((name, descriptor)),
+            Err(_) => {
+                std::mem::forget(descriptor);
+                None
+            }
+        }
+    });
+    taken.collect()
+}
+
+fn take(is_it: impl Fn(&str, BorrowedFd<'_>) -> bool) -> Option<OwnedFd> {
+    let mut inherited = INHERITED.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+    let index = inherited.iter().position(|(name, descriptor)| is_it(name, descriptor.as_fd()))?;
+    Some(inherited.remove(index).1)
+}
+
+/// The descriptor that an earlier process stored under this name.
+pub fn take_stored(name: &str) -> Option<OwnedFd> {
+    take(|known, _| known == name)
+}
+
+/// The listening unix socket at this path.
+pub fn take_unix_listener(path: &Path) -> Option<OwnedFd> {
+    take(|_, descriptor| {
+        rustix::net::sockopt::socket_acceptconn(descriptor).unwrap_or(false)
+            && is_at(descriptor, path).unwrap_or(false)
+    })
+}
+
+fn is_at(descriptor: BorrowedFd<'_>, path: &Path) -> io::Result<bool> {
+    let address = rustix::net::getsockname(descriptor)?;
+    let address = SocketAddrUnix::try_from(address)?;
+    Ok(address.path_bytes() == Some(path.as_os_str().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    #[test]
+    fn messages_arrive() {
+        let path = std::env::temp_dir().join(format!("dcd-notify-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let hear = || {
+            let mut bytes = [0; 256];
+            let length = manager.recv(&mut bytes).unwrap();
+            String::from_utf8(bytes[..length].to_vec()).unwrap()
+        };
+        let within = Duration::from_secs(3600);
+        let mut notifier = Notifier::new(Some(path.as_os_str().as_bytes()), Some(within));
+        notifier.ready("serves\nwell");
+        assert_eq!(hear(), "READY=1\nSTATUS=serves; well");
+        // The first sign is due at once, the next one in half of the time.
+        notifier.turn();
+        assert_eq!(hear(), "WATCHDOG=1");
+        notifier.turn();
+        notifier.stopping();
+        assert_eq!(hear(), "STOPPING=1\nSTATUS=stopping");
+        let due = notifier.watchdog_due().unwrap();
+        assert!(due > Instant::now() + within / 4 && due <= Instant::now() + within / 2);
+        notifier.store("segments", manager.as_fd());
+        assert_eq!(hear(), "FDSTORE=1\nFDNAME=segments\nFDPOLL=0");
+        std::fs::remove_file(&path).unwrap();
+        // A manager that is gone, or that there never was, disturbs nobody.
+        drop(manager);
+        notifier.status("alone");
+        let mut nobody = Notifier::new(None, Some(within));
+        nobody.turn();
+        assert!(nobody.watchdog_due().is_none());
+    }
+}

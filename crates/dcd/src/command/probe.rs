@@ -1,0 +1,156 @@
+//! `dcd probe`: what a block device is to the caches that this machine has, for udev and for people. Opens disks for
+//! reading only, locks nothing, and fails at nothing: what cannot be read is told on stderr and is as if it were not there.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use dcd_engine::Superblock;
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
+
+use crate::cli::ProbeArguments;
+use crate::config_file;
+use crate::error::CommandError;
+use crate::output::print;
+use crate::settings::Settings;
+
+/// What a device is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Found {
+    role: &'static str,
+    /// Name of the service.
+    name: Option<String>,
+    /// Of the cache, if its disk can be read.
+    uuid: Option<String>,
+    /// The log may hold what the data-disk does not.
+    is_attached: bool,
+}
+
+pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
+    let found = probe(&names_of(&arguments.device, arguments.udev), &arguments.configurations);
+    print(&match (found, arguments.udev) {
+        (Some(found), true) => properties(&found),
+        (Some(found), false) => words(&arguments.device, &found),
+        (None, true) => String::new(),
+        (None, false) => format!("{}: no disk of a cache\n", arguments.device.display()),
+    })
+}
+
+/// All names of a device. While udev looks at it, its links are only in the environment.
+fn names_of(device: &Path, udev: bool) -> Vec<PathBuf> {
+    let mut names = vec![device.to_owned()];
+    names.extend(device.canonicalize());
+    if udev && let Ok(links) = std::env::var("DEVLINKS") {
+        names.extend(links.split(' ').filter(|link| !link.is_empty()).map(PathBuf::from));
+    }
+    names
+}
+
+fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
+    let is_it = |disk: &Path| {
+        names.iter().any(|name| name == disk)
+            || disk.canonicalize().is_ok_and(|disk| names.contains(&disk))
+    };
+    for (name, settings) in services(configurations) {
+        let Some(cache_disk) = settings.cache_disk.as_ref().map(|disk| disk.path()) else {
+            continue;
+        };
+        let role = match () {
+            () if is_it(cache_disk) => "cache-disk",
+            () if settings.data_disk.iter().any(|disk| is_it(disk.path())) => "data-disk",
+            () => continue,
+        };
+        // Of the cache-disk itself, the name that is there already.
+        let superblock = match (role, names) {
+            ("cache-disk", [device, ..]) => read_superblock(device),
+            _ => read_superblock(cache_disk),
+        };
+        return Some(Found {
+            role,
+            name: Some(name),
+            uuid: superblock.as_ref().map(|superblock| superblock.uuid.to_string()),
+            // Nobody knows what is on a cache-disk that is missing.
+            is_attached: superblock.is_none_or(|it| it.state != CacheState::Detached),
+        });
+    }
+    let superblock = names.first().and_then(|device| read_superblock(device))?;
+    Some(Found {
+        role: "cache-disk",
+        name: None,
+        uuid: Some(superblock.uuid.to_string()),
+        is_attached: superblock.state != CacheState::Detached,
+    })
+}
+
+/// The services of this machine with their settings, by name.
+fn services(configurations: &Path) -> Vec<(String, Settings)> {
+    let entries = std::fs::read_dir(configurations).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    let mut services = Vec::new();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|it| it == "toml")) {
+        let name = file.file_stem().and_then(|name| name.to_str()).filter(|name| is_plain(name));
+        match (name, config_file::read(file)) {
+            (Some(name), Ok(settings)) => services.push((name.to_owned(), settings)),
+            (None, _) => eprintln!("dcd: {}: no name of a service", file.display()),
+            (Some(_), Err(error)) => eprintln!("dcd: {error}"),
+        }
+    }
+    services
+}
+
+/// Names that are the same in a unit, in a rule and in a path.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    !name.is_empty() && name.chars().all(is_plain)
+}
+
+fn read_superblock(disk: &Path) -> Option<Superblock> {
+    let file = File::open(disk).ok()?;
+    let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
+    for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
+        // A copy that cannot be read stays empty, which is no superblock.
+        let _ = file.read_exact_at(copy, offset);
+    }
+    let [first, second] = &copies;
+    Superblock::newest(first, second).ok()
+}
+
+fn properties(found: &Found) -> String {
+    let mut text = format!("DCD_ROLE={}\n", found.role);
+    if let Some(name) = &found.name {
+        text += &format!("DCD_NAME={name}\n");
+    }
+    if let Some(uuid) = &found.uuid {
+        text += &format!("DCD_UUID={uuid}\n");
+    }
+    text + &format!("DCD_ATTACHED={}\n", u8::from(found.is_attached))
+}
+
+fn words(device: &Path, found: &Found) -> String {
+    let of = match (&found.name, &found.uuid) {
+        (Some(name), Some(uuid)) => format!("service {name}, cache {uuid}"),
+        (Some(name), None) => format!("service {name}, whose cache-disk cannot be read"),
+        (None, uuid) => format!("cache {}, of no service", uuid.as_deref().unwrap_or_default()),
+    };
+    let state = match (found.is_attached, found.role) {
+        (true, "data-disk") => ": what is on it alone may be old, use it through dcd",
+        (true, _) => ": it may hold what is nowhere else",
+        (false, _) => ": detached",
+    };
+    format!("{}: {} of {of}{state}\n", device.display(), found.role)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_have_plain_names() {
+        assert!(is_plain("sdb") && is_plain("data_1.x-y"));
+        for name in ["", "a b", "a/b", "a\"b", "ä"] {
+            assert!(!is_plain(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `dcd top`: running daemons in the terminal, looked at again and again.
+
+mod frame;
+mod rates;
+mod terminal;
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use dcd_daemon::control_client::{ControlClient, ControlError};
+use dcd_daemon::status_report::StatusReport;
+use serde::Serialize;
+
+use super::status_panel;
+use crate::cli::TopArguments;
+use crate::daemons;
+use crate::error::CommandError;
+use crate::output::{Paint, print};
+use frame::{Seen, Size, frame};
+use rates::Rates;
+use terminal::{Key, SIZE_DEFAULT, Terminal};
+
+pub fn run(arguments: &TopArguments) -> Result<(), CommandError> {
+    let mut watched = Watched::of(arguments)?;
+    watched.look();
+    if arguments.json || arguments.once || !is_terminal() {
+        return show_lines(&mut watched, arguments);
+    }
+    let terminal = Terminal::take().map_err(|source| CommandError::Output { source })?;
+    let mut selected = 0;
+    let mut next_look = Instant::now() + FIRST_INTERVAL.min(arguments.interval);
+    loop {
+        let picture = frame(&watched.seen, selected, terminal.size(), Paint::for_stdout());
+        terminal.show(&picture).map_err(|source| CommandError::Output { source })?;
+        match terminal.wait(next_look.saturating_duration_since(Instant::now())) {
+            Some(Key::Quit) => return Ok(()),
+            Some(Key::Next) => selected = (selected + 1).min(watched.seen.len().saturating_sub(1)),
+            Some(Key::Previous) => selected = selected.saturating_sub(1),
+            None => {}
+        }
+        if Instant::now() >= next_look {
+            watched.look();
+            selected = selected.min(watched.seen.len().saturating_sub(1));
+            next_look = Instant::now() + arguments.interval;
+        }
+    }
+}
+
+/// The first rates are wanted soon.
+const FIRST_INTERVAL: Duration = Duration::from_millis(500);
+
+fn is_terminal() -> bool {
+    std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+}
+
+/// Plain text or JSON: once, or without end.
+fn show_lines(watched: &mut Watched, arguments: &TopArguments) -> Result<(), CommandError> {
+    loop {
+        std::thread::sleep(arguments.interval);
+        watched.look();
+        if arguments.json {
+            for seen in &watched.seen {
+                let line = serde_json::to_string(&TopLine::of(seen))
+                    .map_err(|error| CommandError::Output { source: error.into() })?;
+                print(&(line + "\n"))?;
+            }
+        } else {
+            let size = Size { height: usize::MAX, ..SIZE_DEFAULT };
+            let pictures = (0..watched.seen.len().max(1))
+                .map(|selected| frame(&watched.seen[selected..=selected], 0, size, Paint::plain()));
+            print(&pictures.collect::<Vec<_>>().join("\n"))?;
+        }
+        if arguments.once || !arguments.json {
+            return Ok(());
+        }
+    }
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+struct TopLine<'a> {
+    name: &'a str,
+    /// Why there is nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    now: Option<NowLine<'a>>,
+    interval: &'a Rates,
+}
+
+/// What is so at the end of the interval.
+#[derive(Serialize)]
+struct NowLine<'a> {
+    state: &'a str,
+    pid: u32,
+    uptime_seconds: f64,
+    dirty_bytes: u64,
+    utilisation: f64,
+    segments_free: u32,
+    segments_empty: u32,
+    segments_buffered: u32,
+    segments_dirty: u32,
+}
+
+impl TopLine<'_> {
+    fn of(seen: &Seen) -> TopLine<'_> {
+        let now = seen.report.as_ref().ok().map(|report| NowLine {
+            state: status_panel::state(report).0,
+            pid: report.pid,
+            uptime_seconds: report.uptime_seconds,
+            dirty_bytes: report.dirty_bytes,
+            utilisation: report.utilisation,
+            segments_free: report.segments.free,
+            segments_empty: report.segments.empty,
+            segments_buffered: report.segments.buffered,
+            segments_dirty: report.segments.dirty,
+        });
+        let error = seen.report.as_ref().err().map(String::as_str);
+        TopLine { name: &seen.name, error, now, interval: &seen.rates }
+    }
+}
+
+/// The daemons, and what was seen of them last.
+struct Watched {
+    /// Those that were named; else whoever is in the directory.
+    named: Vec<PathBuf>,
+    directory: PathBuf,
+    connections: HashMap<PathBuf, ControlClient>,
+    before: HashMap<PathBuf, StatusReport>,
+    seen: Vec<Seen>,
+}
+
+impl Watched {
+    fn of(arguments: &TopArguments) -> Result<Watched, CommandError> {
+        let directory = arguments.sockets.clone();
+        let named: Result<Vec<_>, _> =
+            arguments.daemons.iter().map(|named| daemons::find(named, &directory)).collect();
+        let watched = Watched {
+            named: named?,
+            directory,
+            connections: HashMap::new(),
+            before: HashMap::new(),
+            seen: Vec::new(),
+        };
+        if watched.sockets().is_empty() {
+            return Err(CommandError::NoDaemons { directory: watched.directory });
+        }
+        Ok(watched)
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        match &self.named[..] {
+            [] => daemons::all(&self.directory),
+            named => named.to_vec(),
+        }
+    }
+
+    /// Asks each.
+    fn look(&mut self) {
+        self.seen = self.sockets().into_iter().map(|socket| self.look_at(socket)).collect();
+    }
+
+    fn look_at(&mut self, socket: PathBuf) -> Seen {
+        let name = name_of(&socket);
+        match self.ask(&socket) {
+            Ok(report) => {
+                let rates = self.before.get(&socket).map(|before| Rates::between(before, &report));
+                self.before.insert(socket, report.clone());
+                Seen { name, report: Ok(Box::new(report)), rates: rates.unwrap_or_default() }
+            }
+            Err(error) => {
+                // It may come back.
+                self.connections.remove(&socket);
+                Seen { name, report: Err(error.to_string()), rates: Rates::default() }
+            }
+        }
+    }
+
+    fn ask(&mut self, socket: &Path) -> Result<StatusReport, ControlError> {
+        if let Some(client) = self.connections.get_mut(socket) {
+            return client.status();
+        }
+        let mut client = ControlClient::connect(socket)?;
+        let report = client.status()?;
+        self.connections.insert(socket.to_owned(), client);
+        Ok(report)
+    }
+}
+
+/// The last part of its path, without `.ctl`.
+fn name_of(socket: &Path) -> String {
+    let name = socket.file_stem().unwrap_or(socket.as_os_str());
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,56 @@
+//! Which dcd is meant: by its control socket, by the name of its service, or by the device that it serves.
+//!
+//! A service `dcd@NAME` has its control socket at `/run/dcd/NAME.ctl`, so names and devices are looked for there.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use dcd_daemon::control_client::ControlClient;
+
+use crate::error::CommandError;
+
+/// Where services have their control sockets.
+pub const DIRECTORY: &str = "/run/dcd";
+
+/// The control socket of the daemon that `named` means.
+pub fn find(named: &Path, directory: &Path) -> Result<PathBuf, CommandError> {
+    let found = std::fs::metadata(named).map(|it| it.file_type());
+    if found.as_ref().is_ok_and(FileTypeExt::is_socket) {
+        return Ok(named.to_owned());
+    }
+    let is_name = named.components().count() == 1 && !named.is_absolute();
+    let of_name = directory.join(named).with_added_extension("ctl");
+    if is_name && of_name.exists() {
+        return Ok(of_name);
+    }
+    if let Ok(device) = named.canonicalize()
+        && let Some(socket) = all(directory).into_iter().find(|socket| serves(socket, &device))
+    {
+        return Ok(socket);
+    }
+    // A socket that was there, or will be: connecting to it says best what is wrong.
+    if found.is_err() && !is_name {
+        return Ok(named.to_owned());
+    }
+    Err(CommandError::NoSuchDaemon { named: named.to_owned(), directory: directory.to_owned() })
+}
+
+/// All control sockets of services, by name.
+pub fn all(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut sockets: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "ctl"))
+        .collect();
+    sockets.sort();
+    sockets
+}
+
+/// Whether the daemon there serves this device, or file. One that does not answer does not.
+fn serves(socket: &Path, device: &Path) -> bool {
+    let Ok(report) = ControlClient::connect(socket).and_then(|mut client| client.status()) else {
+        return false;
+    };
+    let mut served = report.frontends.iter().map(Path::new);
+    served.any(|path| path == device || path.canonicalize().is_ok_and(|path| path == device))
+}

@@ -1,0 +1,288 @@
+//! Proves on the real program what a service manager relies on: it is told when the disk is served, gets signs of life,
+//! keeps the segment memory, hands over sockets; a dcd whose disks are missing waits, says so and can be stopped; units are
+//! as hardened as is promised, and udev is told which disks belong to caches.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Folder;
+use common::nbd::Nbd;
+
+const SERVE: &str = "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl --memory-directory . \
+                     --quiet --idle-max 1h --idle-min 1h";
+
+/// The service manager's end.
+struct Manager(UnixDatagram, PathBuf);
+
+impl Manager {
+    fn new(folder: &Folder) -> Manager {
+        let path = folder.path("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Manager(socket, path)
+    }
+
+    /// Hears messages until one has this line.
+    fn hear(&self, line: &str) -> String {
+        loop {
+            let mut bytes = [0; 4096];
+            let length = self.0.recv(&mut bytes).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            if message.lines().any(|said| said.starts_with(line)) {
+                return message;
+            }
+        }
+    }
+}
+
+/// A service, killed at the end if it has not ended.
+struct Service(Child);
+
+impl Service {
+    fn start(folder: &Folder, line: &str, manager: &Manager) -> Service {
+        let child = Command::new(env!("CARGO_BIN_EXE_dcd"))
+            .args(line.split_whitespace())
+            .current_dir(folder.path("."))
+            .env("NOTIFY_SOCKET", &manager.1)
+            .env("WATCHDOG_USEC", "400000")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Service(child)
+    }
+
+    fn stop(&mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn pair() -> Folder {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder.dcd("create --cache-disk c --cache-size 16M --data-disk d").ok();
+    folder
+}
+
+#[test]
+fn the_manager_is_told_and_gets_signs_of_life() {
+    let folder = pair();
+    let manager = Manager::new(&folder);
+    let mut service = Service::start(&folder, SERVE, &manager);
+    manager.hear("STATUS=opening");
+    let stored = manager.hear("FDSTORE=1");
+    assert!(stored.contains("FDNAME=segments-"), "{stored}");
+    let ready = manager.hear("READY=1");
+    assert!(ready.contains("STATUS=serves unix:sock"), "{ready}");
+    // Nobody asks anything of it, and it lives: once in half of the time.
+    for _ in 0..3 {
+        manager.hear("WATCHDOG=1");
+    }
+    assert_eq!(service.stop(), Some(0));
+    manager.hear("STOPPING=1");
+    manager.hear("FDSTOREREMOVE=1");
+}
+
+#[test]
+fn a_service_waits_for_its_disks() {
+    let folder = pair();
+    std::fs::rename(folder.path("c"), folder.path("away")).unwrap();
+    let without = folder.dcd(SERVE);
+    assert_eq!(without.code, Some(1), "without --wait it fails: {}", without.stderr);
+    let manager = Manager::new(&folder);
+    let line = format!("{SERVE} --wait");
+    let mut service = Service::start(&folder, &line, &manager);
+    manager.hear("STATUS=waiting for the cache-disk c");
+    folder.dcd("status --control ctl").fails(1, "waiting for the cache-disk c", "as soon as");
+    // A client that says nothing does not hold it up.
+    let _silent = std::os::unix::net::UnixStream::connect(folder.path("ctl")).unwrap();
+    std::fs::rename(folder.path("d"), folder.path("away-too")).unwrap();
+    manager.hear("STATUS=waiting for the cache-disk c and the data-disk d");
+    std::fs::rename(folder.path("away"), folder.path("c")).unwrap();
+    manager.hear("STATUS=waiting for the data-disk d");
+    std::fs::rename(folder.path("away-too"), folder.path("d")).unwrap();
+    manager.hear("READY=1");
+    folder.dcd("status --control ctl").ok();
+    assert_eq!(service.stop(), Some(0));
+    // One that waits ends when it is told to, and has changed nothing.
+    std::fs::rename(folder.path("d"), folder.path("away")).unwrap();
+    let mut service = Service::start(&folder, &line, &manager);
+    manager.hear("STATUS=waiting for the data-disk d");
+    assert_eq!(service.stop(), Some(0));
+    assert!(!folder.path("ctl").exists());
+}
+
+#[test]
+fn sockets_are_taken_over() {
+    let Ok(activate) = which("systemd-socket-activate") else {
+        return println!("skipped: no systemd-socket-activate");
+    };
+    let folder = pair();
+    let mut child = Command::new(activate)
+        .arg("--listen")
+        .arg(folder.path("sock"))
+        .arg(env!("CARGO_BIN_EXE_dcd"))
+        .args(
+            SERVE
+                .replace("unix:sock", &format!("unix:{}", folder.path("sock").display()))
+                .split_whitespace(),
+        )
+        .current_dir(folder.path("."))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !folder.path("sock").exists() {
+        assert!(Instant::now() < until, "nobody listens");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The first client starts it, and waits in the socket until it serves.
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.write(0, &[1; 4096]), 0);
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("ready "), "{ready}");
+    folder.dcd("status --control ctl").ok();
+    let mut service = Service(child);
+    assert_eq!(service.stop(), Some(0));
+    assert!(folder.path("sock").exists(), "the socket is the manager's");
+}
+
+#[test]
+fn memory_that_lost_its_name_is_taken_over() {
+    let folder = pair();
+    let served = folder.serve(&format!("{SERVE} --max-delay 1h"));
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.write(8192, &[7; 4096]), 0);
+    let name = std::fs::read_dir(folder.path(".")).unwrap().flatten().map(|entry| entry.path());
+    let memory =
+        name.into_iter().find(|path| path.extension().is_some_and(|it| it == "segments")).unwrap();
+    // What systemd keeps: a descriptor. The shell passes it on as the first, and says so.
+    let kept = std::fs::File::options().read(true).write(true).open(&memory).unwrap();
+    served.kill();
+    std::fs::remove_file(&memory).unwrap();
+    rustix::io::fcntl_setfd(&kept, rustix::io::FdFlags::empty()).unwrap();
+    let stored = memory.file_stem().unwrap().to_str().unwrap().replacen("dcd-", "segments-", 1);
+    let script = format!(
+        "exec 3<&{}; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES={stored}; exec {} {SERVE}",
+        kept.as_raw_fd(),
+        env!("CARGO_BIN_EXE_dcd"),
+    );
+    let mut child = Command::new("bash")
+        .arg("-c")
+        .arg(script)
+        .current_dir(folder.path("."))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let mut service = Service(child);
+    assert!(ready.starts_with("ready ") && !ready.contains("from-memory=0 "), "{ready}");
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.read(8192, 4096).unwrap(), [7; 4096]);
+    assert_eq!(service.stop(), Some(0));
+}
+
+#[test]
+fn udev_is_told_which_disks_belong_to_caches() {
+    let folder = pair();
+    std::fs::create_dir(folder.path("etc")).unwrap();
+    let here = folder.path(".").canonicalize().unwrap();
+    let disks = format!("cache-disk = \"{0}/c\"\ndata-disk = \"{0}/d\"\n", here.display());
+    std::fs::write(folder.path("etc/sdb.toml"), disks).unwrap();
+    std::fs::write(folder.path("etc/wrong.toml"), "cache-disk = 5\n").unwrap();
+    let probe = |what: &str| folder.dcd(&format!("probe --configurations etc {what}")).ok();
+    let cache = probe("--udev c");
+    assert!(cache.starts_with("DCD_ROLE=cache-disk\nDCD_NAME=sdb\nDCD_UUID="), "{cache}");
+    assert!(cache.ends_with("DCD_ATTACHED=1\n"), "{cache}");
+    assert!(probe("--udev d").starts_with("DCD_ROLE=data-disk\nDCD_NAME=sdb\n"));
+    assert!(probe("d").contains("may be old"), "{}", probe("d"));
+    folder.disk("other", 1 << 20);
+    assert_eq!(probe("--udev other"), "");
+    assert_eq!(probe("--udev gone"), "");
+    // A data-disk whose cache-disk is missing is not to be used either.
+    std::fs::rename(folder.path("c"), folder.path("away")).unwrap();
+    assert_eq!(probe("--udev d"), "DCD_ROLE=data-disk\nDCD_NAME=sdb\nDCD_ATTACHED=1\n");
+    std::fs::rename(folder.path("away"), folder.path("c")).unwrap();
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    assert!(probe("--udev d").ends_with("DCD_ATTACHED=0\n"));
+}
+
+#[test]
+fn the_unit_is_hardened() {
+    let Ok(analyze) = which("systemd-analyze") else {
+        return println!("skipped: no systemd-analyze");
+    };
+    let unit = packaging("systemd/dcd@.service");
+    let security = |threshold: &str| {
+        let mut command = Command::new(&analyze);
+        command.args(["security", "--offline=true", "--no-pager", threshold]).arg(&unit);
+        command.output().unwrap()
+    };
+    // 20 is an exposure of 2.0. That less is refused shows that the threshold means something.
+    let output = security("--threshold=20");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !text.contains("Overall exposure level") {
+        return println!("skipped: systemd-analyze cannot look at units here: {text}");
+    }
+    assert!(output.status.success(), "{text}");
+    assert!(!security("--threshold=5").status.success());
+}
+
+/// Keys of the example are settings, and the unit's flags are flags.
+#[test]
+fn what_is_packaged_fits_the_program() {
+    let folder = Folder::new();
+    let example = std::fs::read_to_string(packaging("example.toml")).unwrap();
+    // Without the device, which not every machine can make: then the disks are what is missing.
+    for example in [example.clone(), example.replace("# metrics", "metrics")] {
+        let settings = example.replace("\nublk = 0\n", "\nnbd = [\"unix:sock\"]\n");
+        assert_ne!(settings, example);
+        std::fs::write(folder.path("x.toml"), settings).unwrap();
+        folder.dcd("serve --config x.toml").fails(1, "nvme-EXAMPLE-part4", "");
+    }
+    let unit = std::fs::read_to_string(packaging("systemd/dcd@.service")).unwrap();
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/dcd ")).unwrap();
+    let help = folder.dcd("serve --help").ok();
+    for flag in start.split(' ').filter(|word| word.starts_with("--")) {
+        assert!(help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}[")), "{flag}");
+    }
+    for rules in ["udev/60-dcd.rules", "udev/99-dcd.rules"] {
+        let rules = std::fs::read_to_string(packaging(rules)).unwrap();
+        for line in rules.lines().filter(|line| line.contains("GOTO=")) {
+            let label = line.split("GOTO=\"").nth(1).unwrap().trim_end_matches('"');
+            assert!(rules.contains(&format!("LABEL=\"{label}\"")), "{label}");
+        }
+    }
+}
+
+fn packaging(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(path)
+}
+
+fn which(program: &str) -> Result<PathBuf, ()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|it| it.exists()).ok_or(())
+}
