@@ -214,6 +214,9 @@ fn udev_is_told_which_disks_belong_to_caches() {
     std::fs::write(folder.path("etc/sdb.toml"), disks).unwrap();
     std::fs::write(folder.path("etc/wrong.toml"), "cache-disk = 5\n").unwrap();
     let probe = |what: &str| folder.dcd(&format!("probe --configurations etc {what}")).ok();
+    // Until it is served for the first time, nothing is newer than the data-disk.
+    assert!(probe("--udev d").ends_with("DCD_ATTACHED=0\n"));
+    assert_eq!(folder.serve(SERVE).stop().code, Some(0));
     let cache = probe("--udev c");
     assert!(cache.starts_with("DCD_ROLE=cache-disk\nDCD_NAME=sdb\nDCD_UUID="), "{cache}");
     assert!(cache.ends_with("DCD_ATTACHED=1\n"), "{cache}");

@@ -53,16 +53,16 @@ fn table(daemons: &[Seen], selected: usize, size: Size, paint: Paint) -> Vec<Str
         ("reads/s", Align::Right),
         ("writes/s", Align::Right),
         ("write", Align::Right),
-        ("99% within", Align::Right),
+        ("99%", Align::Right),
         ("dirty", Align::Right),
-        ("in use", Align::Right),
+        ("used", Align::Right),
         ("destage", Align::Right),
     ]);
     let room = (size.height / 3).max(3);
     let first = selected.saturating_sub(room - 1).min(daemons.len().saturating_sub(room));
     for (index, seen) in daemons.iter().enumerate().skip(first).take(room) {
         let mark = if index == selected { ">" } else { "" }.to_owned();
-        let name: String = seen.name.chars().take(12).collect();
+        let name: String = seen.name.chars().take(10).collect();
         let mut row = vec![mark, name];
         match &seen.report {
             Ok(report) => row.extend([

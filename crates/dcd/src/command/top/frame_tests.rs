@@ -95,7 +95,7 @@ fn many_daemons_have_a_line_each_and_one_is_shown_in_full() {
     let text = frame(&daemons, 11, TERMINAL, Paint::plain());
     assert_fits(&text, TERMINAL);
     assert!(text.contains("> ") && text.contains("disk-11 serves"), "{text}");
-    assert!(text.contains("disk-10       no answer"), "{text}");
+    assert!(text.contains("disk-10  no answer"), "{text}");
     assert!(!text.contains("disk-1 "), "those around the selected one: {text}");
     let text = frame(&daemons, 10, TERMINAL, Paint::plain());
     assert!(text.contains("disk-10 does not answer: connection refused"), "{text}");
