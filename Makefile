@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -73,6 +73,10 @@ fuzz-seeded-long:
 # GUEST="ublk_device --seed 7" for some of it.
 test-guest: build tools
 	CYCLES=$(if $(filter file,$(origin CYCLES)),10,$(CYCLES)) CUTS=$(or $(CUTS),3) scripts/test-guest $(GUEST)
+
+# The Debian package in a guest with systemd and udev.
+test-guest-service: build
+	scripts/test-guest-service
 
 # All tests with a thousand kill -9 and a thousand power cuts in place of a few, and twenty thousand
 # fuzz runs.
