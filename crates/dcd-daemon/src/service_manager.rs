@@ -98,6 +98,8 @@ impl Notifier {
 
     /// Has a descriptor kept until it is removed, also when we are killed.
     pub fn store(&self, name: &str, descriptor: BorrowedFd<'_>) {
+        // One that a process which was killed has stored goes first: each start would add one until there is no room.
+        self.remove_stored(name);
         // FDPOLL=0: it is a file, which nobody hangs up.
         self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(descriptor));
     }
@@ -223,6 +225,7 @@ mod tests {
         let due = notifier.watchdog_due().unwrap();
         assert!(due > Instant::now() + within / 4 && due <= Instant::now() + within / 2);
         notifier.store("segments", manager.as_fd());
+        assert_eq!(hear(), "FDSTOREREMOVE=1\nFDNAME=segments");
         assert_eq!(hear(), "FDSTORE=1\nFDNAME=segments\nFDPOLL=0");
         std::fs::remove_file(&path).unwrap();
         // A manager that is gone, or that there never was, disturbs nobody.
