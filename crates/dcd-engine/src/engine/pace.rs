@@ -12,10 +12,10 @@ const READS_RECENT: Duration = Duration::from_millis(100);
 /// How long the disk's cache is kept from filling with destage writes, because another may come.
 const READS_EXPECTED: Duration = Duration::from_secs(1);
 /// Destage writes in flight together should take no longer than this, because a foreground read
-/// may have to wait for all of them.
+/// may have to wait for all of them; unless destaging is urgent and nobody reads.
 const IN_FLIGHT_TARGET: Duration = Duration::from_millis(20);
-/// Most destage writes in flight, for each data-disk.
-const DEPTH_MAX: u64 = 16;
+/// Most destage writes in flight, for each data-disk: as many as a SATA drive queues.
+const DEPTH_MAX: u64 = 32;
 
 /// What the pacer remembers.
 pub(super) struct Pace {
@@ -162,7 +162,12 @@ impl Engine {
                 return Go::At(free_at);
             }
         }
-        let depth = IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1);
+        // With a queue the drive chooses the order, and moves its arm less. That is for whoever waits for room; who reads now and then
+        // would wait for all of it.
+        let depth = match urgent && !self.has_read_within(READS_EXPECTED) {
+            true => DEPTH_MAX,
+            false => IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1),
+        };
         let arms = self.volume.as_ref().map_or(1, |volume| volume.config().members as u64);
         match u64::from(in_flight) >= depth.clamp(1, DEPTH_MAX) * arms {
             true => Go::Later,
