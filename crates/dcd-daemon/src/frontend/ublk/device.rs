@@ -28,9 +28,10 @@ use super::uapi::{
 };
 
 /// Requests at a time. With the next one this is as much memory as one NBD client may take, 64 MiB.
-pub const QUEUE_DEPTH: u16 = 128;
-/// Longest read or write in bytes; the kernel splits what is longer.
-pub const IO_BYTES_MAX: u32 = 512 << 10;
+pub const QUEUE_DEPTH: u16 = 64;
+/// Longest read or write in bytes; the kernel splits what is longer. Not less than the default of `bypass-threshold`: else no
+/// write of a ublk device would ever go past the log.
+pub const IO_BYTES_MAX: u32 = 1 << 20;
 /// Longest discard or write of zeroes: as many bytes as fit into the kernel's 32 bits.
 const ZEROES_BLOCKS_MAX: u32 = u32::MAX >> 9;
 /// How long a dead server's device may take to be ready for the next.
