@@ -72,7 +72,7 @@ fuzz-seeded-long:
 # The real binary in a guest whose kernel has ublk: CYCLES of kill -9, CUTS of the power; a quarter of an hour by default.
 # GUEST="ublk_device --seed 7" for some of it.
 test-guest: build tools
-	CYCLES=$(if $(filter file,$(origin CYCLES)),10,$(CYCLES)) CUTS=$(or $(CUTS),3) scripts/test-guest $(GUEST)
+	CYCLES=$(if $(filter file,$(origin CYCLES)),10,$(CYCLES)) CUTS=$(or $(CUTS),3) WORKLOADS=$(or $(WORKLOADS),3) scripts/test-guest $(GUEST)
 
 # The Debian package in a guest with systemd and udev.
 test-guest-service: build

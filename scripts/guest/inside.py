@@ -34,7 +34,7 @@ def main():
     os.chmod(MODPROBE, 0o755)
     with open("/proc/sys/kernel/modprobe", "w", encoding="utf-8") as out:
         out.write(MODPROBE)
-    known = {**cases.all_cases(), peers.CASE.name: peers.CASE}
+    known = {**cases.all_cases(), **peers.CASES}
     for name in task["cases"]:
         tell({"began": name})
         tell({"ended": name, **run(known[name], Guest(task, SHARE, name))})

@@ -22,7 +22,9 @@ MEMORY_MIB = 2048
 class Machine:
     """One boot of the guest, from power-on to power-off."""
 
-    def __init__(self, kernel, work, task, accel="tcg", host=None):
+    def __init__(self, kernel, work, task, accel="tcg", host=None, drives=None):
+        """`host`: a daemon on the host, whose volume is a disk too. `drives`: other drives than the files of `make_disks`, by
+        their number, in the words of QEMU."""
         self.work, self.host = work, host
         self.share = os.path.join(work, "share")
         self.console_path = os.path.join(work, "console.log")
@@ -36,7 +38,9 @@ class Machine:
         self.results_read = 0
         self.console = open(self.console_path, "ab")
         # It dies with us, whatever we die of.
-        self.process = subprocess.Popen(command(kernel, work, accel) + (host.qemu_words(kernel) if host else []), stdin=subprocess.DEVNULL, stdout=self.console,
+        words = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *command(kernel, work, accel, drives or {}),
+                 *(host.qemu_words(kernel) if host else [])]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, start_new_session=True)
 
     def results(self):
@@ -97,7 +101,7 @@ def make_disks(work, sizes_mib=DISKS_MIB):
             disk.truncate(size_mib << 20)
 
 
-def command(kernel, work, accel):
+def command(kernel, work, accel, drives):
     """The words that start QEMU."""
     qemu = shutil.which("qemu-system-x86_64")
     if not qemu:
@@ -112,9 +116,9 @@ def command(kernel, work, accel):
              "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
              "-virtfs", f"local,path={os.path.join(work, 'share')},mount_tag=share,security_model=none"]
     for number in range(len(DISKS_MIB)):
-        path = os.path.join(work, f"disk{number}.img")
         # A power cut kills QEMU, not the host, so what it wrote is there; flushing on the host would only cost time.
-        words += ["-drive", f"file={path},format=raw,if=none,id=d{number},cache=unsafe,discard=unmap",
+        file = f"file={os.path.join(work, f'disk{number}.img')},format=raw,cache=unsafe,discard=unmap"
+        words += ["-drive", f"{drives.get(number, file)},if=none,id=d{number}",
                   "-device", f"virtio-blk-pci,drive=d{number},serial=guest-disk-{number}"]
     return words
 

@@ -47,7 +47,7 @@ def limits(guest):
     guest.check(queue(device, "physical_block_size") == queue(DATA_DISK, "physical_block_size"), "physical blocks differ")
     guest.check(queue(device, "write_cache") == "write back", "the kernel would not flush")
     guest.check(queue(device, "fua") == 1, "no FUA")
-    guest.check(queue(device, "max_sectors_kb") == 512, f"max_sectors_kb {queue(device, 'max_sectors_kb')}")
+    guest.check(queue(device, "max_sectors_kb") == 1024, f"max_sectors_kb {queue(device, 'max_sectors_kb')}")
     guest.check(queue(device, "discard_max_bytes") > MIB, "no discard")
     guest.check(queue(device, "write_zeroes_max_bytes") > MIB, "no write-zeroes")
     guest.check(size_of(device) == size_of(DATA_DISK), "the size is not that of the data-disk")
@@ -101,6 +101,24 @@ def discard_and_zeroes(guest):
     guest.stop()
     device = guest.serve()
     compare("after a restart")
+    guest.stop()
+
+
+@case()
+def large_writes_bypass(guest):
+    """Writes as long as `bypass-threshold` reach the daemon in one piece, and go past the log."""
+    guest.create()
+    device = guest.serve("--quiet", "--idle-min", "300s", "--idle-max", "300s")
+    guest.run("dd", "if=/dev/urandom", "of=/run/pattern", "bs=1M", "count=8")
+    guest.run("dd", "if=/run/pattern", f"of={device}", "bs=1M", "oflag=direct", "conv=fsync")
+    # Those that touch a witness are logged.
+    bypasses = guest.status()["counters"]["bypasses"]
+    guest.check(bypasses >= 4, f"{bypasses} of 8 writes of 1 MiB went past the log")
+    guest.run("cmp", "-n", str(8 * MIB), "/run/pattern", device)
+    # What is shorter, or does not begin where a line begins, is logged.
+    guest.run("dd", "if=/run/pattern", f"of={device}", "bs=512k", "count=2", "oflag=direct")
+    guest.run("dd", "if=/run/pattern", f"of={device}", "bs=1M", "count=1", "oflag=direct,seek_bytes", "seek=512")
+    guest.check(guest.status()["counters"]["bypasses"] == bypasses, "short or unaligned writes went past the log")
     guest.stop()
 
 

@@ -25,7 +25,7 @@ def kill_under_fio(guest):
                                  "--rate_iops=400", "--eta=never", "--output=/run/fio.log", f"--randseed={chance.randrange(1 << 30)}"],
                                 stderr=subprocess.STDOUT)
         while load.poll() is None and done < cycles:
-            time.sleep(chance.uniform(0.5, 3))
+            time.sleep(chance.uniform(0.2, 1.5))
             guest.kill()
             again = guest.again()
             guest.check(again == device, f"another device: {again}")
@@ -34,16 +34,38 @@ def kill_under_fio(guest):
         with open("/run/fio.log", encoding="utf-8") as log:
             guest.check(code == 0, f"fio ended with {code} after {done} kills:\n{log.read()[-2000:]}")
     guest.stop()
+    guest.say(f"{done} kills")
 
 
 @case(timeout_s=3600)
-def kill_under_file_system(guest):
+def kill_under_ext4(guest):
     """kill -9 under a mounted ext4 that is being copied to: no error, fsck finds nothing, all is there."""
+    journal = "^has_journal" if random.Random(guest.settings["seed"]).random() < 0.3 else "has_journal"
+    kill_under_file_system(guest, "ext4", ["mkfs.ext4", "-q", "-E", "nodiscard", "-O", journal], ["fsck.ext4", "-fn"], "e2fsprogs",
+                           "-o", "errors=remount-ro")
+
+
+@case(timeout_s=3600)
+def kill_under_xfs(guest):
+    """kill -9 under a mounted xfs: the same."""
+    kill_under_file_system(guest, "xfs", ["mkfs.xfs", "-q", "-f"], ["xfs_repair", "-n"], "xfsprogs")
+
+
+@case(timeout_s=3600)
+def kill_under_btrfs(guest):
+    """kill -9 under a mounted btrfs, which has checksums of all data: the same."""
+    kill_under_file_system(guest, "btrfs", ["mkfs.btrfs", "-q", "-f"], ["btrfs", "check", "--readonly"], "btrfs-progs")
+
+
+def kill_under_file_system(guest, name, make, check, package, *options):
+    """Copies trees while the daemon is killed as often as was asked for."""
+    guest.need(make[0], package)
+    guest.module(name)
     chance = random.Random(guest.settings["seed"])
     guest.create()
-    device = guest.serve()
-    guest.run("mkfs.ext4", "-q", "-E", "nodiscard", "-O", "^has_journal" if chance.random() < 0.3 else "has_journal", device)
-    guest.mount(device, "/run/fs", "-o", "errors=remount-ro")
+    device = guest.serve("--quiet")
+    guest.run(*make, device)
+    guest.mount(device, "/run/fs", "-t", name, *options)
     cycles, done, rounds = guest.settings["cycles"], 0, 0
     while done < cycles:
         rounds += 1
@@ -51,18 +73,100 @@ def kill_under_file_system(guest):
                                  f"cp -r /etc/terminfo /etc/init.d /usr/share/perl5/Debian /run/fs/{rounds % 3}/ 2>/run/cp.log; "
                                  "code=$?; sync; exit $code"])
         while load.poll() is None and done < cycles:
-            time.sleep(chance.uniform(0.2, 1.5))
+            time.sleep(chance.uniform(0.05, 0.6))
             guest.kill()
-            guest.again()
+            again = guest.again()
+            guest.check(again == device, f"another device: {again}")
             done += 1
         code = load.wait(600)
         if code != 0:
             with open("/run/cp.log", encoding="utf-8") as log:
                 raise Failure(f"the copy ended with {code} after {done} kills: {log.read()[-1000:]}")
+        with open("/proc/sys/vm/drop_caches", "w", encoding="utf-8") as caches:
+            caches.write("3")
         guest.run("diff", "-r", "/etc/terminfo", f"/run/fs/{rounds % 3}/terminfo", timeout_s=600)
     guest.umount("/run/fs")
-    guest.run("fsck.ext4", "-fn", device)
+    guest.run(*check, device, timeout_s=600)
     guest.stop()
+    guest.say(f"{done} kills, {rounds} copies")
+
+
+# Parts of one device in MiB: fio on the first, a file system on each of the others, as small as their programs make them.
+PARTS = (("raw", 32), ("ext4", 48), ("xfs", 304), ("btrfs", 120))
+FIO_LOOP = """
+while [ ! -e /run/enough ]; do
+    fio --name=k --filename={device} --ioengine=io_uring --direct=1 --rw=randwrite --bs=4k --size=8M --iodepth=16 --fsync=16 \
+        --verify=crc32c --verify_fatal=1 --rate_iops=300 --randrepeat=0 --eta=never --output=/run/raw.log || exit 1
+    echo >>/run/raw.rounds
+done
+"""
+COPY_LOOP = """
+cd {directory}
+while [ ! -e /run/enough ]; do
+    rm -rf copy && cp -r /etc/init.d /usr/share/perl5/Debian copy.new 2>&1 && mv copy.new copy && sync -f . || exit 1
+    echo 1 >/proc/sys/vm/drop_caches
+    diff -r /usr/share/perl5/Debian copy/Debian || exit 1
+    echo >>/run/{name}.rounds
+done
+"""
+
+
+@case(timeout_s=7200)
+def kill_under_all(guest):
+    """kill -9 under fio with checksums, ext4, xfs and btrfs at once, on parts of one device: no error, nothing lost."""
+    for program, package in (("fio", "fio"), ("dmsetup", "dmsetup"), ("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")):
+        guest.need(program, package)
+    guest.module("dm-mod")
+    chance = random.Random(guest.settings["seed"])
+    guest.create()
+    device = guest.serve("--quiet")
+    loads, at = {}, 0
+    for name, mib in PARTS:
+        guest.run("dmsetup", "create", name, "--noudevsync", "--table", f"0 {mib << 11} linear {device} {at << 11}")
+        at += mib
+    guest.run("dmsetup", "mknodes")
+    for name, _ in PARTS:
+        part, directory = f"/dev/mapper/{name}", f"/run/{name}"
+        script = FIO_LOOP.format(device=part)
+        if name != "raw":
+            guest.module(name)
+            guest.run(f"mkfs.{name}", *(["-q", "-E", "nodiscard"] if name == "ext4" else ["-q", "-f"]), part, timeout_s=300)
+            guest.mount(part, directory, "-t", name, *(["-o", "errors=remount-ro"] if name == "ext4" else []))
+            os.mkdir(f"{directory}/copy.new")
+            script = COPY_LOOP.replace("cp -r", "mkdir -p copy.new && cp -r").format(directory=directory, name=name)
+        with open(f"/run/{name}.out", "w", encoding="utf-8") as out:
+            loads[name] = subprocess.Popen(["sh", "-c", script], stdout=out, stderr=subprocess.STDOUT)
+    for number in range(guest.settings["cycles"]):
+        time.sleep(chance.uniform(0.05, 1))
+        guest.kill()
+        again = guest.again()
+        guest.check(again == device, f"another device: {again}")
+        check_loads(guest, loads, number + 1)
+    with open("/run/enough", "w", encoding="utf-8"):
+        pass
+    for load in loads.values():
+        load.wait(900)
+    rounds = check_loads(guest, loads, guest.settings["cycles"])
+    for name, check in (("ext4", ["fsck.ext4", "-fn"]), ("xfs", ["xfs_repair", "-n"]), ("btrfs", ["btrfs", "check", "--readonly"])):
+        guest.umount(f"/run/{name}")
+        guest.run(*check, f"/dev/mapper/{name}", timeout_s=600)
+    for name, _ in PARTS:
+        guest.run("dmsetup", "remove", "--noudevsync", "--retry", name)
+    guest.stop()
+    guest.say(f"{guest.settings['cycles']} kills; rounds of each load: {rounds}")
+
+
+def check_loads(guest, loads, kills):
+    """None of them has ended with an error. How often each has come round."""
+    rounds = {}
+    for name, load in loads.items():
+        if load.poll() not in (None, 0):
+            with open(f"/run/{name}.out", encoding="utf-8", errors="replace") as out:
+                guest.check(False, f"{name} ended with {load.returncode} after {kills} kills: {out.read()[-1500:]}")
+        rounds[name] = 0
+        if os.path.exists(f"/run/{name}.rounds"):
+            rounds[name] = os.path.getsize(f"/run/{name}.rounds")
+    return rounds
 
 
 @case(timeout_s=600, cuts=True)
