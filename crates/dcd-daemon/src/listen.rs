@@ -21,8 +21,8 @@ use rustix::fs::Mode;
 use crate::device::is_alive;
 use crate::handshake_thread::HandshakeThread;
 use crate::nbd_server::CONNECTIONS_MAX;
-use crate::tls_files::TlsFiles;
 use crate::service_manager::take_unix_listener;
+use crate::tls_files::TlsFiles;
 
 /// Port of NBD, when a TCP address has none.
 pub const NBD_PORT: u16 = 10809;

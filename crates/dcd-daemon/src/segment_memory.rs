@@ -353,7 +353,7 @@ fn check_ours(
     if stat.st_mode & 0o077 != 0 {
         return Err(not_ours("mode 600", format!("mode {:o}", stat.st_mode & 0o777)));
     }
-    if u64::from(stat.st_nlink) != names_expected {
+    if stat.st_nlink != names_expected {
         let expected = if names_expected == 1 { "one name" } else { "no name any more" };
         return Err(not_ours(expected, format!("{} names", stat.st_nlink)));
     }

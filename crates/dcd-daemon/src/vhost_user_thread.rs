@@ -1,12 +1,11 @@
 //! The thread that serves a virtual machine over vhost-user.
 
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
 use crate::frontend::vhost_user::{Server, StopHandle, Volume};
-use crate::listen::SocketFile;
+use crate::listen::UnixSocket;
 use crate::serve_error::ServeError;
 use crate::submitter::{StopKind, Submitter};
 use crate::supervise::Frontends;
@@ -25,7 +24,7 @@ impl VhostUserThread {
     /// Begins to serve whoever connects. The socket's file is removed at the end.
     pub(crate) fn start(
         path: PathBuf,
-        (listener, file): (UnixListener, SocketFile),
+        (listener, file): UnixSocket,
         volume: Volume,
         submitter: Submitter,
         quiet: bool,
