@@ -180,5 +180,5 @@ pub(crate) fn record(input: &[u8]) {
         queue.published(*head, used_index);
     }
     let record = Inflight::open(&file, &announced, UUID).expect("our own record");
-    assert_eq!(record.queue(0, 16).expect("its queue").recover(used_index).heads, []);
+    assert_eq!(record.queue(0, 16).expect("its queue").recover(used_index).heads, [0_u16; 0]);
 }

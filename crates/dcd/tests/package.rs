@@ -35,7 +35,7 @@ impl Machine {
             .arg(env!("CARGO_BIN_EXE_dcd"))
             .env("DEB_REVISION", revision)
             .env("DEB_COMPRESSION", "gzip")
-            .env("DEB_OUTPUT", &self.root.parent().unwrap())
+            .env("DEB_OUTPUT", self.root.parent().unwrap())
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
