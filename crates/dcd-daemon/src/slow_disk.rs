@@ -80,8 +80,9 @@ pub fn slow_disk(
 ) -> Result<Outcome, ServeError> {
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
-    let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    // Behind that: a thread that began before would be killed by signals, and all with it.
+    let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
     if options.loop_device && options.fuse.is_none() {
         return Err(ServeError::LoopWithoutFuse);

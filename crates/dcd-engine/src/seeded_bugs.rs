@@ -397,6 +397,8 @@ bugs! {
     PointerComesBack = "pointer-comes-back", "hints";
     /// A block is freed although something else points to it.
     FreedWhilePointedTo = "freed-while-pointed-to", "hints";
+    /// A flush does not wait for discards of blocks that were freed before, which wait for room in the log.
+    FlushPassesDiscards = "flush-passes-discards", "C2";
 }
 
 #[cfg(feature = "seeded-bugs")]

@@ -28,6 +28,9 @@ pub const CANARY_RUNS_MAX: u64 = 10;
 
 /// Mistakes of volumes that no run was seen to find, which are not tried (`docs/testing.md` says why).
 pub const NOT_FOUND_YET: &[SeededBug] = &[
+    SeededBug::FoundAfterFailedFlush,
+    SeededBug::FoundBeforeFlush,
+    SeededBug::FoundBeforeLossBelieved,
     SeededBug::FreedWhilePointedTo,
     SeededBug::LostReadsAsZeroes,
     SeededBug::PageAheadOfJournal,

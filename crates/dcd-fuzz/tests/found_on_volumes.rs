@@ -53,3 +53,77 @@ fn raid5_seed_1046() {
         ],
     });
 }
+
+// A block was freed while the log had no room, and the flush behind that did not wait for its discard: after a power cut it had
+// what was there before.
+#[test]
+fn tiered_seed_1235() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 1235,
+        plain: vec![
+            Plain::Rots,
+            Plain::Shears,
+            Plain::BusyMembers,
+            Plain::TemporaryRegion,
+            Plain::LosesWrites,
+            Plain::MembersFail,
+        ],
+        start: 0x489e4c815d41c4d8,
+        events: vec![
+            // write 2000+40
+            CalmOp(0xb153340efd3be861),
+            // 9 I/Os end
+            // power cut, of a copy
+            CalmOp(0x62765c1caafc21e5),
+            // volume(allocate { near: none, attributes: sequential,temporary })
+            CalmOp(0x209464e11d835774),
+            // zero, unmap 232+16
+            CalmOp(0x71b621fa663e1f77),
+            // write 344+120
+            CalmOp(0x1a9697fdfdc7c34),
+            // 10 I/Os end
+            CalmOp(0xcd401ccff1f59ceb),
+            // 286772 us pass
+            CalmOp(0x1512e1a8e91d28c0),
+            // write 1200+448
+            CalmOp(0xefb94ed566fc9cff),
+            // 4 I/Os end
+            CalmOp(0xefe95ad6b6784709),
+            // write 648+384
+            CalmOp(0x8a272e46373fbe2e),
+            CalmOp(0x7be2fc1231939ed6),
+            // all I/Os end
+            // the process dies, of a copy
+            // power cut, of a copy
+            // power cut, of a copy
+            CalmOp(0x7f2374e2dda47e97),
+            // discard 120+16
+            // write 2376+152
+            CalmOp(0x24474fe37c339a4a),
+            // volume(setattributes { ranges: [lbarange { start: lba(2368), blocks: 64 }], change: attributechange { set: random,write-most, clear: important } })
+            CalmOp(0x8f111096c32d1550),
+            // read 1976+88
+            CalmOp(0x7a40951e3d33aa6e),
+            // write 376+16
+            // write 1288+8
+            // write 672+192
+            // write 112+40
+            // write 240+16
+            CalmOp(0x329c98a5bb9cc84),
+            // 8 I/Os end
+            CalmOp(0x2e266c27bc39d496),
+            // write 1568+160
+            // discard 2504+24
+            // write 16+8
+            CalmOp(0xec4474ec2ec10a25),
+            // write 408+264
+            CalmOp(0xc32147cffd99237e),
+            // volume(collect)
+            // flush
+            CalmOp(0x7754dcad07ee92b9),
+            // power cut, of a copy
+            CalmProbe(0x9df7c0fdcaf441c7),
+        ],
+    });
+}

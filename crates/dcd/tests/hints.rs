@@ -70,7 +70,7 @@ impl Volume {
         if asked == "status" {
             return json!({"ok": true, "volume": {
                 "volume_bytes": self.blocks * 512, "extent_bytes": self.extent_blocks * 512,
-                "extents_mapped": 0, "migrations_waiting": 0, "pointers": 0, "memory_bytes": 0,
+                "extents_mapped": 0, "migrations_waiting": 0, "raid0_lines_lost": 0, "pointers": 0, "memory_bytes": 0,
                 "members": [], "sets": [], "work": null, "last_work": null, "has_failed": false,
                 "counters": {},
             }});

@@ -159,6 +159,8 @@ pub struct Engine {
     own_requests_made: u64,
     /// Flushes and the like that wait for the volume to make its tables durable.
     behind_commits: BTreeMap<RequestId, Operation>,
+    /// The same that wait for discards of freed blocks: for so many, of all that were ever made.
+    behind_discards: VecDeque<(u64, Request)>,
     counters: Counters,
     recovery_report: RecoveryReport,
 }
@@ -316,6 +318,7 @@ impl Engine {
             own_requests: BTreeSet::new(),
             own_requests_made: 0,
             behind_commits: BTreeMap::new(),
+            behind_discards: VecDeque::new(),
             counters: Counters::default(),
             recovery_report: RecoveryReport::default(),
             config,
@@ -373,7 +376,13 @@ impl Engine {
                         has_brought = true;
                         let operation = self.behind_commits.remove(&id).expect("it waits");
                         match result {
-                            Ok(()) => self.carry_out(Request { id, operation, fua: false }),
+                            Ok(()) => {
+                                self.carry_out_behind_discards(Request {
+                                    id,
+                                    operation,
+                                    fua: false,
+                                });
+                            }
                             Err(error) => self.reply(id, Err(RequestError::Volume(error)), None),
                         }
                     }
@@ -391,11 +400,35 @@ impl Engine {
                     }
                 }
             }
+            has_brought |= self.advance_behind_discards();
             if !has_brought {
                 return;
             }
             self.advance();
         }
+    }
+
+    /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed them has been answered, and one that
+    /// waits for room in the log is in no record yet (C2).
+    fn carry_out_behind_discards(&mut self, request: Request) {
+        let is_behind = !self.own_requests.is_empty() && !seeded(SeededBug::FlushPassesDiscards);
+        match is_behind {
+            true => self.behind_discards.push_back((self.own_requests_made, request)),
+            false => self.carry_out(request),
+        }
+    }
+
+    fn advance_behind_discards(&mut self) -> bool {
+        let mut has_moved = false;
+        // The oldest has the highest number.
+        while let Some((made, _)) = self.behind_discards.front()
+            && !self.own_requests.last().is_some_and(|oldest| u64::MAX - oldest.0 < *made)
+        {
+            let (_, request) = self.behind_discards.pop_front().expect("looked at");
+            self.carry_out(request);
+            has_moved = true;
+        }
+        has_moved
     }
 
     /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
@@ -446,6 +479,9 @@ impl Engine {
             volume.commit_requests(self.now, request.id);
             self.behind_commits.insert(request.id, request.operation);
             return;
+        }
+        if makes_durable {
+            return self.carry_out_behind_discards(request);
         }
         self.carry_out(request);
     }
