@@ -422,7 +422,7 @@ impl Engine {
         let mut has_moved = false;
         // The oldest has the highest number.
         while let Some((made, _)) = self.behind_discards.front()
-            && !self.own_requests.last().is_some_and(|oldest| u64::MAX - oldest.0 < *made)
+            && self.own_requests.last().is_none_or(|oldest| u64::MAX - oldest.0 >= *made)
         {
             let (_, request) = self.behind_discards.pop_front().expect("looked at");
             self.carry_out(request);
