@@ -115,10 +115,10 @@ impl LostLines {
         taken
     }
 
-    /// Whether there is such a run of lines.
+    /// Whether there is such a run of lines; it may come from a disk.
     pub(super) fn has(&self, run: LineRun) -> bool {
         let lines = self.lines.get(usize::from(run.set)).copied().unwrap_or(0);
-        run.first.0.checked_add(run.lines).is_some_and(|end| end <= lines)
+        run.lines > 0 && run.first.0.checked_add(run.lines).is_some_and(|end| end <= lines)
     }
 
     /// Lines that cannot be read.

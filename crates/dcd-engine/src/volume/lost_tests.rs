@@ -85,7 +85,8 @@ fn bits_behind_the_last_line_do_not_count() {
     lost.load(usize::from(set), lines / 64, u64::MAX);
     assert_eq!(lost.count(), lines % 64);
     assert!(lost.has(run(lines - 1, 1)) && !lost.has(run(lines, 1)));
-    assert!(!lost.has(run(1, u64::MAX)));
+    assert!(!lost.has(run(1, u64::MAX)) && !lost.has(run(0, 0)));
+    assert!(!lost.has(LineRun { set: u8::MAX, ..run(0, 1) }));
 }
 
 #[test]
