@@ -145,6 +145,10 @@ impl Inflight {
         if size != expected {
             return Err(InflightError::Size { queues, expected, found: size });
         }
+        // Its numbers would not be aligned in memory.
+        if !offset.is_multiple_of(2) {
+            return Err(InflightError::NotOurs);
+        }
         let record = Inflight::of(SharedMemory::map(file, offset, size)?, queues, queue_size, size);
         if record.trailer.read(0) != MAGIC {
             return Err(InflightError::NotOurs);

@@ -225,10 +225,11 @@ pub struct Area {
 }
 
 impl Area {
-    /// A range of `memory`, if there is one.
+    /// A range of `memory`, if there is one at which numbers are aligned: where a mapping begins in its file, and so here, is
+    /// the other side's choice.
     pub fn new(memory: &Rc<SharedMemory>, offset: u64, len: u64) -> Option<Area> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-        memory.address(offset, len)?;
+        memory.address(offset, len).filter(|address| address.cast::<u16>().is_aligned())?;
         Some(Area { memory: memory.clone(), offset, len })
     }
 
@@ -426,6 +427,14 @@ mod tests {
 
     fn file(len: u64) -> OwnedFd {
         SharedMemory::new("test", len).unwrap().1
+    }
+
+    #[test]
+    fn areas_begin_where_numbers_are_aligned() {
+        let (_, file) = SharedMemory::new("test", 100).unwrap();
+        let odd = Rc::new(SharedMemory::map(&file, 1, 90).unwrap());
+        assert!(Area::new(&odd, 0, 10).is_none());
+        Area::new(&odd, 1, 10).unwrap().store(2, 7);
     }
 
     #[test]
