@@ -536,6 +536,29 @@ fn a_full_cache_waits_then_says_so_and_drops_nothing() {
     assert!(acknowledged.iter().all(|line| d.data_disk.line(*line) == 1));
 }
 
+/// Each of those who wait in line waits for so long, not for so long after the one before.
+#[test]
+fn a_line_in_front_of_a_full_cache_waits_once() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.full_timeout = Duration::from_secs(60);
+    });
+    d.fail_always(Device::DataDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    let mut line = 0;
+    loop {
+        let write = d.write(line, 1);
+        if d.wait(write).is_err() {
+            break;
+        }
+        line += 2;
+    }
+    let (asked_at, waiting) = (d.now, [0, 2, 4].map(|further| d.write(line + further, 1)));
+    for write in waiting {
+        assert_eq!(d.wait(write), Err(RequestError::NoSpace));
+        assert!(d.now.since(asked_at) <= Duration::from_secs(60));
+    }
+}
+
 /// The cache is full and the cache-disk gone: nothing is written to it any more, so only reads can
 /// notice, and those who wait for room are told. Found by fuzz seed 532.
 #[test]

@@ -794,3 +794,63 @@ fn records_stay_until_the_members_are_flushed() {
         assert!(found == Ok(*value), "line {line}: {found:?}, not {value}");
     }
 }
+
+// Members 0 1 2 3 of a stripe of RAID 5 of which nothing but D was ever written: D . . P
+//
+//   1 has failed, 3 is away:  D' - . -    P is that of D, and has its checksum
+//   3 is back:                D' - . P    it is believed, because nobody can do without it
+//   1 is rebuilt:             D' . . P'   nothing of 1 is needed here, but one may fail again
+#[test]
+fn a_parity_that_missed_changes_while_its_member_was_away_is_made_anew() {
+    let mut bench = Bench::new(raid5());
+    bench.no_log = true;
+    bench.open(false);
+    bench.write(0, 1);
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    assert_eq!(bench.volume().place(Lba(0)).unwrap().member, MemberIndex(0));
+    let one = MemberIndex(1);
+    assert_eq!(bench.volume_request(VolumeRequest::FailMember { member: one }), Ok(None));
+    let away = bench.members[3].take();
+    bench.open(true);
+    bench.write(0, 2);
+    bench.members[3] = away;
+    bench.open(true);
+    assert_eq!(bench.volume_request(VolumeRequest::Rebuild { member: one }), Ok(None));
+    bench.until_idle();
+    bench.failing[0] = true;
+    assert_eq!(bench.try_read(0), Ok(2));
+    assert_eq!(bench.volume().status().counters.lines_lost, 0);
+}
+
+// Members 0 1 2 3 of a stripe of RAID 5: A B C P
+//
+//   0 is done without, P has rotted:  - B C x
+//   C is written:                     - B C' P'  A is nowhere any more, and P' is that of B and C'
+#[test]
+fn a_write_that_gives_up_a_row_leaves_the_others_protected() {
+    let mut bench = Bench::new(raid5());
+    bench.no_log = true;
+    bench.open(false);
+    let lines: Vec<u64> = (0..3).map(|extent| extent * 4).collect();
+    for (line, value) in lines.iter().zip(1..) {
+        bench.write(*line, value);
+    }
+    let places: Vec<_> =
+        lines.iter().map(|line| bench.volume().place(Lba(line * 8)).unwrap()).collect();
+    assert!(places.iter().zip(0..).all(|(at, member)| at.member == MemberIndex(member)));
+    assert!(places.iter().all(|at| at.offset == places[0].offset));
+    let gone = MemberIndex(0);
+    assert_eq!(bench.volume_request(VolumeRequest::FailMember { member: gone }), Ok(None));
+    bench.members[3].as_mut().unwrap()[places[0].offset as usize] ^= 1;
+    // Not at once: what cannot be read may be there another time.
+    let tries = (1..10).find(|_| {
+        let data = Buffer::copy_of(&[9; LINE_SIZE as usize]);
+        bench.ask(Operation::Write { start: Lba(lines[2] * 8), data }).0.is_ok()
+    });
+    assert!(tries.is_some_and(|tries| tries > 1), "{tries:?}");
+    assert_eq!(bench.volume_request(VolumeRequest::Rebuild { member: gone }), Ok(None));
+    bench.until_idle();
+    assert_eq!(bench.try_read(lines[0]), Err(RequestError::Io));
+    bench.failing[1] = true;
+    assert_eq!((bench.try_read(lines[1]), bench.try_read(lines[2])), (Ok(2), Ok(9)));
+}

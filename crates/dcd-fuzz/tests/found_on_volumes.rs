@@ -127,3 +127,229 @@ fn tiered_seed_1235() {
         ],
     });
 }
+
+// A block was freed while the log had no room, and in the end its discard failed; the flush that waited for it said that all was well.
+#[test]
+fn tiered_seed_2063() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 2063,
+        plain: vec![Plain::OlderDisks, Plain::FailsAtStart, Plain::Shears, Plain::TemporaryRegion],
+        start: 0x489e4c815d41c814,
+        events: vec![
+            // write 240+112
+            CalmOp(0x1f1b07628d228d59),
+            // write 1592+8, FUA
+            CalmOp(0x10d6d52e87766e01),
+            // 4 I/Os end
+            CalmOp(0xe4732f41aa3da799),
+            // volume(failmember { member: memberindex(5) })
+            // volume(setattributes { ranges: [lbarange { start: lba(1088), blocks: 256 }], change: attributechange { set: random,hot,temporary,metadata, clear: sequential,write-most } })
+            CalmOp(0xb0d56a3a2270fc80),
+            // volume(rebuild { member: memberindex(5) })
+            // write 112+16
+            // write 40+8
+            // write 56+32
+            CalmOp(0x8608d39e116c9e78),
+            // read 280+24
+            CalmOp(0x77c4a16a0bc07f20),
+            // write 1936+8
+            CalmOp(0x4cf80acdfabc2118),
+            // volume(rebuild { member: memberindex(5) })
+            // 6 I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0x889b76989336e512),
+            // write 280+488
+            CalmOp(0xecf69fd995b6af97),
+            // 12 I/Os end
+            CalmOp(0xdeb26da5900a903f),
+            // discard 128+168
+            CalmOp(0xb9d6a4a6e8b4f39b),
+            // 11 I/Os end
+            CalmOp(0x2a6126f649e185fb),
+            // volume(setattributes { ranges: [lbarange { start: lba(448), blocks: 256 }], change: attributechange { set: important,hot, clear: sequential,write-most,temporary,metadata } })
+            CalmOp(0xee6ffd5826177cee),
+            // power cut
+            // member 4 is not there any more
+            // a start is interrupted after 45 I/Os
+            // member 2 is not there any more
+            Op(0xba06b0a838309da5),
+            // volume(rebuild { member: memberindex(4) })
+            // write 88+32
+            // write 184+424
+            // write 2176+192
+            // write 64+16
+            CalmOp(0xd0278029ea8baecd),
+            // volume(allocate { near: some(lba(1024)), attributes: random,cold,read-most })
+            CalmOp(0xca74c3a5a7519d65),
+            // all I/Os end
+            CalmOp(0x96d6fe9e1f84f24c),
+            // 12 I/Os end
+            CalmOp(0x6434cd404d4e256d),
+            // read 344+32
+            CalmOp(0x5ec1c977be6a5326),
+            // read 24+352
+            CalmOp(0x830216cf4f2165a4),
+            // write 1648+16, FUA
+            // write 208+8
+            // write 272+352
+            CalmOp(0x384ef1284ae04e22),
+            // 7 I/Os end
+            CalmOp(0xb013929256a0c533),
+            // volume(rebuild { member: memberindex(4) })
+            // volume(createpointer { from: lba(1088), to: lba(1088) })
+            CalmOp(0x8f13be0b71fa9276),
+            // write 2176+192
+            CalmOp(0x8cb127123fabf5e6),
+            // volume(setattributes { ranges: [lbarange { start: lba(64), blocks: 128 }], change: attributechange { set: important,sequential,cold, clear: write-most,metadata } })
+            CalmOp(0x25f366d80add8ed1),
+            // write 16+24
+            CalmOp(0xbb0bf452881078c2),
+            // volume(rebuild { member: memberindex(4) })
+            // write 2280+88
+            // write 1912+8
+            CalmOp(0x9f0159bf5783292f),
+            // write 2208+160, FUA
+            CalmOp(0xdb228f5ecac8dc46),
+            // volume(rebuild { member: memberindex(4) })
+            // flush
+            CalmOp(0x152eebd8970f37e0),
+            // all I/Os end
+            CalmOp(0x519ddf4b95a4300a),
+            // volume(rebuild { member: memberindex(4) })
+            // write 232+72
+            // zero 1624+272
+            // zero 64+16
+            // write 840+352
+            // write 128+8, FUA
+            CalmOp(0x6226f6a691cb50e9),
+            // volume(rebuild { member: memberindex(4) })
+            // all I/Os end
+            CalmOp(0x53e2c4728c1f3191),
+            // power cut
+            CalmOp(0x397d3e47febf5050),
+            // volume(deletepointer { from: lba(1088), to: lba(1088) })
+            // flush
+            CalmOp(0x97deefbd1e324753),
+            // power cut, of a copy
+            CalmProbe(0x53b536ae6f608f3),
+        ],
+    });
+}
+
+// A member failed to flush what a RAID 0 set was told, for a write with FUA that waited for it. No flush of the engine heard of it: the log
+// forgot what it had destaged, and the place of the extent was never made durable.
+#[test]
+fn tiered_seed_2334() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 2334,
+        plain: vec![Plain::OlderDisks, Plain::IoErrors, Plain::TemporaryRegion],
+        start: 0x489e4c815d41c923,
+        events: vec![
+            // write 392+512
+            CalmOp(0x1af155173f23df6e),
+            // discard 360+8
+            // write 216+8
+            // write 264+16
+            CalmOp(0x8161577de8a30170),
+            // volume(allocate { near: none, attributes: important,random,hot,read-most,root })
+            CalmOp(0x731d2549e2f6e218),
+            // write 96+40
+            // write 368+24
+            CalmOp(0x3f7f60425b2a36ff),
+            CalmOp(0xd300de6c0c28b890),
+            // write 168+16
+            // zero, unmap 1128+152
+            // write 200+8
+            CalmOp(0xc4bcac38067c9938),
+            // write 344+8
+            // discard 0+16
+            CalmOp(0x438b60bb6d554af0),
+            // 1 I/Os end
+            CalmOp(0x35472e8767a92b98),
+            CalmOp(0xe6e82069f0345439),
+            // 1 I/Os end
+            CalmOp(0xd8a3ee35ea8834e1),
+            // flush
+            CalmOp(0x63a1fbc7b00dae74),
+            // 5 I/Os end
+            // power cut, of a copy
+            CalmOp(0xa010ef3aaea2a69e),
+            // write 712+56
+            CalmOp(0x8e20d49035c2c769),
+            // volume(setattributes { ranges: [lbarange { start: lba(256), blocks: 384 }], change: attributechange { set: important,cold, clear: none } })
+            CalmOp(0x567ac2566b84f5d),
+            // 6 I/Os end
+            CalmOp(0x8501e85133ab3545),
+            // MemberIndex(1) fails: Failed
+            CalmOp(0x67f06271255c7b70),
+            // rest
+            // power cut, of a copy
+            // power cut, of a copy
+            // power cut, of a copy
+            // power cut, of a copy
+            // the process dies, of a copy
+            CalmOp(0xac474ad4f8cbf172),
+        ],
+    });
+}
+
+// A rebuild began before the journal knew that its member was not up to date, and two changes of states counted as durable with the first: after
+// the power cut the torn writes of the rebuild stood on a member that was believed.
+#[test]
+fn tiered_seed_2035() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 2035,
+        plain: vec![
+            Plain::FailsAtStart,
+            Plain::Hints,
+            Plain::SelectiveCaching,
+            Plain::MigrationRate,
+            Plain::Probes,
+            Plain::Bypass,
+        ],
+        start: 0x489e4c815d41c7f8,
+        events: vec![
+            // write 576+440, FUA
+            // zero, unmap 64+8
+            // write 208+104
+            // write 360+56
+            CalmOp(0x6246501b5b807afb),
+            // write 128+24
+            // write 1176+8
+            // write 8+8
+            CalmOp(0xa6baea516ac38c06),
+            // all I/Os end
+            CalmOp(0xc6d6a2785217fca),
+            // write 48+368, FUA
+            CalmOp(0x25a9fe1bbc3d52b1),
+            // write 1008+40
+            CalmOp(0x92199b3b0e51401),
+            // volume(scrub)
+            // 7 I/Os end
+            CalmOp(0xfadd677fab38f4a9),
+            // volume(failmember { member: memberindex(2) })
+            // write 176+96
+            CalmOp(0x913f4677695101e7),
+            // write 544+8
+            // write 1480+64
+            // write 400+96
+            CalmOp(0x5b8ca84a3a84ff51),
+            // volume(rebuild { member: memberindex(2) })
+            // all I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0x440bd804f6edb2cc),
+            // all I/Os end
+            CalmOp(0xb1382fb17035ca62),
+            // volume(failmember { member: memberindex(3) })
+            // volume(rebuild { member: memberindex(3) })
+            CalmOp(0xeda723246ecac28c),
+            // 6 I/Os end
+            CalmOp(0xc84d9050ecaa36cb),
+            // power cut, of a copy
+            CalmProbe(0xd8db22f62077c06),
+        ],
+    });
+}

@@ -431,6 +431,21 @@ impl Engine {
         has_moved
     }
 
+    /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well.
+    fn discard_failed(&mut self, id: RequestId, error: RequestError) {
+        let number = u64::MAX - id.0;
+        let is_refused = |(made, request): &(u64, Request)| {
+            *made > number && matches!(request.operation, Operation::Flush)
+        };
+        let waiting = std::mem::take(&mut self.behind_discards);
+        let (refused, waiting): (VecDeque<_>, VecDeque<_>) =
+            waiting.into_iter().partition(is_refused);
+        self.behind_discards = waiting;
+        for (_, request) in refused {
+            self.reply(request.id, Err(error), None);
+        }
+    }
+
     /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
     fn discard_freed(&mut self, range: LbaRange) {
         if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
@@ -632,6 +647,9 @@ impl Engine {
 
     fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
         if self.own_requests.remove(&id) {
+            if let Err(error) = result {
+                self.discard_failed(id, error);
+            }
             return;
         }
         self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));

@@ -82,11 +82,9 @@ impl Engine {
                 stalled.since = self.now;
             }
             if self.now.since(stalled.since) >= self.config.full_timeout {
-                // Bounded wait (C25). Parts that were done stay done: this was not acknowledged.
+                // Bounded wait (C25). Parts that were done stay done: this was not acknowledged. Those behind it have waited for
+                // the same, and not from now on.
                 self.reply(stalled.id, Err(RequestError::NoSpace), stalled.change.into_buffer());
-                if let Some(next) = self.stalled.front_mut() {
-                    next.since = self.now;
-                }
                 moved = true;
                 continue;
             }

@@ -98,14 +98,18 @@ impl Members {
 
     /// Whether what a member holds of a stripe is true. A RAID 0 set has no other copy: what is there counts.
     pub fn is_current(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
+        self.get(layout.member(place)).is_present && self.counts(layout, set, place, stripe)
+    }
+
+    /// The same if its disk was there: what it holds will be believed when it comes back.
+    pub fn counts(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
         let member = self.get(layout.member(place));
-        member.is_present
-            && (layout.level() == RaidLevel::Raid0
-                || match member.state {
-                    MemberState::UpToDate => true,
-                    MemberState::Stale => false,
-                    MemberState::Rebuilding { .. } => (set, stripe) < member.rebuilt,
-                })
+        layout.level() == RaidLevel::Raid0
+            || match member.state {
+                MemberState::UpToDate => true,
+                MemberState::Stale => false,
+                MemberState::Rebuilding { .. } => (set, stripe) < member.rebuilt,
+            }
     }
 
     /// Whether a member is done without, or could be.
@@ -140,13 +144,43 @@ impl Members {
 pub struct StateChanges {
     /// To be written, in order.
     pub waiting: VecDeque<(MemberIndex, MemberState)>,
-    /// A record with some of them is on its way.
-    pub under_way: bool,
+    /// Changes of the journal with some of them that are on their way. The next is made before the one before is durable.
+    under_way: u32,
 }
 
 impl StateChanges {
     /// Whether nothing is left to be written. Until then nothing that relied on a change may be acknowledged.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && !self.under_way
+        self.waiting.is_empty() && self.under_way == 0
+    }
+
+    /// Those that wait go to the journal.
+    pub fn take(&mut self) -> VecDeque<(MemberIndex, MemberState)> {
+        self.under_way += 1;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The journal has what was taken once, or has failed.
+    pub fn written(&mut self) {
+        self.under_way = self.under_way.checked_sub(1).expect("they were taken");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The first record is on its way when another member fails:  taken, waiting, taken, written, written
+    #[test]
+    fn a_later_change_of_states_is_waited_for_too() {
+        let mut changes = StateChanges::default();
+        for member in 0..2 {
+            changes.waiting.push_back((MemberIndex(member), MemberState::Stale));
+            assert_eq!(changes.take().len(), 1);
+        }
+        changes.written();
+        assert!(!changes.is_empty(), "the second record is not durable");
+        changes.written();
+        assert!(changes.is_empty());
     }
 }

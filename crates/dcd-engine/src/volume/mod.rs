@@ -375,6 +375,11 @@ impl Volume {
         others.into_iter().chain([hung]).flatten().min()
     }
 
+    /// Whether it has been opened, so that what it says of lines and members is true.
+    pub fn is_open(&self) -> bool {
+        self.phase == VolumePhase::Running
+    }
+
     /// Whether nothing is under way: no I/O of the engine, no move, no rebuild or scrub, no change to be recorded.
     pub fn is_idle(&self) -> bool {
         self.uppers.is_empty()

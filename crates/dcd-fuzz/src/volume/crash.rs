@@ -298,8 +298,10 @@ impl VolumeRun {
 
     /// What is lost can be written again, and read.
     fn overwrite_lost(&mut self, random: &mut Random) -> Result<(), Violation> {
-        let lines: Vec<u64> = self.machine.state.lost.iter().copied().collect();
-        for line in lines {
+        for line in 0..self.model.blocks() / LINE_BLOCKS {
+            if !self.machine.may_be_lost(line * LINE_BLOCKS) {
+                continue;
+            }
             let start = line * LINE_BLOCKS;
             let blocks: Vec<u64> = (start..start + LINE_BLOCKS).collect();
             let shown = self.machine.read_blocks(&blocks, random)?;

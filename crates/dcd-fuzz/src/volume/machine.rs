@@ -11,6 +11,8 @@ use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::members::MemberInfo;
+use dcd_engine::volume::placement::RaidLevel;
+use dcd_engine::volume::status::Placed;
 use dcd_engine::{
     Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError, IoOperation, Lba,
     LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time,
@@ -94,6 +96,8 @@ pub struct Wreck {
     /// Columns of RAID 5 of which two lines were bad at once, mapped or not: one of them, or the parity, may have been given up.
     /// The next line of such a column that fails cannot be had from the others.
     pub given_up: BTreeSet<Column>,
+    /// The lines of members that were bad in them then, whatever was mapped there.
+    pub given_up_lines: BTreeSet<(MemberIndex, u64)>,
     /// After so many I/Os of the next start this member fails.
     pub fails_at: Option<(u64, MemberIndex, IoError)>,
     /// The clock goes on.
@@ -135,12 +139,16 @@ pub struct Machine {
     pub writes_lost: u64,
     /// Members that have been rebuilt since the start, at the last look.
     pub members_rebuilt: u64,
+    /// Members that were done without since the start, at the last look; `None`: it is not known yet which there are.
+    members_failed: Option<u64>,
     /// A rebuilt member is as good as others only when that is durable.
     pub waits_for_rebuilds: bool,
     /// Prints every input and output.
     pub is_traced: bool,
     /// The sets of the volume.
     pub sets: Sets,
+    /// Members whose disks were not there, or could not be read, at the start.
+    away: Vec<MemberIndex>,
     ios: Vec<Flight>,
     next_request: u64,
 }
@@ -193,6 +201,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
         lost: BTreeSet::new(),
         lost_columns: BTreeSet::new(),
         given_up: BTreeSet::new(),
+        given_up_lines: BTreeSet::new(),
         fails_at: None,
         now: Time::ZERO,
     }
@@ -210,9 +219,11 @@ impl Machine {
             struck: 0,
             writes_lost: 0,
             members_rebuilt: 0,
+            members_failed: None,
             waits_for_rebuilds: options.more != MoreFaults::default(),
             is_traced,
             sets: Sets::new(&options.config),
+            away: Vec::new(),
             ios: Vec::new(),
             next_request: 0,
         }
@@ -273,7 +284,10 @@ impl Machine {
                 bytes: member.disk.len() as u64,
             })
         });
-        let parts = VolumeParts { header, members: members.collect(), degraded: true };
+        let members: Vec<Option<MemberInfo>> = members.collect();
+        let infos = (0..).map(MemberIndex).zip(&members);
+        self.away = infos.filter(|(_, info)| info.is_none()).map(|(index, _)| index).collect();
+        let parts = VolumeParts { header, members, degraded: true };
         let size = Engine::segment_memory_size(&superblock.geometry, &config);
         let memory = self.state.memory.take();
         let opened = Engine::open_volume(
@@ -300,6 +314,10 @@ impl Machine {
                 member.is_suspect = true;
                 self.struck += 1;
             }
+            // A rebuild goes on while the log is still being opened.
+            if self.has_failed() && self.volume().is_open() {
+                self.note_losses();
+            }
             match self.engine().phase().clone() {
                 Phase::Opening if Some(ios) == ios_max => return Err(NotOpen::Interrupted),
                 Phase::Opening if ios > IOS_MAX => return violation("recovery does not end"),
@@ -324,6 +342,17 @@ impl Machine {
         engine.handle_input(now, input);
         engine.check_invariants();
         self.poll();
+        self.look_at_members();
+    }
+
+    /// A start has got to the members, or one is done without from now on: what nobody holds any more may be given up at once.
+    fn look_at_members(&mut self) {
+        let open = self.engine().volume().filter(|volume| volume.is_open());
+        let failed = open.map(|volume| volume.status().counters.members_failed);
+        if failed.is_some() && self.members_failed != failed {
+            self.members_failed = failed;
+            self.note_losses();
+        }
     }
 
     fn poll(&mut self) {
@@ -580,6 +609,7 @@ impl Machine {
         }
         self.disk(device).write(offset, bytes, fua)?;
         if let Device::Member(member) = device {
+            self.note_missed(member, offset..offset + bytes.len() as u64);
             let whole = offset.next_multiple_of(LINE_SIZE)..(offset + bytes.len() as u64);
             let member = &mut self.state.members[usize::from(member.0)];
             let mark = member.disk.flush_mark();
@@ -588,6 +618,30 @@ impl Machine {
             member.healed.extend(healed.filter(|_| !fua).map(|line| (line, mark)));
         }
         Ok(())
+    }
+
+    /// What is written to a set while a member is away that is not done without, because the others cannot, is missing on its disk: it
+    /// will be believed when it comes back.
+    fn note_missed(&mut self, written: MemberIndex, range: std::ops::Range<u64>) {
+        for away in self.away.clone() {
+            if self.member_state(away) == MemberState::Stale {
+                continue;
+            }
+            for line in range.clone().step_by(LINE_SIZE as usize) {
+                let Some((set, ..)) = self.sets.column_at(written, line) else { continue };
+                let layout = self.sets.layout(set);
+                let places = (layout.place_of(written), layout.place_of(away));
+                let (Some(place), Some(missing)) = places else { continue };
+                let is_concerned = match layout.level() {
+                    RaidLevel::Raid0 => false,
+                    RaidLevel::Raid1 => layout.mirrors(place).contains(&missing),
+                    RaidLevel::Raid5 => true,
+                };
+                if is_concerned {
+                    self.state.members[usize::from(away.0)].damaged.insert(line);
+                }
+            }
+        }
     }
 
     /// The lines of an I/O that fails once are as damaged as long as it lasts.
@@ -669,17 +723,14 @@ impl Machine {
     /// Something has gone wrong: what cannot be had any more may fail to read until it is overwritten.
     pub fn note_losses(&mut self) {
         let Ok(places) = self.places() else { return };
+        self.note_given_up(&places);
         for (line, place) in places {
             let is_redundant = self.sets.layout(place.set).level().is_redundant();
             let is_bad = |member, offset| self.is_bad(member, offset, is_redundant);
             let column = place.column();
-            let is_doubly_bad = self.sets.is_doubly_bad(column, is_bad);
             let (own, offset) = self.sets.copies(place).next().expect("it is somewhere");
             let is_own_bad = is_bad(own, offset);
             let is_lost = self.sets.is_lost(place, is_bad);
-            if is_doubly_bad {
-                self.state.given_up.insert(column);
-            }
             if is_own_bad && self.state.given_up.contains(&column) {
                 self.state.lost.insert(line);
             }
@@ -687,6 +738,28 @@ impl Machine {
                 self.state.lost.insert(line);
                 self.state.lost_columns.insert(place.column());
             }
+        }
+    }
+
+    /// Columns of RAID 5 of which two lines are bad: those of lines that have a place, and those with damage.
+    fn note_given_up(&mut self, places: &[(u64, LinePlace)]) {
+        let mut columns: BTreeSet<Column> =
+            places.iter().map(|(_, place)| place.column()).collect();
+        for (index, member) in (0..).map(MemberIndex).zip(&self.state.members) {
+            let damaged = member.damaged.iter();
+            columns.extend(damaged.filter_map(|offset| self.sets.column_at(index, *offset)));
+        }
+        for column in columns {
+            let is_bad = |member, offset| self.is_bad(member, offset, true);
+            if !self.sets.is_doubly_bad(column, is_bad) {
+                continue;
+            }
+            let layout = self.sets.layout(column.0);
+            let offset = layout.offset(column.1, column.2);
+            let members = (0..layout.places()).map(|place| layout.member(place));
+            let bad: Vec<_> = members.filter(|member| is_bad(*member, offset)).collect();
+            self.state.given_up.insert(column);
+            self.state.given_up_lines.extend(bad.into_iter().map(|member| (member, offset)));
         }
     }
 
@@ -699,8 +772,10 @@ impl Machine {
                 && member.disk.failing.is_none()
                 && status.state == MemberState::UpToDate;
             member.was_suspect |= member.is_suspect;
-            let is_rebuilt = member.is_rebuilt && (is_idle || !self.waits_for_rebuilds);
-            if member.is_suspect && is_well && (is_after_start || is_rebuilt) {
+            // A start goes on with a rebuild, and may have ended it.
+            member.is_rebuilt |= is_after_start;
+            let is_known = is_idle || !self.waits_for_rebuilds;
+            if member.is_suspect && is_well && member.is_rebuilt && is_known {
                 member.is_suspect = false;
             }
             member.is_rebuilt &= member.is_suspect;
@@ -725,7 +800,10 @@ impl Machine {
 
     /// Whether a block may fail to be read.
     pub fn may_be_lost(&self, block: u64) -> bool {
+        let is_given_up =
+            |placed: Placed| self.state.given_up_lines.contains(&(placed.member, placed.offset));
         self.state.lost.contains(&(block / (LINE_SIZE / BLOCK_SIZE)))
+            || self.volume().place(Lba(block)).is_some_and(is_given_up)
     }
 
     // ---- crashing -----------------------------------------------------------------------------

@@ -382,10 +382,14 @@ impl VolumeRun {
 
     /// Until everything is answered.
     pub(super) fn finish_requests(&mut self, random: &mut Random) -> Result<(), Violation> {
-        for _ in 0..WAIT_MAX {
+        let (mut left, mut asked) = (WAIT_MAX, self.asked.len());
+        while left > 0 {
             if self.asked.is_empty() {
                 return Ok(());
             }
+            // When the log is full, one after the other is refused after its own time-out.
+            left = if self.asked.len() < asked { WAIT_MAX } else { left - 1 };
+            asked = self.asked.len();
             let before = self.machine.state.now;
             let can_go_on = self.machine.has_ready_io() || self.machine.wake();
             if self.machine.has_ready_io() {

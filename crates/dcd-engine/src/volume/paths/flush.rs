@@ -188,8 +188,10 @@ impl Volume {
 
     /// Step 2.
     fn commit_flush(&mut self) {
-        if std::mem::take(&mut self.flushes.lost_raid0) {
+        if self.flushes.lost_raid0 {
             self.flushes.result = self.flushes.result.or(Some(IoError::Failed));
+            // A round that is for writes with FUA alone tells the engine nothing.
+            self.flushes.lost_raid0 = self.flushes.under_way.is_empty();
         }
         let mut items: Vec<JournalItem> = Vec::new();
         let found = std::mem::take(&mut self.flushes.found);

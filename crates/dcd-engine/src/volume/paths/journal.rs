@@ -240,9 +240,8 @@ impl Volume {
 
     pub(in crate::volume) fn advance_journal(&mut self) -> bool {
         if !self.state_changes.waiting.is_empty() {
-            let states = std::mem::take(&mut self.state_changes.waiting);
+            let states = self.state_changes.take();
             let item = |(member, state)| JournalItem::Member { member, state };
-            self.state_changes.under_way = true;
             let items: VecDeque<JournalItem> = match seeded(SeededBug::StaleStateNotRecorded) {
                 true => [JournalItem::Epoch(self.epoch)].into(),
                 false => states.iter().copied().map(item).collect(),
@@ -438,7 +437,7 @@ impl Volume {
             Then::Moved => self.move_committed(result),
             Then::Opened => self.opened(result),
             // Without a journal nothing is acknowledged that would need it.
-            Then::States => self.state_changes.under_way = false,
+            Then::States => self.state_changes.written(),
             Then::Progress => {}
         }
     }

@@ -18,7 +18,7 @@ use super::super::checksums::{Checksums, LineSum};
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::raid::xor_into;
-use super::job::{From, Job, Kind};
+use super::job::{ChunkKey, From, Job, Kind};
 use crate::io::IoError;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
@@ -131,6 +131,7 @@ impl Volume {
                     if self.is_written(job, row, column) {
                         self.plan_row(job, row, column, Some(*place), &mut cells);
                     }
+                    self.plan_parity_anew(job, column, *place, &mut cells);
                 }
                 Kind::Scrub => self.plan_scrub(job, column, &mut cells),
             }
@@ -155,7 +156,14 @@ impl Volume {
         let reads = match (reconstruct.reads, modify.reads) {
             (Some(reads), Some(others)) if others.len() < reads.len() => others,
             (Some(reads), _) | (None, Some(reads)) => reads,
-            (None, None) => return,
+            // Rows may have to be given up: then the parity is made of those that are left.
+            (None, None) => {
+                let is_at = |row: &u32| match self.old_in_parity(job, *row, column) {
+                    Old::At(place) => Some(place),
+                    Old::Known | Old::Nowhere => None,
+                };
+                reconstruct.rows.iter().filter_map(is_at).collect()
+            }
         };
         cells.extend(reads.into_iter().map(|place| (place, column)));
     }
@@ -185,6 +193,31 @@ impl Volume {
                 }
             }
         }
+    }
+
+    /// A rebuild comes by every column: a parity that is lost is made anew from what the others have.
+    fn plan_parity_anew(
+        &self,
+        job: &Job,
+        column: u32,
+        rebuilt: usize,
+        cells: &mut Vec<(usize, u32)>,
+    ) {
+        let layout = self.layout(job.key.set);
+        if !self.is_parity_lost(job, column) {
+            return;
+        }
+        let rebuilt = layout.row_at(rebuilt, job.key.stripe);
+        for row in (0..layout.data_units()).filter(|row| *row != rebuilt) {
+            if let Old::At(place) = self.old_in_parity(job, row, column) {
+                cells.push((place, column));
+            }
+        }
+    }
+
+    fn is_parity_lost(&self, job: &Job, column: u32) -> bool {
+        let parity = self.layout(job.key.set).parity_row();
+        parity.is_some_and(|row| self.sum(job, row, column) == LineSum::Lost)
     }
 
     /// All places are read, each once.
@@ -382,7 +415,7 @@ impl Volume {
             return;
         };
         if !self.is_current(set, place, stripe) {
-            return;
+            return self.lose_parity_of_one_away(job, row, place);
         }
         if self.is_fragmented(job) {
             self.keep_between(job);
@@ -437,6 +470,21 @@ impl Volume {
         }
     }
 
+    /// The member of the parity is not there, and will be believed when it is, because the others cannot do without it. It would come
+    /// back with an old parity that has its checksum.
+    fn lose_parity_of_one_away(&self, job: &mut Job, row: u32, place: usize) {
+        let ChunkKey { set, stripe, .. } = job.key;
+        if !self.members.counts(self.layout(set), set, place, stripe) {
+            return;
+        }
+        for column in job.columns.clone() {
+            let is_written = (0..row).any(|row| job.is_new(row, column));
+            if is_written && self.sum(job, row, column) != LineSum::Lost {
+                job.lost.insert((row, column));
+            }
+        }
+    }
+
     /// Whether a member beside that of `place` is not there that is up to date: what it holds may come back. What has rotted, and
     /// what a stale member has missed, does not.
     fn is_somebody_away(&self, job: &Job, place: usize) -> bool {
@@ -464,6 +512,9 @@ impl Volume {
         for column in job.columns.clone() {
             let is_skipped =
                 seeded(SeededBug::RebuildSkipsParity) && layout.parity_row() == Some(row);
+            if !self.is_written(job, row, column) && self.is_parity_lost(job, column) {
+                self.check_parity(job, column, None);
+            }
             if !self.is_written(job, row, column) || is_skipped {
                 continue;
             }

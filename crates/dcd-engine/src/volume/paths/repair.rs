@@ -1,7 +1,8 @@
 //! Rebuilding a member, and scrubbing: every stripe of the redundant sets once.
 //!
 //! ```text
-//! 1. A window of stripes is taken, in order. While a stripe of a rebuild is in it, changes of the stripe wait.
+//! 1. A window of stripes is taken, in order, when the journal knows that the member is not up to date: a write that is torn would
+//!    be believed. While a stripe of a rebuild is in the window, changes of the stripe wait.
 //! 2. The jobs of stripe.rs read the others and write what belongs on the member, or repair what a scrub finds.
 //! 3. When the first of the window is done, it counts as up to date: changes write it there again.
 //! 4. At the end the member gets a label of this opening, if it could not be written then.
@@ -218,6 +219,9 @@ impl Volume {
         if is_done && work.is_ending && !work.is_flushing {
             self.end_repair();
             return true;
+        }
+        if matches!(work.kind, WorkKind::Rebuild(_)) && !self.state_changes.is_empty() {
+            return false;
         }
         let limit = if self.uppers.is_empty() { WINDOW_IDLE } else { WINDOW_BUSY };
         let mut moved = false;

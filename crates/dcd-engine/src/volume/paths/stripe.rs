@@ -320,7 +320,9 @@ impl Volume {
             }
         }
         for (row, column) in &job.lost {
-            self.counters.lines_lost += 1;
+            // A parity that is lost is no loss of data.
+            let is_data = self.layout(set).parity_row() != Some(*row);
+            self.counters.lines_lost += u64::from(is_data);
             self.set_sum(set, stripe, *row, *column, LineSum::Lost);
         }
         self.write_members(id, job);
