@@ -1,8 +1,9 @@
 //! Opening a disk: what it is, how large, in which sectors, and that nobody else uses it.
 //!
 //! A disk is a regular file or a block device. It is opened for direct I/O where the file system
-//! can do that, with O_EXCL if it is a block device (the kernel then refuses mounts and other
-//! exclusive users), and locked with flock, so that two daemons never share a disk.
+//! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive users), a file locked with
+//! flock: so two daemons never share a disk. A block device is not locked with flock: udev would put off all that it has to
+//! look at there until the lock is gone, and for some minutes nobody would learn that a cache has taken it.
 
 use std::fmt;
 use std::fs;
@@ -290,7 +291,9 @@ impl DeviceFile {
         };
         // Looked at again: what was opened counts, not what the name stood for a moment ago.
         let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
-        lock(&file, path, &stat)?;
+        if !is_block_device {
+            lock(&file, path, &stat)?;
+        }
         let mut device = DeviceFile {
             file,
             path: path.to_owned(),
@@ -463,6 +466,18 @@ fn lock(file: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), DeviceError> {
         Err(errno) => {
             Err(DeviceError::Io { path: path.to_owned(), operation: "lock", source: errno.into() })
         }
+    }
+}
+
+/// Lets udev look at a block device again, which it does whenever a program that could write to it closes it. So it is told
+/// without a right to speak to it that what it knew of the disk (whether a cache is attached) has changed. A failure is none
+/// of ours: whoever has no udev needs none of that.
+pub fn let_udev_look(path: &Path) {
+    let is_block_device = rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+    if is_block_device {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        drop(rustix::fs::open(path, flags, Mode::empty()));
     }
 }
 

@@ -26,6 +26,7 @@ use dcd_engine::{
 };
 use rustix::event::PollFlags;
 
+use crate::busy_poll::BusyPoll;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::disk::{Disk, DiskKey};
@@ -266,6 +267,11 @@ impl<C: Core> EventLoop<C> {
     /// Takes at most so many NBD clients at a time.
     pub fn set_clients_max(&mut self, clients_max: usize) {
         self.nbd.set_clients_max(clients_max);
+    }
+
+    /// Looks for the next event for `max` at most before it sleeps; before, it never does.
+    pub fn set_busy_poll(&mut self, max: std::time::Duration) {
+        self.ring.set_busy_poll(BusyPoll::new(max));
     }
 
     /// Takes no more NBD clients.

@@ -13,6 +13,7 @@
 //! | `fuse_thread.rs`, `ublk_thread.rs`, `device_frontends.rs` | making and removing what the kernel shows |
 //! | `vhost_user_thread.rs` | the thread that serves a virtual machine |
 //! | `ublk_server.rs`, `command_ring.rs` | a ublk device: its requests, commands about it |
+//! | `busy_poll.rs` | looking for the next event before sleeping |
 //! | `isolation.rs` | a processor of its own, a bound of memory, what the process is kept from |
 //! | `service_manager.rs`, `waiting.rs` | being a service: told, watched, started before its disks |
 //! | `submitter.rs`, `bell.rs` | requests from other threads |
@@ -22,6 +23,7 @@
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
 mod bell;
+pub mod busy_poll;
 pub mod clock;
 mod command_ring;
 pub mod control;

@@ -11,6 +11,7 @@
 //! asked for. One that merely does nothing may stay. Dead ones are found by the keep-alive of TCP.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -115,6 +116,8 @@ struct Client {
     is_eventful: bool,
     /// In the list of those that may have something to send or to receive.
     is_touched: bool,
+    /// In the queue of those that wait for room.
+    is_queued: bool,
 }
 
 /// What a client has done for the requests it has under way.
@@ -179,6 +182,8 @@ pub struct NbdServer {
     eventful: Vec<ClientKey>,
     /// Clients on which something may have happened since they were last flushed.
     touched: Vec<ClientKey>,
+    /// Clients that wait until others have less in flight, the first in front.
+    waiting_for_room: VecDeque<ClientKey>,
     /// When the next client may have kept us waiting too long, if any does.
     client_deadline: Option<Time>,
     /// Lines written in the second that began then, and lines left out.
@@ -201,6 +206,7 @@ impl NbdServer {
             now: Time(0),
             eventful: Vec::new(),
             touched: Vec::new(),
+            waiting_for_room: VecDeque::new(),
             client_deadline: None,
             lines: (Time(0), 0, 0),
             quiet,
@@ -299,6 +305,7 @@ impl NbdServer {
             waits_for_writable: false,
             is_eventful: false,
             is_touched: false,
+            is_queued: false,
         };
         let index = match self.clients.iter().position(Option::is_none) {
             Some(index) => index,
@@ -453,9 +460,11 @@ impl NbdServer {
             let session = client.peer.session.borrow();
             let finished = session.is_finished();
             let wants_input = session.wants_input();
+            let queues = session.waits_for_others() && !client.is_queued;
             client.progress.note(now, &session);
             drop(session);
             let deadline = client.progress.deadline();
+            client.is_queued |= queues;
             match sent {
                 Err(errno) => {
                     self.disconnect(key, Some(format_args!("{errno}")));
@@ -475,6 +484,9 @@ impl NbdServer {
                 }
                 Ok(Sent::AllAndMore) => self.touch(key),
             }
+            if queues {
+                self.waiting_for_room.push_back(key);
+            }
             if let Some(deadline) = deadline {
                 self.wake_at(deadline);
             }
@@ -485,11 +497,26 @@ impl NbdServer {
             }
         }
         if self.budget.take_released() {
-            for index in 0..self.clients.len() {
-                let Some(client) = &self.clients[index] else { continue };
-                client.peer.session.borrow_mut().retry();
-                self.touch(ClientKey { index: index as u32, generation: client.generation });
+            self.give_room();
+        }
+    }
+
+    /// Lets those begin that wait for room, in turn. Who wants more than there is holds up those behind, or it would wait
+    /// for ever; what each may have in any case it takes without waiting.
+    fn give_room(&mut self) {
+        while let Some(&key) = self.waiting_for_room.front() {
+            if let Some(client) = self.client(key) {
+                let mut session = client.peer.session.borrow_mut();
+                session.retry();
+                let waits = session.waits_for_others();
+                drop(session);
+                client.is_queued = waits;
+                self.touch(key);
+                if waits {
+                    return;
+                }
             }
+            self.waiting_for_room.pop_front();
         }
     }
 

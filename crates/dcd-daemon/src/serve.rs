@@ -9,7 +9,9 @@ use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
+use crate::busy_poll::BusyPollMax;
 use crate::control::{ControlServer, DaemonFacts};
+use crate::device::let_udev_look;
 use crate::device_frontends::{DeviceFrontends, Made};
 use crate::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
@@ -63,6 +65,8 @@ pub struct ServeOptions {
     pub memory_directory: PathBuf,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
+    /// How long the loop looks for the next event before it sleeps, at most.
+    pub busy_poll: BusyPollMax,
     /// Most memory that the cache and its clients may come to need; refused at the start if that is too little.
     pub memory_max_bytes: Option<u64>,
     /// Whether to wait for disks that are not there yet.
@@ -207,6 +211,8 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
              check that it is the right data-disk"
         );
     }
+    // And nobody may mount the data-disk by its label from now on.
+    options.data_disks.disks.iter().for_each(|disk| let_udev_look(disk.path()));
     for (member, disk) in &options.data_disks.replacements {
         begin_rebuild(&mut event_loop, *member, disk);
     }
@@ -280,6 +286,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     });
     let vhost_user = vhost_user.transpose()?;
     // Threads that were started before run where they like.
+    event_loop.set_busy_poll(options.busy_poll.on_this_machine());
     options.processor.map_or(Ok(()), run_on_processor)?;
     // One for the sign of life, one for what is told here: both speak to the same socket.
     let mut watched = Notifier::from_environment();

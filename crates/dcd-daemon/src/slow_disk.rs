@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::{AckMode, Device, Uuid};
 
+use crate::busy_poll::BusyPollMax;
 use crate::clock::Clock;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::device_frontends::{DeviceFrontends, Made};
@@ -53,6 +54,8 @@ pub struct SlowDiskOptions {
     pub read_only: bool,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
+    /// How long the loop looks for the next event before it sleeps, at most.
+    pub busy_poll: BusyPollMax,
     /// No messages about clients.
     pub quiet: bool,
 }
@@ -167,6 +170,7 @@ pub fn slow_disk(
         VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
     });
     let vhost_user = vhost_user.transpose()?;
+    event_loop.set_busy_poll(options.busy_poll.on_this_machine());
     options.processor.map_or(Ok(()), run_on_processor)?;
     let mut told = |Made { fuse, ublk, vhost_user }| {
         (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);

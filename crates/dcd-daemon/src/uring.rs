@@ -23,6 +23,7 @@ use io_uring::{IoUring, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
+use crate::busy_poll::BusyPoll;
 use crate::device::DeviceFile;
 use crate::segment_memory::Mapping;
 
@@ -316,6 +317,15 @@ impl<K> Entry<K> {
     }
 }
 
+/// What is seen without a system call.
+enum Look {
+    /// Completions.
+    Ended,
+    /// Something has ended; a system call makes its completion.
+    Waits,
+    Nothing,
+}
+
 /// The ring; operations carry a key of type `K` that comes back with their completion.
 pub struct Ring<K> {
     /// `None` only while it is dropped.
@@ -327,21 +337,27 @@ pub struct Ring<K> {
     /// Completions seen and not yet given out.
     seen: VecDeque<(u32, i32)>,
     disk_operations: usize,
+    busy_poll: BusyPoll,
 }
 
 impl<K: Copy> Ring<K> {
-    /// Makes a ring, to be used by this thread only.
+    /// Makes a ring, to be used by this thread only. It does not poll busily.
     pub fn new() -> io::Result<Ring<K>> {
-        // The flags spare interrupts of this thread; older kernels do not know them.
+        // The flags spare interrupts of this thread; older kernels do not know them. `taskrun_flag`: that something has
+        // ended can be seen without a system call.
         let mut builder = IoUring::builder();
         builder.dontfork().setup_cqsize(4 * RING_ENTRIES);
         let ring = builder
             .clone()
             .setup_single_issuer()
             .setup_coop_taskrun()
+            .setup_taskrun_flag()
             .setup_defer_taskrun()
             .build(RING_ENTRIES)
-            .or_else(|_| builder.clone().setup_coop_taskrun().build(RING_ENTRIES))
+            .or_else(|_| {
+                let mut builder = builder.clone();
+                builder.setup_coop_taskrun().setup_taskrun_flag().build(RING_ENTRIES)
+            })
             .or_else(|_| builder.build(RING_ENTRIES))?;
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
@@ -356,6 +372,7 @@ impl<K: Copy> Ring<K> {
             waiting: VecDeque::new(),
             seen: VecDeque::new(),
             disk_operations: 0,
+            busy_poll: BusyPoll::new(Duration::ZERO),
         })
     }
 
@@ -414,6 +431,11 @@ impl<K: Copy> Ring<K> {
         buffer: Buffer,
     ) {
         self.start(Entry::Command { key, file, code, head, buffer });
+    }
+
+    /// How to wait from now on.
+    pub fn set_busy_poll(&mut self, busy_poll: BusyPoll) {
+        self.busy_poll = busy_poll;
     }
 
     /// Disk operations under way.
@@ -491,9 +513,14 @@ impl<K: Copy> Ring<K> {
         } else {
             Some(Duration::ZERO)
         };
-        let result = match timeout {
-            None => self.ring().submitter().submit_and_wait(1),
-            Some(timeout) => {
+        let is_idle = timeout != Some(Duration::ZERO) && self.busy_poll.is_on();
+        let began = is_idle.then(Instant::now);
+        let found = began.map_or(Look::Nothing, |began| self.look(began, timeout));
+        let result = match (found, timeout) {
+            (Look::Ended, _) => Ok(0),
+            (Look::Waits, _) => self.ring().submitter().submit_and_wait(0),
+            (Look::Nothing, None) => self.ring().submitter().submit_and_wait(1),
+            (Look::Nothing, Some(timeout)) => {
                 let timespec = Timespec::from(timeout);
                 let arguments = SubmitArgs::new().timespec(&timespec);
                 self.ring().submitter().submit_with_args(1, &arguments)
@@ -509,7 +536,32 @@ impl<K: Copy> Ring<K> {
         for completion in ring.completion() {
             self.seen.push_back((completion.user_data() as u32, completion.result()));
         }
+        if let Some(began) = began {
+            self.busy_poll.waited((!self.seen.is_empty()).then(|| began.elapsed()));
+        }
         Ok(())
+    }
+
+    /// Submits what is queued, and looks for something that has ended, for as long as that is worth it and there is time.
+    fn look(&mut self, began: Instant, timeout: Option<Duration>) -> Look {
+        let window = self.busy_poll.window().min(timeout.unwrap_or(Duration::MAX));
+        // An error leaves what is queued for the system call that waits.
+        if window.is_zero() || self.ring().submit().is_err() {
+            return Look::Nothing;
+        }
+        loop {
+            let ring = self.ring();
+            if ring.submission().taskrun() {
+                return Look::Waits;
+            }
+            if !ring.completion().is_empty() {
+                return Look::Ended;
+            }
+            if began.elapsed() >= window {
+                return Look::Nothing;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// The next operation that has ended, of those that [`Ring::wait`] has seen.

@@ -56,6 +56,7 @@ fn child_daemon() {
         control: None,
         memory_directory: directory.clone(),
         processor: None,
+        busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
         memory_max_bytes: None,
         quiet: false,
     };

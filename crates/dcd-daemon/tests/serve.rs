@@ -114,6 +114,7 @@ fn options(directory: &Path) -> ServeOptions {
         control: Some(directory.join("control")),
         memory_directory: directory.to_owned(),
         processor: None,
+        busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
         memory_max_bytes: None,
         wait: false,
         lock_memory: false,

@@ -50,6 +50,7 @@ impl Served {
             control: None,
             read_only: false,
             processor: None,
+            busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
             quiet: true,
         };
         let (sender, receiver) = mpsc::channel();

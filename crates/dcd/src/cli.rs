@@ -210,8 +210,8 @@ Examples:
   dcd status --control /run/sdb.ctl
   dcd status --control /run/sdb.ctl --json | jq .dirty_bytes")]
 pub struct StatusArguments {
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
     /// Print JSON.
     #[arg(long)]
@@ -273,8 +273,8 @@ pub struct TopArguments {
 Examples:
   dcd flush --control /run/sdb.ctl")]
 pub struct FlushArguments {
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
 }
 
@@ -288,8 +288,8 @@ Examples:
   dcd drain --control /run/sdb.ctl
   dcd drain --control /run/sdb.ctl --cancel")]
 pub struct DrainArguments {
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
     /// Cancel the drains under way, whoever began them.
     #[arg(long)]
@@ -314,8 +314,8 @@ Examples:
   dcd detach --cache-disk fast.img --data-disk /dev/sdb")]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
 pub struct DetachArguments {
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: Option<PathBuf>,
     /// Cancel the detach under way, whoever began it.
     #[arg(long, requires = "control")]
@@ -338,8 +338,8 @@ pub struct DetachArguments {
 /// Where a volume is served.
 #[derive(Args, Debug)]
 pub struct VolumeControl {
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
 }
 
@@ -409,8 +409,8 @@ pub struct InspectArguments {
     /// A file on the device that dcd serves.
     #[arg(long, value_name = "PATH", requires = "control")]
     pub file: Option<PathBuf>,
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET", requires = "file")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME", requires = "file")]
     pub control: Option<PathBuf>,
     /// Byte of the volume at which the file system begins, where the system does not tell.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, requires = "file")]

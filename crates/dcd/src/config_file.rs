@@ -16,13 +16,13 @@ use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use toml::de::DeValue;
 
-use crate::settings::{Settings, parse_percent, parse_socket_address};
+use crate::settings::{Settings, parse_busy_poll, parse_percent, parse_socket_address};
 use crate::toml_values::{
     Place, ValueProblem, boolean, choice, list, nearest, number, parse_table, text, with,
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 41] = [
+pub const KEYS: [&str; 42] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -61,6 +61,7 @@ pub const KEYS: [&str; 41] = [
     "read-only",
     "memory-directory",
     "cpu",
+    "busy-poll",
     "wait",
     "lock-memory",
     "memory-max",
@@ -140,6 +141,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "read-only" => settings.read_only = Some(boolean(value)?),
         "memory-directory" => settings.memory_directory = Some(text(value)?),
         "cpu" => settings.processor = Some(number(value)?),
+        "busy-poll" => settings.busy_poll = Some(with(value, parse_busy_poll)?),
         "wait" => settings.wait = Some(boolean(value)?),
         "lock-memory" => settings.lock_memory = Some(boolean(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),

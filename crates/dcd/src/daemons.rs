@@ -35,6 +35,13 @@ pub fn find(named: &Path, directory: &Path) -> Result<PathBuf, CommandError> {
     Err(CommandError::NoSuchDaemon { named: named.to_owned(), directory: directory.to_owned() })
 }
 
+/// Connects to the daemon that `named` means.
+pub fn connect(named: &Path) -> Result<ControlClient, CommandError> {
+    // Connecting to what is no daemon says what is wrong, with the exit status for that.
+    let socket = find(named, Path::new(DIRECTORY)).unwrap_or_else(|_| named.to_owned());
+    Ok(ControlClient::connect(&socket)?)
+}
+
 /// All control sockets of services, by name.
 pub fn all(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();

@@ -11,6 +11,7 @@ use dcd_engine::volume::attributes::Attributes;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::daemons;
 use crate::error::CommandError;
 
 /// A connection, and what the volume is.
@@ -32,7 +33,7 @@ fn parse<T: for<'a> Deserialize<'a>>(control: &Path, value: &Value) -> Result<T,
 impl VolumeClient {
     /// Connects; an error if there is no volume.
     pub fn connect(control: &Path) -> Result<VolumeClient, CommandError> {
-        let mut client = ControlClient::connect(control)?;
+        let mut client = daemons::connect(control)?;
         let answer = client.volume(&VolumeCommand::Status)?;
         let report = parse(control, &answer["volume"])?;
         Ok(VolumeClient { control: control.to_owned(), client, report })

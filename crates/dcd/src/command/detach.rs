@@ -2,7 +2,6 @@
 //! that serves it, or here from the two disks when none does.
 
 use dcd_daemon::control::Command;
-use dcd_daemon::control_client::ControlClient;
 use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::units_text::format_size;
@@ -11,6 +10,7 @@ use dcd_engine::units::LINE_SIZE;
 
 use super::drain::ask_with_progress;
 use crate::cli::DetachArguments;
+use crate::daemons;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
@@ -22,11 +22,11 @@ and could not be marked, so make it anew with `dcd create` before you use it aga
 pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     if let Some(control) = &arguments.control {
         if arguments.cancel {
-            ControlClient::connect(control)?.request(Command::CancelDetach, &mut |_| ())?;
+            daemons::connect(control)?.request(Command::CancelDetach, &mut |_| ())?;
             return print("cancelled\n");
         }
         // Asked before: afterwards nobody is there.
-        let is_uncached = ControlClient::connect(control)?.status()?.uncached.is_some();
+        let is_uncached = daemons::connect(control)?.status()?.uncached.is_some();
         ask_with_progress(control, Command::Detach, "detaching")?;
         return print(if is_uncached { DETACHED_UNMARKED } else { "detached\n" });
     }

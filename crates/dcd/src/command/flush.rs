@@ -1,13 +1,13 @@
 //! `dcd flush`: asks a running dcd to make everything acknowledged durable.
 
 use dcd_daemon::control::Command;
-use dcd_daemon::control_client::ControlClient;
 
 use crate::cli::FlushArguments;
+use crate::daemons;
 use crate::error::CommandError;
 use crate::output::print;
 
 pub fn run(arguments: &FlushArguments) -> Result<(), CommandError> {
-    ControlClient::connect(&arguments.control)?.request(Command::Flush, &mut |_| ())?;
+    daemons::connect(&arguments.control)?.request(Command::Flush, &mut |_| ())?;
     print("flushed\n")
 }

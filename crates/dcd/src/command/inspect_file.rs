@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use dcd_daemon::control_client::ControlClient;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::BLOCK_SIZE;
 use serde_json::{Value, json};
 
 use crate::command::hint::{Part, place_parts};
+use crate::daemons;
 use crate::error::CommandError;
 use crate::file_blocks::{FileBlocks, blocks_of, file_system_start, open};
 use crate::output::{Align, Paint, Table, count, print, print_json};
@@ -19,7 +19,7 @@ pub fn run(
     offset: Option<u64>,
     as_json: bool,
 ) -> Result<(), CommandError> {
-    let status = ControlClient::connect(control)?.status()?;
+    let status = daemons::connect(control)?.status()?;
     let start = file_system_start(path, status.volume_bytes, offset)?;
     let file = open(path)?.ok_or_else(|| CommandError::NotAFile { path: path.to_owned() })?;
     let FileBlocks { ranges, is_delayed } = blocks_of(path, &file, &start, false)?;

@@ -90,6 +90,7 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
         control: settings.control,
         read_only: settings.read_only.unwrap_or(false),
         processor: settings.processor,
+        busy_poll: settings.busy_poll.unwrap_or_default(),
         quiet: arguments.quiet,
     })
 }
@@ -127,6 +128,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
             .memory_directory
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
         processor: settings.processor,
+        busy_poll: settings.busy_poll.unwrap_or_default(),
         memory_max_bytes: settings.memory_max,
         wait: settings.wait.unwrap_or(false),
         lock_memory: settings.lock_memory.unwrap_or(false),

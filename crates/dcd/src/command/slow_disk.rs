@@ -1,5 +1,6 @@
 //! `dcd slow-disk`: serves a disk without a cache.
 
+use dcd_daemon::busy_poll::BusyPollMax;
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::listen::NbdOptions;
 use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
@@ -28,6 +29,8 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         control: arguments.control.clone(),
         read_only: false,
         processor: None,
+        // A disk that is slow on purpose has no use for it, and must not take time from what is measured.
+        busy_poll: BusyPollMax::NEVER,
         quiet: arguments.quiet,
     };
     serve(options)

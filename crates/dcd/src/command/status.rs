@@ -1,13 +1,12 @@
 //! `dcd status`: how a running dcd does, for people or as JSON.
 
-use dcd_daemon::control_client::ControlClient;
-
 use super::status_panel::panel;
 use crate::cli::StatusArguments;
+use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
 
 pub fn run(arguments: &StatusArguments) -> Result<(), CommandError> {
-    let report = ControlClient::connect(&arguments.control)?.status()?;
+    let report = daemons::connect(&arguments.control)?.status()?;
     if arguments.json { print_json(&report) } else { print(&panel(&report, Paint::for_stdout())) }
 }

@@ -98,6 +98,11 @@ impl Client {
         Ok(self.cookie)
     }
 
+    /// Sends data of a write that was begun without.
+    pub fn send_rest(&mut self, data: &[u8]) {
+        self.stream.write_all(data).unwrap();
+    }
+
     /// The next reply without data: its cookie and result.
     pub fn reply(&mut self) -> Result<(u64, Result<(), u32>), Failure> {
         let mut reply = [0; 16];

@@ -91,6 +91,8 @@ pub struct Connection {
     space_given: bool,
     /// Something that waits in `staging` cannot be begun for now.
     stalled: bool,
+    /// It could be, if others gave back what they have.
+    waits_for_others: bool,
     /// STARTTLS was agreed to; nothing is received until [`Self::secured`].
     starts_tls: bool,
     /// The last receive filled the staging memory.
@@ -151,6 +153,7 @@ impl Connection {
             staging: Staging::new(STAGING_HANDSHAKE),
             space_given: false,
             stalled: false,
+            waits_for_others: false,
             starts_tls: false,
             filled_staging: false,
             closing: false,
@@ -225,6 +228,12 @@ impl Connection {
             self.phase = Phase::Handshake(handshake.secured());
         }
         self.starts_tls = false;
+    }
+
+    /// Whether what waits could begin if other connections gave back what they have in flight: it is looked at again by
+    /// [`Self::retry`] then, and by itself whenever one of its own requests ends.
+    pub fn waits_for_others(&self) -> bool {
+        self.waits_for_others && !self.closing
     }
 
     /// Looks again whether there is room for what waits, after others have given some back.
@@ -361,6 +370,7 @@ impl Connection {
             return;
         }
         self.stalled = false;
+        self.waits_for_others = false;
         while !self.closing && !self.starts_tls {
             let progress = match self.phase {
                 Phase::Handshake(_) => self.advance_handshake(),
@@ -459,11 +469,11 @@ impl Connection {
             Ok(Command::Cache(_)) if length <= self.export.maximum_payload as usize => length,
             _ => 0,
         };
-        if self.requests.in_flight() >= REQUESTS_IN_FLIGHT_MAX
+        let has_its_most = self.requests.in_flight() >= REQUESTS_IN_FLIGHT_MAX
             || self.send.header_bytes() > REPLIES_WAITING_MAX
-            || self.share.bytes() + counted > BYTES_IN_FLIGHT_MAX
-            || !self.share.has_room(counted)
-        {
+            || self.share.bytes() + counted > BYTES_IN_FLIGHT_MAX;
+        if has_its_most || !self.share.has_room(counted) {
+            self.waits_for_others = !has_its_most;
             return Ok(Progress::Stalled);
         }
 

@@ -192,6 +192,11 @@ impl Session {
         self.pump();
     }
 
+    /// Whether what waits could begin if other connections gave back what they have in flight.
+    pub fn waits_for_others(&self) -> bool {
+        self.connection.waits_for_others()
+    }
+
     /// Looks again whether there is room for what waits, after other connections have given some back.
     pub fn retry(&mut self) {
         self.connection.retry();

@@ -59,8 +59,8 @@ pub struct HintArguments {
 /// Where the volume is.
 #[derive(Args, Debug)]
 pub struct VolumeArguments {
-    /// Control socket of the running dcd.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
     /// Byte of the volume at which the file system begins, where the system does not tell: behind device-mapper, say.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dcd_daemon::control_client::{ControlClient, ControlError};
+use dcd_daemon::control_client::ControlError;
 use dcd_daemon::sequence_control::{
     SequenceCommand, SequenceList, SequenceReport, TranslationReport,
 };
@@ -20,6 +20,7 @@ use show::Model;
 
 use crate::cli::{PlotFile, TraceInputArguments, parse_plot_file};
 use crate::command::trace::for_each_request;
+use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, count, print, print_json};
 
@@ -43,8 +44,8 @@ pub struct SequenceArguments {
 
 #[derive(Args, Debug)]
 struct Control {
-    /// The control socket of the daemon.
-    #[arg(long, value_name = "SOCKET")]
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     control: PathBuf,
 }
 
@@ -250,12 +251,12 @@ pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
 }
 
 fn ask(control: &Control, command: SequenceCommand) -> Result<Value, CommandError> {
-    Ok(ControlClient::connect(&control.control)?.sequence(&command, &[])?)
+    Ok(daemons::connect(&control.control)?.sequence(&command, &[])?)
 }
 
 fn store(control: &Path, name: &str, ranges: &[(u64, u64)]) -> Result<(), CommandError> {
     let command = SequenceCommand::Store { name: name.to_owned() };
-    ControlClient::connect(control)?.sequence(&command, ranges)?;
+    daemons::connect(control)?.sequence(&command, ranges)?;
     Ok(())
 }
 

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control_client::ControlClient;
 use dcd_daemon::request_ring::{RecordedOperation, RecordedRequest};
 use dcd_daemon::serve::ServeError;
 
 use super::push;
+use crate::daemons;
 use crate::error::CommandError;
 use crate::progress::{Progress, Unit};
 
@@ -42,7 +42,7 @@ impl Record<'_> {
     /// Records. The number of reads, and their ranges in blocks.
     pub fn run(&self) -> Result<(u64, Vec<(u64, u64)>), CommandError> {
         let problem = ServeError::system("receive signals");
-        let client = ControlClient::connect(self.control)?;
+        let client = daemons::connect(self.control)?;
         let mut client = client.cancel_by_signal().map_err(problem)?;
         if self.drop_caches {
             rustix::fs::sync();

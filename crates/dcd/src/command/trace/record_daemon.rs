@@ -7,7 +7,6 @@ use std::collections::BinaryHeap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control_client::ControlClient;
 use dcd_daemon::recording::RecordedBatch;
 use dcd_daemon::request_ring::{RecordedOperation, RecordedRequest};
 use dcd_daemon::serve::ServeError;
@@ -15,6 +14,7 @@ use dcd_sim::trace::{Flags, Operation, Request};
 
 use super::file::TraceFile;
 use super::record::Recorded;
+use crate::daemons;
 use crate::error::CommandError;
 use crate::progress::{Progress, Unit};
 
@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 1 << 20;
 /// Records for that time, or until Ctrl-C.
 pub fn record(control: &Path, out: &Path, time: Duration) -> Result<Recorded, CommandError> {
     let problem = ServeError::system("receive signals");
-    let mut client = ControlClient::connect(control)?.cancel_by_signal().map_err(problem)?;
+    let mut client = daemons::connect(control)?.cancel_by_signal().map_err(problem)?;
     let mut trace = TraceFile::create(out)?;
     let mut sorted = Sorted::new(|request: &Request| trace.write(request));
     let mut progress = Progress::new("recording", Unit::Seconds);
