@@ -2,6 +2,9 @@
 
 Sequential ones go through the kernel's cache, as those of the paper's tool; random ones past it, sixteen at a time, because
 a cache as large as this machine's would put them in order. No log: what is compared is where the blocks lie.
+
+New files are written on dhisfs, too: there a file has its hint before it has blocks, from its folder, and its metadata is
+written along with its data, as in the paper.
 """
 import contextlib
 import os
@@ -10,6 +13,7 @@ import time
 from bench_common.system import tell
 
 from .fio import fio
+from .postmark import make_dhisfs, mounted_dhisfs
 from .report import bar, each, medians, spread, table
 from .stand import in_turns, stands
 
@@ -23,6 +27,9 @@ KINDS = {
     "random read": ("random", "important,random"),
     "random write": ("random", "important,random"),
 }
+# New files on dhisfs, by their size: one, or many of which each is safe before the next.
+NEW = {"one new file": 256, "new files of 1 MiB": 1}
+ON_DHISFS = {name: {"sets": name.split(",")[0], "flags": ("--no-log",), "over_nbd": True} for name in ("raid5, dhisfs", "tiered, dhisfs")}
 LINE = 4096
 
 
@@ -38,6 +45,15 @@ def measure(settings, folder):
                 for name, one in in_turns(served, number):
                     rounds.append({"name": f"{kind}/{name}", "round": number, **load(settings, kind, one)})
                     tell(f"round {number + 1}: {kind}, {name}: {rounds[-1]['mib_per_second']:.2f} MiB/s")
+    with contextlib.ExitStack() as stack:
+        on_dhisfs = stands(stack, settings, folder, ON_DHISFS)
+        for one in on_dhisfs.values():
+            make_dhisfs(one)
+        for number in range(settings.rounds):
+            for kind, size_mib in NEW.items():
+                for name, one in in_turns(on_dhisfs, number):
+                    rounds.append({"name": f"{kind}/{name}", "round": number, **new_files(settings, one, size_mib)})
+                    tell(f"round {number + 1}: {kind}, {name}: {rounds[-1]['mib_per_second']:.2f} MiB/s")
     found = medians(rounds, "mib_per_second")
     bars, rows = [], []
     for kind in KINDS:
@@ -47,6 +63,11 @@ def measure(settings, folder):
             bars.append(bar("sequential write, hinted by RAID 5", tiered / raid5, least=1.16))
         rows += [(kind, name, f"{found[f'{kind}/{name}']:.2f}", spread(each(rounds, f"{kind}/{name}", "mib_per_second"), "{:.2f}"),
                   f"{found[f'{kind}/{name}'] / max(raid1, raid5):.2f}") for name in served]
+    for kind in NEW:
+        raid5, tiered = (found[f"{kind}/{name}"] for name in ON_DHISFS)
+        bars.append(bar(f"{kind} on dhisfs, hinted by RAID 5", tiered / raid5, least=1.16))
+        rows += [(kind, name, f"{found[f'{kind}/{name}']:.2f}", spread(each(rounds, f"{kind}/{name}", "mib_per_second"), "{:.2f}"),
+                  f"{found[f'{kind}/{name}'] / raid5:.2f}") for name in ON_DHISFS]
     return {"rounds": rounds, "bars": bars, "text": table(("", "", "MiB/s: median", "rounds", "by the better"), rows)}
 
 
@@ -96,3 +117,28 @@ def sequential(settings, kind, path):
             os.fsync(file.fileno())
     wall_s = time.monotonic() - begin
     return {"wall_s": wall_s, "mib_per_second": settings.file_mib / wall_s}
+
+
+def new_files(settings, stand, size_mib):
+    """As much as the file of the others, in files that are not there yet, 4 KiB a call; each is safe before the next begins."""
+    block = os.urandom(LINE)
+    size_mib = min(size_mib, settings.file_mib)
+    with mounted_dhisfs(stand, sync=False) as root:
+        folder = os.path.join(root, "new")
+        os.mkdir(folder)
+        if stand.name.startswith("tiered"):
+            os.setxattr(folder, "user.dcd.hint", b"important,sequential")
+        before = stand.counters()
+        begin = time.monotonic()
+        for number in range(settings.file_mib // size_mib):
+            with open(os.path.join(folder, str(number)), "xb", buffering=0) as file:
+                for _ in range(size_mib << 20 >> 12):
+                    file.write(block)
+                os.fsync(file.fileno())
+        wall_s = time.monotonic() - begin
+        after = stand.counters()
+        for name in os.listdir(folder):
+            os.remove(os.path.join(folder, name))
+        os.rmdir(folder)
+    keys = ("member_reads", "member_writes", "member_write_bytes", "stripe_jobs")
+    return {"wall_s": wall_s, "mib_per_second": settings.file_mib / wall_s, **{key: after[key] - before[key] for key in keys}}

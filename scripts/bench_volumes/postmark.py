@@ -92,11 +92,11 @@ def make_dhisfs(stand):
 
 
 @contextlib.contextmanager
-def mounted_dhisfs(stand):
-    """A dhisfs for as long as the block runs; every change is durable before its program goes on."""
+def mounted_dhisfs(stand, sync=True):
+    """A dhisfs for as long as the block runs; with `sync` every change is durable before its program goes on."""
     os.makedirs(stand.root, exist_ok=True)
     command = [*UNTIL_OUR_DEATH, stand.settings.dcd, "dhisfs", "mount", "--control", stand.daemon.control, "--nbd",
-               stand.daemon.nbd, "--sync", stand.root]
+               stand.daemon.nbd, *(["--sync"] if sync else []), stand.root]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
     try:

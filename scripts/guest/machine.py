@@ -38,7 +38,7 @@ class Machine:
         self.results_read = 0
         self.console = open(self.console_path, "ab")
         # It dies with us, whatever we die of.
-        words = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *command(kernel, work, accel, drives or {}),
+        words = [*(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []), *command(kernel, work, accel, drives),
                  *(host.qemu_words(kernel) if host else [])]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.console,
                                         stderr=self.console, start_new_session=True)
@@ -101,7 +101,7 @@ def make_disks(work, sizes_mib=DISKS_MIB):
             disk.truncate(size_mib << 20)
 
 
-def command(kernel, work, accel, drives):
+def command(kernel, work, accel, drives=None):
     """The words that start QEMU."""
     qemu = shutil.which("qemu-system-x86_64")
     if not qemu:
@@ -118,7 +118,7 @@ def command(kernel, work, accel, drives):
     for number in range(len(DISKS_MIB)):
         # A power cut kills QEMU, not the host, so what it wrote is there; flushing on the host would only cost time.
         file = f"file={os.path.join(work, f'disk{number}.img')},format=raw,cache=unsafe,discard=unmap"
-        words += ["-drive", f"{drives.get(number, file)},if=none,id=d{number}",
+        words += ["-drive", f"{(drives or {}).get(number, file)},if=none,id=d{number}",
                   "-device", f"virtio-blk-pci,drive=d{number},serial=guest-disk-{number}"]
     return words
 
