@@ -76,6 +76,8 @@ static CONFIGS: LazyLock<Configs> = LazyLock::new(|| {
 struct Pair {
     session: Session,
     client: ClientConnection,
+    /// It has said goodbye, and reads no more: rustls asserts that it has no error to tell afterwards.
+    client_has_left: bool,
     has_certificate: bool,
     is_secured: bool,
     /// What the server sent so far, of which the client was given the front.
@@ -104,6 +106,7 @@ pub(crate) fn run(input: &[u8]) {
     let mut pair = Pair {
         session: Session::new(export, true, &Budget::new()),
         client: ClientConnection::new(config.clone(), name).expect("a client"),
+        client_has_left: false,
         has_certificate,
         is_secured: false,
         sent: Vec::new(),
@@ -165,7 +168,10 @@ impl Pair {
             7 => {
                 let _ = self.client.refresh_traffic_keys();
             }
-            _ => self.client.send_close_notify(),
+            _ => {
+                self.client.send_close_notify();
+                self.client_has_left = true;
+            }
         }
     }
 
@@ -177,7 +183,9 @@ impl Pair {
         self.receive(&records);
         let Some(start) = self.tls_starts else { return };
         self.given = self.given.max(start);
-        while let Some(mut rest) = self.sent.get(self.given..).filter(|rest| !rest.is_empty()) {
+        while !self.client_has_left
+            && let Some(mut rest) = self.sent.get(self.given..).filter(|rest| !rest.is_empty())
+        {
             match self.client.read_tls(&mut rest) {
                 Ok(count) if count > 0 => self.given += count,
                 _ => return,

@@ -100,7 +100,7 @@ const FIRST_RUNS: &[(SeededBug, u64)] = &[
     (SeededBug::MoveFreesEarly, 305),
     (SeededBug::AllocationNotDurable, 26),
     (SeededBug::PointerComesBack, 82),
-    (SeededBug::FlushPassesDiscards, 622),
+    (SeededBug::FlushPassesDiscards, 4456),
 ];
 
 /// What came of one mistake, or of none.

@@ -23,6 +23,8 @@ const OUTGOING_KEPT: usize = 16 << 10;
 pub struct Session {
     connection: Connection,
     stage: Stage,
+    /// Of a client that was secured, also when its session has failed since: what it has asked for may still be polled.
+    client_certificate: Option<Vec<u8>>,
     /// Records to be sent, from `outgoing_start` on.
     outgoing: Vec<u8>,
     outgoing_start: usize,
@@ -51,6 +53,7 @@ impl Session {
         Session {
             connection: Connection::with(export, protection, budget),
             stage: Stage::Plain,
+            client_certificate: None,
             outgoing: Vec::new(),
             outgoing_start: 0,
             space_given: false,
@@ -137,33 +140,31 @@ impl Session {
         }
     }
 
-    /// A step was computed. Whether the connection is secured by it.
+    /// A step was computed. Whether the connection is secured by it; what came behind it may have ended it already.
     pub fn handshake_done(&mut self, mut step: HandshakeStep) -> bool {
         if !matches!(self.stage, Stage::Securing(None)) {
             return false; // It was closed meanwhile.
         }
         self.outgoing.append(&mut step.take_outgoing());
-        self.stage = match step.finish() {
-            Secured::NotYet(step) => Stage::Securing(Some(step)),
+        let mut is_secured = false;
+        match step.finish() {
+            Secured::NotYet(step) => self.stage = Stage::Securing(Some(step)),
             Secured::Yes { tls, records } => {
+                let stream = SecuredStream::new(tls, records);
+                self.client_certificate = stream.client_certificate().map(<[u8]>::to_vec);
                 self.connection.secured();
-                Stage::Secured(Box::new(SecuredStream::new(tls, records)))
+                self.stage = Stage::Secured(Box::new(stream));
+                is_secured = true;
             }
-            Secured::Failed(failure) => {
-                self.fail(failure);
-                return false;
-            }
-        };
+            Secured::Failed(failure) => self.fail(failure),
+        }
         self.pump();
-        matches!(self.stage, Stage::Secured(_))
+        is_secured
     }
 
     /// The certificate of a client that is secured.
     pub fn client_certificate(&self) -> Option<&[u8]> {
-        match &self.stage {
-            Stage::Secured(stream) => stream.client_certificate(),
-            _ => None,
-        }
+        self.client_certificate.as_deref()
     }
 
     /// The next thing to do for the driver.
@@ -277,8 +278,13 @@ impl Session {
             if let Err(failure) = self.decrypt() {
                 return self.fail(failure);
             }
-            if !self.outgoing.is_empty() || self.encrypt() == 0 {
+            if !self.outgoing.is_empty() {
                 return;
+            }
+            match self.encrypt() {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(failure) => return self.fail(failure),
             }
         }
     }
@@ -305,14 +311,14 @@ impl Session {
     }
 
     /// Makes records of replies, and of the goodbye behind the last. Returns how many bytes of replies they hold.
-    fn encrypt(&mut self) -> usize {
-        let Stage::Secured(stream) = &mut self.stage else { return 0 };
-        let count = stream.encrypt(self.connection.transmit(), &mut self.outgoing);
+    fn encrypt(&mut self) -> Result<usize, TlsFailure> {
+        let Stage::Secured(stream) = &mut self.stage else { return Ok(0) };
+        let count = stream.encrypt(self.connection.transmit(), &mut self.outgoing)?;
         self.connection.transmitted(count);
         if self.connection.is_finished() {
             stream.say_goodbye(&mut self.outgoing);
         }
-        count
+        Ok(count)
     }
 
     fn fail(&mut self, failure: TlsFailure) {

@@ -108,12 +108,13 @@ impl SecuredStream {
         self.plain_start == self.plain.len()
     }
 
-    /// Appends records with the front of `slices` to `out`. Returns how many bytes of plaintext they hold.
+    /// Appends records with the front of `slices` to `out`. Returns how many bytes of plaintext they hold. Fails, with an alert in
+    /// `out`, if what was received is no TLS: it has to be read before anything is written.
     pub(in crate::frontend::nbd) fn encrypt<'a>(
         &mut self,
         slices: impl Iterator<Item = &'a [u8]>,
         out: &mut Vec<u8>,
-    ) -> usize {
+    ) -> Result<usize, TlsFailure> {
         // A reply is a small header and its data: gathered, they are one record instead of two.
         let mut gathered = Vec::new();
         for slice in slices {
@@ -137,8 +138,13 @@ impl SecuredStream {
                     length.map(drop).map_err(|_| TlsFailure::Exhausted)
                 }),
             );
+            if taken == 0
+                && let Some(failure) = self.failure.clone()
+            {
+                return Err(failure);
+            }
         }
-        taken
+        Ok(taken)
     }
 
     /// Appends the end of our side to `out`, once.
