@@ -40,6 +40,8 @@ const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// ... a whole request, or so many bytes.
 const CLIENT_BYTES_MIN: u64 = 256 << 10;
+/// The first of those who wait for room holds up the others for so long.
+const HOLD_UP_MAX: Duration = Duration::from_secs(1);
 /// Lines about clients in a second; who makes more of them must not make the log useless, or us wait for it.
 const LINES_PER_SECOND_MAX: u32 = 10;
 /// A connection over TCP on which nothing moves is asked for a sign of life after this, then as often.
@@ -118,6 +120,8 @@ struct Client {
     is_touched: bool,
     /// In the queue of those that wait for room.
     is_queued: bool,
+    /// What it waits for in there: room for so many bytes.
+    wants_room: Option<usize>,
 }
 
 /// What a client has done for the requests it has under way.
@@ -184,6 +188,8 @@ pub struct NbdServer {
     touched: Vec<ClientKey>,
     /// Clients that wait until others have less in flight, the first in front.
     waiting_for_room: VecDeque<ClientKey>,
+    /// The first of them, and since when it holds up the others.
+    holds_up: Option<(ClientKey, Time)>,
     /// When the next client may have kept us waiting too long, if any does.
     client_deadline: Option<Time>,
     /// Lines written in the second that began then, and lines left out.
@@ -207,6 +213,7 @@ impl NbdServer {
             eventful: Vec::new(),
             touched: Vec::new(),
             waiting_for_room: VecDeque::new(),
+            holds_up: None,
             client_deadline: None,
             lines: (Time(0), 0, 0),
             quiet,
@@ -306,6 +313,7 @@ impl NbdServer {
             is_eventful: false,
             is_touched: false,
             is_queued: false,
+            wants_room: None,
         };
         let index = match self.clients.iter().position(Option::is_none) {
             Some(index) => index,
@@ -444,14 +452,15 @@ impl NbdServer {
         }
     }
 
-    /// Whether there is something to [`NbdServer::flush`].
+    /// Whether there is something to [`NbdServer::flush`]: room may have come from a client that is gone, whom nobody touches.
     pub fn has_touched(&self) -> bool {
-        !self.touched.is_empty()
+        !self.touched.is_empty() || self.budget.is_released()
     }
 
     /// Sends what is to be sent, receives again where that has ended, closes what is finished.
     /// There may be new events afterwards.
     pub fn flush<K: Copy + From<NbdKey>>(&mut self, ring: &mut Ring<K>) {
+        let mut has_queued = false;
         for key in std::mem::take(&mut self.touched) {
             let now = self.now;
             let Some(client) = self.client(key) else { continue };
@@ -460,10 +469,12 @@ impl NbdServer {
             let session = client.peer.session.borrow();
             let finished = session.is_finished();
             let wants_input = session.wants_input();
-            let queues = session.waits_for_others() && !client.is_queued;
+            let wants_room = session.waits_for_others();
             client.progress.note(now, &session);
             drop(session);
             let deadline = client.progress.deadline();
+            client.wants_room = wants_room;
+            let queues = wants_room.is_some() && !client.is_queued;
             client.is_queued |= queues;
             match sent {
                 Err(errno) => {
@@ -474,17 +485,19 @@ impl NbdServer {
                     self.disconnect(key, None);
                     continue;
                 }
-                Ok(Sent::All) => {}
-                Ok(Sent::Blocked) => {
-                    if !client.waits_for_writable {
+                Ok(sent) => {
+                    if sent.is_blocked && !client.waits_for_writable {
                         client.waits_for_writable = true;
                         let key = K::from(NbdKey::Writable(key));
                         ring.poll(key, client.peer.clone(), PollFlags::OUT);
                     }
+                    if sent.has_more {
+                        self.touch(key);
+                    }
                 }
-                Ok(Sent::AllAndMore) => self.touch(key),
             }
             if queues {
+                has_queued = true;
                 self.waiting_for_room.push_back(key);
             }
             if let Some(deadline) = deadline {
@@ -496,28 +509,50 @@ impl NbdServer {
                 ring.receive(K::from(NbdKey::Received(key)), client.peer.clone());
             }
         }
-        if self.budget.take_released() {
+        if self.budget.take_released() || has_queued {
             self.give_room();
         }
     }
 
-    /// Lets those begin that wait for room, in turn. Who wants more than there is holds up those behind, or it would wait
-    /// for ever; what each may have in any case it takes without waiting.
+    /// Lets those begin that wait for room, in turn. If there is not enough for the first it holds up the others for a while, so that
+    /// what they give back adds up, and not longer: who has the room may never give it back. What each may have in any case it
+    /// takes without waiting.
     fn give_room(&mut self) {
-        while let Some(&key) = self.waiting_for_room.front() {
-            if let Some(client) = self.client(key) {
+        let mut go_on = VecDeque::new();
+        while let Some(key) = self.waiting_for_room.pop_front() {
+            let (now, fits) = (self.now, |bytes| self.budget.fits(bytes));
+            let Some(client) = self.clients.get_mut(key.index as usize).and_then(Option::as_mut)
+            else {
+                continue;
+            };
+            if client.generation != key.generation {
+                continue;
+            }
+            if client.wants_room.is_none_or(fits) {
+                self.budget.set_wanted(false);
                 let mut session = client.peer.session.borrow_mut();
                 session.retry();
-                let waits = session.waits_for_others();
+                client.wants_room = session.waits_for_others();
+                client.is_queued = client.wants_room.is_some();
                 drop(session);
-                client.is_queued = waits;
                 self.touch(key);
-                if waits {
-                    return;
+            }
+            if self.client(key).is_none_or(|client| !client.is_queued) {
+                continue;
+            }
+            go_on.push_back(key);
+            if go_on.len() == 1 {
+                let held = self.holds_up.filter(|(first, _)| *first == key);
+                let (_, since) = *self.holds_up.insert(held.unwrap_or((key, now)));
+                if now < since.after(HOLD_UP_MAX) {
+                    self.wake_at(since.after(HOLD_UP_MAX));
+                    break;
                 }
             }
-            self.waiting_for_room.pop_front();
         }
+        go_on.append(&mut self.waiting_for_room);
+        self.budget.set_wanted(!go_on.is_empty());
+        self.waiting_for_room = go_on;
     }
 
     /// Does what is due: accepts again, ends clients that kept us waiting too long. To be called first in each turn.
@@ -535,6 +570,8 @@ impl NbdServer {
             return;
         }
         self.client_deadline = None;
+        // The first in line may have held up the others long enough.
+        self.give_room();
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };
             let in_handshake = client.peer.session.borrow().in_handshake();
@@ -641,22 +678,23 @@ fn made_durable(event: Event) -> Event {
     }
 }
 
-enum Sent {
-    /// Everything.
-    All,
-    /// Everything, and sending has made room for requests that had waited.
-    AllAndMore,
-    /// Until the socket took no more.
-    Blocked,
+struct Sent {
+    /// The socket takes no more for now.
+    is_blocked: bool,
+    /// Sending has made room for requests that had waited.
+    has_more: bool,
 }
 
 /// Sends what the connection has to send, as far as the socket takes it.
 fn send(client: &mut Client) -> Result<Sent, Errno> {
     if client.waits_for_writable {
-        return Ok(Sent::Blocked);
+        return Ok(Sent { is_blocked: true, has_more: false });
     }
     let mut session = client.peer.session.borrow_mut();
-    let wanted_input = session.wants_input();
+    let (wanted_input, begun) = (session.wants_input(), session.requests_begun());
+    let has_more = |session: &Session| {
+        !wanted_input && session.wants_input() || session.requests_begun() > begun
+    };
     loop {
         let mut slices: [IoSlice<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
         let mut count = 0;
@@ -665,8 +703,7 @@ fn send(client: &mut Client) -> Result<Sent, Errno> {
             count += 1;
         }
         if count == 0 {
-            let unstalled = !wanted_input && session.wants_input();
-            return Ok(if unstalled { Sent::AllAndMore } else { Sent::All });
+            return Ok(Sent { is_blocked: false, has_more: has_more(&session) });
         }
         let sent = rustix::net::sendmsg(
             &client.peer.socket,
@@ -680,7 +717,9 @@ fn send(client: &mut Client) -> Result<Sent, Errno> {
                 session.transmitted(sent);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Sent::Blocked),
+            Err(Errno::AGAIN) => {
+                return Ok(Sent { is_blocked: true, has_more: has_more(&session) });
+            }
             Err(errno) => return Err(errno),
         }
     }

@@ -283,6 +283,9 @@ impl Below {
         if data_disks.len() > 1 || !options.data_disks.replacements.is_empty() {
             return Err(ServeError::OneDataDisk);
         }
+        if options.data_disks.degraded {
+            return Err(ServeError::OnlyForVolumes { flag: "--degraded" });
+        }
         let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
         let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
         // A disk may lose its number in another enclosure; only a different one is proof.

@@ -67,6 +67,12 @@ pub enum ServeError {
     /// A cache without a volume has one data-disk.
     #[error("the cache has one data-disk, no volume of several")]
     OneDataDisk,
+    /// What is only for volumes was asked for.
+    #[error("{flag} is only for a volume of several data-disks")]
+    OnlyForVolumes {
+        /// The flag.
+        flag: &'static str,
+    },
     /// Another disk than the one the cache was created for.
     #[error(
         "{} is not the data-disk of this cache: expected serial number {expected:?}, found {found:?}",
@@ -209,6 +215,9 @@ impl ServeError {
             }
             ServeError::OneDataDisk => {
                 "give the one --data-disk that `dcd inspect superblock` tells of".into()
+            }
+            ServeError::OnlyForVolumes { flag } => {
+                format!("leave {flag} out: this cache has one data-disk")
             }
             ServeError::SameDisk { .. } => {
                 "give two disks, or two partitions of one disk".into()

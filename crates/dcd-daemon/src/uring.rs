@@ -521,7 +521,8 @@ impl<K: Copy> Ring<K> {
             (Look::Waits, _) => self.ring().submitter().submit_and_wait(0),
             (Look::Nothing, None) => self.ring().submitter().submit_and_wait(1),
             (Look::Nothing, Some(timeout)) => {
-                let timespec = Timespec::from(timeout);
+                let looked = began.map_or(Duration::ZERO, |began| began.elapsed());
+                let timespec = Timespec::from(timeout.saturating_sub(looked));
                 let arguments = SubmitArgs::new().timespec(&timespec);
                 self.ring().submitter().submit_with_args(1, &arguments)
             }

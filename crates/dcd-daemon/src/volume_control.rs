@@ -312,6 +312,15 @@ pub struct VolumeReport {
     pub counters: VolumeCountersReport,
 }
 
+/// The word for a state of a member.
+pub fn member_state_name(state: MemberState) -> &'static str {
+    match state {
+        MemberState::UpToDate => "up-to-date",
+        MemberState::Stale => "stale",
+        MemberState::Rebuilding { .. } => "rebuilding",
+    }
+}
+
 impl VolumeReport {
     /// The report of this moment; `names` are the disks of its members.
     pub fn of(volume: &Volume, names: &[Option<String>]) -> VolumeReport {
@@ -321,9 +330,7 @@ impl VolumeReport {
             disk: names.get(index).cloned().flatten(),
             state: match member.state {
                 _ if !member.is_present => "missing",
-                MemberState::UpToDate => "up-to-date",
-                MemberState::Stale => "stale",
-                MemberState::Rebuilding { .. } => "rebuilding",
+                state => member_state_name(state),
             }
             .into(),
             errors: member.errors,

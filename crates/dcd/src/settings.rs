@@ -179,6 +179,92 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// A flag that means nothing without a cache, if one of them is set.
+    pub fn needs_a_cache(&self) -> Option<&'static str> {
+        // All fields are named, so that none is forgotten that will be added.
+        let Settings {
+            data_disk: _,
+            nbd: _,
+            tls_cert: _,
+            tls_key: _,
+            tls_ca: _,
+            insecure_tcp: _,
+            tcp_ack,
+            connections_max: _,
+            fuse: _,
+            loop_device: _,
+            ublk: _,
+            vhost_user: _,
+            control: _,
+            read_only: _,
+            processor: _,
+            busy_poll: _,
+            cache_disk,
+            metrics,
+            ack,
+            max_delay,
+            bypass_threshold,
+            destage_policy,
+            idle_max,
+            idle_min,
+            dirty_high,
+            dirty_low,
+            destage_rate,
+            destage_iops,
+            one_disk,
+            no_verify_reads,
+            no_log,
+            full_timeout,
+            io_timeout,
+            segment_buffers,
+            read_ahead,
+            sequence_share,
+            no_hot_blocks,
+            no_detect,
+            accept_damage,
+            degraded,
+            replace_member,
+            memory_directory,
+            wait,
+            lock_memory,
+            memory_max,
+        } = self;
+        let is_on = |flag: &Option<bool>| *flag == Some(true);
+        let flags = [
+            ("--cache-disk", cache_disk.is_some()),
+            ("--metrics", metrics.is_some()),
+            ("--tcp-ack", tcp_ack.is_some()),
+            ("--ack", ack.is_some()),
+            ("--max-delay", max_delay.is_some()),
+            ("--bypass-threshold", bypass_threshold.is_some()),
+            ("--destage-policy", destage_policy.is_some()),
+            ("--idle-max", idle_max.is_some()),
+            ("--idle-min", idle_min.is_some()),
+            ("--dirty-high", dirty_high.is_some()),
+            ("--dirty-low", dirty_low.is_some()),
+            ("--destage-rate", destage_rate.is_some()),
+            ("--destage-iops", destage_iops.is_some()),
+            ("--one-disk", one_disk.is_some()),
+            ("--no-verify-reads", is_on(no_verify_reads)),
+            ("--no-log", is_on(no_log)),
+            ("--full-timeout", full_timeout.is_some()),
+            ("--io-timeout", io_timeout.is_some()),
+            ("--segment-buffers", segment_buffers.is_some()),
+            ("--read-ahead", read_ahead.is_some()),
+            ("--sequence-share", sequence_share.is_some()),
+            ("--no-hot-blocks", is_on(no_hot_blocks)),
+            ("--no-detect", is_on(no_detect)),
+            ("--accept-damage", *accept_damage),
+            ("--degraded", *degraded),
+            ("--replace-member", !replace_member.is_empty()),
+            ("--memory-directory", memory_directory.is_some()),
+            ("--wait", is_on(wait)),
+            ("--lock-memory", is_on(lock_memory)),
+            ("--memory-max", memory_max.is_some()),
+        ];
+        flags.into_iter().find(|(_, is_set)| *is_set).map(|(flag, _)| flag)
+    }
+
     /// Lays these settings over `under`: what is set here stays.
     pub fn over(self, under: Settings) -> Settings {
         Settings {
@@ -380,7 +466,9 @@ impl NbdOptionsError {
                 "add --nbd tcp:0.0.0.0:10809, or leave the --tls options out".into()
             }
             NbdOptionsError::TlsAndInsecure => "leave one of them out".into(),
-            NbdOptionsError::Connections { .. } => return None,
+            NbdOptionsError::Connections { .. } => {
+                "each may take 64 MiB; --memory-max lets in as many as there is memory for".into()
+            }
         })
     }
 }

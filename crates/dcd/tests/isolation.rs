@@ -131,6 +131,12 @@ fn the_null_layer_is_the_data_disk() {
         "--cache-disk is only for serving without --null",
         "leave --cache-disk out",
     );
+    for flag in ["--ack durable", "--bypass-threshold 4k", "--no-log", "--degraded"] {
+        let name = flag.split(' ').next().unwrap();
+        let line = format!("serve --null --data-disk d --nbd unix:sock {flag}");
+        let only = format!("{name} is only for serving without --null");
+        site.dcd(&line).fails(1, &only, &format!("leave {name} out"));
+    }
     site.dcd("serve --null --data-disk d").fails(1, "nothing to serve on", "--nbd");
     site.dcd("serve --null --nbd unix:sock").fails(1, "--data-disk is not set", "--data-disk");
 }

@@ -9,6 +9,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
+use dcd_engine::Superblock;
+use dcd_engine::volume::format::area::VolumeArea;
+use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
+use dcd_engine::volume::format::page::{PAGE_BYTES, PageIndex};
 use harness::nbd::Client;
 use harness::random::{Random, sum_of_file};
 use harness::{Daemon, Site, Value, until};
@@ -108,6 +112,20 @@ fn verify(site: &Site, round: u64, what: &str) {
     }
 }
 
+/// Overwrites both places of a page of the tables. Returns what the cache-disk was.
+fn damage_first_page(site: &Site) -> Vec<u8> {
+    let undamaged = fs::read(site.path("c")).unwrap();
+    let superblock = Superblock::decode(&undamaged).unwrap();
+    let area = superblock.volume_offset();
+    let header = VolumeHeader::decode(&undamaged[area as usize..][..VOLUME_HEADER_BYTES]).unwrap();
+    let area = VolumeArea::of(&header, area).unwrap();
+    let file = File::options().write(true).open(site.path("c")).unwrap();
+    for second in [false, true] {
+        file.write_all_at(&[0xdb; PAGE_BYTES], area.page_offset(PageIndex(0), second)).unwrap();
+    }
+    undamaged
+}
+
 #[test]
 fn disks_in_any_order_are_one_volume_also_after_a_crash() {
     let site = disks(TIERED);
@@ -146,7 +164,16 @@ fn disks_in_any_order_are_one_volume_also_after_a_crash() {
     verify(&site, 2, "after an end in order");
     daemon.stop();
     let check = site.dcd("check --cache-disk c").ok();
-    assert!(check.contains("a start checks its tables"), "{check}");
+    assert!(check.contains("extents, 0 pointers; members up-to-date, up-to-date"), "{check}");
+    let undamaged = damage_first_page(&site);
+    let check = "check --cache-disk c --json";
+    let told = site.dcd(check);
+    let damage = "pages of the volume's tables are damaged or lost";
+    assert!(told.stdout.contains(damage), "{}", told.stdout);
+    told.fails(4, "found 1 problem", "");
+    fs::write(site.path("c"), undamaged).unwrap();
+    let told: Value = serde_json::from_str(&site.dcd(check).ok()).unwrap();
+    assert!(told["volume"]["extents_mapped"].as_u64().unwrap() > 0);
     let told = site.dcd("inspect volume --cache-disk c").ok();
     assert!(
         told.contains("4 members") && told.contains("RAID 5") && told.contains("important,random"),

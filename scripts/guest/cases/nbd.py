@@ -1,4 +1,4 @@
-"""The kernel's NBD client: the harness itself, with a frontend that needs nothing of ublk."""
+"""NBD in the guest: with QEMU's client, which needs no module, and with the kernel's."""
 import os
 import subprocess
 
@@ -20,3 +20,45 @@ def export_is_served(guest):
         disk.seek(1 << 20)
         guest.check(disk.read(65536) == b"\x5a" * 65536, "the data-disk has not what was written")
     guest.daemon = None
+
+
+@case()
+def kernel_client(guest):
+    """The kernel's NBD client: a file system on it; what was synchronised is there after kill -9; trimmed, detached, it is clean."""
+    client = guest.need("nbd-client", "nbd-client")
+    guest.module("nbd")
+    guest.create()
+    device, socket = "/dev/nbd0", "/run/nbd.sock"
+    options = ("--nbd", f"unix:{socket}", "--max-delay", "20s", "--idle-max", "60s")
+
+    def connect():
+        guest.serve(*options, device="")
+        guest.run(client, "-unix", socket, device)
+        guest.check(queue("write_cache") == "write back", "the kernel would not flush")
+        guest.check(queue("fua") == "1", "no FUA")
+        guest.check(queue("discard_max_bytes") != "0", "no discard")
+
+    def queue(name):
+        with open(f"/sys/block/nbd0/queue/{name}", encoding="utf-8") as file:
+            return file.read().strip()
+
+    connect()
+    guest.run("mkfs.ext4", "-q", device)
+    guest.mount(device, "/run/fs")
+    guest.run("cp", "-r", "/etc/init.d", "/etc/terminfo", "/run/fs/")
+    guest.run("sync", "-f", "/run/fs")
+    guest.kill()
+    guest.umount("/run/fs")
+    guest.run(client, "-d", device, may_fail=True)
+    connect()
+    guest.mount(device, "/run/fs")
+    guest.run("diff", "-r", "/etc/init.d", "/run/fs/init.d")
+    guest.run("diff", "-r", "/etc/terminfo", "/run/fs/terminfo")
+    guest.run("rm", "-r", "/run/fs/terminfo")
+    guest.run("fstrim", "/run/fs")
+    guest.umount("/run/fs")
+    guest.run(client, "-d", device)
+    guest.run(guest.dcd, "detach", "--control", "/run/dcd.ctl")
+    guest.daemon.wait(60)
+    guest.daemon = None
+    guest.run("fsck.ext4", "-fn", "/dev/vdb")

@@ -182,10 +182,29 @@ def bcache_clean():
         put(f"{at}/{name}", value)
 
 
+def writeboost(stand):
+    """dm-writeboost as it is by default, from a module that the user has built for the guest's kernel."""
+    stand.erase(stand.cache_disk)
+    return Peer(writeboost_again(stand), lambda: stand.run("dmsetup", "message", "peer", "0", "drop_caches"))
+
+
+def writeboost_again(stand):
+    """Starts the cache that is there."""
+    module = stand.guest.settings["writeboost"]
+    if not module:
+        raise Skip("no module of dm-writeboost: --writeboost FILE")
+    stand.guest.module("dm-mod")
+    stand.guest.module("libcrc32c")
+    if not os.path.exists("/sys/module/dm_writeboost"):
+        stand.run(stand.guest.busybox, "insmod", module)
+    return stand.mapped("peer", f"0 {sectors(stand.slow_disk)} writeboost {stand.slow_disk} {stand.cache_disk}")
+
+
 SETUPS = {"raw": raw, "cache disk": cache_disk, "pass-through ublk": pass_through, "dcd": dcd, "bcache": bcache,
-          "dm-writecache": writecache, "dm-cache": dm_cache}
+          "dm-writecache": writecache, "dm-cache": dm_cache, "dm-writeboost": writeboost}
 # Those that have something to do after a power cut: how what is there starts again.
-AGAIN = {"dcd": dcd_again, "bcache": bcache_again, "dm-writecache": writecache_again, "dm-cache": dm_cache_again}
+AGAIN = {"dcd": dcd_again, "bcache": bcache_again, "dm-writecache": writecache_again, "dm-cache": dm_cache_again,
+         "dm-writeboost": writeboost_again}
 
 
 def sectors(device):

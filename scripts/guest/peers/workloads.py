@@ -174,7 +174,8 @@ SCENARIOS = {
         "no flush": write_and_flush(0), "bursts": bursts, "fresh reads": fresh_reads}),
     "slow cache disk": Scenario("each of its operations takes milliseconds", slow_cache, {"a flush after each": write_and_flush(1)}),
     "trees": Scenario("untar, copy and remove", fast, {
-        "one user": trees(1), "four users": trees(4), "one user, synchronous": trees(1, "-o", "sync,dirsync")}),
+        "one user": trees(1), "four users": trees(4), "one user, synchronous": trees(1, "-o", "sync,dirsync"),
+        "four users, synchronous": trees(4, "-o", "sync,dirsync")}),
     "drain": Scenario("everything to the slow disk", fast, {"drain": drain}, without=("cache disk", "pass-through ublk")),
     "full cache": Scenario("a small cache disk", small_cache, {"full": full}, without=("cache disk", "pass-through ublk")),
 }

@@ -159,7 +159,9 @@ pub struct Engine {
     own_requests_made: u64,
     /// Flushes and the like that wait for the volume to make its tables durable.
     behind_commits: BTreeMap<RequestId, Operation>,
-    /// The same that wait for discards of freed blocks: for so many, of all that were ever made.
+    /// A discard of freed blocks has failed, and no flush has told of it yet.
+    discard_untold: Option<RequestError>,
+    /// Flushes and the like that wait for discards of freed blocks: for so many, of all that were ever made.
     behind_discards: VecDeque<(u64, Request)>,
     counters: Counters,
     recovery_report: RecoveryReport,
@@ -318,6 +320,7 @@ impl Engine {
             own_requests: BTreeSet::new(),
             own_requests_made: 0,
             behind_commits: BTreeMap::new(),
+            discard_untold: None,
             behind_discards: VecDeque::new(),
             counters: Counters::default(),
             recovery_report: RecoveryReport::default(),
@@ -411,6 +414,11 @@ impl Engine {
     /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed them has been answered, and one that
     /// waits for room in the log is in no record yet (C2).
     fn carry_out_behind_discards(&mut self, request: Request) {
+        if matches!(request.operation, Operation::Flush)
+            && let Some(error) = self.discard_untold.take()
+        {
+            return self.reply(request.id, Err(error), None);
+        }
         let is_behind = !self.own_requests.is_empty() && !seeded(SeededBug::FlushPassesDiscards);
         match is_behind {
             true => self.behind_discards.push_back((self.own_requests_made, request)),
@@ -431,7 +439,8 @@ impl Engine {
         has_moved
     }
 
-    /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well.
+    /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well; if none
+    /// waits, or one still waits for something else, the next does not.
     fn discard_failed(&mut self, id: RequestId, error: RequestError) {
         let number = u64::MAX - id.0;
         let is_refused = |(made, request): &(u64, Request)| {
@@ -441,6 +450,10 @@ impl Engine {
         let (refused, waiting): (VecDeque<_>, VecDeque<_>) =
             waiting.into_iter().partition(is_refused);
         self.behind_discards = waiting;
+        let mut before = self.behind_commits.values();
+        if refused.is_empty() || before.any(|operation| matches!(operation, Operation::Flush)) {
+            self.discard_untold = Some(error);
+        }
         for (_, request) in refused {
             self.reply(request.id, Err(error), None);
         }

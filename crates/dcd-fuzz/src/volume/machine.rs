@@ -603,12 +603,18 @@ impl Machine {
         trap: Option<Trap>,
         random: &mut Random,
     ) -> Result<(), IoError> {
-        if trap.is_some() {
-            self.disk(device).land(offset, bytes, Fate::draw(random), random);
-            return Err(IoError::Failed);
-        }
-        self.disk(device).write(offset, bytes, fua)?;
+        let result = match trap {
+            Some(_) => {
+                self.disk(device).land(offset, bytes, Fate::draw(random), random);
+                Err(IoError::Failed)
+            }
+            None => self.disk(device).write(offset, bytes, fua),
+        };
         if let Device::Member(member) = device {
+            if result.is_err() {
+                self.note_not_written(member, offset..offset + bytes.len() as u64);
+                return result;
+            }
             self.note_missed(member, offset..offset + bytes.len() as u64);
             let whole = offset.next_multiple_of(LINE_SIZE)..(offset + bytes.len() as u64);
             let member = &mut self.state.members[usize::from(member.0)];
@@ -617,7 +623,21 @@ impl Machine {
             let healed = member.damaged.extract_if(.., is_written);
             member.healed.extend(healed.filter(|_| !fua).map(|line| (line, mark)));
         }
-        Ok(())
+        result
+    }
+
+    /// A write has failed. Where the others cannot do without the member it goes on being believed, and its lines are not what they
+    /// should be until they are written: the log has them, and checksums tell.
+    fn note_not_written(&mut self, member: MemberIndex, range: std::ops::Range<u64>) {
+        let is_well = |other: MemberIndex| {
+            !self.away.contains(&other) && self.member_state(other) == MemberState::UpToDate
+        };
+        let mut others = (0..self.state.members.len()).map(|index| MemberIndex(index as u8));
+        if others.any(|other| other != member && !is_well(other)) {
+            let lines =
+                (range.start / LINE_SIZE..range.end.div_ceil(LINE_SIZE)).map(|l| l * LINE_SIZE);
+            self.state.members[usize::from(member.0)].damaged.extend(lines);
+        }
     }
 
     /// What is written to a set while a member is away that is not done without, because the others cannot, is missing on its disk: it

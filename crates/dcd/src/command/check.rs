@@ -2,13 +2,14 @@
 //!
 //! What counts: both superblocks; the checkpoints (an older one may have been torn by a crash);
 //! the records of the log after the newest; every slot that is live after those records. Copies in the read area are
-//! compared and counted; one that is not as listed is no damage.
+//! compared and counted; one that is not as listed is no damage. The tables of a volume are read as a start does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use dcd_daemon::segment_memory::SegmentFile;
 use dcd_daemon::units_text::format_size;
+use dcd_daemon::volume_control::member_state_name;
 use dcd_engine::format::checkpoint::LiveSlot;
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
@@ -50,10 +51,26 @@ pub struct CheckReport {
     dirty_lines: u64,
     zero_lines: u64,
     poisoned_lines: u64,
+    /// What the tables of a volume say.
+    volume: Option<VolumeTables>,
     /// Whether everything on the cache-disk is on the data-disk too, as far as can be told.
     clean: bool,
     problems: Vec<Problem>,
     notes: Vec<String>,
+}
+
+/// The tables of a volume.
+#[derive(Serialize, Debug)]
+struct VolumeTables {
+    /// Extents that have a place.
+    extents_mapped: u64,
+    pointers: u64,
+    /// Records of the journal after the newest pages.
+    journal_records: u64,
+    /// Lines of RAID 0 sets that a disk took along which was replaced.
+    raid0_lines_lost: u64,
+    /// The states of the members, in order.
+    members: Vec<&'static str>,
 }
 
 /// One thing that is damaged.
@@ -111,7 +128,7 @@ pub fn check(
             Err(error) => report.problem("superblock", format!("copy {number}: {error}"), None),
         }
     }
-    let (end, length) = (superblock.geometry.end(), image.length());
+    let (end, length) = (superblock.end(), image.length());
     if length.is_some_and(|length| length < end) {
         let found = length.unwrap_or(0);
         let message = format!("the cache-disk is cut off: {found} bytes, expected {end}");
@@ -174,16 +191,7 @@ pub fn check(
         let message = format!("{lines} lost earlier: reads of them fail until they are written");
         report.problem("poisoned", message, None);
     }
-    let headers = volume::headers(image, &superblock);
-    for (offset, header) in &headers {
-        if let Err(error) = header {
-            report.problem("volume", error.to_string(), Some(*offset));
-        }
-    }
-    if !headers.is_empty() {
-        let note = "of the volume only what it is made of was checked; a start checks its tables, a scrub its members";
-        report.notes.push(note.into());
-    }
+    report.verify_volume(image, &superblock, progress);
     let memory = SegmentFile::path_of(Path::new(MEMORY_DIRECTORY_DEFAULT), superblock.uuid);
     if superblock.state == CacheState::Open && memory.exists() {
         let memory = memory.display();
@@ -243,6 +251,7 @@ impl CheckReport {
             dirty_lines: 0,
             zero_lines: 0,
             poisoned_lines: 0,
+            volume: None,
             clean: false,
             problems: Vec::new(),
             notes: Vec::new(),
@@ -319,6 +328,47 @@ impl CheckReport {
         }
         progress(total, total);
     }
+
+    /// Reads what a volume is made of, and its tables.
+    fn verify_volume(
+        &mut self,
+        image: &CacheImage,
+        superblock: &Superblock,
+        progress: &mut dyn FnMut(u64, u64),
+    ) {
+        let mut header = None;
+        for (offset, copy) in volume::headers(image, superblock) {
+            match copy {
+                Ok(copy) => header = Some(copy),
+                Err(error) => self.problem("volume", error.to_string(), Some(offset)),
+            }
+        }
+        let Some(header) = header else { return };
+        let status = match volume::tables(image, superblock, header, progress) {
+            Ok(status) => status,
+            Err(error) => {
+                let offset = Some(superblock.volume_offset());
+                return self.problem("volume", error.to_string(), offset);
+            }
+        };
+        self.volume = Some(VolumeTables {
+            extents_mapped: status.extents_mapped,
+            pointers: status.pointers,
+            journal_records: status.counters.records_replayed,
+            raid0_lines_lost: status.raid0_lines_lost,
+            members: status.members.iter().map(|m| member_state_name(m.state)).collect(),
+        });
+        if status.raid0_lines_lost > 0 {
+            let lines = count(status.raid0_lines_lost, "line");
+            let message = format!(
+                "{lines} on RAID 0 lost with a disk: reads of them fail until they are written"
+            );
+            self.problem("volume", message, None);
+        }
+        let note =
+            "what is on the members was not read; dcd volume scrub checks it while they are in use";
+        self.notes.push(note.into());
+    }
 }
 
 /// The report in words.
@@ -349,6 +399,11 @@ fn describe(report: &CheckReport, paint: Paint) -> String {
     let dirty = format_size(report.dirty_lines * LINE_SIZE);
     let zeroes = format_size(report.zero_lines * LINE_SIZE);
     line("dirty", format!("{dirty} of data, {zeroes} of zeroes"));
+    if let Some(volume) = &report.volume {
+        let (extents, pointers) =
+            (count(volume.extents_mapped, "extent"), count(volume.pointers, "pointer"));
+        line("volume", format!("{extents}, {pointers}; members {}", volume.members.join(", ")));
+    }
     for note in &report.notes {
         text += &format!("{}: {note}\n", paint.paint(Colour::Warning, "note"));
     }

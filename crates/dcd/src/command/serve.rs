@@ -51,26 +51,8 @@ fn check_frontends(settings: &Settings) -> Result<(), CommandError> {
 /// The data-disk alone, with everything above it that a cache has.
 fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandError> {
     let settings = settings_of(&arguments)?;
-    if settings.cache_disk.is_some() {
-        return Err(CommandError::FlagNeeds {
-            flag: "--cache-disk",
-            needs: "serving without --null",
-        });
-    }
-    if settings.memory_max.is_some() {
-        return Err(CommandError::FlagNeeds {
-            flag: "--memory-max",
-            needs: "serving without --null",
-        });
-    }
-    for (flag, is_set) in [
-        ("--metrics", settings.metrics.is_some()),
-        ("--wait", settings.wait == Some(true)),
-        ("--lock-memory", settings.lock_memory == Some(true)),
-    ] {
-        if is_set {
-            return Err(CommandError::FlagNeeds { flag, needs: "serving without --null" });
-        }
+    if let Some(flag) = settings.needs_a_cache() {
+        return Err(CommandError::FlagNeeds { flag, needs: "serving without --null" });
     }
     let disk = match settings.data_disk.len() {
         0 => return Err(CommandError::SettingMissing("--data-disk")),

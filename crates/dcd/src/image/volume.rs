@@ -1,7 +1,11 @@
-//! What a cache-disk says of its volume: both copies of the header.
+//! What a cache-disk says of its volume: both copies of the header, and the tables.
 
+use dcd_engine::error::VolumeOpenError;
+use dcd_engine::volume::Volume;
+use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
-use dcd_engine::{FormatError, Superblock};
+use dcd_engine::volume::status::VolumeStatus;
+use dcd_engine::{FormatError, IoError, Superblock};
 
 use super::{CacheImage, ImageError};
 
@@ -28,4 +32,25 @@ fn header(
         return Err(FormatError::Uuid { what, expected, found }.into());
     }
     Ok(header)
+}
+
+/// What the tables of a volume say, with what its journal says of them; `progress` is told how many bytes were read of how many.
+pub fn tables(
+    image: &CacheImage,
+    superblock: &Superblock,
+    header: VolumeHeader,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<VolumeStatus, VolumeOpenError> {
+    let area = VolumeArea::of(&header, superblock.volume_offset());
+    if area.is_none_or(|area| area.bytes() != superblock.volume_bytes) {
+        return Err(VolumeOpenError::Header);
+    }
+    let mut done = 0;
+    Volume::examine(header, superblock.volume_offset(), |offset, buffer| {
+        let length = buffer.len();
+        *buffer = image.read(offset, length).map_err(|_| IoError::Failed)?;
+        done += length as u64;
+        progress(done, superblock.volume_bytes);
+        if buffer.len() == length { Ok(()) } else { Err(IoError::Failed) }
+    })
 }

@@ -1,7 +1,8 @@
 //! What all connections of a server together may have in flight, so that many clients cannot take what one may not.
 //!
 //! A connection may always have a little in flight: whoever fills the budget slows down others with much to do, and stops
-//! nobody.
+//! nobody. Beyond that, while somebody waits for room, everybody does: the driver lets them in, in turn. Or those who have much
+//! in flight would take what they give back at once, and who waits would wait for ever.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ pub struct Budget(Rc<Counts>);
 struct Counts {
     bytes: Cell<usize>,
     requests: Cell<usize>,
-    /// Somebody waits for room.
+    /// Somebody waits for room; who comes now waits behind them.
     is_wanted: Cell<bool>,
     /// Some room was given back since.
     is_released: Cell<bool>,
@@ -34,13 +35,24 @@ impl Budget {
         Budget::default()
     }
 
-    /// Whether there may be room for connections that wait; asking forgets it.
+    /// Whether there may be room for connections that wait, until [`Budget::take_released`].
+    pub fn is_released(&self) -> bool {
+        self.0.is_released.get()
+    }
+
+    /// The same; asking forgets it.
     pub fn take_released(&self) -> bool {
-        let is_released = self.0.is_released.replace(false);
-        if is_released {
-            self.0.is_wanted.set(false);
-        }
-        is_released
+        self.0.is_released.replace(false)
+    }
+
+    /// Whether there is room for a request of so many bytes, whoever waits.
+    pub fn fits(&self, bytes: usize) -> bool {
+        self.0.bytes.get() + bytes <= BYTES_TOTAL_MAX && self.0.requests.get() < REQUESTS_TOTAL_MAX
+    }
+
+    /// Whether somebody waits whose turn has not come; for the one whose turn it is nobody does.
+    pub fn set_wanted(&self, is_wanted: bool) {
+        self.0.is_wanted.set(is_wanted);
     }
 
     /// Bytes of all connections.
@@ -50,13 +62,13 @@ impl Budget {
 
     /// The part of a new connection.
     pub(super) fn share(&self) -> Share {
-        Share { counts: self.0.clone(), bytes: 0, requests: 0 }
+        Share { budget: self.clone(), bytes: 0, requests: 0 }
     }
 }
 
 /// What one connection has in flight. What it still has when it is dropped is given back.
 pub(super) struct Share {
-    counts: Rc<Counts>,
+    budget: Budget,
     bytes: usize,
     requests: usize,
 }
@@ -69,48 +81,47 @@ impl Share {
 
     /// Whether a request of so many bytes may begin; if not, it is known that somebody waits.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        let fits = self.counts.bytes.get() + bytes <= BYTES_TOTAL_MAX
-            && self.counts.requests.get() < REQUESTS_TOTAL_MAX;
+        let fits = self.budget.fits(bytes) && !self.budget.0.is_wanted.get();
         let is_little = self.requests < REQUESTS_ALWAYS && self.bytes + bytes <= BYTES_ALWAYS;
         if !fits && !is_little {
-            self.counts.is_wanted.set(true);
+            self.budget.set_wanted(true);
         }
         fits || is_little
     }
 
     pub(super) fn take(&mut self, bytes: usize) {
         self.bytes += bytes;
-        self.counts.bytes.set(self.counts.bytes.get() + bytes);
+        self.budget.0.bytes.set(self.budget.0.bytes.get() + bytes);
     }
 
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.bytes -= bytes;
-        self.counts.bytes.set(self.counts.bytes.get() - bytes);
+        self.budget.0.bytes.set(self.budget.0.bytes.get() - bytes);
         self.released();
     }
 
     pub(super) fn begin_request(&mut self) {
         self.requests += 1;
-        self.counts.requests.set(self.counts.requests.get() + 1);
+        self.budget.0.requests.set(self.budget.0.requests.get() + 1);
     }
 
     pub(super) fn end_request(&mut self) {
         self.requests -= 1;
-        self.counts.requests.set(self.counts.requests.get() - 1);
+        self.budget.0.requests.set(self.budget.0.requests.get() - 1);
         self.released();
     }
 
     fn released(&self) {
-        if self.counts.is_wanted.get() {
-            self.counts.is_released.set(true);
+        if self.budget.0.is_wanted.get() {
+            self.budget.0.is_released.set(true);
         }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.counts.bytes.set(self.counts.bytes.get() - self.bytes);
-        self.counts.requests.set(self.counts.requests.get() - self.requests);
+        self.budget.0.bytes.set(self.budget.0.bytes.get() - self.bytes);
+        self.budget.0.requests.set(self.budget.0.requests.get() - self.requests);
         self.released();
     }
 }
@@ -132,7 +143,9 @@ mod tests {
         assert!(modest.has_room(4096) && !modest.has_room(BYTES_ALWAYS), "a little, in all");
         assert!(!budget.take_released(), "nothing was given back");
         greedy.give_back(4096);
-        assert!(budget.take_released() && !budget.take_released());
+        assert!(budget.is_released() && budget.take_released() && !budget.take_released());
+        assert!(budget.fits(4096) && !modest.has_room(BYTES_ALWAYS), "who waits goes first");
+        budget.set_wanted(false);
         assert!(modest.has_room(4096));
     }
 
@@ -147,7 +160,9 @@ mod tests {
         (0..REQUESTS_ALWAYS).for_each(|_| other.begin_request());
         assert!(!other.has_room(0));
         drop(many);
-        assert!(budget.take_released() && other.has_room(0));
+        assert!(budget.take_released() && !other.has_room(0));
+        budget.set_wanted(false);
+        assert!(other.has_room(0));
         assert_eq!(budget.bytes(), 0);
     }
 }

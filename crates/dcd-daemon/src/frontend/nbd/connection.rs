@@ -91,8 +91,8 @@ pub struct Connection {
     space_given: bool,
     /// Something that waits in `staging` cannot be begun for now.
     stalled: bool,
-    /// It could be, if others gave back what they have.
-    waits_for_others: bool,
+    /// It could be, if others gave back what they have: it wants so many bytes.
+    waits_for_others: Option<usize>,
     /// STARTTLS was agreed to; nothing is received until [`Self::secured`].
     starts_tls: bool,
     /// The last receive filled the staging memory.
@@ -153,7 +153,7 @@ impl Connection {
             staging: Staging::new(STAGING_HANDSHAKE),
             space_given: false,
             stalled: false,
-            waits_for_others: false,
+            waits_for_others: None,
             starts_tls: false,
             filled_staging: false,
             closing: false,
@@ -230,10 +230,10 @@ impl Connection {
         self.starts_tls = false;
     }
 
-    /// Whether what waits could begin if other connections gave back what they have in flight: it is looked at again by
+    /// What waits could begin if other connections gave back what they have in flight: so many bytes. It is looked at again by
     /// [`Self::retry`] then, and by itself whenever one of its own requests ends.
-    pub fn waits_for_others(&self) -> bool {
-        self.waits_for_others && !self.closing
+    pub fn waits_for_others(&self) -> Option<usize> {
+        self.waits_for_others.filter(|_| !self.closing)
     }
 
     /// Looks again whether there is room for what waits, after others have given some back.
@@ -370,7 +370,7 @@ impl Connection {
             return;
         }
         self.stalled = false;
-        self.waits_for_others = false;
+        self.waits_for_others = None;
         while !self.closing && !self.starts_tls {
             let progress = match self.phase {
                 Phase::Handshake(_) => self.advance_handshake(),
@@ -473,7 +473,7 @@ impl Connection {
             || self.send.header_bytes() > REPLIES_WAITING_MAX
             || self.share.bytes() + counted > BYTES_IN_FLIGHT_MAX;
         if has_its_most || !self.share.has_room(counted) {
-            self.waits_for_others = !has_its_most;
+            self.waits_for_others = (!has_its_most).then_some(counted);
             return Ok(Progress::Stalled);
         }
 

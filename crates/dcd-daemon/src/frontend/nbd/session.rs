@@ -193,8 +193,8 @@ impl Session {
         self.pump();
     }
 
-    /// Whether what waits could begin if other connections gave back what they have in flight.
-    pub fn waits_for_others(&self) -> bool {
+    /// See [`Connection::waits_for_others`].
+    pub fn waits_for_others(&self) -> Option<usize> {
         self.connection.waits_for_others()
     }
 

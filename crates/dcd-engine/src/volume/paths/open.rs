@@ -20,6 +20,7 @@
 //!      Before step 8 it would make all members stale after a crash.
 //! ```
 
+mod examine;
 mod members;
 mod tables;
 

@@ -512,10 +512,8 @@ impl Volume {
         for column in job.columns.clone() {
             let is_skipped =
                 seeded(SeededBug::RebuildSkipsParity) && layout.parity_row() == Some(row);
-            if !self.is_written(job, row, column) && self.is_parity_lost(job, column) {
-                self.check_parity(job, column, None);
-            }
             if !self.is_written(job, row, column) || is_skipped {
+                self.renew_lost_parity(job, column, place, is_last_try);
                 continue;
             }
             match self.old_line(job, row, column, Some(place)) {
@@ -555,6 +553,21 @@ impl Volume {
                     }
                 }
             }
+            self.renew_lost_parity(job, column, place, is_last_try);
+        }
+    }
+
+    /// A parity that was lost while its member was away, and another one's line was written: when that member is there again as well,
+    /// nothing else would protect the column.
+    fn renew_lost_parity(&mut self, job: &mut Job, column: u32, place: usize, is_last_try: bool) {
+        let Some(row) = self.layout(job.key.set).parity_row() else { return };
+        let is_done = |job: &Job| job.is_new(row, column) || job.lost.contains(&(row, column));
+        if !self.is_parity_lost(job, column) || is_done(job) {
+            return;
+        }
+        self.check_parity(job, column, None);
+        if !is_done(job) && !is_last_try && self.has_read_error(job, column, place) {
+            job.result = Err(IoError::Failed);
         }
     }
 }

@@ -1,0 +1,44 @@
+//! An opening up to where it would begin to write: for those who want to know whether a start would succeed.
+
+use crate::buffer::Buffer;
+use crate::error::VolumeOpenError;
+use crate::io::{Device, IoDone, IoError, IoOperation};
+use crate::units::Time;
+use crate::volume::format::header::VolumeHeader;
+use crate::volume::status::VolumeStatus;
+use crate::volume::{Volume, VolumeOutput, VolumeParts, VolumePhase};
+
+impl Volume {
+    /// Reads the tables of a volume as a start does: the roots, all pages and the journal behind them. What they say comes back;
+    /// members count as missing. `read` fills a buffer from a byte address of the cache-disk, and nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// Those of a start that concern the cache-disk.
+    pub fn examine(
+        header: VolumeHeader,
+        area_offset: u64,
+        mut read: impl FnMut(u64, &mut Buffer) -> Result<(), IoError>,
+    ) -> Result<VolumeStatus, VolumeOpenError> {
+        let members = vec![None; header.config.members];
+        let parts = VolumeParts { header, members, degraded: true };
+        let mut volume = Volume::open(Time::ZERO, parts, area_offset)?;
+        loop {
+            volume.advance(Time::ZERO);
+            if let VolumePhase::Failed(error) = volume.phase() {
+                return Err(error.clone());
+            }
+            while let Some(output) = volume.poll() {
+                let VolumeOutput::Io(io) = output else { continue };
+                let (Device::CacheDisk, IoOperation::Read { offset, mut buffer }) =
+                    (io.device, io.operation)
+                else {
+                    // The tables are known: the first thing that is no read of them makes them durable.
+                    return Ok(volume.status());
+                };
+                let result = read(offset, &mut buffer);
+                volume.io_done(Time::ZERO, IoDone { id: io.id, result, buffer: Some(buffer) });
+            }
+        }
+    }
+}
