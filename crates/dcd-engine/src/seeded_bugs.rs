@@ -399,6 +399,10 @@ bugs! {
     FreedWhilePointedTo = "freed-while-pointed-to", "hints";
     /// A flush does not wait for discards of blocks that were freed before, which wait for room in the log.
     FlushPassesDiscards = "flush-passes-discards", "C2";
+    /// A block that was freed is discarded again behind what somebody has written to it since.
+    DyingDiscardedAgain = "dying-discarded-again", "hints";
+    /// A block that was freed and written as a plain one still counts as freed.
+    DyingWithData = "dying-with-data", "hints";
 }
 
 #[cfg(feature = "seeded-bugs")]

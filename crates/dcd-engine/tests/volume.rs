@@ -634,6 +634,33 @@ fn blocks_live_as_long_as_something_points_to_them() {
 }
 
 #[test]
+fn what_is_written_to_a_freed_block_is_not_collected() {
+    let mut bench = Bench::new(tiered());
+    let request = VolumeRequest::Allocate { near: None, attributes: Attributes::NONE };
+    let Ok(Some(VolumeAnswer::Allocated(block))) = bench.volume_request(request) else {
+        panic!("there is room");
+    };
+    let line = block.0 / 8;
+    bench.write(line, 1);
+    bench.drain();
+    let collect = |bench: &mut Bench| bench.volume_request(VolumeRequest::Collect).unwrap();
+    // Its zeroes are in the log, and what somebody writes there as to a plain block is behind them.
+    assert_eq!(collect(&mut bench), Some(VolumeAnswer::Collected(1)));
+    bench.write(line, 2);
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    assert_eq!(collect(&mut bench), Some(VolumeAnswer::Collected(0)));
+    assert_eq!(bench.read(line), 2);
+    bench.open(false);
+    assert_eq!(collect(&mut bench), Some(VolumeAnswer::Collected(0)));
+    assert_eq!(bench.read(line), 2, "the log has it after a start, too");
+    bench.drain();
+    assert_eq!(collect(&mut bench), Some(VolumeAnswer::Collected(0)));
+    bench.open(false);
+    assert_eq!(collect(&mut bench), Some(VolumeAnswer::Collected(0)));
+    assert_eq!((bench.read(line), bench.read(line + 1)), (2, 0));
+}
+
+#[test]
 fn a_missing_member_must_be_allowed_for() {
     let mut bench = Bench::new(raid5());
     let written = fill(&mut bench, 1);

@@ -353,3 +353,54 @@ fn tiered_seed_2035() {
         ],
     });
 }
+
+// A block was collected, then written as a plain one; the next collection discarded it once more, behind that.
+#[test]
+fn raid5_seed_22013() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 22013,
+        plain: vec![Plain::MembersFail, Plain::MigrationRate],
+        start: 0x9351722861832d84,
+        events: vec![
+            // write 56+200
+            // write 672+32
+            // write 280+32
+            // write 320+440
+            // power cut, of a copy
+            CalmOp(0x3b5cb082f8a857dd),
+            // volume(allocate { near: some(lba(256)), attributes: random,read-most,temporary })
+            CalmOp(0x83ad3f30ca9ad2cf),
+            // volume(collect)
+            // flush
+            CalmOp(0x55c54823e8d1034),
+            // write 40+8
+            // discard 1016+8
+            CalmOp(0xb89455b5934ca135),
+            // write 328+24
+            // write 368+120
+            // write 256+8
+            // write 280+16
+            // write 456+8
+            CalmOp(0xad3786db86369083),
+            // write 776+8
+            CalmOp(0x801ab375568ba4ec),
+            // rest
+            // power cut, of a copy
+            // the process dies, of a copy
+            // power cut, of a copy
+            // power cut, of a copy
+            CalmOp(0xea66aa53c2ba30d5),
+            // zero, unmap 48+8
+            CalmOp(0x4e2657edae9b7134),
+            // rest
+            // power cut, of a copy
+            CalmOp(0x620d99eb92a70cdd),
+            // volume(collect)
+            // flush
+            CalmOp(0x6e6cfefb40cf7ec2),
+            // power cut, of a copy
+            CalmProbe(0x3acf39f3b902d3a9),
+        ],
+    });
+}

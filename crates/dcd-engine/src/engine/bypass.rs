@@ -129,7 +129,11 @@ impl Engine {
 
     /// Whether a bypass of any of these lines is under way or about to be.
     pub(super) fn is_bypassed(&self, line: Line, lines: u64) -> bool {
-        let range = LbaRange { start: line.lba(), blocks: lines * FRAGMENTS_PER_LINE };
+        self.has_bypass_of(LbaRange { start: line.lba(), blocks: lines * FRAGMENTS_PER_LINE })
+    }
+
+    /// Whether a bypass of any of these blocks is under way or about to be.
+    pub(super) fn has_bypass_of(&self, range: LbaRange) -> bool {
         self.bypasses.iter().any(|bypass| bypass.range.overlaps(range))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Each path is one file: [`mod@write`], [`read`], [`flush`] (what is durable when), [`zero`] (discard
 //! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`], [`uncached`]
-//! (without a cache-disk).
+//! (without a cache-disk), [`mod@volume`] (with a volume below).
 
 mod arrange;
 mod asked_places;
@@ -23,6 +23,7 @@ mod read;
 mod recover;
 mod sequences;
 mod uncached;
+mod volume;
 mod witness;
 mod write;
 mod zero;
@@ -39,7 +40,7 @@ use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
-    Request, RequestError, RequestId, SequenceRequest, VolumeError,
+    Request, RequestError, RequestId, SequenceRequest,
 };
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
@@ -49,7 +50,7 @@ use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
 use crate::volume::format::area::VolumeArea;
-use crate::volume::{IO_BIT, Volume, VolumeOutput, VolumeParts, VolumePhase};
+use crate::volume::{IO_BIT, Volume, VolumeParts, VolumePhase};
 
 /// Where an engine stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -353,124 +354,6 @@ impl Engine {
         self.advance_volume();
     }
 
-    /// Lets the volume go on, and the cache with what it brings, until neither brings anything for the other.
-    fn advance_volume(&mut self) {
-        loop {
-            let Some(volume) = &mut self.volume else { return };
-            volume.advance(self.now);
-            if let VolumePhase::Failed(error) = volume.phase()
-                && self.phase == Phase::Opening
-            {
-                self.phase = Phase::Failed(OpenError::Volume(error.clone()));
-            }
-            let mut has_brought = false;
-            while let Some(output) = self.volume.as_mut().and_then(|volume| volume.poll()) {
-                match output {
-                    VolumeOutput::Io(io) => self.outputs.push_back(Output::Io(io)),
-                    VolumeOutput::Done(done) => {
-                        has_brought = true;
-                        self.io_done(done);
-                    }
-                    VolumeOutput::Discard(range) => {
-                        has_brought = true;
-                        self.discard_freed(range);
-                    }
-                    VolumeOutput::Committed { id, result } => {
-                        has_brought = true;
-                        let operation = self.behind_commits.remove(&id).expect("it waits");
-                        match result {
-                            Ok(()) => {
-                                self.carry_out_behind_discards(Request {
-                                    id,
-                                    operation,
-                                    fua: false,
-                                });
-                            }
-                            Err(error) => self.reply(id, Err(RequestError::Volume(error)), None),
-                        }
-                    }
-                    VolumeOutput::Answer { id, result } => {
-                        let (result, answer) = match result {
-                            Ok(answer) => (Ok(()), answer),
-                            Err(error) => (Err(RequestError::Volume(error)), None),
-                        };
-                        self.outputs.push_back(Output::Reply(Reply {
-                            id,
-                            result,
-                            buffer: None,
-                            answer,
-                        }));
-                    }
-                }
-            }
-            has_brought |= self.advance_behind_discards();
-            if !has_brought {
-                return;
-            }
-            self.advance();
-        }
-    }
-
-    /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed them has been answered, and one that
-    /// waits for room in the log is in no record yet (C2).
-    fn carry_out_behind_discards(&mut self, request: Request) {
-        if matches!(request.operation, Operation::Flush)
-            && let Some(error) = self.discard_untold.take()
-        {
-            return self.reply(request.id, Err(error), None);
-        }
-        let is_behind = !self.own_requests.is_empty() && !seeded(SeededBug::FlushPassesDiscards);
-        match is_behind {
-            true => self.behind_discards.push_back((self.own_requests_made, request)),
-            false => self.carry_out(request),
-        }
-    }
-
-    fn advance_behind_discards(&mut self) -> bool {
-        let mut has_moved = false;
-        // The oldest has the highest number.
-        while let Some((made, _)) = self.behind_discards.front()
-            && self.own_requests.last().is_none_or(|oldest| u64::MAX - oldest.0 >= *made)
-        {
-            let (_, request) = self.behind_discards.pop_front().expect("looked at");
-            self.carry_out(request);
-            has_moved = true;
-        }
-        has_moved
-    }
-
-    /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well; if none
-    /// waits, or one still waits for something else, the next does not.
-    fn discard_failed(&mut self, id: RequestId, error: RequestError) {
-        let number = u64::MAX - id.0;
-        let is_refused = |(made, request): &(u64, Request)| {
-            *made > number && matches!(request.operation, Operation::Flush)
-        };
-        let waiting = std::mem::take(&mut self.behind_discards);
-        let (refused, waiting): (VecDeque<_>, VecDeque<_>) =
-            waiting.into_iter().partition(is_refused);
-        self.behind_discards = waiting;
-        let mut before = self.behind_commits.values();
-        if refused.is_empty() || before.any(|operation| matches!(operation, Operation::Flush)) {
-            self.discard_untold = Some(error);
-        }
-        for (_, request) in refused {
-            self.reply(request.id, Err(error), None);
-        }
-    }
-
-    /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
-    fn discard_freed(&mut self, range: LbaRange) {
-        if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
-            // They are found by the next collection.
-            return;
-        }
-        let id = RequestId(u64::MAX - self.own_requests_made);
-        self.own_requests_made += 1;
-        self.own_requests.insert(id);
-        self.write_zeroes(id, range, true, false);
-    }
-
     /// What the engine wants next.
     pub fn poll_output(&mut self) -> Output {
         match self.outputs.pop_front() {
@@ -535,17 +418,7 @@ impl Engine {
                 let result = self.sequence_request(wanted);
                 self.reply(request.id, result.map_err(RequestError::Sequence), None);
             }
-            Operation::Volume(wanted) => match &mut self.volume {
-                Some(volume) => {
-                    let table = &self.table;
-                    let is_logged =
-                        |range: LbaRange| range.lines().any(|(line, _)| table.contains(line));
-                    volume.request(self.now, request.id, wanted, &is_logged);
-                }
-                None => {
-                    self.reply(request.id, Err(RequestError::Volume(VolumeError::NoVolume)), None);
-                }
-            },
+            Operation::Volume(wanted) => self.volume_request(request.id, wanted),
             Operation::Detach => self.close(request.id, close::Kind::Detach),
             Operation::CancelDetach => unreachable!("answered above"),
             Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),

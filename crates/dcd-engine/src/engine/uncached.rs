@@ -355,6 +355,14 @@ impl Engine {
         self.passing().flush_waiters.push(id);
     }
 
+    /// Whether some of these blocks are to be changed without the log; on the way there, all may be.
+    pub(super) fn is_passed(&self, range: LbaRange) -> bool {
+        self.passing_by.as_ref().is_some_and(|passing| {
+            passing.stage != Stage::PassingThrough
+                || passing.changes.iter().any(|change| change.range.overlaps(range))
+        })
+    }
+
     fn start_changes(&mut self) -> bool {
         if self.data_disk_writes_lost > 0 {
             return self.fail_waiting_changes();

@@ -194,7 +194,7 @@ impl Engine {
 }
 
 impl Change {
-    fn range(&self) -> LbaRange {
+    pub(super) fn range(&self) -> LbaRange {
         match self {
             Change::Write { start, data, .. } => {
                 LbaRange { start: *start, blocks: data.len() as u64 / BLOCK_SIZE }

@@ -38,6 +38,7 @@ use self::format::area::VolumeArea;
 use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use self::paths::repair::{WorkKind, WorkStatus};
+pub(crate) use self::paths::requests::Above;
 use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, write};
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
@@ -159,7 +160,6 @@ pub struct Volume {
 
     /// I/Os that came before the volume was open.
     early: Vec<Io>,
-    early_requests: Vec<(RequestId, crate::io::VolumeRequest)>,
     uppers: BTreeMap<UpperId, Upper>,
     next_upper: u64,
     /// Ended, but for the states of members that they rely on.
@@ -225,7 +225,6 @@ impl Volume {
             has_changes_of_requests: false,
             commits_under_way: 0,
             early: Vec::new(),
-            early_requests: Vec::new(),
             uppers: BTreeMap::new(),
             next_upper: 0,
             ended: Vec::new(),
@@ -560,6 +559,11 @@ impl Volume {
     }
 
     fn block_of(&self, extent: ExtentIndex) -> Lba {
-        Lba(u64::from(extent.0) * (self.header.config.extent_bytes / BLOCK_SIZE))
+        self.blocks_of(extent).start
+    }
+
+    fn blocks_of(&self, extent: ExtentIndex) -> LbaRange {
+        let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
+        LbaRange::new(u64::from(extent.0) * blocks, blocks)
     }
 }

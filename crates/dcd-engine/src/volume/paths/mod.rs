@@ -10,6 +10,6 @@ pub(super) mod open;
 mod plan;
 pub(super) mod read;
 pub(super) mod repair;
-mod requests;
+pub(super) mod requests;
 mod stripe;
 pub(super) mod write;

@@ -308,9 +308,5 @@ impl Volume {
         for io in std::mem::take(&mut self.early) {
             self.submit(self.now, io);
         }
-        for (id, request) in std::mem::take(&mut self.early_requests) {
-            // The log is not open yet either.
-            self.request(self.now, id, request, &|_| false);
-        }
     }
 }

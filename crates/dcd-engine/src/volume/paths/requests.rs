@@ -13,26 +13,35 @@ use crate::io::{RequestId, VolumeAnswer, VolumeError, VolumeRequest};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex, Time};
 
+/// What is on its way down to a volume, which only those above it know.
+pub(crate) struct Above<'a> {
+    /// Whether somebody has written to some of these blocks.
+    pub(crate) has_data: &'a dyn Fn(LbaRange) -> bool,
+    /// The same, or they are to become zeroes.
+    pub(crate) has_changes: &'a dyn Fn(LbaRange) -> bool,
+}
+
 impl Volume {
-    /// Takes a request. What is answered comes as an output. `is_logged`: whether the log has something for these blocks, so
-    /// that they are somebody's although they have no place yet.
+    /// Takes a request. What is answered comes as an output.
+    ///
+    /// # Panics
+    ///
+    /// While the volume is being opened.
     pub(crate) fn request(
         &mut self,
         now: Time,
         id: RequestId,
         request: VolumeRequest,
-        is_logged: &dyn Fn(LbaRange) -> bool,
+        above: &Above<'_>,
     ) {
+        assert!(self.phase == VolumePhase::Running, "requests come when the volume is open");
         self.now = now;
-        if self.phase != VolumePhase::Running {
-            return self.early_requests.push((id, request));
-        }
         let result = match request {
             VolumeRequest::SetAttributes { ranges, change } => {
                 return self.set_attributes(id, &ranges, change);
             }
             VolumeRequest::Allocate { near, attributes } => self
-                .allocate_block(near, attributes, is_logged)
+                .allocate_block(near, attributes, above)
                 .map(|block| Some(VolumeAnswer::Allocated(block))),
             VolumeRequest::CreatePointer { from, to } => {
                 self.create_pointer(from, to).map(|()| None)
@@ -40,7 +49,7 @@ impl Volume {
             VolumeRequest::DeletePointer { from, to } => {
                 self.delete_pointer(from, to).map(|()| None)
             }
-            VolumeRequest::Collect => Ok(Some(VolumeAnswer::Collected(self.collect()))),
+            VolumeRequest::Collect => Ok(Some(VolumeAnswer::Collected(self.collect(above)))),
             VolumeRequest::FailMember { member } => return self.fail_member(id, member),
             VolumeRequest::Rebuild { member } => self.start_rebuild(member).map(|()| None),
             VolumeRequest::Scrub => self.start_scrub().map(|()| None),
@@ -160,14 +169,14 @@ impl Volume {
         &mut self,
         near: Option<Lba>,
         attributes: Attributes,
-        is_logged: &dyn Fn(LbaRange) -> bool,
+        above: &Above<'_>,
     ) -> Result<Lba, VolumeError> {
         if let Some(pair) = attributes.contradiction() {
             return Err(VolumeError::Contradiction(pair));
         }
         let near = near.map(|block| self.extent_at(block)).transpose()?;
         // The sets hold every extent that has a number: its place is chosen with the first write, when more is known of it.
-        let extent = self.find_unused(near, is_logged).ok_or(VolumeError::NoRoom)?;
+        let extent = self.find_unused(near, above).ok_or(VolumeError::NoRoom)?;
         self.change_entry(extent, Entry { attributes, is_managed: true, ..Entry::default() });
         self.counters.blocks_allocated += 1;
         self.has_changes_of_requests = true;
@@ -175,18 +184,13 @@ impl Volume {
     }
 
     /// An extent that has no place, is not allocated, and is not about to be written.
-    fn find_unused(
-        &self,
-        near: Option<ExtentIndex>,
-        is_logged: &dyn Fn(LbaRange) -> bool,
-    ) -> Option<ExtentIndex> {
-        let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
+    fn find_unused(&self, near: Option<ExtentIndex>, above: &Above<'_>) -> Option<ExtentIndex> {
         let first = self.extents.find_unmapped(near)?;
         let mut found = first;
         loop {
-            let range = LbaRange { start: self.block_of(found), blocks };
-            let is_logged = is_logged(range) && !seeded(SeededBug::AllocatedOverLog);
-            if !is_logged && !self.writes.is_wanted(found) {
+            let has_data = (above.has_data)(self.blocks_of(found));
+            let has_data = has_data && !seeded(SeededBug::AllocatedOverLog);
+            if !has_data && !self.writes.is_wanted(found) {
                 return Some(found);
             }
             found = self.extents.find_unmapped(Some(found)).filter(|found| *found != first)?;
@@ -279,15 +283,17 @@ impl Volume {
     }
 
     /// Everything that no chain of pointers from a ROOT leads to.
-    fn collect(&mut self) -> u64 {
+    fn collect(&mut self, above: &Above<'_>) -> u64 {
         let all = (0..self.extents.extents()).map(ExtentIndex);
         let known = all.filter(|extent| self.extents.packed(*extent) != 0);
         let roots: Vec<ExtentIndex> = known
             .clone()
             .filter(|extent| self.extents.get(*extent).attributes.contains(Attributes::ROOT))
             .collect();
-        // Also the dying, whose zeroes a crash may have taken away.
-        let managed = known.filter(|extent| self.extents.get(*extent).is_managed);
+        let managed = known.filter(|extent| {
+            let entry = self.extents.get(*extent);
+            entry.is_allocated() || entry.is_dying && self.has_lost_zeroes(*extent, above)
+        });
         let unreachable = self.pointers.unreachable(roots.into_iter(), managed);
         let lost: Vec<ExtentIndex> = unreachable
             .into_iter()
@@ -304,17 +310,24 @@ impl Volume {
         count
     }
 
+    /// Whether a crash has taken away the zeroes of a block that was freed, or they came down in pieces. As long as anything is on its way down
+    /// it is not known to have: a block that is nobody's may have been written as a plain one since, and what was written is
+    /// not to be discarded. When that comes down, the block is not dying any more (write.rs).
+    fn has_lost_zeroes(&self, extent: ExtentIndex, above: &Above<'_>) -> bool {
+        let is_changing =
+            (above.has_changes)(self.blocks_of(extent)) || self.writes.is_wanted(extent);
+        !is_changing || seeded(SeededBug::DyingDiscardedAgain)
+    }
+
     /// The engine discards them: so they leave the log and all copies in the order of everything else, and when the zeroes
     /// come down here, the block is free.
     fn free_blocks(&mut self, freed: Vec<ExtentIndex>) {
-        let blocks = self.header.config.extent_bytes / BLOCK_SIZE;
         for extent in freed {
             let entry = self.extents.get(extent);
             self.counters.blocks_freed += u64::from(entry.is_allocated());
             self.change_entry(extent, Entry { is_dying: true, ..entry });
             self.has_changes_of_requests = true;
-            let range = LbaRange { start: self.block_of(extent), blocks };
-            self.outputs.push_back(VolumeOutput::Discard(range));
+            self.outputs.push_back(VolumeOutput::Discard(self.blocks_of(extent)));
         }
     }
 

@@ -191,9 +191,15 @@ impl Volume {
 
     /// Steps 2 and 3.
     fn write_parts(&mut self, extent: ExtentIndex, parts: &[Part]) {
-        let entry = self.extents.get(extent);
-        if entry.place.is_none() && parts.iter().all(|part| part.change == Change::Zeroes) {
+        let mut entry = self.extents.get(extent);
+        let is_zeroed = parts.iter().all(|part| part.change == Change::Zeroes);
+        if entry.place.is_none() && is_zeroed {
             return parts.iter().for_each(|part| self.piece_done(part.upper, Ok(())));
+        }
+        if entry.is_dying && !is_zeroed && !seeded(SeededBug::DyingWithData) {
+            // Somebody uses it as a plain block: no collection is to take that for what was freed.
+            entry = Entry { is_managed: false, is_dying: false, ..entry };
+            self.change_entry(extent, entry);
         }
         let extent_lines = self.extent_lines() as u32;
         let mut lines: BTreeMap<u32, Source> = BTreeMap::new();
