@@ -44,6 +44,8 @@ struct Bench {
     writes: Vec<u64>,
     /// The log is left unused from the next start on.
     no_log: bool,
+    /// From the next start on.
+    bypass_threshold_bytes: u64,
     /// Ends of I/Os of members, when they are held back.
     held: Option<Vec<Input>>,
 }
@@ -127,6 +129,7 @@ impl Bench {
             replies: BTreeMap::new(),
             writes: vec![0; count],
             no_log: false,
+            bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
             held: None,
         };
         bench.open(false);
@@ -157,6 +160,7 @@ impl Bench {
             segment_buffers: 4,
             hot_blocks: false,
             no_log: self.no_log,
+            bypass_threshold_bytes: self.bypass_threshold_bytes,
             ..EngineConfig::default()
         };
         let memory = Engine::segment_memory_size(&superblock.geometry, &config);
@@ -658,6 +662,51 @@ fn what_is_written_to_a_freed_block_is_not_collected() {
     bench.open(false);
     assert_eq!(collect(&mut bench), Some(VolumeAnswer::Collected(0)));
     assert_eq!((bench.read(line), bench.read(line + 1)), (2, 0));
+}
+
+#[test]
+fn what_is_written_past_the_log_to_a_freed_block_is_not_collected() {
+    let mut bench = Bench::new(tiered());
+    bench.bypass_threshold_bytes = 16 << 10;
+    bench.open(false);
+    // Where no line is compared after a crash: those are not written past the log.
+    let allocate = VolumeRequest::Allocate { near: Some(Lba(640)), attributes: Attributes::NONE };
+    let Ok(Some(VolumeAnswer::Allocated(block))) = bench.volume_request(allocate) else {
+        panic!("there is room");
+    };
+    assert_eq!(bench.volume_request(VolumeRequest::Collect), Ok(Some(VolumeAnswer::Collected(1))));
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    // It comes down without the zeroes, which it replaces.
+    let data = Buffer::copy_of(&[2; 32 << 10]);
+    assert_eq!(bench.ask(Operation::Write { start: block, data }).0, Ok(()));
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    assert!(bench.engine.as_ref().unwrap().counters().bypasses > 0);
+    for _ in 0..2 {
+        bench.volume_request(VolumeRequest::Collect).unwrap();
+        bench.drain();
+        assert_eq!(bench.read(block.0 / 8), 2);
+        bench.open(false);
+    }
+}
+
+#[test]
+fn a_freed_block_loses_its_place_after_a_crash_too() {
+    let mut bench = Bench::new(tiered());
+    let allocate = VolumeRequest::Allocate { near: None, attributes: Attributes::NONE };
+    let Ok(Some(VolumeAnswer::Allocated(block))) = bench.volume_request(allocate) else {
+        panic!("there is room");
+    };
+    bench.write(block.0 / 8, 1);
+    bench.drain();
+    bench.volume_request(VolumeRequest::Collect).unwrap();
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    assert!(bench.volume().place(block).is_some(), "its zeroes are in the log");
+    bench.open(false);
+    assert!(!bench.volume().is_allocated(block), "that it is free was durable with the flush");
+    bench.drain();
+    bench.until_idle();
+    assert_eq!(bench.volume().place(block), None);
+    assert_eq!(bench.volume().status().extents_mapped, 0);
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub const CANARY_RUNS_MAX: u64 = 10;
 
 /// Mistakes of volumes that no run was seen to find, which are not tried (`docs/testing.md` says why).
 pub const NOT_FOUND_YET: &[SeededBug] = &[
+    SeededBug::DyingDiscardedAgain,
+    SeededBug::DyingWithData,
     SeededBug::FoundAfterFailedFlush,
     SeededBug::FoundBeforeFlush,
     SeededBug::FoundBeforeLossBelieved,
@@ -95,7 +97,7 @@ const FIRST_RUNS: &[(SeededBug, u64)] = &[
     (SeededBug::RebuildEndsEarly, 52),
     (SeededBug::PlaceReusedEarly, 129),
     (SeededBug::EntryBeforeLines, 38),
-    (SeededBug::FuaWithoutEntry, 1235),
+    (SeededBug::FuaWithoutEntry, 5207),
     (SeededBug::MoveLosesChanges, 15),
     (SeededBug::MoveFreesEarly, 305),
     (SeededBug::AllocationNotDurable, 26),

@@ -404,3 +404,226 @@ fn raid5_seed_22013() {
         ],
     });
 }
+
+// A blank disk came in a member's place, and the start that saw it did not come far; then the disk was back as it was at the start before, and
+// is believed. Where it and the blank one held nothing, the model did not know that it lacks lines.
+#[test]
+fn raid5_seed_20294() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 20294,
+        plain: vec![
+            Plain::FailsAtStart,
+            Plain::CannotZero,
+            Plain::SelectiveCaching,
+            Plain::MigrationRate,
+        ],
+        start: 0x93517228618326cd,
+        events: vec![
+            // write 328+8
+            CalmOp(0xd092efcfb1aed620),
+            // 9 I/Os end
+            CalmOp(0xe2354ca69f3f7042),
+            // write 120+128
+            CalmOp(0x10ddd7ba72f33831),
+            // write 368+8
+            CalmOp(0x299a5866d4718d9),
+            // 6 I/Os end
+            CalmOp(0x6a52f96a57ab5e28),
+            // 6 I/Os end
+            CalmOp(0xaf931b48cd08a363),
+            // write 1152+8
+            CalmOp(0xf4d33d274265e89e),
+            // write 56+16
+            CalmOp(0xde3ba65ca0bc6b52),
+            // 94249 us pass
+            CalmOp(0x323dc443f690bf02),
+            // write 64+16
+            CalmOp(0xc9e8f4b8f58def8d),
+            // write 256+72
+            CalmOp(0xbba4c284efe1d035),
+            // zero, unmap 32+112
+            CalmOp(0x4c0d8db27ee7f57),
+            // read 368+24
+            CalmOp(0xeff05d62a1f51475),
+            // rest
+            CalmOp(0x28e4de3451b8cd1),
+            // write 64+8
+            CalmOp(0x97291188e78387a5),
+            // write 112+16
+            CalmOp(0xee895a13253c561f),
+            CalmOp(0xbb695ee0783a9a23),
+            // write 320+8
+            CalmOp(0x344745c675648a77),
+            // write 504+56
+            CalmOp(0x260313926fb86b1f),
+            CalmOp(0x183cab3344d73ae4),
+            // 1 I/Os end
+            CalmOp(0xa501d417260cc6e1),
+            // write 1136+72
+            CalmOp(0xbc1734b6a281334a),
+            // write 64+16
+            CalmOp(0x76b96105f1505306),
+            // discard 248+8
+            CalmOp(0x71465d3d626c80bf),
+            // 297237 us pass
+            CalmOp(0x99e068e1909dec41),
+            // write 224+8
+            CalmOp(0xa9ebb667b1fa1e03),
+            // write 1336+8
+            CalmOp(0x9cd323deb15f86ef),
+            // rest
+            CalmOp(0x3e68c83b188e7dce),
+            // write 376+128
+            CalmOp(0x6899e33012f451b0),
+            // write 728+112
+            CalmOp(0x8a77998e715cc79e),
+            // all I/Os end
+            CalmOp(0x7f43d429c845ddfd),
+            // write 240+16
+            CalmOp(0xfe4f1856c2ad3e1),
+            // read 80+8
+            CalmOp(0x1a0bf51667eb489),
+            // write 920+16, FUA
+            CalmOp(0xa19f545d01794308),
+            // 5 I/Os end
+            CalmOp(0x146ebbd35920d6ef),
+            CalmOp(0xcee0dc2158744ca1),
+            // power cut, of a copy
+            // member 1 is replaced by a blank one
+            // a start is interrupted after 39 I/Os
+            // member 1 is as it was at an earlier start
+            Probe(0xeb1b82b5d87d463e),
+        ],
+    });
+}
+
+// In a column of a degraded set a line rotted, and the one of the missing member was nobody's: a write past the log fails until that line is
+// given up. The model knew of losses only where somebody had lost something.
+#[test]
+fn raid5_seed_22270() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 22270,
+        plain: vec![Plain::FailsAtStart, Plain::MigrationRate],
+        start: 0x9351722861832e85,
+        events: vec![
+            // write 312+16, FUA
+            // discard 240+8
+            // zero 656+80
+            // write 104+128
+            // discard 696+8
+            // zero 352+16
+            CalmOp(0xacf975c25fc1e188),
+            // write 152+16
+            // write 712+24
+            // write 672+64
+            // write 472+8
+            CalmOp(0xd6fa84b60aac0b60),
+            // write 368+24
+            CalmOp(0x676b96105f15573a),
+            // write 8+200
+            // write 248+48
+            CalmOp(0xb6c637d78c200cd3),
+            // rest
+            CalmOp(0x1bece8c0f4ba0b88),
+            // volume(scrub)
+            // write 568+168
+            // discard 16+296
+            // write 648+48
+            // write 376+136
+            CalmOp(0xeb5f9088c9829626),
+            // write 88+16
+            // write 664+72, FUA
+            // write 160+32
+            CalmOp(0xdd1b5e54c3d676ce),
+            // all I/Os end
+            CalmOp(0x3d4cd54a78579259),
+            // zero 72+24
+            // write 312+24
+            // write 360+376
+            CalmOp(0x63efb99b3b5d4167),
+            // rest
+            CalmOp(0x8454127b0964e9fe),
+            // zero, unmap 400+304
+            CalmOp(0xfacf6267d4403dc2),
+            // 249273 us pass
+            CalmOp(0x8ac2a9ed4dde9a7f),
+            // all I/Os end
+            CalmOp(0xe65efef1ed3e26f4),
+            // volume(failmember { member: memberindex(2) })
+            // MemberIndex(3) rots at 1089536: LinePlace { set: 0, stripe: 2, unit: 0, line_in_unit: 2 }
+            CalmOp(0x1817f6d51d87249a),
+            // write 208+24
+            CalmOp(0xd8c8a29411d8a0c3),
+            // 10 I/Os end
+            CalmOp(0x8fce5558995450a),
+        ],
+    });
+}
+
+// A rebuild gave up a row while a member that is not stale did not answer: the parity still had that row in it, and counted as that of the
+// others when the member was back.
+#[test]
+fn raid5_seed_30466() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 30466,
+        plain: vec![Plain::OlderDisks, Plain::CannotZero],
+        start: 0xf519f86ee238d274,
+        events: vec![
+            // one Flush of MemberIndex(0) fails, or takes long
+            CalmOp(0x248e0b2b1c06ce93),
+            // discard 344+320
+            // write 72+8
+            // write 0+16, FUA
+            CalmOp(0x122026abc85c0041),
+            // write 424+32, FUA
+            CalmOp(0xfa3f3e63e5cd5fa8),
+            // write 88+16
+            // write 1136+8
+            // write 784+120, FUA
+            // write 288+16
+            CalmOp(0xebfb0c2fe0214050),
+            // read 112+32
+            CalmOp(0xea63fcdf13ecd7f0),
+            // 7 I/Os end
+            CalmOp(0xe9987536add2a3c0),
+            // 10 I/Os end
+            CalmOp(0x335212d83e5cabb),
+            // zero, unmap 264+448
+            CalmOp(0x6d034e3715496787),
+            // write 808+72
+            CalmOp(0xc90b12e17bcbd418),
+            // 8 I/Os end
+            CalmOp(0x4e961caab26d7b64),
+            // write 680+72
+            CalmOp(0xcb4256f24f4b0f3),
+            // 8 I/Os end
+            CalmOp(0x1e56824612854b15),
+            // write 56+208
+            CalmOp(0x6396a42487e29050),
+            // MemberIndex(3) fails: Gone
+            CalmOp(0xb44cf198097a7837),
+            // write 328+8
+            CalmOp(0x6999cbf1053960b5),
+            // all I/Os end
+            CalmOp(0x7bb9f29ccd94e9f4),
+            CalmOp(0xb828e60fcc29e21e),
+            // 10 I/Os end
+            CalmOp(0x9233d795336acc37),
+            // 5 I/Os end
+            CalmOp(0x3c4cec898612cb14),
+            // volume(rebuild { member: memberindex(0) })
+            CalmOp(0xcba4b867e9129dab),
+            // all I/Os end
+            // the process dies, of a copy
+            // member 1 is replaced by a blank one
+            // power cut, of a copy
+            // the process dies, of a copy
+            // a start is interrupted after 48 I/Os
+            // a start is interrupted after 3 I/Os
+            Op(0x60cfa01179ed969d),
+        ],
+    });
+}

@@ -3,7 +3,7 @@
 //! ```text
 //! 1. Take no more requests; let those under way end.
 //! 2. Detach only: destage everything and flush the data-disk.
-//! 3. Make the log durable.
+//! 3. Make the log durable, then what it has freed of a volume.
 //! 4. Write a checkpoint.                 Crash up to here: an ordinary start finds everything.
 //! 5. Write the superblock: closed, or detached.
 //!      Crash before it is durable: the cache counts as open, and start or detach resumes.
@@ -13,6 +13,7 @@
 //! was not stays in the log.
 //! Without a cache-disk ([`super::uncached`]) steps 2 to 5 are a flush of the data-disk.
 
+use super::volume::BehindCommit;
 use super::{Engine, Phase, Purpose};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
@@ -40,6 +41,7 @@ pub(super) struct Closing {
 enum Step {
     EndRequests,
     Drain,
+    Tables,
     Checkpoint,
     Superblock,
 }
@@ -96,10 +98,12 @@ impl Engine {
                 Step::Drain
             }
             Step::Drain if self.is_drained(close.kind) => {
-                if !seeded(SeededBug::ShutdownWithoutCommit) {
-                    self.checkpoint.force();
+                let (id, made) = (close.id, self.own_requests_made);
+                if self.commit_discards(id, made, BehindCommit::Close) {
+                    Step::Tables
+                } else {
+                    self.force_checkpoint()
                 }
-                Step::Checkpoint
             }
             Step::Checkpoint if self.checkpoint.is_idle() => {
                 self.write_close();
@@ -115,6 +119,22 @@ impl Engine {
         };
         self.close.as_mut().expect("looked at").step = next;
         true
+    }
+
+    fn force_checkpoint(&mut self) -> Step {
+        if !seeded(SeededBug::ShutdownWithoutCommit) {
+            self.checkpoint.force();
+        }
+        Step::Checkpoint
+    }
+
+    /// The tables of the volume are durable.
+    pub(super) fn close_tables(&mut self) {
+        // A cache-disk that has failed meanwhile has ended the close.
+        if self.close.is_some() {
+            let step = self.force_checkpoint();
+            self.close.as_mut().expect("looked at").step = step;
+        }
     }
 
     fn is_drained(&self, kind: Kind) -> bool {

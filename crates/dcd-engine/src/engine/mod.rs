@@ -159,7 +159,9 @@ pub struct Engine {
     own_requests: BTreeSet<RequestId>,
     own_requests_made: u64,
     /// Flushes and the like that wait for the volume to make its tables durable.
-    behind_commits: BTreeMap<RequestId, Operation>,
+    behind_commits: BTreeMap<RequestId, volume::BehindCommit>,
+    /// Flushes before whose answer the volume is told that the discards with lower numbers are durable.
+    flushes_of_discards: BTreeMap<RequestId, u64>,
     /// A discard of freed blocks has failed, and no flush has told of it yet.
     discard_untold: Option<RequestError>,
     /// Flushes and the like that wait for discards of freed blocks: for so many, of all that were ever made.
@@ -321,6 +323,7 @@ impl Engine {
             own_requests: BTreeSet::new(),
             own_requests_made: 0,
             behind_commits: BTreeMap::new(),
+            flushes_of_discards: BTreeMap::new(),
             discard_untold: None,
             behind_discards: VecDeque::new(),
             counters: Counters::default(),
@@ -388,7 +391,8 @@ impl Engine {
             && volume.has_changes_of_requests()
         {
             volume.commit_requests(self.now, request.id);
-            self.behind_commits.insert(request.id, request.operation);
+            let behind = volume::BehindCommit::CarryOut(request.operation);
+            self.behind_commits.insert(request.id, behind);
             return;
         }
         if makes_durable {
@@ -536,6 +540,12 @@ impl Engine {
             if let Err(error) = result {
                 self.discard_failed(id, error);
             }
+            return;
+        }
+        if let Some(before) = self.flushes_of_discards.remove(&id)
+            && result.is_ok()
+            && self.commit_discards(id, before, volume::BehindCommit::Reply)
+        {
             return;
         }
         self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));

@@ -14,6 +14,16 @@ use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LbaRange;
 use crate::volume::{Above, VolumeOutput, VolumePhase};
 
+/// What waits for the tables of the volume to be durable.
+pub(super) enum BehindCommit {
+    /// It is carried out then.
+    CarryOut(Operation),
+    /// It has been.
+    Reply,
+    /// The cache is being closed.
+    Close,
+}
+
 impl Engine {
     pub(super) fn volume_request(&mut self, id: RequestId, wanted: VolumeRequest) {
         let Some(mut volume) = self.volume.take() else {
@@ -63,17 +73,7 @@ impl Engine {
                     }
                     VolumeOutput::Committed { id, result } => {
                         has_brought = true;
-                        let operation = self.behind_commits.remove(&id).expect("it waits");
-                        match result {
-                            Ok(()) => {
-                                self.carry_out_behind_discards(Request {
-                                    id,
-                                    operation,
-                                    fua: false,
-                                });
-                            }
-                            Err(error) => self.reply(id, Err(RequestError::Volume(error)), None),
-                        }
+                        self.committed(id, result.map_err(RequestError::Volume));
                     }
                     VolumeOutput::Answer { id, result } => {
                         let (result, answer) = match result {
@@ -108,7 +108,47 @@ impl Engine {
         let is_behind = !self.own_requests.is_empty() && !seeded(SeededBug::FlushPassesDiscards);
         match is_behind {
             true => self.behind_discards.push_back((self.own_requests_made, request)),
-            false => self.carry_out(request),
+            false => self.carry_out_with_discards(self.own_requests_made, request),
+        }
+    }
+
+    /// `made`: so many discards were acknowledged before.
+    fn carry_out_with_discards(&mut self, made: u64, request: Request) {
+        let has_frees = self.volume.as_ref().is_some_and(|volume| volume.has_unlogged_frees());
+        if has_frees && matches!(request.operation, Operation::Flush) {
+            self.flushes_of_discards.insert(request.id, made);
+        }
+        self.carry_out(request);
+    }
+
+    /// So many discards are durable: the volume may make it durable that their blocks are free. False if there is nothing to wait for.
+    pub(super) fn commit_discards(
+        &mut self,
+        id: RequestId,
+        before: u64,
+        behind: BehindCommit,
+    ) -> bool {
+        let Some(volume) = &mut self.volume else { return false };
+        volume.discards_durable(before);
+        if !volume.has_changes_of_requests() {
+            return false;
+        }
+        volume.commit_requests(self.now, id);
+        self.behind_commits.insert(id, behind);
+        true
+    }
+
+    fn committed(&mut self, id: RequestId, result: Result<(), RequestError>) {
+        let behind = self.behind_commits.remove(&id).expect("it waits");
+        match (behind, result) {
+            (BehindCommit::CarryOut(operation), Ok(())) => {
+                self.carry_out_behind_discards(Request { id, operation, fua: false });
+            }
+            (BehindCommit::CarryOut(_) | BehindCommit::Reply, result) => {
+                self.reply(id, result, None);
+            }
+            // Blocks that are not free in the tables are freed by the next collection.
+            (BehindCommit::Close, _) => self.close_tables(),
         }
     }
 
@@ -118,8 +158,8 @@ impl Engine {
         while let Some((made, _)) = self.behind_discards.front()
             && self.own_requests.last().is_none_or(|oldest| u64::MAX - oldest.0 >= *made)
         {
-            let (_, request) = self.behind_discards.pop_front().expect("looked at");
-            self.carry_out(request);
+            let (made, request) = self.behind_discards.pop_front().expect("looked at");
+            self.carry_out_with_discards(made, request);
             has_moved = true;
         }
         has_moved
@@ -129,6 +169,7 @@ impl Engine {
     /// waits, or one still waits for something else, the next does not.
     pub(super) fn discard_failed(&mut self, id: RequestId, error: RequestError) {
         let number = u64::MAX - id.0;
+        self.volume.as_mut().expect("it has freed blocks").discard_failed(number);
         let is_refused = |(made, request): &(u64, Request)| {
             *made > number && matches!(request.operation, Operation::Flush)
         };
@@ -137,7 +178,9 @@ impl Engine {
             waiting.into_iter().partition(is_refused);
         self.behind_discards = waiting;
         let mut before = self.behind_commits.values();
-        if refused.is_empty() || before.any(|operation| matches!(operation, Operation::Flush)) {
+        let is_flush =
+            |behind: &BehindCommit| matches!(behind, BehindCommit::CarryOut(Operation::Flush));
+        if refused.is_empty() || before.any(is_flush) {
             self.discard_untold = Some(error);
         }
         for (_, request) in refused {
@@ -147,12 +190,13 @@ impl Engine {
 
     /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
     fn discard_freed(&mut self, range: LbaRange) {
+        let number = self.own_requests_made;
+        self.own_requests_made += 1;
         if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
             // They are found by the next collection.
-            return;
+            return self.volume.as_mut().expect("it has freed blocks").discard_failed(number);
         }
-        let id = RequestId(u64::MAX - self.own_requests_made);
-        self.own_requests_made += 1;
+        let id = RequestId(u64::MAX - number);
         self.own_requests.insert(id);
         self.write_zeroes(id, range, true, false);
     }

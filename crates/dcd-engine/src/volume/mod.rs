@@ -39,7 +39,7 @@ use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
-use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, write};
+use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, requests, write};
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
 use self::raid::Layout;
@@ -162,6 +162,10 @@ pub struct Volume {
     early: Vec<Io>,
     uppers: BTreeMap<UpperId, Upper>,
     next_upper: u64,
+    /// Discards of freed blocks that the engine was told of.
+    discards_made: u64,
+    /// Freed blocks whose discards may not be durable yet: the journal still has the blocks as allocated.
+    unlogged_frees: BTreeMap<ExtentIndex, requests::UnloggedFree>,
     /// Ended, but for the states of members that they rely on.
     ended: Vec<UpperId>,
     writes: write::Writes,
@@ -227,6 +231,8 @@ impl Volume {
             early: Vec::new(),
             uppers: BTreeMap::new(),
             next_upper: 0,
+            discards_made: 0,
+            unlogged_frees: BTreeMap::new(),
             ended: Vec::new(),
             writes: write::Writes::default(),
             jobs: job::Jobs::default(),
@@ -282,9 +288,9 @@ impl Volume {
             IoOperation::Write { data: IoData::SegmentMemory(_), .. } => {
                 unreachable!("segment memory goes to the cache-disk alone")
             }
-            IoOperation::WriteZeroes { offset, length, may_unmap } => {
+            IoOperation::WriteZeroes { offset, length, .. } => {
                 self.uppers.insert(id, upper);
-                self.write_zeroes(id, offset, length, may_unmap);
+                self.write_zeroes(id, offset, length);
                 self.piece_done(id, Ok(()));
             }
             IoOperation::Flush => {

@@ -182,6 +182,7 @@ impl VolumeRun {
             2 => {
                 let blank = FaultyDisk::new(member.disk.len(), 4096);
                 let old = std::mem::replace(&mut member.disk, blank);
+                member.replaced.get_or_insert_with(|| old.snapshot());
                 member.is_older = false;
                 member.disk.shears = old.shears;
                 member.disk.cannot_zero = old.cannot_zero;
@@ -418,7 +419,8 @@ fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Resul
             machine.state.members[usize::from(member.0)].damaged.contains(&offset)
                 || machine.is_being_written(member, offset)
         });
-        let is_lost = machine.state.lost_columns.contains(&column);
+        let state = &machine.state;
+        let is_lost = state.lost_columns.contains(&column) || state.given_up.contains(&column);
         if is_damaged || is_lost || are_all_well && !is_full && !random.one_in(6) {
             continue;
         }

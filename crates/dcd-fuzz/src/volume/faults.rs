@@ -18,7 +18,11 @@ const OLDER_MAX: usize = 4;
 impl VolumeRun {
     pub(super) fn note_losses(&mut self) {
         self.machine.note_losses();
-        self.had_losses |= !self.machine.state.lost.is_empty() || self.machine.may_refuse();
+        let state = &self.machine.state;
+        // With two bad lines in a column no parity can be made, also where one of them is nobody's: a write may fail until that is given
+        // up.
+        self.had_losses |= !state.lost.is_empty() || !state.given_up.is_empty();
+        self.had_losses |= self.machine.may_refuse();
     }
 
     /// Whether a member may fail now, as far as this run goes.
@@ -183,7 +187,9 @@ impl VolumeRun {
             let image = self.older[which][index].clone();
             self.say(|| format!("member {index} is as it was at an earlier start"));
             let member = &mut wreck.members[index];
-            member.damaged.extend(differing_lines(&member.disk.snapshot(), &image));
+            // A start that has not come far may believe it: so what counts is what it should hold, not what a blank one has.
+            let right = member.replaced.clone().unwrap_or_else(|| member.disk.snapshot());
+            member.damaged.extend(differing_lines(&right, &image));
             member.disk.restore(image);
             member.is_suspect = true;
             // One of two that have missed something has to be believed.

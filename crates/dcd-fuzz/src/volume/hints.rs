@@ -18,8 +18,6 @@ pub struct Hints {
     /// When an allocated block or a pointer was changed last, if that is not durable.
     changed_at: Option<u64>,
     is_lost: bool,
-    /// Blocks that were freed. They may look allocated after a crash, until their zeroes have come down through the log.
-    freed: BTreeSet<u64>,
 }
 
 impl Hints {
@@ -64,11 +62,6 @@ impl Hints {
         self.allocated.contains(&extent)
     }
 
-    /// Whether a block was freed, and was not allocated since.
-    pub fn was_freed(&self, extent: u64) -> bool {
-        self.freed.contains(&extent)
-    }
-
     /// Whether a block is a root.
     pub fn is_root(&self, extent: u64) -> bool {
         self.roots.contains(&extent)
@@ -88,7 +81,6 @@ impl Hints {
     pub fn allocate(&mut self, extent: u64, attributes: Attributes, now: u64) {
         self.changed_at = Some(now);
         self.allocated.insert(extent);
-        self.freed.remove(&extent);
         if attributes.contains(Attributes::ROOT) {
             self.roots.insert(extent);
         }
@@ -144,7 +136,6 @@ impl Hints {
     /// A block is freed, and what it pointed to.
     fn forget(&mut self, block: u64) -> Vec<u64> {
         self.allocated.remove(&block);
-        self.freed.insert(block);
         self.attributes.insert(block, None);
         let pointers = std::mem::take(&mut self.pointers);
         let (gone, left) =
@@ -181,7 +172,8 @@ impl Hints {
         }
     }
 
-    fn lose(&mut self) {
+    /// Nobody knows any more which blocks are allocated, and which pointers there are.
+    pub fn lose(&mut self) {
         self.is_lost = true;
         let blocks: Vec<u64> = self.allocated.iter().copied().collect();
         self.attributes_unknown(blocks.into_iter());

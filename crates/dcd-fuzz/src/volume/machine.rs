@@ -21,7 +21,7 @@ use dcd_engine::{
 
 use super::options::{MoreFaults, VolumeOptions};
 use super::truth::{Column, LinePlace, Sets};
-use crate::disk::{Fate, FaultyDisk};
+use crate::disk::{Fate, FaultyDisk, Pages};
 use crate::faults::IoKind;
 use crate::host::io_kind;
 use crate::memory::PooledMemory;
@@ -48,6 +48,8 @@ pub struct Member {
     pub was_suspect: bool,
     /// Its disk is as it was before the last start: that it has missed something is known.
     pub is_older: bool,
+    /// What was on the disk that a blank one has replaced, until that is rebuilt.
+    pub replaced: Option<Pages>,
     /// A rebuild was begun since.
     pub is_rebuilt: bool,
     /// Byte addresses of lines that were damaged and not written since.
@@ -189,6 +191,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
             is_suspect: false,
             was_suspect: false,
             is_older: false,
+            replaced: None,
             is_rebuilt: false,
             damaged: BTreeSet::new(),
             healed: BTreeMap::new(),
@@ -797,6 +800,7 @@ impl Machine {
             let is_known = is_idle || !self.waits_for_rebuilds;
             if member.is_suspect && is_well && member.is_rebuilt && is_known {
                 member.is_suspect = false;
+                member.replaced = None;
             }
             member.is_rebuilt &= member.is_suspect;
             member.is_older &= member.is_suspect;

@@ -212,6 +212,10 @@ impl VolumeRun {
             .map(|extent| self.model.submit(extent * blocks, blocks, true, false))
             .collect();
         let is_durable = !crashes && self.flush_now(random)?;
+        if !crashes && !is_durable && !extents.is_empty() {
+            // What could not be discarded is not free.
+            self.hints.lose();
+        }
         for change in changes {
             self.model.acknowledge(change, is_durable);
             if is_durable {
@@ -246,8 +250,7 @@ impl VolumeRun {
         let volume = machine.volume();
         for extent in 0..self.options.config.extents() {
             let is_allocated = volume.is_allocated(Lba(extent * self.extent_blocks()));
-            let may_differ = is_allocated && self.hints.was_freed(extent);
-            if is_allocated != self.hints.is_allocated(extent) && !may_differ {
+            if is_allocated != self.hints.is_allocated(extent) {
                 let what = if is_allocated { "is" } else { "is not" };
                 return Err(Violation(format!("extent {extent} {what} allocated")));
             }

@@ -117,22 +117,6 @@ impl Volume {
         outcome.stdout
     }
 
-    /// The same after a crash of the daemon or of the machine. A few blocks are then, now and then, room on the volume that
-    /// nobody uses and that stays (docs/testing.md says what is known of it). Nothing else may be wrong. How many there are.
-    pub fn fsck_after_crash(&self) -> u64 {
-        let outcome = self.site.dcd(&format!("dhisfs fsck {SOCKETS}"));
-        if outcome.code == Some(0) {
-            return 0;
-        }
-        let all = format!("{}{}", outcome.stdout, outcome.stderr);
-        assert_eq!(outcome.code, Some(4), "{all}");
-        let lines: Vec<&str> = outcome.stdout.lines().collect();
-        let unused = lines[0].split_once(" blocks are allocated on the device and not used");
-        let unused = unused.filter(|_| lines.len() == 2).map(|(count, _)| count.parse());
-        let Some(Ok(unused)) = unused else { panic!("{all}") };
-        unused
-    }
-
     /// SIGTERM to the mount, which makes everything durable.
     pub fn unmount(&mut self) {
         self.mount.take().unwrap().stop();

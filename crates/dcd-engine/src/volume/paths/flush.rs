@@ -82,9 +82,9 @@ impl Volume {
             .uncommitted_extents
             .keys()
             .map(|extent| {
-                let packed = self.extents.packed(*extent);
-                let is_queued = self.queued_extents.get(extent) == Some(&packed);
                 let place = self.extents.get(*extent).place;
+                let packed = self.packed_for_journal(*extent, place);
+                let is_queued = self.queued_extents.get(extent) == Some(&packed);
                 let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0
                     || seeded(SeededBug::EntryBeforeLines);
                 (*extent, place.filter(|_| is_queued || is_written))
@@ -213,7 +213,7 @@ impl Volume {
                     };
                     place = entry.place;
                 }
-                let packed = Entry { place, ..self.extents.get(extent) }.pack();
+                let packed = self.packed_for_journal(extent, place);
                 items.push(JournalItem::Extent { extent: extent.0.into(), packed });
             }
             for slot in std::mem::take(&mut self.flushes.pointers) {

@@ -196,7 +196,7 @@ impl Volume {
         // The lines first: they would count as lost in their new place, if a crash came between two records.
         let run = self.extents.get(extent).place.map(|place| self.lines_of_place(place));
         let mut items = run.map_or(Vec::new(), |run| self.items_of_found(run));
-        let packed = self.extents.packed(extent);
+        let packed = self.packed_for_journal(extent, self.extents.get(extent).place);
         items.push(JournalItem::Extent { extent: extent.0.into(), packed });
         self.journal_items(items, then);
     }

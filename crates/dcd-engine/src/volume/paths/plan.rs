@@ -348,17 +348,18 @@ impl Volume {
         }
     }
 
-    /// A parity that does not fit the rows is written anew, as far as they are known. `rebuilt`: a place that has nothing yet.
-    fn check_parity(&mut self, job: &mut Job, column: u32, rebuilt: Option<usize>) {
+    /// A parity that does not fit the rows is written anew. `rebuilt`: a place that has nothing yet. False if it cannot be told whether it
+    /// fits: not all rows are known.
+    fn check_parity(&mut self, job: &mut Job, column: u32, rebuilt: Option<usize>) -> bool {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set).clone();
         let (Some(row), Some(place)) = (layout.parity_row(), layout.parity_place(stripe)) else {
-            return;
+            return true;
         };
         let is_known = |row| self.old_in_parity(job, row, column) == Old::Known;
         let is_kept = rebuilt == Some(place) || self.is_current(set, place, stripe);
         if !is_kept || !(0..layout.data_units()).all(is_known) {
-            return;
+            return false;
         }
         let mut line = vec![0; LINE_BYTES];
         for other in (0..layout.data_units()).filter(|row| job.is_known(*row, column)) {
@@ -378,6 +379,7 @@ impl Volume {
             job.writes.insert((place, column), (row, From::New));
             self.counters.lines_repaired += 1;
         }
+        true
     }
 
     /// Places that did not have a line get it.
@@ -547,9 +549,11 @@ impl Volume {
                     if !is_parity {
                         self.give_up(job, row, column, Some(place));
                     }
-                    self.check_parity(job, column, Some(place));
-                    if is_parity && !job.is_new(row, column) {
-                        job.lost.insert((row, column));
+                    // A row that may come back is not known: then the parity does not fit what was given up, and counts for nothing.
+                    if !self.check_parity(job, column, Some(place))
+                        && let Some(parity) = layout.parity_row()
+                    {
+                        job.lost.insert((parity, column));
                     }
                 }
             }

@@ -2,9 +2,21 @@
 //!
 //! Pointers and allocations change the tables at once and are durable with the next flush, like data. Attributes and
 //! members' states are durable when the request is answered.
+//!
+//! A block is freed in this order:
+//!
+//! ```text
+//! 1. It is dying: nobody's, and not to be allocated. The engine is told to discard it.
+//! 2. The discard is durable in the log.
+//!      Crash here: the block is allocated, and nothing points to it. The next collection frees it.
+//! 3. The journal has it as dying, and the flush is answered that has waited for this.
+//!      Before step 2 a crash could leave a dying block with no discard behind it, and nobody could tell what the log has for it: what it held
+//!      before, which is to go, or what somebody has written there since, as to a plain block.
+//! 4. The zeroes come down: it has no place any more, and is not dying. Or somebody's data comes down, and it is a plain block (write.rs).
+//! ```
 
 use super::super::attributes::{AttributeChange, Attributes};
-use super::super::extents::{Entry, ExtentIndex};
+use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::format::journal::JournalItem;
 use super::super::pointers::PointerError;
 use super::super::{Volume, VolumeOutput, VolumePhase};
@@ -19,6 +31,15 @@ pub(crate) struct Above<'a> {
     pub(crate) has_data: &'a dyn Fn(LbaRange) -> bool,
     /// The same, or they are to become zeroes.
     pub(crate) has_changes: &'a dyn Fn(LbaRange) -> bool,
+}
+
+/// A block that was freed, and may not be: its discard is not durable.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::volume) struct UnloggedFree {
+    /// Number of the discard.
+    number: u64,
+    /// Data has come down since: what it held before, or what somebody has written there since, as to a plain block.
+    pub(in crate::volume) has_data: bool,
 }
 
 impl Volume {
@@ -110,11 +131,18 @@ impl Volume {
                 let committed = self.uncommitted_extents.get(&extent)?;
                 let queued = self.queued_extents.get(&extent);
                 let place = Entry::unpack(*queued.unwrap_or(committed))?.place;
-                let packed = Entry { place, ..self.extents.get(extent) }.pack();
+                let packed = self.packed_for_journal(extent, place);
                 // The same as what is on its way is waited for.
                 (queued.is_some() || packed != *committed).then_some((extent, packed))
             })
             .collect()
+    }
+
+    /// An entry as the journal may have it, but for the place: what is freed is dying only behind its discard.
+    pub(super) fn packed_for_journal(&self, extent: ExtentIndex, place: Option<Place>) -> u64 {
+        let entry = self.extents.get(extent);
+        let is_logged = !self.unlogged_frees.contains_key(&extent);
+        Entry { place, is_dying: entry.is_dying && is_logged, ..entry }.pack()
     }
 
     fn set_attributes(&mut self, id: RequestId, ranges: &[LbaRange], change: AttributeChange) {
@@ -292,7 +320,7 @@ impl Volume {
             .collect();
         let managed = known.filter(|extent| {
             let entry = self.extents.get(*extent);
-            entry.is_allocated() || entry.is_dying && self.has_lost_zeroes(*extent, above)
+            entry.is_allocated() || entry.is_dying && self.is_left_behind(*extent, above)
         });
         let unreachable = self.pointers.unreachable(roots.into_iter(), managed);
         let lost: Vec<ExtentIndex> = unreachable
@@ -310,25 +338,71 @@ impl Volume {
         count
     }
 
-    /// Whether a crash has taken away the zeroes of a block that was freed, or they came down in pieces. As long as anything is on its way down
-    /// it is not known to have: a block that is nobody's may have been written as a plain one since, and what was written is
-    /// not to be discarded. When that comes down, the block is not dying any more (write.rs).
-    fn has_lost_zeroes(&self, extent: ExtentIndex, above: &Above<'_>) -> bool {
+    /// Whether nothing is on its way to a dying block: its zeroes have come down in pieces. What is on its way may be what somebody has
+    /// written there since, as to a plain block, and is not to be discarded.
+    fn is_left_behind(&self, extent: ExtentIndex, above: &Above<'_>) -> bool {
         let is_changing =
             (above.has_changes)(self.blocks_of(extent)) || self.writes.is_wanted(extent);
         !is_changing || seeded(SeededBug::DyingDiscardedAgain)
     }
 
-    /// The engine discards them: so they leave the log and all copies in the order of everything else, and when the zeroes
-    /// come down here, the block is free.
+    /// Step 1. The engine discards them, so that they leave the log and all copies in the order of everything else.
     fn free_blocks(&mut self, freed: Vec<ExtentIndex>) {
         for extent in freed {
             let entry = self.extents.get(extent);
             self.counters.blocks_freed += u64::from(entry.is_allocated());
             self.change_entry(extent, Entry { is_dying: true, ..entry });
+            if !entry.is_dying {
+                let free = UnloggedFree { number: self.discards_made, has_data: false };
+                self.unlogged_frees.insert(extent, free);
+            }
+            self.discards_made += 1;
             self.has_changes_of_requests = true;
             self.outputs.push_back(VolumeOutput::Discard(self.blocks_of(extent)));
         }
+    }
+
+    /// Step 2, of all discards with lower numbers.
+    pub(crate) fn discards_durable(&mut self, before: u64) {
+        let is_durable = |_: &ExtentIndex, free: &mut UnloggedFree| free.number < before;
+        let durable: Vec<_> = self.unlogged_frees.extract_if(.., is_durable).collect();
+        self.has_changes_of_requests |= !durable.is_empty();
+        for (extent, _) in durable.into_iter().filter(|(_, free)| free.has_data) {
+            // What it held before goes with the discard, and what is newer stays.
+            self.become_plain(extent);
+        }
+    }
+
+    /// There was no room for a discard: the block is as if it had not been freed, and the next collection tries again.
+    pub(crate) fn discard_failed(&mut self, number: u64) {
+        let mut failed = self.unlogged_frees.extract_if(.., |_, free| free.number == number);
+        if let Some((extent, _)) = failed.next() {
+            drop(failed);
+            let entry = self.extents.get(extent);
+            self.change_entry(extent, Entry { is_dying: false, ..entry });
+        }
+    }
+
+    /// Data has come down to a dying block.
+    pub(super) fn dying_written(&mut self, extent: ExtentIndex) {
+        if seeded(SeededBug::DyingWithData) {
+            return;
+        }
+        match self.unlogged_frees.get_mut(&extent) {
+            Some(free) => free.has_data = true,
+            None => self.become_plain(extent),
+        }
+    }
+
+    /// Somebody uses a dying block as a plain one: no collection is to take it for what was freed.
+    fn become_plain(&mut self, extent: ExtentIndex) {
+        let entry = self.extents.get(extent);
+        self.change_entry(extent, Entry { is_managed: false, is_dying: false, ..entry });
+    }
+
+    /// Whether the journal waits for discards.
+    pub(crate) fn has_unlogged_frees(&self) -> bool {
+        !self.unlogged_frees.is_empty()
     }
 
     fn fail_member(&mut self, id: RequestId, member: MemberIndex) {

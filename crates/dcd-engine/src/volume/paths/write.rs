@@ -100,15 +100,11 @@ impl Volume {
         self.cut(upper, offset, length, |at, _| Change::Data((at - offset) as usize));
     }
 
-    pub(in crate::volume) fn write_zeroes(
-        &mut self,
-        upper: UpperId,
-        offset: u64,
-        length: u64,
-        may_unmap: bool,
-    ) {
+    /// Whole extents lose their places, also where the space was to be kept: the sets have room for all extents. After a crash the log does not know
+    /// which zeroes were to free something, and the blocks that were freed before it would keep their places for ever.
+    pub(in crate::volume) fn write_zeroes(&mut self, upper: UpperId, offset: u64, length: u64) {
         let extent_bytes = self.header.config.extent_bytes;
-        self.cut(upper, offset, length, |_, bytes| match may_unmap && bytes == extent_bytes {
+        self.cut(upper, offset, length, |_, bytes| match bytes == extent_bytes {
             true => Change::Unmap,
             false => Change::Zeroes,
         });
@@ -191,15 +187,13 @@ impl Volume {
 
     /// Steps 2 and 3.
     fn write_parts(&mut self, extent: ExtentIndex, parts: &[Part]) {
-        let mut entry = self.extents.get(extent);
         let is_zeroed = parts.iter().all(|part| part.change == Change::Zeroes);
+        if self.extents.get(extent).is_dying && !is_zeroed {
+            self.dying_written(extent);
+        }
+        let entry = self.extents.get(extent);
         if entry.place.is_none() && is_zeroed {
             return parts.iter().for_each(|part| self.piece_done(part.upper, Ok(())));
-        }
-        if entry.is_dying && !is_zeroed && !seeded(SeededBug::DyingWithData) {
-            // Somebody uses it as a plain block: no collection is to take that for what was freed.
-            entry = Entry { is_managed: false, is_dying: false, ..entry };
-            self.change_entry(extent, entry);
         }
         let extent_lines = self.extent_lines() as u32;
         let mut lines: BTreeMap<u32, Source> = BTreeMap::new();
@@ -346,6 +340,9 @@ impl Volume {
         self.uncommitted_extents.entry(extent).or_insert(packed);
         self.checkpoint.dirty(self.area.page_of_extent(extent.0.into()));
         self.extents.set(extent, entry);
+        if !entry.is_dying {
+            self.unlogged_frees.remove(&extent);
+        }
         if let Some(place) = before.place.filter(|place| entry.place != Some(*place)) {
             self.fresh.remove(extent);
             if seeded(SeededBug::PlaceReusedEarly) {
