@@ -627,3 +627,168 @@ fn raid5_seed_30466() {
         ],
     });
 }
+
+// A set was full when a start looked for what is to be moved, and had room when the model looked: zeroes that the log had kept had come down.
+#[test]
+fn tiered_seed_40067() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 40067,
+        plain: vec![Plain::FailsAtStart, Plain::Shears],
+        start: 0x489e4c815d425c88,
+        events: vec![
+            // write 1792+88
+            CalmOp(0xcc9246f9c7af9b74),
+            // write 280+152
+            CalmOp(0x2c2aefbd1468d27),
+            // write 112+48
+            CalmOp(0xef2080a2ff35502),
+            // 8 I/Os end
+            CalmOp(0x5366a2403f36660d),
+            // discard 112+208
+            // write 1480+16
+            // write 248+512
+            // write 904+456
+            CalmOp(0x1184ab04b1bd9b9c),
+            // rest
+            CalmOp(0x5785eb1ec7f629e),
+            // write 144+16
+            CalmOp(0xc34b3f7bc485832),
+            // write 376+176
+            CalmOp(0xd914b8c50f469c36),
+            // write 224+144
+            CalmOp(0x43ae6d7706c46d32),
+            // write 560+8
+            // write 936+24
+            CalmOp(0x356a3b4301184dda),
+            // 7 I/Os end
+            CalmOp(0x2726090efb6c2e82),
+            // 278861 us pass
+            CalmOp(0x8cca83cd3ed11c54),
+            // write 360+232
+            CalmOp(0x58df00f22bb52c28),
+            // write 200+8
+            // discard 688+480
+            CalmOp(0x4a9acebe26090cd0),
+            CalmOp(0x8d7859a36917b57b),
+            // 7 I/Os end
+            CalmOp(0x7f34276f636b9623),
+            // write 2056+248
+            // zero 328+32
+            CalmOp(0xe33cc0d75dd388),
+            // flush
+            CalmOp(0xf29f0a8cd1b1b430),
+            // zero 368+472
+            CalmOp(0xf577af62c859cea),
+            // volume(collect)
+            // flush
+            CalmOp(0x9f4ac27ba623f9a7),
+            // write 1912+176
+            CalmOp(0xa3a480c8439e52ab),
+            // write 248+120
+            // zero, unmap 928+8
+            // write 120+8
+            // write 1352+408
+            // write 168+8
+            // write 504+16
+            CalmOp(0xf596efeb05e289),
+            CalmOp(0xf2b164bbe559c331),
+            // all I/Os end
+            CalmOp(0xeadbc9fa2427545a),
+            // write 368+24
+            CalmOp(0x2ba47bb9c036a588),
+            // 6 I/Os end
+            CalmOp(0x9d91f8a75763e9b),
+            // the process dies
+            CalmOp(0x83b29a1a28360d29),
+        ],
+    });
+}
+
+// A scrub wrote to a disk that failed what the others said of its lines, and power was cut: what a torn write leaves there its checksum finds,
+// but nothing writes it again before somebody reads it.
+#[test]
+fn raid5_seed_40389() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 40389,
+        plain: vec![Plain::FailsAtStart, Plain::CannotZero, Plain::Bypass, Plain::SelectiveCaching],
+        start: 0x935172286183754c,
+        events: vec![
+            // write 664+8
+            CalmOp(0xd545c39302a44ebe),
+            // write 1136+8
+            CalmOp(0x5862debfdecbcd72),
+            // volume(scrub)
+            // write 280+8
+            CalmOp(0xc2fc9371d6499e6e),
+            // rest
+            CalmOp(0xcc4b8bb227dcda9c),
+            // write 88+16
+            CalmOp(0xf3cc51da64a4ccdb),
+            // write 16+24
+            CalmOp(0x77728e7f43c2c6b4),
+            // write 144+88
+            CalmOp(0x5aea2a17386a8804),
+            // volume(failmember { member: memberindex(1) })
+            // 12 I/Os end
+            CalmOp(0x4ca5f7e332be68ac),
+            // volume(rebuild { member: memberindex(1) })
+            // write 288+88
+            CalmOp(0x755db5599cc36f37),
+            // volume(rebuild { member: memberindex(1) })
+            // rest
+            // a rebuild has ended: rest
+            CalmOp(0x6266af62462225c0),
+            // MemberIndex(2) fails: Gone
+            CalmOp(0x2d31db09f2211247),
+            // write 352+120
+            CalmOp(0x24de76735623b453),
+            // the process dies
+            Op(0x4f0f916850898835),
+            // rest
+            CalmOp(0x8e713fd86fe01b0d),
+            // volume(failmember { member: memberindex(4) })
+            // all I/Os end
+            CalmOp(0x79a0c45fe9e6b02b),
+            // volume(rebuild { member: memberindex(4) })
+            // 12 I/Os end
+            CalmOp(0x96a6f29cd009ddf8),
+            // write 1184+32
+            CalmOp(0xa598faa6fffc9677),
+            // write 536+8
+            CalmOp(0x9a66614772d1be9),
+            // volume(rebuild { member: memberindex(4) })
+            // 4 I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0x74401ac66eaaece5),
+            // zero, unmap 264+8, FUA
+            CalmOp(0x66ce72c6ba9584b6),
+            // write 280+8
+            CalmOp(0xf6c1ba4c3433e173),
+            // MemberIndex(2) fails: Failed
+            CalmOp(0xe87d88182e87c21b),
+            // volume(scrub)
+            // 11 I/Os end
+            CalmOp(0xff92e8b7aafc2e84),
+            // read 176+8
+            CalmOp(0x72fdcbd519424c91),
+            // 9 I/Os end
+            CalmOp(0x284aa62e1501350f),
+            // write 168+8
+            CalmOp(0x22d7a265861d62c8),
+            // 4 I/Os end
+            CalmOp(0xe0d7f957bcd0fd4e),
+            CalmOp(0xad3a345035045235),
+            CalmOp(0xea26f1980e64397c),
+            // 8 I/Os end
+            CalmOp(0xdbe2bf6408b81a24),
+            CalmOp(0xb474536adf9836e6),
+            // volume(rebuild { member: memberindex(2) })
+            // 126363 us pass
+            CalmOp(0x8b6ed820ea43eb48),
+            // power cut, of a copy
+            CalmProbe(0x1b621fa663e24805),
+        ],
+    });
+}

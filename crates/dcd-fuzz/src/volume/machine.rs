@@ -856,6 +856,14 @@ impl Machine {
                     };
                     let fate = draw(random, true);
                     disk.land(*offset, bytes, fate, random);
+                    // On a disk that has failed it may be to repair what could not be read there. The next start does not write that
+                    // again; what is torn its checksum finds, when somebody reads it.
+                    if let Device::Member(member) = flight.io.device {
+                        let member = &mut wreck.members[usize::from(member.0)];
+                        let lines = *offset..*offset + bytes.len() as u64;
+                        let lines = lines.step_by(LINE_SIZE as usize);
+                        member.damaged.extend(lines.filter(|_| member.is_suspect));
+                    }
                 }
                 IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}
                 IoOperation::WriteZeroes { offset, length, .. } => {

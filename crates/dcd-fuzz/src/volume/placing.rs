@@ -56,7 +56,12 @@ impl Placing {
     /// Everything is looked at again: a start moves what is elsewhere.
     pub(super) fn started(&mut self, machine: &Machine) {
         *self = Placing::default();
-        self.look(&machine.volume().status());
+        let status = machine.volume().status();
+        self.look(&status);
+        if status.counters.moves_without_room > 0 {
+            // Something was full then. Blocks that the log has freed may have made room before anybody looked.
+            self.was_full.values_mut().for_each(|was_full| *was_full = true);
+        }
     }
 
     fn look(&mut self, status: &VolumeStatus) {
