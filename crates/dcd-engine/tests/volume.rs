@@ -276,9 +276,13 @@ impl Bench {
     }
 
     fn ask(&mut self, operation: Operation) -> Answer {
+        self.ask_with(operation, false)
+    }
+
+    fn ask_with(&mut self, operation: Operation, fua: bool) -> Answer {
         let id = self.next;
         self.next += 1;
-        self.input(Input::Request(Request { id: RequestId(id), operation, fua: false }));
+        self.input(Input::Request(Request { id: RequestId(id), operation, fua }));
         for _ in 0..100_000 {
             if let Some(reply) = self.replies.remove(&id) {
                 return reply;
@@ -687,6 +691,17 @@ fn what_is_written_past_the_log_to_a_freed_block_is_not_collected() {
         assert_eq!(bench.read(block.0 / 8), 2);
         bench.open(false);
     }
+}
+
+#[test]
+fn a_write_with_fua_has_a_place_after_a_crash() {
+    let mut bench = Bench::new(tiered());
+    bench.no_log = true;
+    bench.open(false);
+    let data = Buffer::copy_of(&[3; LINE_SIZE as usize]);
+    assert_eq!(bench.ask_with(Operation::Write { start: Lba(640), data }, true).0, Ok(()));
+    bench.open(false);
+    assert_eq!((bench.read(80), bench.read(81)), (3, 0));
 }
 
 #[test]

@@ -34,6 +34,7 @@ pub const NOT_FOUND_YET: &[SeededBug] = &[
     SeededBug::FoundBeforeFlush,
     SeededBug::FoundBeforeLossBelieved,
     SeededBug::FreedWhilePointedTo,
+    SeededBug::FuaWithoutEntry,
     SeededBug::LostReadsAsZeroes,
     SeededBug::PageAheadOfJournal,
     SeededBug::PlaceReusedUnderReader,
@@ -95,14 +96,13 @@ const FIRST_RUNS: &[(SeededBug, u64)] = &[
     (SeededBug::EpochNotRaised, 65),
     (SeededBug::LabelBeforeLostLines, 82),
     (SeededBug::RebuildEndsEarly, 52),
-    (SeededBug::PlaceReusedEarly, 129),
-    (SeededBug::EntryBeforeLines, 38),
-    (SeededBug::FuaWithoutEntry, 5207),
+    (SeededBug::PlaceReusedEarly, 285),
+    (SeededBug::EntryBeforeLines, 348),
     (SeededBug::MoveLosesChanges, 15),
     (SeededBug::MoveFreesEarly, 305),
     (SeededBug::AllocationNotDurable, 26),
     (SeededBug::PointerComesBack, 82),
-    (SeededBug::FlushPassesDiscards, 4456),
+    (SeededBug::FlushPassesDiscards, 1523),
 ];
 
 /// What came of one mistake, or of none.
