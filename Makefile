@@ -2,7 +2,7 @@
 # DEMO="--quick" takes two minutes; `dcd demo --help` has the rest.
 # make test: everything that must hold before a commit; about twenty minutes on two cores from nothing.
 
-# make fuzz: the fuzzer's four searches, in a size for every change; a few minutes on two cores.
+# make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
 .PHONY: build deb demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
@@ -58,6 +58,7 @@ fuzz: build
 	target/release/dcd fuzz --pairs --runs 2
 	target/release/dcd fuzz --sweep --runs 40
 	target/release/dcd fuzz --exhaustive 3
+	for kind in raid0 raid1 raid5 tiered; do target/release/dcd fuzz --volume $$kind --runs 100 || exit 1; done
 
 # Whether the fuzzer finds mistakes that were made on purpose, in a directory of its own: that binary is
 # for nothing else. About a minute on two cores; fuzz-seeded-long has other runs, from SEED on, and more.
