@@ -174,7 +174,9 @@ impl VolumeFileError {
             VolumeFileError::Placement { problem: PlacementError::Levels, .. } => {
                 Some("for example levels = [1, 5, 0]: the wanted one, then those to fall back to".into())
             }
-            VolumeFileError::Placement { .. } => None,
+            VolumeFileError::Placement { problem: PlacementError::TooMany { .. }, .. } => {
+                Some("one rule may have several attributes, and the last one takes the rest".into())
+            }
             VolumeFileError::Config { problem, .. } => match problem {
                 VolumeConfigError::Count { what: "sets", .. } => {
                     Some("add a set: [[set]] and below it level = 5".into())
@@ -192,7 +194,9 @@ impl VolumeFileError {
                 VolumeConfigError::Size { .. } => {
                     Some("see docs/volume.md for what each size may be".into())
                 }
-                VolumeConfigError::Overlap { .. } => None,
+                VolumeConfigError::Overlap { .. } => {
+                    Some("let their shares of a member add up to 100% at most".into())
+                }
             },
             VolumeFileError::NoRoom { .. } => {
                 Some("give the sets smaller shares, or larger members".into())
