@@ -292,6 +292,14 @@ impl Bench {
         panic!("no answer");
     }
 
+    fn allocate(&mut self, near: Option<Lba>) -> Lba {
+        let request = VolumeRequest::Allocate { near, attributes: Attributes::NONE };
+        match self.volume_request(request) {
+            Ok(Some(VolumeAnswer::Allocated(block))) => block,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn pass(&mut self, time: Duration) {
         self.now = self.now.after(time);
         self.input(Input::Timeout);
@@ -644,10 +652,7 @@ fn blocks_live_as_long_as_something_points_to_them() {
 #[test]
 fn what_is_written_to_a_freed_block_is_not_collected() {
     let mut bench = Bench::new(tiered());
-    let request = VolumeRequest::Allocate { near: None, attributes: Attributes::NONE };
-    let Ok(Some(VolumeAnswer::Allocated(block))) = bench.volume_request(request) else {
-        panic!("there is room");
-    };
+    let block = bench.allocate(None);
     let line = block.0 / 8;
     bench.write(line, 1);
     bench.drain();
@@ -674,10 +679,7 @@ fn what_is_written_past_the_log_to_a_freed_block_is_not_collected() {
     bench.bypass_threshold_bytes = 16 << 10;
     bench.open(false);
     // Where no line is compared after a crash: those are not written past the log.
-    let allocate = VolumeRequest::Allocate { near: Some(Lba(640)), attributes: Attributes::NONE };
-    let Ok(Some(VolumeAnswer::Allocated(block))) = bench.volume_request(allocate) else {
-        panic!("there is room");
-    };
+    let block = bench.allocate(Some(Lba(640)));
     assert_eq!(bench.volume_request(VolumeRequest::Collect), Ok(Some(VolumeAnswer::Collected(1))));
     assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
     // It comes down without the zeroes, which it replaces.
@@ -707,10 +709,7 @@ fn a_write_with_fua_has_a_place_after_a_crash() {
 #[test]
 fn a_freed_block_loses_its_place_after_a_crash_too() {
     let mut bench = Bench::new(tiered());
-    let allocate = VolumeRequest::Allocate { near: None, attributes: Attributes::NONE };
-    let Ok(Some(VolumeAnswer::Allocated(block))) = bench.volume_request(allocate) else {
-        panic!("there is room");
-    };
+    let block = bench.allocate(None);
     bench.write(block.0 / 8, 1);
     bench.drain();
     bench.volume_request(VolumeRequest::Collect).unwrap();
