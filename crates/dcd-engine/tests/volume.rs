@@ -944,3 +944,35 @@ fn a_write_that_gives_up_a_row_leaves_the_others_protected() {
     bench.failing[1] = true;
     assert_eq!((bench.try_read(lines[1]), bench.try_read(lines[2])), (Ok(2), Ok(9)));
 }
+
+// Members 0 1 2 3 of a column of RAID 5: A - C P, nothing was ever written to 1
+//
+//   0 is done without, 1 cannot be written:  what goes there would be in the parity alone, and A with it
+#[test]
+fn one_parity_does_not_stand_for_two_rows() {
+    for is_together in [false, true] {
+        let mut bench = Bench::new(raid5());
+        bench.no_log = true;
+        bench.open(false);
+        let lines: Vec<u64> = (0..3).map(|extent| extent * 4).collect();
+        for line in [lines[0], lines[1] + 1, lines[2]] {
+            bench.write(line, 1);
+        }
+        assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+        let places = lines.iter().map(|line| bench.volume().place(Lba(line * 8)).unwrap().member);
+        assert!(places.eq([0, 1, 2].map(MemberIndex)));
+        let gone = MemberIndex(0);
+        assert_eq!(bench.volume_request(VolumeRequest::FailMember { member: gone }), Ok(None));
+        let away = bench.members[1].take();
+        bench.open(true);
+        let (first, count) = if is_together { (0, 12) } else { (lines[1], 1) };
+        let data = Buffer::copy_of(&vec![7; count * LINE_SIZE as usize]);
+        let (result, ..) = bench.ask(Operation::Write { start: Lba(first * 8), data });
+        assert_eq!(result, Err(RequestError::Io));
+        // A change of what is there can still be kept.
+        bench.write(lines[2], 4);
+        bench.members[1] = away;
+        bench.open(false);
+        assert_eq!((bench.read(lines[0]), bench.read(lines[1])), (1, 0));
+    }
+}

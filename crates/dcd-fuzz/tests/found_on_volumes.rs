@@ -792,3 +792,185 @@ fn raid5_seed_40389() {
         ],
     });
 }
+
+// A read failed once, and what a scrub wrote there to repair it was torn by a power cut: damage that the model did not know.
+#[test]
+fn raid5_seed_61851() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 61851,
+        plain: vec![Plain::FailsAtStart, Plain::Probes, Plain::CannotZero, Plain::Hints],
+        start: 0x935172286183c922,
+        events: vec![
+            // write 808+24
+            CalmOp(0x66700266a980139d),
+            // write 224+96
+            CalmOp(0x103b598770d8cd67),
+            // write 464+16
+            CalmOp(0x5eca73a637c94ed0),
+            // all I/Os end
+            CalmOp(0xb2b5e2473d468a70),
+            // volume(failmember { member: memberindex(2) })
+            // read 1232+32
+            CalmOp(0x9a29d19ddf3eca9a),
+            // write 1168+104
+            CalmOp(0x251c878c7c98b825),
+            // volume(rebuild { member: memberindex(2) })
+            // read 544+72
+            CalmOp(0x894232471407975),
+            // 11 I/Os end
+            CalmOp(0xdb9691974d506a9),
+            // write 272+120
+            CalmOp(0x68f5a61b753d3f0a),
+            // write 56+8
+            CalmOp(0x5f1d8c6320b387b7),
+            // all I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0x47014076c67db10c),
+            // 291304 us pass
+            CalmOp(0xd9998525d58e6364),
+            // volume(scrub)
+            // write 736+8
+            CalmOp(0xb43ff252536dd7a3),
+            // 2 I/Os end
+            CalmOp(0x5afadca3be315bb6),
+            // volume(scrub)
+            // read 304+56
+            CalmOp(0x305e5208fca8a7b8),
+            // volume(scrub)
+            CalmOp(0xa37b7752df9f80b2),
+            // one Read of MemberIndex(0) fails, or takes long
+            CalmOp(0x5bd8be7b37f39ee7),
+            // volume(scrub)
+            // 12 I/Os end
+            CalmOp(0xca00a9d166d194b7),
+            // power cut, of a copy
+            CalmProbe(0x2f275abacf6b936c),
+        ],
+    });
+}
+
+// Two members were away, and an extent moved to RAID 5: both of its rows were in the parity alone, so that neither could be had.
+#[test]
+fn tiered_seed_60560() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 60560,
+        plain: vec![Plain::OlderDisks, Plain::Probes],
+        start: 0xaa66d2c7ddf83080,
+        events: vec![
+            // volume(failmember { member: memberindex(0) })
+            // write 304+448
+            CalmOp(0xf66349ec231e6b4f),
+            // the next write of MemberIndex(1): Misdirect
+            // volume(rebuild { member: memberindex(0) })
+            // 8 I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0x29b351201f9bd155),
+            // write 488+48
+            CalmOp(0xab626671938e0eba),
+            // write 832+32
+            CalmOp(0x9d1e343d8de1ef62),
+            // volume(failmember { member: memberindex(3) })
+            // write 1280+80
+            // write 40+40
+            // write 224+120, FUA
+            CalmOp(0x8e8c4435fce68af7),
+            // the next write of MemberIndex(3): Lose
+            // write 1480+168
+            CalmOp(0xe80165e5e19eb0ee),
+            // volume(rebuild { member: memberindex(3) })
+            // rest
+            // a rebuild has ended: rest
+            CalmOp(0xce6bbc7af7080cec),
+            // volume(scrub)
+            // write 80+8
+            // write 272+376, FUA
+            // write 136+88
+            // write 1120+136
+            CalmOp(0xf37e9406d955d693),
+            // volume(setattributes { ranges: [lbarange { start: lba(1584), blocks: 64 }], change: attributechange { set: random,cold,write-most,temporary, clear: important,sequential,metadata } })
+            CalmOp(0xbfe0ceff51892b7a),
+            // all I/Os end
+            CalmOp(0x94cd7d1ba0b20b58),
+            // volume(failmember { member: memberindex(3) })
+            // write 216+400
+            CalmOp(0x94fd891cf02db562),
+            // volume(rebuild { member: memberindex(3) })
+            // volume(rebuild { member: memberindex(3) })
+            CalmOp(0x787524b4e4d576b2),
+            CalmOp(0x531b91e162b4eaf1),
+            // 9 I/Os end
+            CalmOp(0xb591edfe0db10803),
+            // power cut
+            // a rebuild has ended: rest
+            CalmOp(0xb01eea357ecd35bc),
+            // zero 1272+96
+            CalmOp(0xa1519689762a9b3f),
+            // 154890 us pass
+            CalmOp(0xc728f331d316161d),
+            // volume(failmember { member: memberindex(0) })
+            // all I/Os end
+            CalmOp(0x21e7665ef8b35f61),
+            // the next write of MemberIndex(0): Lose
+            // volume(setattributes { ranges: [lbarange { start: lba(1184), blocks: 48 }], change: attributechange { set: write-most, clear: important,random,hot,metadata } })
+            CalmOp(0x78c9e5145ba13ebe),
+            // volume(rebuild { member: memberindex(0) })
+            CalmOp(0x3c7f2a62126b851),
+            // write 296+352
+            // write 96+8
+            // write 160+8
+            // write 8+32
+            // write 1192+16
+            // write 128+8
+            CalmOp(0x7ca5d98c1e50a8a5),
+            // power cut, of a copy
+            // member 3 is replaced by a blank one
+            // a start is interrupted after 34 I/Os
+            // a start is interrupted after 53 I/Os
+            Probe(0x6e61a75818a4894d),
+        ],
+    });
+}
+
+// The only write of a moved extent went elsewhere, and a rebuild found that out before the model.
+#[test]
+fn tiered_seed_64133() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 64133,
+        plain: vec![
+            Plain::OlderDisks,
+            Plain::Probes,
+            Plain::Large,
+            Plain::IoErrors,
+            Plain::CannotZero,
+            Plain::MigrationRate,
+            Plain::TemporaryRegion,
+            Plain::Bypass,
+        ],
+        start: 0x489e4c815d42ba8a,
+        events: vec![
+            // write 120+16
+            CalmOp(0x9fe7e5c54aa470f4),
+            // rest
+            CalmOp(0x7d75b64bc119f3d9),
+            // volume(setattributes { ranges: [lbarange { start: lba(64), blocks: 96 }], change: attributechange { set: important,random, clear: sequential,hot,read-most } })
+            CalmOp(0x525b61dc24c650be),
+            // volume(failmember { member: memberindex(2) })
+            // 4 I/Os end
+            CalmOp(0x92287ff20b3fc3b2),
+            // the next write of MemberIndex(1): Misdirect
+            // write 136+8
+            CalmOp(0x593630f7985e1bf),
+            // rest
+            CalmOp(0xd3bcb95a0d694910),
+            // volume(rebuild { member: memberindex(2) })
+            // 7 I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0xdaf6d874b7fd2dc1),
+            // the process dies, of a copy
+            CalmProbe(0x9fd1367efa4d58e4),
+        ],
+    });
+}

@@ -186,6 +186,7 @@ impl VolumeRun {
                 member.is_older = false;
                 member.disk.shears = old.shears;
                 member.disk.cannot_zero = old.cannot_zero;
+                member.unread.clear();
                 member.healed.clear();
                 for offset in self.machine.sets.raid0_lines(MemberIndex(index as u8)) {
                     member.disk.rot(offset as usize, &[0xdb; LINE_SIZE as usize]);

@@ -54,7 +54,9 @@ pub struct Member {
     pub is_rebuilt: bool,
     /// Byte addresses of lines that were damaged and not written since.
     pub damaged: BTreeSet<u64>,
-    /// Those that were written since: a power cut may take that away until a flush of this mark.
+    /// Those that could not be read once. They are well, and may be written over themselves to repair them.
+    pub unread: BTreeSet<u64>,
+    /// Those of both that were written since: a power cut may take that away until a flush of this mark.
     pub healed: BTreeMap<u64, u64>,
 }
 
@@ -194,6 +196,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
             replaced: None,
             is_rebuilt: false,
             damaged: BTreeSet::new(),
+            unread: BTreeSet::new(),
             healed: BTreeMap::new(),
         }
     });
@@ -620,10 +623,15 @@ impl Machine {
             }
             self.note_missed(member, offset..offset + bytes.len() as u64);
             let whole = offset.next_multiple_of(LINE_SIZE)..(offset + bytes.len() as u64);
+            let is_written = |line: &u64| whole.contains(line) && line + LINE_SIZE <= whole.end;
+            if self.state.members[usize::from(member.0)].damaged.iter().any(is_written) {
+                // It may be a repair by somebody who has found out that this cannot be had any more.
+                self.note_losses();
+            }
             let member = &mut self.state.members[usize::from(member.0)];
             let mark = member.disk.flush_mark();
-            let is_written = |line: &u64| whole.contains(line) && line + LINE_SIZE <= whole.end;
             let healed = member.damaged.extract_if(.., is_written);
+            let healed = healed.chain(member.unread.extract_if(.., is_written));
             member.healed.extend(healed.filter(|_| !fua).map(|line| (line, mark)));
         }
         result
@@ -683,9 +691,12 @@ impl Machine {
         let before = self.state.members[index].damaged.clone();
         let lines =
             (offset / LINE_SIZE..(offset + length).div_ceil(LINE_SIZE)).map(|l| l * LINE_SIZE);
-        self.state.members[index].damaged.extend(lines);
+        self.state.members[index].damaged.extend(lines.clone());
         self.note_losses();
         self.state.members[index].damaged = before;
+        if matches!(io.operation, IoOperation::Read { .. }) {
+            self.state.members[index].unread.extend(lines);
+        }
     }
 
     // ---- what is lost -------------------------------------------------------------------------
@@ -856,13 +867,15 @@ impl Machine {
                     };
                     let fate = draw(random, true);
                     disk.land(*offset, bytes, fate, random);
-                    // On a disk that has failed it may be to repair what could not be read there. The next start does not write that
-                    // again; what is torn its checksum finds, when somebody reads it.
+                    // On a disk that has failed, or did once there, it may be to repair what could not be read. The next start does not write
+                    // that again; what is torn its checksum finds, when somebody reads it.
                     if let Device::Member(member) = flight.io.device {
                         let member = &mut wreck.members[usize::from(member.0)];
                         let lines = *offset..*offset + bytes.len() as u64;
                         let lines = lines.step_by(LINE_SIZE as usize);
-                        member.damaged.extend(lines.filter(|_| member.is_suspect));
+                        let is_repaired =
+                            |line: &u64| member.is_suspect || member.unread.contains(line);
+                        member.damaged.extend(lines.filter(is_repaired));
                     }
                 }
                 IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}

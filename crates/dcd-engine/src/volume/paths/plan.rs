@@ -428,6 +428,10 @@ impl Volume {
             if written.is_empty() {
                 continue;
             }
+            if self.would_share_parity(job, &written, column) {
+                job.result = Err(IoError::Gone);
+                return;
+            }
             let (reconstruct, modify) = self.ways(job, column);
             let is_ready = |way: &Way| way.reads.as_ref().is_some_and(Vec::is_empty);
             let mut rows = &reconstruct.rows;
@@ -470,6 +474,20 @@ impl Volume {
             }
             job.put_new(row, column, &parity);
         }
+    }
+
+    /// Whether a row that is written would be in the parity alone, and another row with it: then neither could be had from it.
+    fn would_share_parity(&self, job: &Job, written: &[u32], column: u32) -> bool {
+        let ChunkKey { set, stripe, .. } = job.key;
+        let layout = self.layout(set);
+        let is_in_parity_alone = |row: &u32| {
+            let place = layout.data_places(stripe, *row).start;
+            let is_something =
+                job.is_new(*row, column) || matches!(self.sum(job, *row, column), LineSum::Sum(_));
+            is_something && !self.is_current(set, place, stripe)
+        };
+        written.iter().any(is_in_parity_alone)
+            && (0..layout.data_units()).filter(is_in_parity_alone).count() > 1
     }
 
     /// The member of the parity is not there, and will be believed when it is, because the others cannot do without it. It would come
