@@ -54,7 +54,8 @@ def load(settings, name, stand):
     else:
         if name == "steady":
             run_fio(settings, stand, *random, f"--io_size={2 * settings.steady_log_mib}m", "--runtime=60")
-        load = (*random, "--time_based", f"--runtime={settings.seconds * (2 if name == 'steady' else 1)}")
+        # A full log swings: what came at once is emptied at once, about once in a minute.
+        load = (*random, "--time_based", f"--runtime={settings.seconds * (12 if name == 'steady' else 1)}")
     before = stand.counters()
     result = run_fio(settings, stand, *load)["write"]
     after = stand.counters()

@@ -456,6 +456,38 @@ fn lines_of_a_stripe_are_destaged_together() {
     assert_eq!([0, 1, 5, 10, 11, 24].map(|line| bench.read(line)), [2, 1, 2, 2, 1, 3]);
 }
 
+/// What is in the log of a stripe beside one that is destaged goes with it: the arms are there.
+///
+/// ```text
+/// stripe            0     1     33, 34         66 to 70
+/// in the log        0                          800 to 860
+/// and before                    400 to 416
+/// and last                20
+/// ```
+#[test]
+fn stripes_beside_each_other_are_destaged_together() {
+    let mut bench = Bench::new(raid5());
+    (0..900).for_each(|line| bench.write(line, 1));
+    bench.drain();
+    bench.write(0, 2);
+    (400..416).for_each(|line| bench.write(line, 2));
+    (800..860).for_each(|line| bench.write(line, 2));
+    bench.write(20, 2);
+    assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+    let jobs = |bench: &Bench| bench.volume().status().counters.stripe_jobs;
+    let before = jobs(&bench);
+    bench.held = Some(Vec::new());
+    let drain = Request { id: RequestId(bench.next), operation: Operation::Drain, fua: false };
+    bench.next += 1;
+    bench.input(Input::Request(drain));
+    bench.pass(Duration::from_millis(200));
+    assert_eq!(jobs(&bench) - before, 4, "the first segment is emptied, and 20 goes with it");
+    let held = bench.held.take().unwrap();
+    held.into_iter().for_each(|done| bench.input(done));
+    bench.drain();
+    assert_eq!([0, 1, 20, 416, 859].map(|line| bench.read(line)), [2, 1, 2, 1, 2]);
+}
+
 /// Scattered lines of a stripe go to it with one I/O for each member, and what lies between them with them; unless it has rotted, or
 /// is lost.
 ///

@@ -76,9 +76,13 @@ impl Engine {
                 continue;
             }
             if self.gather_line(line, &mut chosen, &mut incomplete) {
-                // What is in the log of the same stripe shares what its parity costs.
-                let stripe = self.lines_that_share_parity(line);
-                for mate in (stripe.start.0..stripe.end.0).map(Line) {
+                // What is in the log of the same stripe shares what its parity costs, and what is in those beside it the way
+                // of the arms; but who waits for room waits for the victim.
+                let mates = match self.someone_waits_for_destaging() {
+                    true => self.lines_that_share_parity(line),
+                    false => self.lines_that_share_seeks(line),
+                };
+                for mate in (mates.start.0..mates.end.0).map(Line) {
                     if chosen.len() < BATCH_LINES_MAX {
                         self.gather_line(mate, &mut chosen, &mut incomplete);
                     }
@@ -177,6 +181,12 @@ impl Engine {
     fn lines_that_share_parity(&self, line: Line) -> Range<Line> {
         let alone = line..Line(line.0 + 1);
         self.volume.as_ref().map_or(alone, |volume| volume.lines_that_share_parity(line))
+    }
+
+    /// Lines around one that are written in less time with it than later.
+    fn lines_that_share_seeks(&self, line: Line) -> Range<Line> {
+        let alone = line..Line(line.0 + 1);
+        self.volume.as_ref().map_or(alone, |volume| volume.lines_that_share_seeks(line))
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.
