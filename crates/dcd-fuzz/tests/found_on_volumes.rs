@@ -974,3 +974,59 @@ fn tiered_seed_64133() {
         ],
     });
 }
+
+// The zeroes of a freed block came down to the volume while the flush behind them waited for the journal: it was free, and the journal
+// did not say so.
+#[test]
+fn tiered_seed_71863() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 71863,
+        plain: vec![Plain::Probes, Plain::Shears],
+        start: 0xaa66d2c7ddf85ca7,
+        events: vec![
+            // volume(failmember { member: memberindex(3) })
+            // flush
+            CalmOp(0xe467d79e82132c39),
+            // volume(allocate { near: some(lba(896)), attributes: random })
+            CalmOp(0x502d2bfb7ea28579),
+            // write 240+8
+            CalmOp(0x1c8f66f3f6d5da60),
+            // write 1208+16, FUA
+            CalmOp(0x81b617dd5f6fd915),
+            // volume(setattributes { ranges: [lbarange { start: lba(1152), blocks: 384 }], change: attributechange { set: important,sequential,hot,read-most, clear: metadata } })
+            CalmOp(0xb71af83702ec9698),
+            // volume(createpointer { from: lba(1024), to: lba(1024) })
+            CalmOp(0xc069f077547fd2c6),
+            // write 1120+8
+            CalmOp(0xee94b1b64d68ab98),
+            // all I/Os end
+            CalmOp(0x6e5ef9e369d73b8a),
+            // discard 40+32
+            CalmOp(0x845b1506f4e22eb0),
+            // write 2768+16
+            CalmOp(0x4869eb68d11825a3),
+            // volume(rebuild { member: memberindex(3) })
+            // volume(setattributes { ranges: [lbarange { start: lba(2688), blocks: 128 }], change: attributechange { set: important,random,hot,write-most, clear: sequential,metadata } })
+            CalmOp(0x3a25b934cb6c064b),
+            // write 344+8
+            CalmOp(0x875e82909b6a493a),
+            // volume(rebuild { member: memberindex(3) })
+            // write 1488+8
+            CalmOp(0xb18445e26da49114),
+            // all I/Os end
+            // a rebuild has ended: rest
+            CalmOp(0x997d0199d5e44354),
+            // write 152+16
+            CalmOp(0x2dca076becfcf915),
+            // write 976+8
+            CalmOp(0xef463ad34768a96e),
+            // volume(scrub)
+            // volume(collect)
+            // flush
+            CalmOp(0xe102089f41bc8a16),
+            // power cut, of a copy
+            CalmProbe(0x6d965479ea804f4),
+        ],
+    });
+}

@@ -114,8 +114,11 @@ impl Engine {
 
     /// `made`: so many discards were acknowledged before.
     fn carry_out_with_discards(&mut self, made: u64, request: Request) {
-        let has_frees = self.volume.as_ref().is_some_and(|volume| volume.has_unlogged_frees());
-        if has_frees && matches!(request.operation, Operation::Flush) {
+        let is_for_journal = self
+            .volume
+            .as_ref()
+            .is_some_and(|volume| volume.has_unlogged_frees() || volume.has_changes_of_requests());
+        if is_for_journal && matches!(request.operation, Operation::Flush) {
             self.flushes_of_discards.insert(request.id, made);
         }
         self.carry_out(request);

@@ -340,8 +340,9 @@ impl Volume {
         self.uncommitted_extents.entry(extent).or_insert(packed);
         self.checkpoint.dirty(self.area.page_of_extent(extent.0.into()));
         self.extents.set(extent, entry);
-        if !entry.is_dying {
-            self.unlogged_frees.remove(&extent);
+        if !entry.is_dying && self.unlogged_frees.remove(&extent).is_some() {
+            // Its zeroes may have come down before any flush: the journal has it as it was before it was freed.
+            self.has_changes_of_requests = true;
         }
         if let Some(place) = before.place.filter(|place| entry.place != Some(*place)) {
             self.fresh.remove(extent);
