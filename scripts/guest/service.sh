@@ -23,6 +23,27 @@ restarted() { local now; now=$(property MainPID); [ "$now" != 0 ] && [ "$now" !=
 eventually() { for _ in $(seq 60); do "$@" && return; sleep 1; done; return 1; }
 user_is_dcd() { [ "$(stat -c %U "/proc/$(property MainPID)")" = dcd ]; }
 
+# How the service is, and what waits for a disk: the last look, for whoever reads why nothing goes on. Written past `sync`,
+# which may be what waits.
+watch_blocked() {
+    local task
+    while sleep 20; do
+        {
+            uptime -p
+            timeout 10 systemctl status --no-pager --lines=0 dcd@x
+            # Not by unit: who ends at once is not known any more when its lines are read.
+            timeout 10 journalctl --no-pager --lines=30 --identifier=dcd
+            for task in /proc/[0-9]*/task/[0-9]*; do
+                grep -q '^State:.D' "$task/status" || [ "$(cat "$task/comm")" = dcd ] || continue
+                echo "--- ${task##*/} $(tr '\0' ' ' < "$task/cmdline" | cut -c1-100)"
+                cat "$task/stack"
+            done
+        } > $SHARE/blocked.new 2> /dev/null
+        mv $SHARE/blocked.new $SHARE/blocked
+    done
+}
+watch_blocked &
+
 mkfs.ext4 -q -L inner -E nodiscard /dev/vdb
 check "the package is installed" dpkg --no-triggers --install $SHARE/1/*.deb
 check "dcd.target is reached" systemctl is-active dcd.target

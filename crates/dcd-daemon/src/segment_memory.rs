@@ -17,7 +17,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -304,9 +304,14 @@ impl SegmentFile {
         format!("segments-{uuid}")
     }
 
-    /// The file itself.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// A descriptor for somebody who keeps it when we are killed: opened anew, because a lock belongs to what was opened, and
+    /// would be kept with it.
+    ///
+    /// # Errors
+    /// Without `/proc`.
+    pub fn descriptor_to_keep(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// Its name.
@@ -455,7 +460,7 @@ mod tests {
             |stored| SegmentFile::open_in_boot(path.clone(), stored, SIZE, &is_possible, &BOOT_1);
         let (file, mut memory) = open(None).unwrap();
         fill(&mut memory);
-        let kept = || file.descriptor().try_clone_to_owned().unwrap();
+        let kept = || file.descriptor_to_keep().unwrap();
         let (first, second, third) = (kept(), kept(), kept());
         drop(memory);
         // Killed, and somebody cleans up: only the descriptor has it now.

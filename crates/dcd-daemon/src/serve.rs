@@ -1,6 +1,7 @@
 //! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -202,7 +203,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     // From now on it may hold what is acknowledged and nowhere else.
     let stored_name = SegmentFile::stored_name(superblock.uuid);
-    notifier.store(&stored_name, memory.descriptor());
+    if let Ok(descriptor) = memory.descriptor_to_keep() {
+        notifier.store(&stored_name, descriptor.as_fd());
+    }
     let recovery = event_loop.core().status().recovery;
     if recovery.data_disk_changed {
         eprintln!(

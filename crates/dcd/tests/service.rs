@@ -4,8 +4,10 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::os::fd::AsRawFd;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,26 +15,37 @@ use std::time::{Duration, Instant};
 
 use common::Folder;
 use common::nbd::Nbd;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 const SERVE: &str = "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl --memory-directory . \
                      --quiet --idle-max 1h --idle-min 1h";
 
-/// The service manager's end.
-struct Manager(UnixDatagram, PathBuf);
+/// The service manager's end: where it hears, the path of that, and the descriptors that it keeps.
+struct Manager(UnixDatagram, PathBuf, RefCell<Vec<OwnedFd>>);
 
 impl Manager {
     fn new(folder: &Folder) -> Manager {
         let path = folder.path("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Manager(socket, path)
+        Manager(socket, path, RefCell::default())
     }
 
     /// Hears messages until one has this line.
     fn hear(&self, line: &str) -> String {
         loop {
             let mut bytes = [0; 4096];
-            let length = self.0.recv(&mut bytes).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut into = [IoSliceMut::new(&mut bytes)];
+            let length = recvmsg(&self.0, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)
+                .unwrap_or_else(|error| panic!("{line}: {error}"))
+                .bytes;
+            for sent in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = sent {
+                    self.2.borrow_mut().extend(descriptors);
+                }
+            }
             let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
             if message.lines().any(|said| said.starts_with(line)) {
                 return message;
@@ -203,6 +216,20 @@ fn memory_that_lost_its_name_is_taken_over() {
     let mut nbd = Nbd::connect(&folder.path("sock"));
     assert_eq!(nbd.read(8192, 4096).unwrap(), [7; 4096]);
     assert_eq!(service.stop(), Some(0));
+}
+
+#[test]
+fn a_killed_service_is_followed_by_another_one() {
+    let folder = pair();
+    let manager = Manager::new(&folder);
+    for started in 1..=3 {
+        // What the manager keeps is no lock that the next one could not get.
+        let mut service = Service::start(&folder, SERVE, &manager);
+        manager.hear("READY=1");
+        assert_eq!(manager.2.borrow().len(), started);
+        service.0.kill().unwrap();
+        service.0.wait().unwrap();
+    }
 }
 
 #[test]
