@@ -11,7 +11,8 @@ check() { # WHAT COMMAND...
     local what=$1
     shift
     if "$@" >> $SHARE/service.log 2>&1; then echo "ok $what"; else echo "not ok $what"; fi >> $SHARE/results
-    sync
+    # That alone: the file system under load waits while nothing serves it.
+    sync $SHARE/results
 }
 refused() { ! "$@"; }
 property() { systemctl show -P "$1" dcd@x; }
@@ -23,8 +24,7 @@ restarted() { local now; now=$(property MainPID); [ "$now" != 0 ] && [ "$now" !=
 eventually() { for _ in $(seq 60); do "$@" && return; sleep 1; done; return 1; }
 user_is_dcd() { [ "$(stat -c %U "/proc/$(property MainPID)")" = dcd ]; }
 
-# How the service is, and what waits for a disk: the last look, for whoever reads why nothing goes on. Written past `sync`,
-# which may be what waits.
+# How the service is, and what waits for a disk: the last look, for whoever reads why nothing goes on.
 watch_blocked() {
     local task
     while sleep 20; do
@@ -98,4 +98,4 @@ check "the package is removed" dpkg --no-triggers --remove dcd
 check "nothing is left of it but settings" eval "! ls /usr/bin/dcd /usr/lib/systemd/system/dcd* /usr/lib/udev/rules.d/*dcd* && ls /etc/dcd/x.toml"
 { journalctl --no-pager -u 'dcd@*' | tail -60; } >> $SHARE/service.log 2>&1
 echo end >> $SHARE/results
-sync
+sync $SHARE/results
