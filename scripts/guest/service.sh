@@ -22,6 +22,16 @@ links_to() { [ "$(readlink -f /dev/disk/by-label/inner)" = "$1" ]; }
 restarted() { local now; now=$(property MainPID); [ "$now" != 0 ] && [ "$now" != "$1" ]; }
 # Waits until a command succeeds.
 eventually() { for _ in $(seq 60); do "$@" && return; sleep 1; done; return 1; }
+data_disk_is_seen() {
+    eventually links_to /dev/vdb && return
+    ls -l /dev/disk/by-label
+    udevadm info -q property /dev/vdb
+    dcd probe --udev /dev/vdb
+    systemctl status --no-pager dcd@x
+    ls -l /proc/[0-9]*/fd/* | grep ublk
+    grep ublk /proc/[0-9]*/mountinfo
+    return 1
+}
 user_is_dcd() { [ "$(stat -c %U "/proc/$(property MainPID)")" = dcd ]; }
 
 # How the service is, and what waits for a disk: the last look, for whoever reads why nothing goes on.
@@ -84,7 +94,7 @@ check "files are as they were" eval "sync && echo 3 > /proc/sys/vm/drop_caches &
 check "it is unmounted" umount /mnt
 check "it is detached" dcd detach --control $CONTROL
 eventually eval '[ "$(property ActiveState)" = inactive ]'
-check "the data-disk is seen again" eventually links_to /dev/vdb
+check "the data-disk is seen again" data_disk_is_seen
 check "its file system is whole" fsck.ext4 -fn /dev/vdb
 
 sed -i 's/guest-disk-1/guest-disk-9/' /etc/dcd/x.toml
