@@ -192,7 +192,7 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
         let daemon = run.machine.serve(&flags);
         let device = daemon.told("loop").unwrap().to_owned();
         if cycle == 0 {
-            run.machine.site.run(&format!("{} {device}", run.kind.make));
+            run.machine.site.make_file_system(run.kind.make, &device);
         } else {
             // The first mount replays the journal, as after any crash; then it must be clean.
             run.mount(&device);
@@ -202,7 +202,7 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
             if !run.kind.has_journal {
                 // Half of a change to a directory may be an I/O error for the next one.
                 run.forget_files();
-                run.machine.site.run(&format!("{} {device}", run.kind.make));
+                run.machine.site.make_file_system(run.kind.make, &device);
             }
         }
         run.mount(&device);

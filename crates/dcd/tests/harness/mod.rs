@@ -246,6 +246,24 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Makes a file system. mkfs.btrfs looks at the files of all loop devices, and fails at one of another test's daemon that has
+    /// just been killed: once more then.
+    #[allow(dead_code)] // Not every suite makes one.
+    pub fn make_file_system(&self, make: &str, device: &str) {
+        let words: Vec<&str> = make.split_whitespace().chain([device]).collect();
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let output = self.try_tool(words[0], &words[1..]);
+            if output.status.success() {
+                return;
+            }
+            let said = String::from_utf8_lossy(&output.stderr);
+            let is_disturbed = said.contains("Transport endpoint is not connected");
+            assert!(is_disturbed && Instant::now() < until, "{make} {device}: {said}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// `nbd+unix` address of the export, for libnbd and qemu.
     pub fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket().display())
