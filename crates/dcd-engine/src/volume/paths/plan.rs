@@ -101,7 +101,23 @@ impl Volume {
         let others = data.clone().filter(|row| !job.is_new(*row, column));
         let written = data.filter(|row| job.is_new(*row, column));
         let parity = layout.parity_row();
-        (self.way(job, others, column), self.way(job, written.chain(parity), column))
+        let reconstruct = self.way(job, others, column);
+        let mut modify = self.way(job, written.chain(parity), column);
+        // A row that only the parity tells would share it with one that is written to it: then neither could be had.
+        if reconstruct.reads.is_none() && self.rows_in_parity_alone(job, column) > 0 {
+            modify.reads = None;
+        }
+        (reconstruct, modify)
+    }
+
+    /// Rows of a column that are written, and whose members are not there: they are in the parity alone.
+    fn rows_in_parity_alone(&self, job: &Job, column: u32) -> usize {
+        let (set, stripe) = (job.key.set, job.key.stripe);
+        let layout = self.layout(set);
+        (0..layout.data_units())
+            .filter(|row| job.is_new(*row, column))
+            .filter(|row| !self.is_current(set, layout.data_places(stripe, *row).start, stripe))
+            .count()
     }
 
     /// The cells, as places and columns in order, that are to be read next. None: all that can be known is known.
@@ -428,7 +444,7 @@ impl Volume {
             if written.is_empty() {
                 continue;
             }
-            if self.would_share_parity(job, &written, column) {
+            if self.rows_in_parity_alone(job, column) > 1 {
                 job.result = Err(IoError::Gone);
                 return;
             }
@@ -474,20 +490,6 @@ impl Volume {
             }
             job.put_new(row, column, &parity);
         }
-    }
-
-    /// Whether a row that is written would be in the parity alone, and another row with it: then neither could be had from it.
-    fn would_share_parity(&self, job: &Job, written: &[u32], column: u32) -> bool {
-        let ChunkKey { set, stripe, .. } = job.key;
-        let layout = self.layout(set);
-        let is_in_parity_alone = |row: &u32| {
-            let place = layout.data_places(stripe, *row).start;
-            let is_something =
-                job.is_new(*row, column) || matches!(self.sum(job, *row, column), LineSum::Sum(_));
-            is_something && !self.is_current(set, place, stripe)
-        };
-        written.iter().any(is_in_parity_alone)
-            && (0..layout.data_units()).filter(is_in_parity_alone).count() > 1
     }
 
     /// The member of the parity is not there, and will be believed when it is, because the others cannot do without it. It would come
