@@ -203,8 +203,13 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     // From now on it may hold what is acknowledged and nowhere else.
     let stored_name = SegmentFile::stored_name(superblock.uuid);
-    if let Ok(descriptor) = memory.descriptor_to_keep() {
-        notifier.store(&stored_name, descriptor.as_fd());
+    match memory.descriptor_to_keep() {
+        Ok(descriptor) => notifier.store(&stored_name, descriptor.as_fd()),
+        Err(error) => eprintln!(
+            "dcd: the service manager cannot keep the segment memory: {error}\n\
+             hint: /proc must be there; until then nothing but {} holds what is acknowledged from memory",
+            memory.path().display()
+        ),
     }
     let recovery = event_loop.core().status().recovery;
     if recovery.data_disk_changed {
