@@ -635,6 +635,46 @@ fn attributes_decide_where_extents_are() {
 }
 
 #[test]
+fn extents_that_fell_back_are_moved_when_there_is_room() {
+    let mut config = tiered();
+    config.sets[0].member_bytes = 64 << 10;
+    config.logical_bytes = config.capacity_bytes() - config.temporary_bytes;
+    let mut bench = Bench::new(config);
+    // RAID 1 has room for four extents; the last two fall back to RAID 5.
+    let (extents, extent_lines) = (6, 8);
+    let ranges = vec![LbaRange::new(0, extents * extent_lines * 8)];
+    let set = Attributes::IMPORTANT.or(Attributes::RANDOM);
+    let change = AttributeChange { set, clear: Attributes::NONE };
+    bench.volume_request(VolumeRequest::SetAttributes { ranges, change }).unwrap();
+    (0..extents).for_each(|extent| bench.write(extent * extent_lines, 1 + extent as u8));
+    bench.drain();
+    bench.until_idle();
+    let on_raid1 = |bench: &Bench| -> Vec<bool> {
+        let places =
+            (0..extents).map(|extent| bench.volume().place(Lba(extent * extent_lines * 8)));
+        places.map(|place| place.is_some_and(|place| place.level == RaidLevel::Raid1)).collect()
+    };
+    assert_eq!(on_raid1(&bench), [true, true, true, true, false, false]);
+    for (start, freed, expected) in [
+        (false, 1, [true, false, true, true, true, false]),
+        // What had no room is remembered by a start, too.
+        (true, 3, [true, false, true, false, true, true]),
+    ] {
+        if start {
+            bench.open(false);
+            bench.until_idle();
+        }
+        let range = LbaRange::new(freed * extent_lines * 8, extent_lines * 8);
+        assert_eq!(bench.ask(Operation::Discard { range }).0, Ok(()));
+        bench.drain();
+        bench.until_idle();
+        assert_eq!(on_raid1(&bench), expected);
+    }
+    let values: Vec<u8> = (0..extents).map(|extent| bench.read(extent * extent_lines)).collect();
+    assert_eq!(values, [1, 0, 3, 0, 5, 6]);
+}
+
+#[test]
 fn blocks_live_as_long_as_something_points_to_them() {
     let mut bench = Bench::new(tiered());
     let allocate = |bench: &mut Bench, attributes| {

@@ -175,17 +175,17 @@ impl SetMap {
         }
     }
 
-    fn range(&self, part: Part) -> Range<u64> {
-        match part {
-            Part::Ordinary => 0..self.temporary_start,
-            Part::Temporary => self.temporary_start..self.extents,
+    fn range(&self, region: Region) -> Range<u64> {
+        match region {
+            Region::Ordinary => 0..self.temporary_start,
+            Region::Temporary => self.temporary_start..self.extents,
         }
     }
 
-    fn room(&self, part: Part) -> u64 {
-        match part {
-            Part::Ordinary => self.free.free() - self.temporary_free,
-            Part::Temporary => self.temporary_free,
+    fn room(&self, region: Region) -> u64 {
+        match region {
+            Region::Ordinary => self.free.free() - self.temporary_free,
+            Region::Temporary => self.temporary_free,
         }
     }
 
@@ -206,11 +206,11 @@ impl SetMap {
     }
 
     /// Takes the free place at `start` or the first behind it; without `start` it goes on where it was last.
-    fn allocate(&mut self, part: Part, start: Option<u64>) -> Option<u64> {
-        let range = self.range(part);
-        let next = match part {
-            Part::Ordinary => &mut self.next,
-            Part::Temporary => &mut self.next_temporary,
+    fn allocate(&mut self, region: Region, start: Option<u64>) -> Option<u64> {
+        let range = self.range(region);
+        let next = match region {
+            Region::Ordinary => &mut self.next,
+            Region::Temporary => &mut self.next_temporary,
         };
         let found = self.free.next_in(range, start.unwrap_or(*next))?;
         if start.is_none() {
@@ -221,11 +221,18 @@ impl SetMap {
     }
 }
 
-/// A part of a set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+/// A region of a set.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Region {
     Ordinary,
     Temporary,
+}
+
+/// A region of all sets of a level: where an extent is wanted more or less than elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Part {
+    level: RaidLevel,
+    region: Region,
 }
 
 /// The TTABLE, and the room of the sets.
@@ -354,22 +361,29 @@ impl Extents {
         near: Option<Place>,
         placement: &Placement,
     ) -> Option<Place> {
-        let wishes = self.wishes(attributes, placement);
-        wishes.into_iter().flatten().find_map(|wish| self.allocate_in(wish, near))
+        let parts = self.parts_for(attributes, placement);
+        parts.into_iter().flatten().find_map(|part| self.allocate_in(part, near))
     }
 
-    /// The same for an extent that is at `now`: only if the place is more wanted than that one.
-    pub fn allocate_better(
-        &mut self,
-        attributes: Attributes,
-        now: Place,
-        near: Option<Place>,
+    /// The same for an extent that has a place: only if the new one is more wanted than that.
+    pub fn allocate_better(&mut self, entry: Entry, placement: &Placement) -> Option<Place> {
+        self.better_parts(entry, placement).find_map(|part| self.allocate_in(part, None))
+    }
+
+    /// Where an extent that has a place is more wanted than there, most of all first.
+    pub(super) fn better_parts(
+        &self,
+        entry: Entry,
         placement: &Placement,
-    ) -> Option<Place> {
-        let wishes = self.wishes(attributes, placement);
-        let wish_now = self.wish_of(now);
-        let better = wishes.into_iter().flatten().take_while(|wish| *wish != wish_now);
-        better.into_iter().find_map(|wish| self.allocate_in(wish, near))
+    ) -> impl Iterator<Item = Part> + use<> {
+        let now = entry.place.map(|place| self.part_of(place));
+        let parts = self.parts_for(entry.attributes, placement);
+        parts.into_iter().flatten().take_while(move |part| now.is_some_and(|now| now != *part))
+    }
+
+    /// Whether another extent could be there.
+    pub(super) fn has_room(&self, part: Part) -> bool {
+        self.sets.iter().any(|set| set.level == part.level && set.room(part.region) > 0)
     }
 
     /// Gives a place back that nothing is on any more.
@@ -395,15 +409,14 @@ impl Extents {
 
     /// The level that such extents should be on: the first of theirs that a set has.
     pub fn wanted_level(&self, attributes: Attributes, placement: &Placement) -> RaidLevel {
-        let [first, ..] = self.wishes(attributes, placement);
-        first.expect("a volume has a set with room outside of the region for temporary data").0
+        let [first, ..] = self.parts_for(attributes, placement);
+        first.expect("a volume has a set with room outside of the region for temporary data").level
     }
 
     /// Whether an extent is not where it should be if there was room: on another level, or TEMPORARY and outside of the
     /// region for that, or in it and not TEMPORARY.
     pub fn is_misplaced(&self, entry: Entry, placement: &Placement) -> bool {
-        let [first, ..] = self.wishes(entry.attributes, placement);
-        entry.place.is_some_and(|place| Some(self.wish_of(place)) != first)
+        self.better_parts(entry, placement).next().is_some()
     }
 
     /// A logical extent for a new block: the first one behind `near`, or else the first, that has no place and did not
@@ -445,47 +458,46 @@ impl Extents {
         }
     }
 
-    /// The parts of sets where extents with these attributes may be, most wanted first; those that the volume has.
-    fn wishes(
-        &self,
-        attributes: Attributes,
-        placement: &Placement,
-    ) -> [Option<(RaidLevel, Part)>; 4] {
+    /// The parts where extents with these attributes may be, most wanted first; those that the volume has.
+    fn parts_for(&self, attributes: Attributes, placement: &Placement) -> [Option<Part>; 4] {
         let attributes = match seeded(SeededBug::ImportantOnRaid0) {
             true => attributes.without(Attributes::IMPORTANT.or(Attributes::METADATA)),
             false => attributes,
         };
         let is_temporary =
             attributes.contains(Attributes::TEMPORARY) || seeded(SeededBug::TemporaryRegionForAll);
-        let mut wishes = placement.levels(attributes).into_iter().flat_map(|level| {
-            let region = (is_temporary && level == RaidLevel::Raid0).then_some(Part::Temporary);
-            region.into_iter().chain([Part::Ordinary]).map(move |part| (level, part))
+        let mut parts = placement.levels(attributes).into_iter().flat_map(|level| {
+            let region = (is_temporary && level == RaidLevel::Raid0).then_some(Region::Temporary);
+            let regions = region.into_iter().chain([Region::Ordinary]);
+            regions.map(move |region| Part { level, region })
         });
-        let mut there = wishes.by_ref().filter(|(level, part)| {
-            self.sets.iter().any(|set| set.level == *level && !set.range(*part).is_empty())
+        let mut there = parts.by_ref().filter(|part| {
+            self.sets
+                .iter()
+                .any(|set| set.level == part.level && !set.range(part.region).is_empty())
         });
         std::array::from_fn(|_| there.next())
     }
 
-    fn wish_of(&self, place: Place) -> (RaidLevel, Part) {
-        let part = if self.is_temporary(place) { Part::Temporary } else { Part::Ordinary };
-        (self.level(place), part)
+    fn part_of(&self, place: Place) -> Part {
+        let region = if self.is_temporary(place) { Region::Temporary } else { Region::Ordinary };
+        Part { level: self.level(place), region }
     }
 
-    fn allocate_in(&mut self, wish: (RaidLevel, Part), near: Option<Place>) -> Option<Place> {
-        let (level, part) = wish;
-        let has_room = |set: &SetMap| set.level == level && set.room(part) > 0;
+    fn allocate_in(&mut self, part: Part, near: Option<Place>) -> Option<Place> {
+        let Part { level, region } = part;
+        let has_room = |set: &SetMap| set.level == level && set.room(region) > 0;
         let near = near.filter(|near| has_room(&self.sets[usize::from(near.set)]));
         let set = match near {
             Some(near) => usize::from(near.set),
             None => {
                 let sets = self.sets.iter().enumerate().filter(|(_, set)| has_room(set));
                 // The first of those with the same room.
-                sets.rev().max_by_key(|(_, set)| set.room(part))?.0
+                sets.rev().max_by_key(|(_, set)| set.room(region))?.0
             }
         };
         let start = near.map(|near| near.extent + 1);
-        let extent = self.sets[set].allocate(part, start)?;
+        let extent = self.sets[set].allocate(region, start)?;
         Some(Place { set: set as u8, extent })
     }
 }

@@ -227,20 +227,18 @@ fn what_should_move_and_what_can() {
 
     // From RAID 0, RAID 1 is better for metadata, RAID 5 too when that is full; from there nothing is.
     let place = |set, extent| Place { set, extent };
-    let metadata = attributes("metadata");
-    let mut better = |now| extents.allocate_better(metadata, now, None, &placement);
+    let mut better =
+        |words, set, extent| extents.allocate_better(entry(words, set, extent), &placement);
     for extent in 0..4 {
-        assert_eq!(better(place(0, 3)), Some(place(1, extent)));
+        assert_eq!(better("metadata", 0, 3), Some(place(1, extent)));
     }
-    assert_eq!(better(place(2, 5)), None);
-    assert_eq!(better(place(0, 3)), Some(place(2, 0)));
-    extents.free(place(1, 2));
-    let now = place(2, 5);
-    assert_eq!(extents.allocate_better(metadata, now, None, &placement), Some(place(1, 2)));
+    assert_eq!(better("metadata", 2, 5), None);
+    assert_eq!(better("metadata", 0, 3), Some(place(2, 0)));
     // What may not be in the region leaves it for anything.
-    let now = place(0, 7);
-    let left = extents.allocate_better(Attributes::NONE, now, None, &placement);
-    assert_eq!(left, Some(place(0, 0)));
+    assert_eq!(better("none", 0, 7), Some(place(0, 0)));
+    extents.free(place(1, 2));
+    let better = extents.allocate_better(entry("metadata", 2, 5), &placement);
+    assert_eq!(better, Some(place(1, 2)));
 }
 
 #[test]

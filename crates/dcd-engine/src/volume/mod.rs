@@ -27,6 +27,7 @@ pub mod placement;
 pub mod pointers;
 pub mod raid;
 pub mod status;
+mod unlogged;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -39,7 +40,7 @@ use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
-use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, requests, write};
+use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, write};
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
 use self::raid::Layout;
@@ -164,8 +165,7 @@ pub struct Volume {
     next_upper: u64,
     /// Discards of freed blocks that the engine was told of.
     discards_made: u64,
-    /// Freed blocks whose discards may not be durable yet: the journal still has the blocks as allocated.
-    unlogged_frees: BTreeMap<ExtentIndex, requests::UnloggedFree>,
+    unlogged_frees: unlogged::UnloggedFrees,
     /// Ended, but for the states of members that they rely on.
     ended: Vec<UpperId>,
     writes: write::Writes,
@@ -232,7 +232,7 @@ impl Volume {
             uppers: BTreeMap::new(),
             next_upper: 0,
             discards_made: 0,
-            unlogged_frees: BTreeMap::new(),
+            unlogged_frees: unlogged::UnloggedFrees::default(),
             ended: Vec::new(),
             writes: write::Writes::default(),
             jobs: job::Jobs::default(),

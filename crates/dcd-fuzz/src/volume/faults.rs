@@ -168,7 +168,6 @@ impl VolumeRun {
                 self.older.remove(0);
             }
         }
-        self.placing.started(&self.machine);
     }
 
     /// While nothing runs: a disk is as it was at an earlier start, or, with another draw, it will fail in the middle of the

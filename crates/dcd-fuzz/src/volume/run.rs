@@ -12,7 +12,6 @@ use super::VolumeKind;
 use super::hints::Hints;
 use super::machine::{Machine, NotOpen, new_volume};
 use super::options::VolumeOptions;
-use super::placing::Placing;
 use super::script::{Event, VolumeScript};
 use crate::disk::Pages;
 use crate::faults::Allowed;
@@ -48,7 +47,6 @@ pub struct VolumeRun {
     pub(super) is_calm: bool,
     /// The disks of the members as they were at each start.
     pub(super) older: Vec<Vec<Pages>>,
-    pub(super) placing: Placing,
     /// What each event does, if somebody wants to know.
     told: Option<Vec<Vec<String>>>,
     asked: BTreeMap<u64, Asked>,
@@ -134,7 +132,6 @@ impl VolumeRun {
             more: Random::new(0),
             is_calm: false,
             older: Vec::new(),
-            placing: Placing::default(),
             told: None,
             asked: BTreeMap::new(),
             options,

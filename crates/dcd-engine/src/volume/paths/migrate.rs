@@ -7,10 +7,12 @@
 //!      Crash before: it is where it was. Crash behind: it is at the new place, whole.
 //! 4. The old place is free.
 //! ```
+//!
+//! An extent that fell back, because there was no room where it is wanted, waits until there is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::extents::{Entry, ExtentIndex, Place};
+use super::super::extents::{Entry, ExtentIndex, Part, Place};
 use super::super::{Upper, UpperId, Volume};
 use super::journal::Then;
 use crate::buffer::Buffer;
@@ -30,6 +32,8 @@ enum State {
 #[derive(Default)]
 pub(in crate::volume) struct Migration {
     waiting: BTreeSet<ExtentIndex>,
+    /// Those for which there was no room, by where it would be; some may have gone, or be where they should be, since.
+    without_room: BTreeMap<Part, BTreeSet<ExtentIndex>>,
     state: Option<State>,
     not_before: Time,
 }
@@ -49,8 +53,7 @@ impl Volume {
     /// Notes an extent if it should be elsewhere.
     pub(in crate::volume) fn queue_if_misplaced(&mut self, extent: ExtentIndex) {
         let entry = self.extents.get(extent);
-        if entry.place.is_some() && self.extents.is_misplaced(entry, &self.header.config.placement)
-        {
+        if self.extents.is_misplaced(entry, &self.header.config.placement) {
             self.migration.waiting.insert(extent);
         }
     }
@@ -69,8 +72,29 @@ impl Volume {
         (waits && self.migration.not_before > self.now).then_some(self.migration.not_before)
     }
 
+    /// There is no better place for an extent than the one it has.
+    fn wait_for_room(&mut self, extent: ExtentIndex) {
+        self.counters.moves_without_room += 1;
+        let placement = &self.header.config.placement;
+        for part in self.extents.better_parts(self.extents.get(extent), placement) {
+            self.migration.without_room.entry(part).or_default().insert(extent);
+        }
+    }
+
+    /// One extent of each part that has room again is tried once more; where there is more room, others follow it.
+    fn queue_where_is_room(&mut self) {
+        for (part, extents) in &mut self.migration.without_room {
+            if self.extents.has_room(*part) {
+                self.migration.waiting.extend(extents.pop_first());
+            }
+        }
+    }
+
     /// Steps 1 and 2.
     pub(in crate::volume) fn advance_migration(&mut self) -> bool {
+        if self.migration.waiting.is_empty() {
+            self.queue_where_is_room();
+        }
         if self.migration.state.is_some() || self.now < self.migration.not_before {
             return false;
         }
@@ -82,13 +106,12 @@ impl Volume {
         let Some(extent) = self.migration.waiting.iter().copied().find(ready) else { return false };
         self.migration.waiting.remove(&extent);
         let entry = self.extents.get(extent);
-        let Some(from) = entry.place else { return true };
         let placement = &self.header.config.placement;
         if !self.extents.is_misplaced(entry, placement) {
             return true;
         }
-        let Some(to) = self.extents.allocate_better(entry.attributes, from, None, placement) else {
-            self.counters.moves_without_room += 1;
+        let Some(to) = self.extents.allocate_better(entry, placement) else {
+            self.wait_for_room(extent);
             return true;
         };
         self.writes.moving = (!seeded(SeededBug::MoveLosesChanges)).then_some(extent);

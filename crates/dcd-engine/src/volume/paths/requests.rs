@@ -33,15 +33,6 @@ pub(crate) struct Above<'a> {
     pub(crate) has_changes: &'a dyn Fn(LbaRange) -> bool,
 }
 
-/// A block that was freed, and may not be: its discard is not durable.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::volume) struct UnloggedFree {
-    /// Number of the discard.
-    number: u64,
-    /// Data has come down since: what it held before, or what somebody has written there since, as to a plain block.
-    pub(in crate::volume) has_data: bool,
-}
-
 impl Volume {
     /// Takes a request. What is answered comes as an output.
     ///
@@ -141,7 +132,7 @@ impl Volume {
     /// An entry as the journal may have it, but for the place: what is freed is dying only behind its discard.
     pub(super) fn packed_for_journal(&self, extent: ExtentIndex, place: Option<Place>) -> u64 {
         let entry = self.extents.get(extent);
-        let is_logged = !self.unlogged_frees.contains_key(&extent);
+        let is_logged = !self.unlogged_frees.contains(extent);
         Entry { place, is_dying: entry.is_dying && is_logged, ..entry }.pack()
     }
 
@@ -353,8 +344,7 @@ impl Volume {
             self.counters.blocks_freed += u64::from(entry.is_allocated());
             self.change_entry(extent, Entry { is_dying: true, ..entry });
             if !entry.is_dying {
-                let free = UnloggedFree { number: self.discards_made, has_data: false };
-                self.unlogged_frees.insert(extent, free);
+                self.unlogged_frees.insert(extent, self.discards_made);
             }
             self.discards_made += 1;
             self.has_changes_of_requests = true;
@@ -364,20 +354,19 @@ impl Volume {
 
     /// Step 2, of all discards with lower numbers.
     pub(crate) fn discards_durable(&mut self, before: u64) {
-        let is_durable = |_: &ExtentIndex, free: &mut UnloggedFree| free.number < before;
-        let durable: Vec<_> = self.unlogged_frees.extract_if(.., is_durable).collect();
-        self.has_changes_of_requests |= !durable.is_empty();
-        for (extent, _) in durable.into_iter().filter(|(_, free)| free.has_data) {
-            // What it held before goes with the discard, and what is newer stays.
-            self.become_plain(extent);
+        while let Some((extent, free)) = self.unlogged_frees.pop_before(before) {
+            self.has_changes_of_requests = true;
+            if free.has_data {
+                // What it held before goes with the discard, and what is newer stays.
+                self.become_plain(extent);
+            }
         }
     }
 
     /// There was no room for a discard: the block is as if it had not been freed, and the next collection tries again.
     pub(crate) fn discard_failed(&mut self, number: u64) {
-        let mut failed = self.unlogged_frees.extract_if(.., |_, free| free.number == number);
-        if let Some((extent, _)) = failed.next() {
-            drop(failed);
+        if let Some(extent) = self.unlogged_frees.find(number) {
+            self.unlogged_frees.remove(extent);
             let entry = self.extents.get(extent);
             self.change_entry(extent, Entry { is_dying: false, ..entry });
         }
@@ -388,7 +377,7 @@ impl Volume {
         if seeded(SeededBug::DyingWithData) {
             return;
         }
-        match self.unlogged_frees.get_mut(&extent) {
+        match self.unlogged_frees.get_mut(extent) {
             Some(free) => free.has_data = true,
             None => self.become_plain(extent),
         }

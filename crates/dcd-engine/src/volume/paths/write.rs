@@ -211,6 +211,7 @@ impl Volume {
                 }
                 self.change_entry(extent, Entry { place: Some(place), ..entry });
                 self.counters.extents_mapped += 1;
+                self.queue_if_misplaced(extent);
                 (place, true)
             }
         };
@@ -340,7 +341,7 @@ impl Volume {
         self.uncommitted_extents.entry(extent).or_insert(packed);
         self.checkpoint.dirty(self.area.page_of_extent(extent.0.into()));
         self.extents.set(extent, entry);
-        if !entry.is_dying && self.unlogged_frees.remove(&extent).is_some() {
+        if !entry.is_dying && self.unlogged_frees.remove(extent).is_some() {
             // Its zeroes may have come down before any flush: the journal has it as it was before it was freed.
             self.has_changes_of_requests = true;
         }
