@@ -910,6 +910,25 @@ fn a_destaged_line_that_changes_is_not_read_from_its_old_slot() {
     }
 }
 
+/// A reader of many lines leaves clean slots that are scattered, and reads the data-disk: who reads next must not see what is older (C8).
+#[test]
+fn a_bypass_that_may_have_been_seen_hides_the_slot_of_what_it_overwrites() {
+    let mut d = with_clean_lines();
+    d.write_durably(200..208, 7);
+    d.drain();
+    // The lines destaged last are witnesses, and never bypassed.
+    d.write_durably(300..330, 1);
+    d.drain();
+    d.advance_time(Duration::from_secs(10));
+    d.hold(|io| io.is(Device::DataDisk, Kind::Flush));
+    let bypass = d.write_blocks(200 * 8, 8 * 8, 9);
+    d.finish_all();
+    assert!(!d.is_answered(bypass));
+    assert_eq!((200..208).map(|line| read(&mut d, line)).collect::<Vec<_>>(), [9; 8]);
+    d.release();
+    d.expect_ok(bypass);
+}
+
 /// Without the care: a slot that is filled again while it is read shows the other line, or fails.
 #[test]
 fn a_destaged_line_whose_slot_is_filled_while_it_is_read_comes_from_the_data_disk() {

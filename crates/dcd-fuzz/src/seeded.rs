@@ -102,7 +102,7 @@ const FIRST_RUNS: &[(SeededBug, u64)] = &[
     (SeededBug::MoveFreesEarly, 305),
     (SeededBug::AllocationNotDurable, 26),
     (SeededBug::PointerComesBack, 82),
-    (SeededBug::FlushPassesDiscards, 1523),
+    (SeededBug::FlushPassesDiscards, 1158),
 ];
 
 /// What came of one mistake, or of none.

@@ -1030,3 +1030,94 @@ fn tiered_seed_71863() {
         ],
     });
 }
+
+// A line that had been destaged was still in the log, a write went past the log to its place, and readers saw the one or the other as it was sooner to be
+// read: the new before the write was answered, and then the old again.
+#[test]
+fn tiered_seed_91930() {
+    replay(VolumeScript {
+        kind: VolumeKind::Tiered,
+        seed: 91930,
+        plain: vec![
+            Plain::OlderDisks,
+            Plain::MembersFail,
+            Plain::TooManyFail,
+            Plain::Rots,
+            Plain::Shears,
+            Plain::CannotZero,
+        ],
+        start: 0x489e4c815d43271f,
+        events: vec![
+            // write 1880+40
+            // write 1568+8, FUA
+            // write 808+48
+            CalmOp(0x3cecbd47d9614e61),
+            // the process dies
+            CalmOp(0xe3f5656ccf741787),
+            // write 0+312
+            CalmOp(0x92e602829a615e85),
+            // 9 I/Os end
+            CalmOp(0x4cda58fbbee9e51a),
+            // zero 208+312
+            // discard 88+8
+            // zero, unmap 616+408
+            // write 168+512
+            CalmOp(0x9c16a720434065d),
+            // volume(allocate { near: none, attributes: important,sequential,read-most,root })
+            CalmOp(0x413b23f14eb01b5d),
+            // rest
+            // power cut, of a copy
+            // power cut, of a copy
+            CalmOp(0xdc923cdcc0e10bc5),
+            // write 144+8, FUA
+            CalmOp(0x88726d232f391d0c),
+            // discard 40+56
+            // write 264+360
+            // zero, unmap 2200+40
+            // write 1600+112
+            CalmOp(0x7a2e3aef298cfdb4),
+            // write 1080+480, FUA
+            // write 56+16
+            // write 192+8
+            // write 104+8
+            CalmOp(0x469075e7a1c0529b),
+            // 1 I/Os end
+            CalmOp(0x28eecc03a4fe9aa8),
+            // flush
+            CalmOp(0x40042ca321730711),
+            // volume(setattributes { ranges: [lbarange { start: lba(384), blocks: 8 }], change: attributechange { set: temporary, clear: random,read-most } })
+            CalmOp(0x7c7320162007ff3b),
+            // 3 I/Os end
+            // power cut, of a copy
+            CalmOp(0xca8470600c2d9187),
+            // read 272+8
+            CalmOp(0xaef79fa1b66b3111),
+            // read 160+344
+            CalmOp(0x644479fab22a198f),
+            // 10 I/Os end
+            // power cut, of a copy
+            CalmOp(0x759918fe146b6e9e),
+            // write 320+352
+            CalmOp(0x827647e29d5ecfa0),
+            CalmOp(0x6e7154127d7f98ee),
+            // 4 I/Os end
+            CalmOp(0xa7642d419f7227d),
+            CalmOp(0xd6d87dcc922a7764),
+            // 11 I/Os end
+            CalmOp(0xf4aa33b1de67d961),
+            CalmOp(0x681516cf4cadf76e),
+            // 4 I/Os end
+            CalmOp(0xaa64ed56972cc87),
+            // 6 I/Os end
+            CalmOp(0xa9d95c389e5326d6),
+            // read 120+232
+            CalmOp(0xb423e822a57c413e),
+            // volume(scrub)
+            CalmOp(0x21ce09a3f98f47f1),
+            // volume(setattributes { ranges: [lbarange { start: lba(432), blocks: 16 }], change: attributechange { set: sequential,cold, clear: temporary } })
+            CalmOp(0xd71ae3fcf54e306f),
+            // power cut, of a copy
+            CalmProbe(0xb87da66f42f69a42),
+        ],
+    });
+}

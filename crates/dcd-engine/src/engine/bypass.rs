@@ -16,7 +16,8 @@
 //! the same blocks waits until it is in the log: else the tombstone would bring back what somebody has
 //! already seen overwritten (C8). For the same reason a bypass waits for reads of the data-disk that
 //! began before the log had a copy of what they read: one of them could return the new data, and the
-//! next reader would get the older copy. No destage touches the same lines meanwhile, and a bypass waits
+//! next reader would get the older copy. Where the log has a copy only of what was destaged, readers take it or the data-disk as is
+//! sooner, so it is forgotten before step 2. No destage touches the same lines meanwhile, and a bypass waits
 //! for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
 
 use super::zero::ZERO_RANGES_GATHERED_MAX;
@@ -203,6 +204,7 @@ impl Engine {
                 continue;
             }
             let (id, offset) = (bypass.id, bypass.range.start.byte());
+            self.forget_clean(line, lines);
             let state = std::mem::replace(&mut self.bypasses[index].state, State::Writing);
             let State::Waiting(data) = state else { unreachable!("looked at") };
             let data = IoData::Owned(data);
@@ -274,7 +276,6 @@ impl Engine {
         }
         self.log.end_request();
         self.forget_lines(line, lines);
-        self.forget_clean(line, lines);
         if !seeded(SeededBug::BypassKeepsZeroes) {
             self.zeroes.remove(line, lines);
         }
