@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::stats::Uncached;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
@@ -776,6 +777,16 @@ fn a_write_with_fua_has_a_place_after_a_crash() {
     assert_eq!(bench.ask_with(Operation::Write { start: Lba(640), data }, true).0, Ok(()));
     bench.open(false);
     assert_eq!((bench.read(80), bench.read(81)), (3, 0));
+}
+
+#[test]
+fn without_a_log_blocks_can_be_allocated_at_once() {
+    let mut bench = Bench::new(tiered());
+    bench.no_log = true;
+    bench.open(false);
+    assert_eq!(bench.engine().status().uncached, Some(Uncached::PassingThrough));
+    assert_eq!(bench.allocate(None), Lba(0));
+    assert!(bench.volume().is_allocated(Lba(0)));
 }
 
 #[test]

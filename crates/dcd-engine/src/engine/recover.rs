@@ -544,6 +544,8 @@ impl Engine {
             // The checkpoint of this session lists nothing: the cache-disk is clean, and from here on all is as if it
             // had failed.
             self.go_uncached();
+            // Nothing else may happen that would let it go on.
+            while self.advance_uncached() {}
         }
     }
 }

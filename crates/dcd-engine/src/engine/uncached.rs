@@ -355,11 +355,10 @@ impl Engine {
         self.passing().flush_waiters.push(id);
     }
 
-    /// Whether some of these blocks are to be changed without the log; on the way there, all may be.
+    /// Whether some of these blocks are to be changed without the log. What step 2 writes is in the table, or among the zeroes, until step 5.
     pub(super) fn is_passed(&self, range: LbaRange) -> bool {
         self.passing_by.as_ref().is_some_and(|passing| {
-            passing.stage != Stage::PassingThrough
-                || passing.changes.iter().any(|change| change.range.overlaps(range))
+            passing.changes.iter().any(|change| change.range.overlaps(range))
         })
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use dcd_client::{BlockDevice, Device, DeviceError};
 use dcd_daemon::serve::ServeError;
@@ -45,9 +46,16 @@ struct Volume {
     /// Control socket of the dcd that serves the volume.
     #[arg(long, value_name = "SOCKET")]
     control: PathBuf,
-    /// Its NBD socket: that of `dcd serve --nbd unix:SOCKET`.
-    #[arg(long, value_name = "SOCKET")]
+    /// Its NBD socket: that of `dcd serve --nbd unix:SOCKET`, with or without `unix:`.
+    #[arg(long, value_name = "SOCKET", value_parser = PathBufValueParser::new().map(without_unix))]
     nbd: PathBuf,
+}
+
+fn without_unix(socket: PathBuf) -> PathBuf {
+    match socket.to_str().and_then(|text| text.strip_prefix("unix:")) {
+        Some(path) => path.into(),
+        None => socket,
+    }
 }
 
 #[derive(Subcommand, Debug)]
