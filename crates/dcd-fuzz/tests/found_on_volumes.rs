@@ -1121,3 +1121,61 @@ fn tiered_seed_91930() {
         ],
     });
 }
+
+// A mistake of the model. A scrub wrote anew what it could not read while its member did not answer, and the process died: what was written over itself counted as
+// torn, and so as lost when another member went.
+#[test]
+fn raid5_seed_117831() {
+    replay(VolumeScript {
+        kind: VolumeKind::Raid5,
+        seed: 117831,
+        plain: vec![Plain::MigrationRate, Plain::Probes],
+        start: 0xf519f86ee23a27b9,
+        events: vec![
+            // write 192+32
+            // write 256+8
+            // write 376+128
+            // write 640+8
+            CalmOp(0x9564a3ab7aa26c26),
+            // write 1264+16
+            CalmOp(0x48aeff0de30a0c28),
+            // rest
+            CalmOp(0x3a6accd9dd5decd0),
+            // write 152+24
+            CalmOp(0xf5d880d1924740bc),
+            // write 1000+152
+            CalmOp(0x77b7a22455b5282b),
+            // write 624+8
+            CalmOp(0x348101c85f2bae65),
+            // all I/Os end
+            CalmOp(0x8e1ad7d66b33f25e),
+            // discard 760+432
+            CalmOp(0x189b1b9355ee7cd4),
+            // volume(scrub)
+            CalmOp(0xa7f2e771b8ee4f6b),
+            CalmOp(0x5f36e91e1fd8f45d),
+            // MemberIndex(0) fails: Failed
+            CalmOp(0x2b992416980c4944),
+            // 11 I/Os end
+            CalmOp(0x78a38913a670714e),
+            // write 1312+8
+            // write 24+200
+            // write 8+8
+            CalmOp(0xec0e6c3114b68f5b),
+            // 3 I/Os end
+            CalmOp(0xc7d521656f7bffd6),
+            // 9 I/Os end
+            CalmOp(0xcc785705989fffe),
+            // the process dies
+            // a start is interrupted after 29 I/Os
+            Op(0xe7e064ce8a08d752),
+            // write 104+392
+            CalmOp(0x1d4545282d8594d5),
+            CalmOp(0xf0112f427d9757d),
+            CalmOp(0x19995cb1ba51d4f8),
+            // power cut, of a copy
+            // member 1 is not there any more
+            Probe(0x1b607803d601e762),
+        ],
+    });
+}

@@ -875,7 +875,14 @@ impl Machine {
                         let lines = lines.step_by(LINE_SIZE as usize);
                         let is_repaired =
                             |line: &u64| member.is_suspect || member.unread.contains(line);
-                        member.damaged.extend(lines.filter(is_repaired));
+                        // What could not be read may have been right, and was written over itself.
+                        let is_torn = |line: &u64| {
+                            let mut found = [0; LINE_SIZE as usize];
+                            member.disk.peek(*line as usize, &mut found);
+                            found != bytes[(*line - offset) as usize..][..found.len()]
+                        };
+                        let torn: Vec<u64> = lines.filter(is_repaired).filter(is_torn).collect();
+                        member.damaged.extend(torn);
                     }
                 }
                 IoOperation::WriteZeroes { .. } if disk.cannot_zero => {}
