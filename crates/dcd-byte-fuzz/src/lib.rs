@@ -7,6 +7,7 @@
 //! | `nbd_transmission.rs` | `nbd_transmission` | each request is answered once, with the error or the data the protocol asks for |
 //! | `nbd_tls.rs` | `nbd_tls` | before TLS nothing is granted, then everything is TLS, and requests are of a client with a certificate |
 //! | `vhost_user.rs` | `vhost_user_message`, `vhost_user_queue`, `vhost_user_record` | what is accepted has what it needs; what the engine is asked for lies in the volume; nothing under way is done twice |
+//! | `vhost_user_session.rs` | `vhost_user_session` | a refused message changes nothing; who does not flush has FUA; no request is forgotten; nobody touches the memory of a guest that has gone |
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
@@ -31,6 +32,7 @@ pub mod seeds;
 mod simulation;
 mod text;
 mod vhost_user;
+mod vhost_user_session;
 
 /// Something to fuzz.
 #[derive(Clone, Copy)]
@@ -42,13 +44,14 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 27] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
     Target { name: "vhost_user_message", run: vhost_user::message },
     Target { name: "vhost_user_queue", run: vhost_user::queue },
     Target { name: "vhost_user_record", run: vhost_user::record },
+    Target { name: "vhost_user_session", run: vhost_user_session::run },
     Target { name: "superblock", run: decoders::superblock },
     Target { name: "checkpoint", run: decoders::checkpoint },
     Target { name: "record", run: decoders::record },

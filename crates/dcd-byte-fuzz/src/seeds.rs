@@ -43,6 +43,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "vhost_user_message" => numbered(vhost_user_messages()),
         "vhost_user_queue" => numbered(vhost_user_queues()),
         "vhost_user_record" => numbered(vhost_user_records()),
+        "vhost_user_session" => numbered(vhost_user_sessions()),
         "superblock" => numbered(superblocks()),
         "checkpoint" => numbered(checkpoints()),
         "record" => numbered(records()),
@@ -681,6 +682,112 @@ fn vhost_user_queues() -> Vec<Vec<u8>> {
         make(3, 8, 0, &[head, (DATA, 20, 3, 2), status], &[]),
         make(3, 0, 0, &[head, (DATA, 512, 1, 0)], &[]),
     ]
+}
+
+/// Conversations: a guest writes, reads, flushes, switches its write cache off and stops the queue; and one that goes on from a record.
+fn vhost_user_sessions() -> Vec<Vec<u8>> {
+    use vhost_user::{AVAILABLE, GUEST, MEMORY_BYTES, USED, USER};
+    let numbers = |numbers: &[u64]| -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    };
+    let message = |request: u32, descriptors: &[u8], payload: Vec<u8>| {
+        let mut bytes = vec![0, request as u8, descriptors.len() as u8];
+        bytes.extend(descriptors);
+        bytes.push(payload.len() as u8);
+        bytes.extend(payload);
+        bytes
+    };
+    let put = |at: u64, bytes: &[u8]| {
+        [&[1][..], &(at as u16).to_le_bytes(), &[bytes.len() as u8], bytes].concat()
+    };
+    let (kick, turn, done) = (vec![2, 0], vec![3], vec![4, 0, 0]);
+    let (memory, event, record) = (0, 1, 2);
+    let set_up = |features: u64| {
+        [
+            message(request::SET_FEATURES, &[], numbers(&[features])),
+            message(request::SET_MEM_TABLE, &[memory], numbers(&[1, GUEST, MEMORY_BYTES, USER, 0])),
+            message(request::SET_VRING_NUM, &[], numbers(&[8 << 32])),
+            message(
+                request::SET_VRING_ADDR,
+                &[],
+                numbers(&[0, USER, USER + USED, USER + AVAILABLE, 0]),
+            ),
+            message(request::SET_VRING_KICK, &[event], numbers(&[0])),
+            message(request::SET_VRING_CALL, &[event], numbers(&[0])),
+            message(request::SET_VRING_ENABLE, &[], numbers(&[1 << 32])),
+        ]
+        .concat()
+    };
+    // Head 0: 16 bytes of what is wanted, 512 of data, a byte of status.
+    let chain = |kind: u32, data_flags: u16| {
+        let descriptor = |address: u64, len: u32, flags: u16, next: u16| {
+            let mut bytes = (GUEST + address).to_le_bytes().to_vec();
+            bytes.extend(len.to_le_bytes());
+            bytes.extend(flags.to_le_bytes());
+            bytes.extend(next.to_le_bytes());
+            bytes
+        };
+        let table = [
+            descriptor(4096, 16, 1, 1),
+            descriptor(8192, 512, data_flags, 2),
+            descriptor(4200, 1, 2, 0),
+        ];
+        let wanted = [&kind.to_le_bytes()[..], &[0; 4], &5u64.to_le_bytes()].concat();
+        [put(0, &table.concat()), put(4096, &wanted)].concat()
+    };
+    let available = |index: u8| put(AVAILABLE + 2, &[index]);
+    let (write, read) = (chain(1, 1), chain(0, 3));
+    let write_cache_off =
+        message(request::SET_CONFIG, &[], vec![32, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let read_config = message(
+        request::GET_CONFIG,
+        &[],
+        [&[0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0][..], &[0; 60]].concat(),
+    );
+    let stop = message(request::GET_VRING_BASE, &[], numbers(&[0]));
+    let (all, no_flush) = (0x1_7000_7e46, 0x1_4000_0000);
+    let parts: [&[&[u8]]; 4] = [
+        &[
+            &set_up(all),
+            &write,
+            &available(1),
+            &kick,
+            &turn,
+            &done,
+            &read,
+            &available(2),
+            &kick,
+            &turn,
+            &done,
+        ],
+        &[&set_up(no_flush), &write, &available(1), &kick, &turn, &stop, &turn, &done, &turn],
+        &[
+            &read_config,
+            &set_up(all),
+            &write,
+            &available(1),
+            &kick,
+            &turn,
+            &write_cache_off,
+            &turn,
+            &done,
+            &turn,
+            &turn,
+            &done,
+            &turn,
+        ],
+        &[
+            &message(request::GET_INFLIGHT_FD, &[], numbers(&[0, 0, 8 << 16 | 1])),
+            &message(request::SET_INFLIGHT_FD, &[record], numbers(&[192, 0, 8 << 16 | 1])),
+            &set_up(all),
+            &write,
+            &available(1),
+            &kick,
+            &turn,
+            &[4, 0, 3],
+        ],
+    ];
+    parts.iter().map(|parts| parts.concat()).collect()
 }
 
 /// Records that a daemon leaves when it dies between the steps of an answer.

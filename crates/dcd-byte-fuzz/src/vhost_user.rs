@@ -22,8 +22,8 @@ use dcd_engine::{LbaRange, Operation, Uuid};
 use crate::input::Input;
 
 /// Where the guest and the front-end have the memory; apart, so that they are not mixed up.
-const GUEST: u64 = 0x1_0000;
-const USER: u64 = 0x7000_0000;
+pub(crate) const GUEST: u64 = 0x1_0000;
+pub(crate) const USER: u64 = 0x7000_0000;
 pub(crate) const MEMORY_BYTES: u64 = 64 << 10;
 /// Within the memory, for rings of up to 128.
 pub(crate) const AVAILABLE: u64 = 2048;
@@ -65,6 +65,25 @@ fn check(request: u32, payload: &[u8], descriptors: usize) {
     }
 }
 
+/// What is served; `large`: in blocks of 4 KiB.
+pub(crate) fn volume(large: bool) -> Volume {
+    Volume {
+        uuid: UUID,
+        blocks: VOLUME_BLOCKS,
+        logical_block_size: if large { 4096 } else { 512 },
+        physical_block_size: 4096,
+        read_only: false,
+    }
+}
+
+/// A request lies in the volume, and is of whole blocks of it.
+pub(crate) fn check_range(range: LbaRange, volume: &Volume) {
+    let end = range.start.0.checked_add(range.blocks).expect("an end");
+    assert!(end <= VOLUME_BLOCKS);
+    let unit = volume.unit_blocks();
+    assert!(range.start.0.is_multiple_of(unit) && range.blocks.is_multiple_of(unit));
+}
+
 pub(crate) fn queue(input: &[u8]) {
     let mut program = Input(input);
     let how = program.u8();
@@ -74,14 +93,7 @@ pub(crate) fn queue(input: &[u8]) {
     assert!(memory.write(0, bytes));
     let region = Region::map(GUEST, USER, MEMORY_BYTES, file, 0).expect("a region");
     let memory = GuestMemory::default().with(region).expect("one region");
-    let large = how & 32 != 0;
-    let volume = Volume {
-        uuid: UUID,
-        blocks: VOLUME_BLOCKS,
-        logical_block_size: if large { 4096 } else { 512 },
-        physical_block_size: 4096,
-        read_only: false,
-    };
+    let volume = volume(how & 32 != 0);
     let size = Ring::check_size(1 << (how & 7)).expect("a size of rings");
     let addresses =
         RingAddresses { descriptors: USER, available: USER + AVAILABLE, used: USER + USED };
@@ -114,12 +126,7 @@ pub(crate) fn queue(input: &[u8]) {
 
 /// Checks what the engine would be asked for, and answers in its place.
 fn answer_of(wanted: Wanted, volume: &Volume, chain: &Chain) -> (Status, Option<Vec<u8>>) {
-    let range = |range: LbaRange| {
-        let end = range.start.0.checked_add(range.blocks).expect("an end");
-        assert!(end <= VOLUME_BLOCKS);
-        let unit = volume.unit_blocks();
-        assert!(range.start.0.is_multiple_of(unit) && range.blocks.is_multiple_of(unit));
-    };
+    let range = |range| check_range(range, volume);
     match wanted {
         Wanted::Refused(status) => {
             assert_ne!(status, Status::Ok);

@@ -114,6 +114,7 @@ targets!(
     vhost_user_message,
     vhost_user_queue,
     vhost_user_record,
+    vhost_user_session,
     superblock,
     checkpoint,
     record,

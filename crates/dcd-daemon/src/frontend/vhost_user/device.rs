@@ -12,6 +12,7 @@
 //!
 //! How much is under way is bounded in bytes and requests; beyond that, chains wait in their rings.
 
+use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
@@ -55,6 +56,14 @@ impl Replies {
     pub(crate) fn new(bell: Arc<Bell>) -> (Replies, mpsc::Receiver<(Token, Reply)>) {
         let (sender, receiver) = mpsc::channel();
         (Replies { sender, bell }, receiver)
+    }
+
+    /// The same, whose owner looks by itself.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn unwatched() -> io::Result<(Replies, mpsc::Receiver<(Token, Reply)>)> {
+        Ok(Replies::new(Arc::new(Bell::new()?)))
     }
 
     fn send(&self, token: Token, reply: Reply) {

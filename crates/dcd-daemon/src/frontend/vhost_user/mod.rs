@@ -33,15 +33,15 @@
 pub mod block;
 pub mod chain;
 pub mod config;
-mod device;
+pub mod device;
 mod error;
 pub mod inflight;
 pub mod memory;
 pub mod message;
-mod queue;
+pub mod queue;
 pub mod ring;
 mod server;
-mod session;
+pub mod session;
 mod socket;
 
 pub use self::config::{IO_BYTES_MAX, Volume};
