@@ -171,6 +171,9 @@ impl Device {
         loop {
             match control.start_recovery(number) {
                 Ok(()) => break,
+                // An earlier server has done this, and died before it fetched: Linux 6.12 does not do it twice. What else may be
+                // wrong shows in the steps behind it.
+                Err(UblkError::Command { errno: Errno::INVAL, .. }) => break,
                 Err(UblkError::Command { errno: Errno::BUSY, .. }) if Instant::now() < until => {
                     std::thread::sleep(INTERVAL);
                 }
