@@ -86,6 +86,20 @@ class Guest:
 
     def serve(self, *options, device="--ublk", control=CONTROL, faults=False):
         """Starts the daemon and returns the path of its block device. With `faults` both disks fail as FAULTS says."""
+        self.begin(*options, device=device, control=control, faults=faults)
+        line = self.daemon.stdout.readline()
+        if not line.startswith("ready "):
+            self.daemon.wait()
+            raise Failure(f"the daemon did not start (exit {self.daemon.returncode}):\n{self.daemon_messages()}")
+        words = dict(word.split("=", 1) for word in line.split()[1:])
+        self.options = options
+        path = words.get("ublk")
+        if path:
+            self.number = int(path.rsplit("b", 1)[1])
+        return path
+
+    def begin(self, *options, device="--ublk", control=CONTROL, faults=False):
+        """Starts the daemon, and does not wait until it serves."""
         self.module("ublk_drv")
         cache_disk, data_disks = self.disks
         if faults:
@@ -98,16 +112,6 @@ class Guest:
         log = open(self.log_path, "a", encoding="utf-8")
         self.daemon = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
         log.close()
-        line = self.daemon.stdout.readline()
-        if not line.startswith("ready "):
-            self.daemon.wait()
-            raise Failure(f"the daemon did not start (exit {self.daemon.returncode}):\n{self.daemon_messages()}")
-        words = dict(word.split("=", 1) for word in line.split()[1:])
-        self.options = options
-        path = words.get("ublk")
-        if path:
-            self.number = int(path.rsplit("b", 1)[1])
-        return path
 
     def faults(self, cache="", data=""):
         """From now on the disks fail so; rules as in docs/operations.md. They are looked at every 50 ms."""
@@ -119,6 +123,20 @@ class Guest:
     def again(self):
         """Starts it once more, on the device that it had."""
         return self.serve(*self.options, device=f"--ublk {self.number}")
+
+    def begin_again(self):
+        """Begins to start it once more."""
+        self.begin(*self.options, device=f"--ublk {self.number}")
+
+    def wait_for_server_end(self):
+        """Waits until the daemon has opened its end of the device; whether it lives then."""
+        path, directory = f"/dev/ublkc{self.number}", f"/proc/{self.daemon.pid}/fd"
+        while self.daemon.poll() is None:
+            # One may be closed while we look.
+            with contextlib.suppress(FileNotFoundError):
+                if any(os.readlink(f"{directory}/{name}") == path for name in os.listdir(directory)):
+                    return True
+        return False
 
     def kill(self):
         """Kills the daemon where it stands."""

@@ -482,6 +482,13 @@ impl<K: Copy> Ring<K> {
         unsafe { ring.submission().push(submission) }.is_ok()
     }
 
+    /// Gives all that is queued to the kernel now, without waiting for anything to end. What it does not take (it is out of
+    /// memory, or too much has ended unseen) is left for [`Ring::wait`].
+    pub fn submit(&mut self) {
+        self.push_waiting();
+        let _ = self.ring().submit();
+    }
+
     fn push_waiting(&mut self) {
         let mut submitted = false;
         while let Some(submission) = self.waiting.front().cloned() {

@@ -38,6 +38,37 @@ def kill_under_fio(guest):
 
 
 @case(timeout_s=3600)
+def kill_while_taking_over(guest):
+    """Each server but the last is killed while it takes the device over from the one before: the last one serves, nothing is lost."""
+    fio = guest.need("fio", "fio")
+    chance = random.Random(guest.settings["seed"])
+    guest.create()
+    device = guest.serve()
+    load = subprocess.Popen([fio, "--name=k", f"--filename={device}", "--ioengine=io_uring", "--direct=1", "--rw=randwrite",
+                             "--bs=4k", "--size=16M", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--rate_iops=200",
+                             "--eta=never", "--output=/run/fio.log"], stderr=subprocess.STDOUT)
+    has_it = 0
+    for done in range(guest.settings["cycles"]):
+        time.sleep(chance.uniform(0.1, 0.5))
+        guest.kill()
+        for _ in range(chance.randrange(1, 4)):
+            guest.begin_again()
+            opened = guest.wait_for_server_end()
+            # What is between opening the device and serving takes some milliseconds.
+            time.sleep(opened * chance.choice((0, 0, chance.uniform(0, 0.005), chance.uniform(0, 0.05))))
+            guest.kill()
+            has_it += opened
+        again = guest.again()
+        guest.check(again == device, f"another device: {again}")
+    code = load.wait(1200)
+    with open("/run/fio.log", encoding="utf-8") as log:
+        guest.check(code == 0, f"fio ended with {code} after {done + 1} rounds:\n{log.read()[-2000:]}")
+    guest.stop()
+    guest.check(has_it > 0, "no server was killed while it had the device")
+    guest.say(f"{has_it} servers were killed when they had opened the device")
+
+
+@case(timeout_s=3600)
 def kill_under_ext4(guest):
     """kill -9 under a mounted ext4 that is being copied to: no error, fsck finds nothing, all is there."""
     journal = "^has_journal" if random.Random(guest.settings["seed"]).random() < 0.3 else "has_journal"

@@ -1,8 +1,8 @@
 //! A device from nothing, or from a dead server, to one that is served; and its end.
 //!
 //! ```text
-//! new:        ADD_DEVICE, SET_PARAMETERS, open and map, all tags fetched by the event loop, START_DEVICE
-//! taken over: START_RECOVERY (until the kernel has cleared up), open and map, tags fetched, END_RECOVERY
+//! new:        ADD_DEVICE, SET_PARAMETERS, open, the event loop fetches all tags and maps, START_DEVICE
+//! taken over: START_RECOVERY (until the kernel has cleared up), open, tags fetched, then mapped, END_RECOVERY
 //! end:        flush what the kernel still has to write, STOP_DEVICE, event loop closes, DELETE_DEVICE
 //! ```
 //!
@@ -97,8 +97,7 @@ impl Volume {
 pub struct Device {
     control: Control,
     number: u32,
-    /// Ends when the event loop has closed its end.
-    closed: mpsc::Receiver<()>,
+    server: Server,
 }
 
 /// How a device has ended.
@@ -135,15 +134,14 @@ impl Device {
         let number = info.device;
         let made = control
             .set_parameters(number, &volume.parameters())
-            .and_then(|()| open_server_end(&info))
-            .and_then(|(end, closed)| {
-                serve(end, info.io_bytes_max);
+            .and_then(|()| Server::begin(&info, serve))
+            .and_then(|server| {
                 control.start(number)?;
                 let path = block_path(number);
-                wait_for(&path, || std::fs::metadata(&path)).map(|_| closed)
+                wait_for(&path, || std::fs::metadata(&path)).map(|_| server)
             });
         match made {
-            Ok(closed) => Ok(Device { control, number, closed }),
+            Ok(server) => Ok(Device { control, number, server }),
             Err(error) => {
                 // If even that fails there is nothing more to be done.
                 let _ = control.stop(number);
@@ -180,10 +178,9 @@ impl Device {
                 Err(error) => return Err(error),
             }
         }
-        let (end, closed) = open_server_end(&info)?;
-        serve(end, info.io_bytes_max);
+        let server = Server::begin(&info, serve)?;
         control.end_recovery(number)?;
-        Ok(Device { control, number, closed })
+        Ok(Device { control, number, server })
     }
 
     /// The block device.
@@ -210,7 +207,7 @@ impl Device {
         // 2. It goes from its users. What they still write fails, as it must with nobody to take it.
         self.control.stop(self.number)?;
         // 3. Its fetches end, and the event loop closes it. A crash here leaves a device that the next start removes.
-        let _ = self.closed.recv_timeout(CLOSE_PATIENCE);
+        let _ = self.server.news.recv_timeout(CLOSE_PATIENCE);
         // 4. The number is free.
         self.control.delete(self.number)?;
         Ok(Ended::Removed)
@@ -315,16 +312,27 @@ fn has_open(pid: i32, path: &Path) -> bool {
     targets.any(|target| target == path)
 }
 
-fn open_server_end(info: &DeviceInfo) -> Result<(ServerEnd, mpsc::Receiver<()>), UblkError> {
-    let path = server_path(info.device);
-    let file = wait_for(&path, || File::options().read(true).write(true).open(&path))?;
-    let (sender, closed) = mpsc::channel();
-    let end = ServerEnd::new(file, info.queue_depth, sender).map_err(|errno| UblkError::File {
-        operation: "map",
-        path,
-        source: errno.into(),
-    })?;
-    Ok((end, closed))
+/// The event loop's end of a device, as seen from here.
+struct Server {
+    /// First, whether the requests could be mapped; ends when the event loop has closed its end.
+    news: mpsc::Receiver<Result<(), Errno>>,
+}
+
+impl Server {
+    /// Opens the server's end, gives it to the event loop, and waits until all tags are being fetched.
+    fn begin(info: &DeviceInfo, serve: impl FnOnce(ServerEnd, u32)) -> Result<Server, UblkError> {
+        let path = server_path(info.device);
+        let file = wait_for(&path, || File::options().read(true).write(true).open(&path))?;
+        let (sender, news) = mpsc::channel();
+        serve(ServerEnd::new(file, info.queue_depth, sender), info.io_bytes_max);
+        // It ends without a word if the event loop has ended.
+        news.recv().unwrap_or(Err(Errno::CANCELED)).map_err(|errno| UblkError::File {
+            operation: "map",
+            path,
+            source: errno.into(),
+        })?;
+        Ok(Server { news })
+    }
 }
 
 /// Tries until a file is there, udev has given it to our group, and nobody else has it.

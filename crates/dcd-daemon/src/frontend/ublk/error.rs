@@ -128,10 +128,7 @@ impl UblkError {
             UblkError::TimedOut { .. } => {
                 "see dmesg; a disk below that does not answer also holds up the device".into()
             }
-            UblkError::File { operation: "map", .. } => {
-                "an earlier dcd was killed while it took the device over; unmount, `dcd ublk remove` it, start again"
-                    .into()
-            }
+            UblkError::File { operation: "map" | "flush", .. } => "see dmesg".into(),
             UblkError::File { .. } => "is devtmpfs mounted at /dev?".into(),
             UblkError::Served { pid, .. } => {
                 format!("stop it (kill {pid}), or choose another number")
