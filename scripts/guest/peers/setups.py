@@ -47,6 +47,8 @@ class Peer:
     path: str
     # Brings all that is dirty to the slow disk; None: nothing ever is.
     drain: object = None
+    # What makes `drain` begin at once; called before anything is dirty.
+    prepare_drain: object = None
 
 
 def raw(stand):
@@ -149,7 +151,7 @@ def bcache(stand):
     bucket = "512k" if sectors(stand.cache_disk) >= 512 << 11 else "64k"
     stand.run(make, "--writeback", "--bucket", bucket, "-C", stand.cache_disk, "-B", stand.slow_disk)
     path = bcache_again(stand)
-    return Peer(path, bcache_clean)
+    return Peer(path, bcache_clean, bcache_wake)
 
 
 def bcache_again(stand):
@@ -168,6 +170,14 @@ def bcache_again(stand):
     put("/sys/block/bcache0/bcache/cache_mode", "writeback")
     put("/sys/block/bcache0/bcache/sequential_cutoff", "0")
     return "/dev/bcache0"
+
+
+def bcache_wake():
+    """Its thread sleeps for `writeback_delay` when it has found nothing dirty, and nothing wakes it: others would have drained by then."""
+    path = "/sys/block/bcache0/bcache/writeback_delay"
+    asleep_s = int(get(path).split()[0])
+    put(path, "1")
+    time.sleep(asleep_s)
 
 
 def bcache_clean():

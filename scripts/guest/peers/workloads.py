@@ -67,6 +67,8 @@ def fresh_reads(stand, peer):
 def drain(stand, peer):
     """Random blocks are written; then everything goes to the slow disk while somebody reads what is only there."""
     blocks = stand.guest.settings["dirty_blocks"]
+    if peer.prepare_drain:
+        peer.prepare_drain()
     before = disk_requests(stand.slow_disk, WRITES)
     fio(stand, peer, "--rw=randwrite", "--iodepth=4", f"--size={WRITTEN}", f"--number_ios={blocks}", "--end_fsync=1")
     # Somebody reads before, all the while, and perhaps after: what counts is until the end of the drain, or ten seconds.
