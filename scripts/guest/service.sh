@@ -66,7 +66,7 @@ check "a cache is made" dcd create --cache-disk /dev/vda --data-disk /dev/vdb
 check "the service starts" timeout 120 systemctl start dcd@x
 check "it says what it serves" says "serves $DEVICE"
 check "it runs as the user dcd" user_is_dcd
-check "system calls are filtered, its memory is locked" eval "dcd status --control $CONTROL | grep 'isolation.*filtered.*I/O flusher, memory locked'"
+check "system calls are filtered, its memory is locked" eval "dcd status --control $CONTROL | grep 'isolation.*filtered.*I/O flusher, memory locked, files confined'"
 check "udev hides the data-disk" eventually is_hidden
 check "the label is that of the device" eventually links_to $DEVICE
 mkdir -p /mnt

@@ -5,6 +5,7 @@
 //! connection has at most one under way, and so many connections as there may be. So a flood of handshakes costs the
 //! good clients nothing but the wait for their own handshake.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -21,27 +22,40 @@ const NICE: i32 = 10;
 
 /// See the module.
 pub struct HandshakeThread {
-    steps: Sender<(ClientKey, HandshakeStep)>,
+    /// What it begins with, until it is started.
+    waiting: Cell<Option<(TlsIdentity, Receiver<Step>)>>,
+    quiet: bool,
+    steps: Sender<Step>,
     done: Arc<Done>,
 }
 
+/// A step, and whose it is.
+type Step = (ClientKey, HandshakeStep);
+
 /// Steps that were computed, and a bell for them.
 struct Done {
-    steps: Mutex<Vec<(ClientKey, HandshakeStep)>>,
+    steps: Mutex<Vec<Step>>,
     event: OwnedFd,
 }
 
 impl HandshakeThread {
-    /// Starts the thread. It ends when this is dropped.
-    pub fn start(identity: TlsIdentity, quiet: bool) -> io::Result<HandshakeThread> {
+    /// Without a thread yet: what is to be computed waits for it.
+    pub fn new(identity: TlsIdentity, quiet: bool) -> io::Result<HandshakeThread> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let done = Arc::new(Done { steps: Mutex::new(Vec::new()), event });
         let (steps, queue) = mpsc::channel();
-        let thread_done = done.clone();
+        let waiting = Cell::new(Some((identity, queue)));
+        Ok(HandshakeThread { waiting, quiet, steps, done })
+    }
+
+    /// Starts the thread, with what the calling one may do. It ends when this is dropped.
+    pub fn start(&self) -> io::Result<()> {
+        let Some((identity, queue)) = self.waiting.take() else { return Ok(()) };
+        let (done, quiet) = (self.done.clone(), self.quiet);
         std::thread::Builder::new()
             .name("dcd-handshakes".into())
-            .spawn(move || run(identity, &queue, &thread_done, quiet))?;
-        Ok(HandshakeThread { steps, done })
+            .spawn(move || run(identity, &queue, &done, quiet))
+            .map(drop)
     }
 
     /// Has a step computed.
@@ -56,7 +70,7 @@ impl HandshakeThread {
     }
 
     /// Steps that were computed since.
-    pub(crate) fn take_done(&self) -> Vec<(ClientKey, HandshakeStep)> {
+    pub(crate) fn take_done(&self) -> Vec<Step> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.done.event, &mut count);
         std::mem::take(&mut *self.done.steps.lock().unwrap_or_else(PoisonError::into_inner))
@@ -72,12 +86,7 @@ impl AsFd for HandshakeEvent {
     }
 }
 
-fn run(
-    mut identity: TlsIdentity,
-    queue: &Receiver<(ClientKey, HandshakeStep)>,
-    done: &Done,
-    quiet: bool,
-) {
+fn run(mut identity: TlsIdentity, queue: &Receiver<Step>, done: &Done, quiet: bool) {
     // On Linux it is of the thread. Without it handshakes share the processor evenly with the loop.
     let _ = rustix::process::nice(NICE);
     while let Ok((client, mut step)) = queue.recv() {

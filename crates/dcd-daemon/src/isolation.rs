@@ -89,6 +89,8 @@ pub struct IsolationReport {
     pub io_flusher: bool,
     /// None of its memory is swapped out.
     pub memory_locked: bool,
+    /// It has given up all files that it does not need (Landlock).
+    pub files_confined: bool,
 }
 
 /// Keeps memory in place if that is wanted, and tells how the process stands. Threads that are started later are the same.
@@ -113,6 +115,7 @@ pub fn isolate(lock_memory: bool) -> Result<IsolationReport, LockMemoryError> {
         own_mounts: mounts("1").zip(mounts("self")).map(|(first, ours)| first != ours),
         io_flusher,
         memory_locked: lock_memory,
+        files_confined: false,
     })
 }
 

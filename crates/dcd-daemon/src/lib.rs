@@ -26,6 +26,7 @@ mod bell;
 pub mod busy_poll;
 pub mod clock;
 mod command_ring;
+mod confine;
 pub mod control;
 pub mod control_client;
 pub mod core;

@@ -25,10 +25,16 @@ impl NbdDoors<'_> {
     pub(crate) fn new(options: &NbdOptions, quiet: bool) -> Result<NbdDoors<'_>, ServeError> {
         let identity = options.tls.clone().map(TlsIdentity::load).transpose()?;
         let handshakes = identity
-            .map(|identity| HandshakeThread::start(identity, quiet).map(Rc::new))
+            .map(|identity| HandshakeThread::new(identity, quiet).map(Rc::new))
             .transpose()
-            .map_err(ServeError::system("start a thread for TLS"))?;
+            .map_err(ServeError::system("make an eventfd"))?;
         Ok(NbdDoors { options, handshakes, quiet })
+    }
+
+    /// Starts what computes handshakes, which may do what the calling thread may.
+    pub(crate) fn start(&self) -> Result<(), ServeError> {
+        let started = self.handshakes.as_ref().map_or(Ok(()), |thread| thread.start());
+        started.map_err(ServeError::system("start a thread for TLS"))
     }
 
     /// Opens the sockets.

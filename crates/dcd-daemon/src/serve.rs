@@ -11,6 +11,7 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::busy_poll::BusyPollMax;
+use crate::confine::Reach;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::device::let_udev_look;
 use crate::device_frontends::{DeviceFrontends, Made};
@@ -74,6 +75,8 @@ pub struct ServeOptions {
     pub wait: bool,
     /// Whether nothing of the process may be swapped out.
     pub lock_memory: bool,
+    /// Whether the calling thread, and all that it starts, give up the files that serving does not need. Not with FUSE.
+    pub confine_files: bool,
     /// No messages about clients and signals.
     pub quiet: bool,
 }
@@ -159,7 +162,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         }
     }
     notifier.status("opening");
-    let isolation = isolate(options.lock_memory)?;
+    let mut isolation = isolate(options.lock_memory)?;
     let Pair { mut event_loop, memory, superblock, one_disk, data_disk, member_names, .. } =
         open_pair(
             &PairOptions {
@@ -196,6 +199,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         control_socket = options.control.as_deref().map(listen_unix).transpose()?;
     }
     let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
+    // All is open. Threads of before this line may do more; none of them hears a client.
+    isolation.files_confined = confine(&options);
+    doors.start()?;
 
     if !wait_until_running(&mut event_loop)? {
         event_loop.close();
@@ -335,6 +341,16 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         control.stop();
     }
     outcome
+}
+
+/// Gives up all files that are not needed from now on, if that is wanted. Not with FUSE: nobody who is confined may mount.
+fn confine(options: &ServeOptions) -> bool {
+    let mut reach = Reach::new();
+    reach.memory_directory(&options.memory_directory);
+    reach.nbd(&options.nbd, &options.nbd_options);
+    options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
+    disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));
+    options.confine_files && options.fuse.is_none() && reach.confine()
 }
 
 /// The disks that it cannot begin without.

@@ -9,6 +9,7 @@ use dcd_engine::{AckMode, Device, Uuid};
 
 use crate::busy_poll::BusyPollMax;
 use crate::clock::Clock;
+use crate::confine::Reach;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::device_frontends::{DeviceFrontends, Made};
 use crate::device_spec::DeviceSpec;
@@ -56,6 +57,8 @@ pub struct SlowDiskOptions {
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
     pub busy_poll: BusyPollMax,
+    /// Whether the calling thread, and all that it starts, give up the files that serving does not need. Not with FUSE.
+    pub confine_files: bool,
     /// No messages about clients.
     pub quiet: bool,
 }
@@ -106,6 +109,10 @@ pub fn slow_disk(
         quiet: options.quiet,
     })
     .map_err(ServeError::system("make an io_uring"))?;
+    let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+    let mut isolation = isolate(false)?;
+    isolation.files_confined = confine(&options);
+    doors.start()?;
     let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
     for listener in listeners {
         event_loop.add_listener(listener);
@@ -120,13 +127,9 @@ pub fn slow_disk(
         one_disk: false,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
-        isolation: isolate(false)?,
+        isolation,
     };
-    let control = options
-        .control
-        .as_deref()
-        .map(listen_unix)
-        .transpose()?
+    let control = control_socket
         .map(|socket| ControlServer::start(socket, event_loop.submitter(), Arc::new(facts)))
         .transpose()
         .map_err(ServeError::system("start the control socket"))?;
@@ -185,6 +188,15 @@ pub fn slow_disk(
         control.stop();
     }
     stopped
+}
+
+/// Gives up all files that are not needed from now on, if that is wanted. Not with FUSE: nobody who is confined may mount.
+fn confine(options: &SlowDiskOptions) -> bool {
+    let mut reach = Reach::new();
+    reach.nbd(&options.nbd, &options.nbd_options);
+    options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
+    reach.disk(&options.disk);
+    options.confine_files && options.fuse.is_none() && reach.confine()
 }
 
 /// Says of a device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)

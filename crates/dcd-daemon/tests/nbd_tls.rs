@@ -53,6 +53,7 @@ fn child_daemon() {
         metrics: None,
         wait: false,
         lock_memory: false,
+        confine_files: true,
         control: None,
         memory_directory: directory.clone(),
         processor: None,

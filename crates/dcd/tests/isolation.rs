@@ -81,6 +81,30 @@ fn least_of(hint: &str) -> Option<u64> {
     Some(number.parse::<f64>().ok()?.ceil() as u64)
 }
 
+/// That it can do nothing else is shown where the rules are (`confine.rs`); this shows that they hold while it serves, and that
+/// all that is done later is within them: a drain, a check-point, an end that removes its sockets and its memory.
+#[test]
+fn what_serves_gives_up_other_files() {
+    let site = Site::new("8M", 16 << 20);
+    let daemon = site.serve("--quiet");
+    let is_confined = site.status()["isolation"]["files_confined"].as_bool().unwrap();
+    let text = site.dcd("status --control ctl").ok();
+    assert_eq!(text.contains("files confined"), is_confined, "{text}");
+    let mut client = Client::connect(&site.socket());
+    client.write(4096, &[5; 4096]).unwrap();
+    client.flush().unwrap();
+    site.dcd("drain --control ctl").ok();
+    drop(client);
+    daemon.stop();
+    let left = fs::read_dir(site.path(".")).unwrap().flatten().map(|entry| entry.file_name());
+    let left: Vec<_> =
+        left.filter(|name| name != "c" && name != "d" && name != "dcd.log").collect();
+    assert!(left.is_empty(), "{left:?}");
+    if !is_confined {
+        harness::skipped("what_serves_gives_up_other_files", "this kernel has no Landlock");
+    }
+}
+
 #[test]
 fn without_its_log_a_cache_is_its_data_disk() {
     let site = Site::new("8M", 16 << 20);

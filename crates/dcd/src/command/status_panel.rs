@@ -101,6 +101,7 @@ fn isolation_words(isolation: &IsolationReport) -> String {
         (isolation.own_mounts == Some(true), "mounts of its own"),
         (isolation.io_flusher, "I/O flusher"),
         (isolation.memory_locked, "memory locked"),
+        (isolation.files_confined, "files confined"),
     ] {
         if is_so {
             words.push(word.to_owned());

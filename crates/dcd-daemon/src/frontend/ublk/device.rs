@@ -24,7 +24,7 @@ use super::descriptors::ServerEnd;
 use super::error::UblkError;
 use super::uapi::{
     ATTRIBUTE_FUA, ATTRIBUTE_READ_ONLY, ATTRIBUTE_VOLATILE_CACHE, Basic, DeviceInfo, Discard,
-    Parameters, STATE_DEAD, TYPE_BASIC, TYPE_DISCARD,
+    Parameters, STATE_DEAD, STATE_LIVE, TYPE_BASIC, TYPE_DISCARD,
 };
 
 /// Requests at a time. With the next one this is as much memory as one NBD client may take, 64 MiB.
@@ -302,14 +302,25 @@ fn is_served(info: &DeviceInfo) -> bool {
     let command = std::fs::read(format!("/proc/{}/cmdline", info.server_pid));
     info.server_pid != rustix::process::getpid().as_raw_nonzero().get()
         && command.is_ok_and(|command| !command.is_empty())
-        && has_open(info.server_pid, &server_path(info.device))
+        // Its number may be another's by now. Who may not look believes the driver.
+        && has_open(info.server_pid, &server_path(info.device)).unwrap_or(info.state == STATE_LIVE)
 }
 
-/// Whether a process has a file open: its number may be another's by now.
-fn has_open(pid: i32, path: &Path) -> bool {
-    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let mut targets = descriptors.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
-    targets.any(|target| target == path)
+/// Whether a process has a file open; `None`: that is hidden from us. A confined process sees it of no other.
+fn has_open(pid: i32, path: &Path) -> Option<bool> {
+    let descriptors = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(descriptors) => descriptors,
+        Err(error) => return (error.kind() != io::ErrorKind::PermissionDenied).then_some(false),
+    };
+    let mut is_hidden = false;
+    for entry in descriptors.flatten() {
+        match std::fs::read_link(entry.path()) {
+            Ok(target) if target == path => return Some(true),
+            Err(error) => is_hidden |= error.kind() == io::ErrorKind::PermissionDenied,
+            Ok(_) => {}
+        }
+    }
+    (!is_hidden).then_some(false)
 }
 
 /// The event loop's end of a device, as seen from here.
