@@ -3,28 +3,30 @@
 //! Because a buffer travels inside [`crate::io::Io`] and comes back in [`crate::io::IoDone`], no
 //! late or lost completion can touch memory that has been given to someone else (contract C26).
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
-
 use crate::units::LINE_SIZE;
 
-/// 4 KiB, aligned to 4 KiB, as direct I/O wants it.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Page([u8; LINE_SIZE as usize]);
+const PAGE_BYTES: usize = LINE_SIZE as usize;
 
-/// Bytes aligned to 4 KiB. The length may be any number; the room is whole pages.
-#[derive(Clone, Default)]
+/// Bytes aligned to 4 KiB, as direct I/O wants them. The length may be any number; the room is whole pages.
+#[derive(Default)]
 pub struct Buffer {
-    pages: Vec<Page>,
+    /// A page more than the room. Asked for as bytes and not as aligned pages, because only for bytes does the allocator take
+    /// memory that the kernel has zeroed already; pages it would clear itself, and so touch all of a buffer that may never be used.
+    memory: Vec<u8>,
+    /// Where its first page begins.
+    begin: usize,
     len: usize,
 }
 
 impl Buffer {
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Buffer {
-        let pages = len.div_ceil(LINE_SIZE as usize);
-        let pages = Page::new_vec_zeroed(pages).expect("memory for an I/O buffer");
-        Buffer { pages, len }
+        if len == 0 {
+            return Buffer::default();
+        }
+        let memory = vec![0; len.next_multiple_of(PAGE_BYTES) + PAGE_BYTES];
+        let begin = memory.as_ptr().align_offset(PAGE_BYTES);
+        Buffer { memory, begin, len }
     }
 
     /// A copy of `bytes`.
@@ -46,17 +48,17 @@ impl Buffer {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.pages.as_bytes()[..self.len]
+        &self.memory[self.begin..][..self.len]
     }
 
     /// The bytes, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_bytes()[..self.len]
+        &mut self.memory[self.begin..][..self.len]
     }
 
     /// Bytes that it has memory for.
     pub fn room(&self) -> usize {
-        self.pages.len() * LINE_SIZE as usize
+        self.memory.len().saturating_sub(PAGE_BYTES)
     }
 
     /// Makes it `len` long, within its room. What is new is what was there before, so nothing has to be cleared for
@@ -68,15 +70,23 @@ impl Buffer {
 
     /// Makes it `len` long; what is new is zero. Keeps its memory when it is large enough.
     pub fn resize(&mut self, len: usize) {
-        let pages = len.div_ceil(LINE_SIZE as usize);
-        if pages > self.pages.len() {
-            self.pages.resize(pages, Page::new_zeroed());
-        }
         let old = self.len;
+        if len > self.room() {
+            let mut larger = Buffer::zeroed(len);
+            larger.bytes_mut()[..old].copy_from_slice(self.bytes());
+            *self = larger;
+            return;
+        }
         self.len = len;
         if len > old {
             self.bytes_mut()[old..].fill(0);
         }
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Buffer {
+        Buffer::copy_of(self.bytes())
     }
 }
 
