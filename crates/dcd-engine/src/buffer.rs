@@ -130,4 +130,18 @@ mod tests {
         assert!(buffer.bytes().iter().all(|b| *b == 7));
         assert_eq!(buffer.room(), 8192);
     }
+
+    #[test]
+    fn grows_beyond_its_room() {
+        let mut buffer = Buffer::zeroed(0);
+        assert!(buffer.bytes().is_empty() && buffer.room() == 0);
+        buffer.resize(1);
+        assert_eq!((buffer.bytes(), buffer.room()), (&[0][..], 4096));
+        buffer.bytes_mut()[0] = 7;
+        buffer.resize(3 * 4096 + 1);
+        assert_eq!(buffer.bytes().as_ptr() as usize % 4096, 0);
+        assert_eq!(buffer.room(), 4 * 4096);
+        assert!(buffer.bytes()[0] == 7 && buffer.bytes()[1..].iter().all(|b| *b == 0));
+        assert_eq!(buffer.clone().bytes(), buffer.bytes());
+    }
 }
