@@ -100,7 +100,7 @@ impl Run {
     }
 
     fn work(&self) -> PathBuf {
-        self.machine.site.path("mnt/work")
+        self.machine.site.path("mnt/files")
     }
 
     fn verify(&mut self) {

@@ -17,7 +17,7 @@ use crate::harness::random::Random;
 use crate::harness::{Site, search_path};
 
 /// Path of the database from the folder of the test.
-const DATABASE: &str = "mnt/work/data.db";
+const DATABASE: &str = "mnt/files/data.db";
 
 /// A database in one of the journal modes.
 #[derive(Clone)]
