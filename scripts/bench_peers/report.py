@@ -11,6 +11,7 @@ COLUMNS = (
     ("disk_writes_each", "disk writes per block", "{:.2f}", False), ("untar_s", "untar s", "{:.2f}", False),
     ("copy_s", "copy s", "{:.2f}", False), ("remove_s", "remove s", "{:.2f}", False), ("fill_s", "filled after s", "{:.1f}", False),
     ("first_write_s", "first write after s", "{:.2f}", False), ("cpu_ms_each", "CPU ms each", "{:.2f}", False),
+    ("cpu_s", "CPU s", "{:.2f}", False),
 )
 
 
