@@ -103,7 +103,7 @@ fn build(which: usize) -> Image {
             is_detected: false,
         }))));
         for n in [50, 250, 450, 50] {
-            machine.submit(Operation::Read { range: LbaRange::new(n * 8, 8) });
+            machine.submit(Operation::read(LbaRange::new(n * 8, 8)));
         }
         machine.rest();
         assert_eq!(machine.engine.copy_counts().stale, 0);

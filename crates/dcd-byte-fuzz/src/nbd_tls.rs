@@ -232,7 +232,9 @@ impl Pair {
                 Some(Event::Request { handle, operation, .. }) => {
                     assert!(self.is_secured, "a request of nobody");
                     let buffer = match operation {
-                        Operation::Read { range } => Some(Buffer::zeroed(range.bytes() as usize)),
+                        Operation::Read { range, .. } => {
+                            Some(Buffer::zeroed(range.bytes() as usize))
+                        }
                         Operation::Write { data, .. } => Some(data),
                         _ => None,
                     };

@@ -282,7 +282,7 @@ impl Session {
                 Event::Request { operation, fua: found, .. } => {
                     assert_eq!(*found, fua);
                     match (asked.command, operation) {
-                        (command::READ | command::CACHE, Operation::Read { range })
+                        (command::READ | command::CACHE, Operation::Read { range, .. })
                         | (command::TRIM, Operation::Discard { range }) => {
                             assert_eq!((range.start.0, range.blocks), (start, blocks));
                         }

@@ -46,7 +46,7 @@ fn open_and_work(image: crate::image::Image, config: EngineConfig) {
     machine.engine.check_invariants();
     for start in (0..DATA_LINES).step_by(64) {
         let range = LbaRange::new(start * 8, 64 * 8);
-        let id = machine.submit(Operation::Read { range });
+        let id = machine.submit(Operation::read(range));
         let reply = machine.wait_for(id);
         assert!(matches!(reply.result, Ok(()) | Err(RequestError::Io)), "{:?}", reply.result);
     }

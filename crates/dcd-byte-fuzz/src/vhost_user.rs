@@ -17,6 +17,7 @@ use dcd_daemon::frontend::vhost_user::message::{
     DESCRIPTORS_MAX, HEADER_BYTES, Header, Message, PAYLOAD_BYTES_MAX, RingAddresses,
 };
 use dcd_daemon::frontend::vhost_user::ring::Ring;
+use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::{LbaRange, Operation, Uuid};
 
 use crate::input::Input;
@@ -100,6 +101,7 @@ pub(crate) fn queue(input: &[u8]) {
     let mut ring = Ring::new(&memory, size, &addresses, how & 16 != 0).expect("a ring in memory");
     ring.go_on_from(ring.used_index().wrapping_add(begin.into()));
     // Answers go into the same memory, so that a guest may make itself new requests; some are enough.
+    let mut pool = BufferPool::default();
     for _ in 0..16 {
         let head = match ring.take() {
             Ok(Some(head)) => head,
@@ -113,7 +115,7 @@ pub(crate) fn queue(input: &[u8]) {
         let Ok(chain) = Chain::follow(&memory, head, size, how & 8 != 0, descriptor) else { break };
         // A piece is below 64 KiB here, and there are no more than 1024 of them.
         assert!(chain.readable.len().max(chain.writable.len()) <= 1024 * MEMORY_BYTES);
-        let Ok(wanted) = block::parse(&chain, &memory, &volume) else { break };
+        let Ok(wanted) = block::parse(&chain, &memory, &volume, &mut pool) else { break };
         let (status, data) = answer_of(wanted, &volume, &chain);
         let len = block::answer(&chain, &memory, status, data.as_deref()).expect("room for it");
         assert!(u64::from(len) <= chain.writable.len());
@@ -133,7 +135,7 @@ fn answer_of(wanted: Wanted, volume: &Volume, chain: &Chain) -> (Status, Option<
             (status, None)
         }
         Wanted::Id => (Status::Ok, Some(volume.id().to_vec())),
-        Wanted::Operation(Operation::Read { range: read }) => {
+        Wanted::Operation(Operation::Read { range: read, .. }) => {
             range(read);
             assert!(read.bytes() <= IO_BYTES_MAX.into());
             assert_eq!(read.bytes() + 1, chain.writable.len());

@@ -171,7 +171,7 @@ impl Conversation {
         for (operation, fua, _) in &self.engine.0.lock().expect("one thread")[begun..] {
             let range = match operation {
                 Operation::Flush => continue,
-                Operation::Read { range } => {
+                Operation::Read { range, .. } => {
                     check_range(*range, &volume);
                     continue;
                 }
@@ -206,7 +206,7 @@ impl Conversation {
     fn complete(&mut self, index: usize, result: Result<(), RequestError>) {
         let (operation, _, completion) = self.engine.0.lock().expect("one thread").remove(index);
         let buffer = match operation {
-            Operation::Read { range } => Some(Buffer::zeroed(range.bytes() as usize)),
+            Operation::Read { range, .. } => Some(Buffer::zeroed(range.bytes() as usize)),
             Operation::Write { data, .. } => Some(data),
             _ => None,
         };

@@ -513,8 +513,9 @@ impl<C: Core> EventLoop<C> {
         };
         if let Err(result) = checked {
             let buffer = match operation {
-                Operation::Write { data, .. } => Some(data),
-                Operation::Read { .. } => Some(Buffer::default()),
+                Operation::Write { data: buffer, .. } | Operation::Read { buffer, .. } => {
+                    Some(buffer)
+                }
                 _ => None,
             };
             return self.answer(pending, Reply { id: RequestId(0), result, buffer, answer: None });
@@ -535,7 +536,7 @@ impl<C: Core> EventLoop<C> {
     /// error is the answer: a request for nothing has succeeded.
     fn check(&self, operation: &Operation) -> Result<(), Result<(), RequestError>> {
         let range = match operation {
-            Operation::Read { range }
+            Operation::Read { range, .. }
             | Operation::WriteZeroes { range, .. }
             | Operation::Discard { range } => *range,
             Operation::Write { start, data } => {

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Engine, EngineConfig, Geometry};
 use rustix::mm::{MlockAllFlags, mlockall};
@@ -174,6 +175,7 @@ impl MemoryNeed {
             ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),
             ("segment buffers", Engine::segment_memory_size(geometry, config) as u64),
+            ("buffers of reads", BufferPool::BYTES_MAX as u64),
             ("checkpoint", slots * 16 + copy_slots * LINE_SIZE / 248),
             ("destage batch", (8 << 20) + geometry.segment_size_bytes),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),

@@ -62,8 +62,8 @@ impl PassThrough {
             may_unmap,
         };
         match operation {
-            Operation::Read { range } => {
-                let buffer = Buffer::zeroed(range.bytes() as usize);
+            Operation::Read { range, mut buffer } => {
+                buffer.set_zeroes(range.bytes() as usize);
                 self.io(id, IoOperation::Read { offset: range.start.byte(), buffer }, false);
             }
             Operation::Write { start, data } => {
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn each_request_is_one_io_and_one_reply() {
         let mut disk = disk();
-        ask(&mut disk, 1, Operation::Read { range: LbaRange::new(8, 8) }, false);
+        ask(&mut disk, 1, Operation::read(LbaRange::new(8, 8)), false);
         let io = next_io(&mut disk);
         assert!(
             matches!(&io.operation, IoOperation::Read { offset: 4096, buffer } if buffer.len() == 4096)
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn shutdown_waits_for_what_is_under_way() {
         let mut disk = disk();
-        ask(&mut disk, 1, Operation::Read { range: LbaRange::new(0, 8) }, false);
+        ask(&mut disk, 1, Operation::read(LbaRange::new(0, 8)), false);
         let read = next_io(&mut disk);
         ask(&mut disk, 2, Operation::Shutdown, false);
         ask(&mut disk, 3, Operation::Flush, false);

@@ -48,7 +48,7 @@ impl RequestCounts {
     /// Counts one.
     pub fn count(&mut self, operation: &Operation) {
         match operation {
-            Operation::Read { range } => {
+            Operation::Read { range, .. } => {
                 self.reads += 1;
                 self.read_bytes += range.bytes();
             }

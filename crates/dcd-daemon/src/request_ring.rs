@@ -58,7 +58,7 @@ impl AskedRequest {
             size_bytes: range.bytes(),
         };
         Some(match operation {
-            Operation::Read { range } => of(RecordedOperation::Read, *range),
+            Operation::Read { range, .. } => of(RecordedOperation::Read, *range),
             Operation::Write { start, data } => AskedRequest {
                 operation: RecordedOperation::Write,
                 fua,

@@ -76,7 +76,7 @@ fn perform(
     };
     let fua = if fua { " fua" } else { "" };
     match operation {
-        Operation::Read { range } => {
+        Operation::Read { range, .. } => {
             let place = check(range.start.byte(), range.bytes());
             return (Ok(()), Some(Buffer::copy_of(&bytes[place])));
         }

@@ -153,7 +153,7 @@ impl Served {
 
     fn read(&self, block: u64, length: usize) -> Vec<u8> {
         let range = LbaRange::new(block, length as u64 / 512);
-        let reply = self.submitter.run(Operation::Read { range }, false);
+        let reply = self.submitter.run(Operation::read(range), false);
         assert_eq!(reply.result, Ok(()));
         reply.buffer.unwrap().bytes().to_vec()
     }

@@ -294,7 +294,7 @@ fn requests_of_other_threads_are_answered() {
                     let reply = submitter.run(Operation::Write { start, data }, false);
                     assert_eq!(reply.result, Ok(()));
                     let range = LbaRange { start, blocks: 1 };
-                    let reply = submitter.run(Operation::Read { range }, false);
+                    let reply = submitter.run(Operation::read(range), false);
                     assert!(reply.buffer.unwrap().bytes().iter().all(|b| *b == number as u8));
                 }
             })
@@ -304,10 +304,10 @@ fn requests_of_other_threads_are_answered() {
         thread.join().unwrap();
     }
     for range in [LbaRange::new(SIZE / 512, 1), LbaRange::new(u64::MAX, 2)] {
-        let reply = served.submitter.run(Operation::Read { range }, false);
+        let reply = served.submitter.run(Operation::read(range), false);
         assert_eq!(reply.result, Err(RequestError::Io), "outside of the disk");
     }
-    let nothing = Operation::Read { range: LbaRange::new(0, 0) };
+    let nothing = Operation::read(LbaRange::new(0, 0));
     assert_eq!(served.submitter.run(nothing, false).result, Ok(()));
     served.stop();
 }

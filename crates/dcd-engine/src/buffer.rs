@@ -68,6 +68,16 @@ impl Buffer {
         self.len = len;
     }
 
+    /// Makes it `len` zero bytes. Keeps its memory when it is large enough.
+    pub fn set_zeroes(&mut self, len: usize) {
+        if len > self.room() {
+            *self = Buffer::zeroed(len);
+            return;
+        }
+        self.len = len;
+        self.bytes_mut().fill(0);
+    }
+
     /// Makes it `len` long; what is new is zero. Keeps its memory when it is large enough.
     pub fn resize(&mut self, len: usize) {
         let old = self.len;

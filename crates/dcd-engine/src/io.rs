@@ -65,10 +65,12 @@ pub struct Request {
 /// frontends check both ([`crate::Engine::check_range`]), the engine asserts them.
 #[derive(Debug)]
 pub enum Operation {
-    /// Read into a buffer that comes with the reply.
+    /// Read into `buffer`, which comes with the reply.
     Read {
         /// What to read.
         range: LbaRange,
+        /// Of any length: its memory is used again if there is room in it. One that is empty is memory to be asked for.
+        buffer: Buffer,
     },
     /// Write `data` from `start` on. The buffer comes back with the reply, for reuse.
     Write {
@@ -111,6 +113,13 @@ pub enum Operation {
     /// Take no more requests, make everything durable, write a checkpoint and mark the cache as
     /// closed in order.
     Shutdown,
+}
+
+impl Operation {
+    /// A read into new memory.
+    pub fn read(range: LbaRange) -> Operation {
+        Operation::Read { range, buffer: Buffer::default() }
+    }
 }
 
 /// What can be asked about sequences.

@@ -18,6 +18,7 @@
 //! [`nvram`] is another, smaller state machine for a tier above it: non-volatile memory that is overwritten in place.
 
 pub mod buffer;
+pub mod buffer_pool;
 pub mod config;
 pub mod copies;
 pub mod engine;

@@ -68,7 +68,7 @@ fn with_sequence() -> Driver {
 }
 
 fn submit_read(d: &mut Driver, line: u64) -> RequestId {
-    d.submit(Operation::Read { range: LbaRange::new(line * 8, 8) }, false)
+    d.submit(Operation::read(LbaRange::new(line * 8, 8)), false)
 }
 
 /// Reads a line, whatever I/Os that takes.
@@ -212,7 +212,7 @@ fn large_reads_take_all_that_is_read_ahead() {
     store(&mut d, "files", &lines);
     let mark = d.started.len();
     for start in starts {
-        let id = d.submit(Operation::Read { range: LbaRange::new(start * 8, 100 * 8) }, false);
+        let id = d.submit(Operation::read(LbaRange::new(start * 8, 100 * 8)), false);
         d.expect_ok(id);
         let bytes = d.reply_bytes(id);
         for (line, bytes) in (start..).zip(bytes.chunks(LINE)) {
@@ -726,7 +726,7 @@ fn a_scan_is_not_promoted_and_displaces_nothing() {
     }
     for line in (0..1024).step_by(16) {
         let range = LbaRange::new(line * 8, 128);
-        let id = d.submit(Operation::Read { range }, false);
+        let id = d.submit(Operation::read(range), false);
         d.expect_ok(id);
     }
     d.advance_time(Duration::from_millis(100));

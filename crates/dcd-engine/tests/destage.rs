@@ -136,7 +136,7 @@ fn foreground_reads_go_first() {
     let drain = d.submit(Operation::Drain, false);
     d.finish_all();
     let first = d.find_io(Device::DataDisk, Kind::Write).expect("destaging has begun");
-    let read = d.submit(Operation::Read { range: LbaRange::new(6000, 8) }, false);
+    let read = d.submit(Operation::read(LbaRange::new(6000, 8)), false);
     let mark = d.started.len();
     let mut under_way = d.ios_of(Device::DataDisk, Kind::Write);
     assert_eq!(under_way[0], first);

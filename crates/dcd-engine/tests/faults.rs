@@ -668,7 +668,7 @@ fn a_read_that_hangs_fails_and_its_late_end_changes_nothing() {
         d.write_durably(100..115, 1);
         d.hold(move |io| io.is(device, Kind::Read));
         let start = if device == Device::CacheDisk { 800 } else { 1600 };
-        let operation = Operation::Read { range: LbaRange::new(start, 8) };
+        let operation = Operation::read(LbaRange::new(start, 8));
         let read = d.submit(operation, false);
         let io = d.find_io(device, Kind::Read).expect("a read");
         assert_eq!(d.wait(read), Err(RequestError::Io));

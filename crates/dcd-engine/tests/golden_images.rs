@@ -339,7 +339,7 @@ impl Bench {
     }
 
     fn read(&mut self, start: u64, blocks: u64) -> Option<Vec<u8>> {
-        let operation = Operation::Read { range: LbaRange::new(start, blocks) };
+        let operation = Operation::read(LbaRange::new(start, blocks));
         self.give(Input::Request(Request { id: RequestId(1), operation, fua: false }));
         let (ok, buffer) = self.answers.pop().expect("an answer");
         ok.then(|| buffer.expect("data").bytes().to_vec())

@@ -470,7 +470,7 @@ fn a_bypass_waits_for_a_read_that_the_log_has_overtaken() {
             });
             d.hold(|io| io.is(Device::DataDisk, Kind::Read));
             let range = LbaRange::new(start, blocks);
-            let read = d.submit(Operation::Read { range }, false);
+            let read = d.submit(Operation::read(range), false);
             let write = match is_discard {
                 true => d.discard(800, 8),
                 false => d.write(100, 2),
@@ -480,7 +480,7 @@ fn a_bypass_waits_for_a_read_that_the_log_has_overtaken() {
             d.finish_all();
             let is_in_the_way = start != 816;
             assert_eq!(d.is_answered(bypass), !is_in_the_way, "{start}");
-            let other = d.submit(Operation::Read { range: LbaRange::new(808, 8) }, false);
+            let other = d.submit(Operation::read(LbaRange::new(808, 8)), false);
             d.release();
             for id in [read, bypass, other] {
                 d.expect_ok(id);
@@ -671,7 +671,7 @@ fn a_later_read_is_not_answered_with_older_data() {
     d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
     d.hold(|io| io.kind == Kind::Read);
     let range = dcd_engine::LbaRange::new(800, 8);
-    let older = d.submit(Operation::Read { range }, false);
+    let older = d.submit(Operation::read(range), false);
     let write = d.write(100, 1);
     assert!(d.is_answered(write));
     assert_eq!(d.read(100), 1);

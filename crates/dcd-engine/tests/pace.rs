@@ -245,7 +245,7 @@ fn with_one_disk_destaging_gives_way_to_every_read() {
         d.write_durably(100..100 + LINES_PER_SEGMENT, 1);
         d.hold(|io| io.is(Device::CacheDisk, Kind::Read) && io.length == LINE as u64);
         let range = LbaRange::new(105 * 8, 8);
-        let read = d.submit(Operation::Read { range }, false);
+        let read = d.submit(Operation::read(range), false);
         let drain = d.submit(Operation::Drain, false);
         d.finish_all();
         assert!(!d.is_answered(read));

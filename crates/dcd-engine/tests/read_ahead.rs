@@ -44,7 +44,7 @@ fn with_read_area() -> Driver {
 }
 
 fn submit_read(d: &mut Driver, place: u64) -> RequestId {
-    d.submit(Operation::Read { range: LbaRange::new(line_at(place) * 8, 8) }, false)
+    d.submit(Operation::read(LbaRange::new(line_at(place) * 8, 8)), false)
 }
 
 fn read(d: &mut Driver, places: impl IntoIterator<Item = u64>) {
@@ -164,7 +164,7 @@ fn lines_that_are_scattered_over_the_log_are_read_from_the_data_disk_if_that_is_
             [(Device::CacheDisk, 119, cache_disk_us), (Device::DataDisk, 500, 10_000)]
         {
             d.hold(move |io| io.is(device, Kind::Read));
-            let id = d.submit(Operation::Read { range: LbaRange::new(line * 8, 8) }, false);
+            let id = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
             d.advance_time(Duration::from_micros(us));
             assert_eq!(d.ios_of(device, Kind::Read).len(), 1);
             d.release();
@@ -174,7 +174,7 @@ fn lines_that_are_scattered_over_the_log_are_read_from_the_data_disk_if_that_is_
         d.expect_ok(write);
         let mark = d.started.len();
         let range = LbaRange::new(lines.start * 8, (lines.end - lines.start) * 8);
-        let id = d.submit(Operation::Read { range }, false);
+        let id = d.submit(Operation::read(range), false);
         d.expect_ok(id);
         let bytes = d.reply_bytes(id);
         for (line, bytes) in lines.zip(bytes.chunks(LINE)) {

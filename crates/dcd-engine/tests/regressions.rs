@@ -457,7 +457,7 @@ mod rule_4_a_read_is_answered_when_the_cache_disk_fails_at_shutdown {
         let mut d = Driver::with(never_idle);
         d.write_durably([5], 1);
         d.hold(|io| io.is(Device::DataDisk, Kind::Read));
-        let read = d.submit(Operation::Read { range: LbaRange::new(800, 8) }, false);
+        let read = d.submit(Operation::read(LbaRange::new(800, 8)), false);
         d.write(100, 1);
         d.fail_always(Device::CacheDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
         let shutdown = d.submit(Operation::Shutdown, false);

@@ -479,7 +479,7 @@ fn trap_10_a_segment_is_not_used_again_while_it_is_read() {
     });
     d.write_durably(100..115, 1);
     d.hold(|io| io.is(Device::CacheDisk, Kind::Read));
-    let read = d.submit(Operation::Read { range: LbaRange::new(800, 8) }, false);
+    let read = d.submit(Operation::read(LbaRange::new(800, 8)), false);
     let io = d.find_io(Device::CacheDisk, Kind::Read).expect("its slot is on the cache-disk");
     d.write_durably(100..115, 2);
     d.overwrite_segments(500, 40);

@@ -314,7 +314,7 @@ impl Bench {
 
     fn try_read(&mut self, line: u64) -> Result<u8, RequestError> {
         let range = LbaRange::new(line * 8, 8);
-        let (result, buffer, _) = self.ask(Operation::Read { range });
+        let (result, buffer, _) = self.ask(Operation::read(range));
         result?;
         let buffer = buffer.unwrap();
         let first = buffer.bytes()[0];

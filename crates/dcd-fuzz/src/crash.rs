@@ -609,7 +609,7 @@ impl Host {
         range: LbaRange,
         random: &mut Random,
     ) -> Result<Option<dcd_engine::Buffer>, Violation> {
-        let id = self.submit(Operation::Read { range }, false);
+        let id = self.submit(Operation::read(range), false);
         let mut left = 100_000;
         loop {
             if let Some(index) = self.replies.iter().position(|reply| reply.id == id) {

@@ -320,7 +320,7 @@ impl Run {
     fn read(&mut self, start: u64, blocks: u64) -> Result<(), Violation> {
         let (start, blocks) = self.fit(start, blocks);
         let submitted = self.model.tick();
-        let operation = Operation::Read { range: LbaRange::new(start, blocks) };
+        let operation = Operation::read(LbaRange::new(start, blocks));
         self.ask(Asked::Read { start, submitted }, operation, false)
     }
 

@@ -119,7 +119,7 @@ impl Load {
     fn reads(&mut self, count: u64) {
         for _ in 0..count {
             let range = LbaRange::new(next(&mut self.state) % self.lines * 8, 8);
-            self.ask(Operation::Read { range });
+            self.ask(Operation::read(range));
             self.devices.take_replies().for_each(drop);
         }
     }

@@ -77,7 +77,7 @@ impl Disk {
             return Reply { id, result: Err(error), buffer: None, answer: None };
         }
         let buffer = match operation {
-            Operation::Read { range } => {
+            Operation::Read { range, .. } => {
                 let start = range.start.byte() as usize;
                 Some(Buffer::copy_of(&state.bytes[start..start + range.bytes() as usize]))
             }
@@ -100,7 +100,7 @@ impl Disk {
 impl Submit for Disk {
     fn submit(&self, operation: Operation, fua: bool, completion: Completion) {
         let asked = match &operation {
-            Operation::Read { range } => Asked::Read(range.start.0),
+            Operation::Read { range, .. } => Asked::Read(range.start.0),
             Operation::Write { start, .. } => Asked::Write(start.0, fua),
             Operation::WriteZeroes { range, .. } | Operation::Discard { range } => {
                 Asked::Zeroes(range.start.0, range.blocks, fua)

@@ -31,6 +31,7 @@ mod zero;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::buffer::{Buffer, SegmentMemory};
+use crate::buffer_pool::BufferPool;
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
@@ -166,6 +167,8 @@ pub struct Engine {
     discard_untold: Option<RequestError>,
     /// Flushes and the like that wait for discards of freed blocks: for so many, of all that were ever made.
     behind_discards: VecDeque<(u64, Request)>,
+    /// For reads of the engine's own, which are copied out of.
+    buffers: BufferPool,
     counters: Counters,
     recovery_report: RecoveryReport,
 }
@@ -327,6 +330,7 @@ impl Engine {
             discard_untold: None,
             behind_discards: VecDeque::new(),
             counters: Counters::default(),
+            buffers: BufferPool::default(),
             recovery_report: RecoveryReport::default(),
             config,
             superblock,
@@ -403,7 +407,7 @@ impl Engine {
 
     fn carry_out(&mut self, request: Request) {
         match request.operation {
-            Operation::Read { range } => self.read(request.id, range),
+            Operation::Read { range, buffer } => self.read(request.id, range, buffer),
             Operation::Write { start, data } => self.write(request.id, start, data, request.fua),
             Operation::WriteZeroes { range, may_unmap } => {
                 self.write_zeroes(request.id, range, may_unmap, request.fua);
@@ -565,7 +569,7 @@ impl Engine {
     }
 
     fn start_read(&mut self, device: Device, offset: u64, length: u64, purpose: Purpose) {
-        let buffer = Buffer::zeroed(length as usize);
+        let buffer = self.buffers.take(length as usize);
         self.start_io(device, IoOperation::Read { offset, buffer }, purpose);
     }
 

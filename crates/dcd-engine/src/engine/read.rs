@@ -169,7 +169,7 @@ struct SlotPart {
 }
 
 impl Engine {
-    pub(super) fn read(&mut self, id: RequestId, range: LbaRange) {
+    pub(super) fn read(&mut self, id: RequestId, range: LbaRange, mut buffer: Buffer) {
         assert!(self.check_range(range));
         self.counters.reads += 1;
         self.counters.read_bytes += range.bytes();
@@ -177,7 +177,7 @@ impl Engine {
         self.follow_sequences(range);
         self.detect(range);
         let is_scan = self.is_scan(range);
-        let mut buffer = Buffer::zeroed(range.bytes() as usize);
+        buffer.set_zeroes(range.bytes() as usize);
         let Ok(sources) = self.find(id, range, range, &mut buffer) else {
             return self.reply(id, Err(RequestError::Io), None);
         };
@@ -384,7 +384,8 @@ impl Engine {
             }
             Source::Copies(copies) => {
                 let bytes = io_buffer.filter(|_| result.is_ok());
-                return self.copies_read(part.id, copies, bytes.as_ref().map(Buffer::bytes));
+                self.copies_read(part.id, copies, bytes.as_ref().map(Buffer::bytes));
+                return self.buffers.put(bytes);
             }
             Source::Whole(_) | Source::Span { .. } => {
                 self.reads.data_disk_parts -= 1;
@@ -453,7 +454,10 @@ impl Engine {
 
     fn join_part(&mut self, source: &Source, reading: &mut Reading, bytes: Buffer) {
         match source {
-            Source::Whole(_) => reading.buffer = Some(bytes),
+            Source::Whole(_) => {
+                reading.buffer = Some(bytes);
+                return;
+            }
             Source::Span { span, wanted } => {
                 let start = span.start.0.max(reading.range.start.0);
                 let end = span.end().min(reading.range.end());
@@ -486,6 +490,7 @@ impl Engine {
             }
             Source::Copies(_) => unreachable!("they have a way of their own"),
         }
+        self.buffers.put(Some(bytes));
     }
 
     /// Whether a read under way takes from the data-disk some of these blocks that are in the log by now.

@@ -749,7 +749,7 @@ impl Driver {
     #[track_caller]
     pub fn try_read(&mut self, start: u64, blocks: u64) -> Result<Vec<u8>, RequestError> {
         let mut next = self.started.len();
-        let id = self.submit(Operation::Read { range: LbaRange::new(start, blocks) }, false);
+        let id = self.submit(Operation::read(LbaRange::new(start, blocks)), false);
         // One that fails may be tried elsewhere.
         while let Some(seen) = self.started.get(next) {
             next += 1;

@@ -975,7 +975,7 @@ impl Machine {
         random: &mut Random,
     ) -> Result<Option<Vec<u8>>, Violation> {
         let id = self.next_request;
-        self.submit(Operation::Read { range }, false);
+        self.submit(Operation::read(range), false);
         for _ in 0..IOS_MAX {
             if let Some(index) = self.replies.iter().position(|reply| reply.id.0 == id) {
                 let reply = self.replies.remove(index);

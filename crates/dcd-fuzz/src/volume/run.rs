@@ -270,7 +270,7 @@ impl VolumeRun {
     fn read(&mut self, random: &mut Random) -> Result<(), Violation> {
         let (start, blocks) = self.draw_range(random);
         let submitted = self.model.tick();
-        let operation = Operation::Read { range: LbaRange::new(start, blocks) };
+        let operation = Operation::read(LbaRange::new(start, blocks));
         self.ask(Asked::Read { start, blocks, submitted }, operation, false)
     }
 
@@ -522,7 +522,7 @@ pub(super) fn describe(operation: &Operation, fua: bool) -> String {
         Operation::Write { start, data } => {
             range("write", &LbaRange::new(start.0, data.len() as u64 / BLOCK_SIZE))
         }
-        Operation::Read { range: blocks } => range("read", blocks),
+        Operation::Read { range: blocks, .. } => range("read", blocks),
         Operation::Discard { range: blocks } => range("discard", blocks),
         Operation::WriteZeroes { range: blocks, may_unmap: true } => range("zero, unmap", blocks),
         Operation::WriteZeroes { range: blocks, may_unmap: false } => range("zero", blocks),

@@ -374,7 +374,7 @@ impl Target for LogTarget {
         let end = (offset_bytes + size_bytes).div_ceil(512);
         let range = LbaRange::new(start, end - start);
         let operation = match operation {
-            DiskOperation::Read => Operation::Read { range },
+            DiskOperation::Read => Operation::read(range),
             DiskOperation::Write => {
                 Operation::Write { start: range.start, data: self.buffer(range.bytes()) }
             }

@@ -179,7 +179,7 @@ impl Filesystem for DiskFileSystem {
         let first = (offset - range.start.byte()) as usize;
         let wanted = first..first + (end - offset) as usize;
         self.volume.submitter.submit(
-            Operation::Read { range },
+            Operation::read(range),
             false,
             Box::new(move |answer| match answer.result {
                 Ok(()) => {

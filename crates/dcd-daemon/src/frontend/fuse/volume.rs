@@ -140,7 +140,7 @@ impl Volume {
                 }),
             ),
             Step::Patch { block, at, bytes } => submitter.submit(
-                Operation::Read { range: block },
+                Operation::read(block),
                 false,
                 Box::new(move |answer| {
                     if let Err(error) = answer.result {

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use dcd_engine::buffer::Buffer;
+use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::io::{Operation, RequestError};
 use dcd_engine::units::LbaRange;
 use zerocopy::FromBytes;
@@ -48,10 +49,6 @@ const STAGED_REST_MAX: usize = 32 << 10;
 /// ... and it is no longer than this. Must leave plenty of room in the staging memory.
 const STAGED_WRITE_MAX: usize = 64 << 10;
 const _: () = assert!(STAGED_WRITE_MAX <= STAGING_BUSY / 2);
-
-/// Memory given to a write before its data comes; it grows with the data. So a client has to send
-/// something to make us hold something.
-const WRITE_BUFFER_FIRST: usize = 64 << 10;
 
 /// Something for the driver to do.
 #[derive(Debug)]
@@ -525,11 +522,15 @@ impl Connection {
             Ok(_) if length == 0 => self.reply(cookie).done(),
             Ok(Command::Read(range)) => {
                 let answer = Answer::Data { offset: header.offset.get(), length };
-                self.start(&header, answer, Operation::Read { range });
+                let buffer = self.pool.spare(length);
+                self.start(&header, answer, Operation::Read { range, buffer });
             }
             // It is a hint, and one that is too long for one read is not followed.
             Ok(Command::Cache(_)) if counted == 0 => self.reply(cookie).done(),
-            Ok(Command::Cache(range)) => self.start(&header, done, Operation::Read { range }),
+            Ok(Command::Cache(range)) => {
+                let buffer = self.pool.spare(counted);
+                self.start(&header, done, Operation::Read { range, buffer });
+            }
             Ok(Command::Trim(range)) => self.start(&header, done, Operation::Discard { range }),
             Ok(Command::WriteZeroes { range, may_unmap }) => {
                 self.start(&header, done, Operation::WriteZeroes { range, may_unmap });
@@ -640,55 +641,3 @@ impl RequestTable {
 
 // What waits in the staging memory when a long write begins must fit in a pooled buffer.
 const _: () = assert!(STAGING_BUSY <= BufferPool::LARGE_LENGTH_MAX);
-
-/// Buffers for the next writes, from writes and reads that are done.
-#[derive(Default)]
-struct BufferPool {
-    small: Vec<Buffer>,
-    large: Vec<Buffer>,
-}
-
-impl BufferPool {
-    const SMALL_LENGTH_MAX: usize = 64 << 10;
-    const SMALL_MAX: usize = 64;
-    const LARGE_LENGTH_MAX: usize = 1 << 20;
-    const LARGE_MAX: usize = 8;
-
-    /// A buffer of `length` bytes that hold anything, and so must be overwritten.
-    fn take(&mut self, length: usize) -> Buffer {
-        let buffers =
-            if length <= Self::SMALL_LENGTH_MAX { &mut self.small } else { &mut self.large };
-        match buffers.pop() {
-            Some(mut buffer) => {
-                buffer.resize(length);
-                buffer
-            }
-            None => Buffer::zeroed(length),
-        }
-    }
-
-    /// A buffer, longer than `filled`, in which to receive the rest of `length` bytes. It may have
-    /// to grow, because new memory is given only to a client that has sent about as much.
-    fn take_for_receiving(&mut self, length: usize, filled: usize) -> Buffer {
-        if length > Self::SMALL_LENGTH_MAX && !self.large.is_empty() {
-            return self.take(length.min(Self::LARGE_LENGTH_MAX));
-        }
-        Buffer::zeroed(length.min(WRITE_BUFFER_FIRST.max(2 * filled)))
-    }
-
-    fn put(&mut self, buffer: Option<Buffer>) {
-        let Some(buffer) = buffer else {
-            return;
-        };
-        let (buffers, buffers_max) = if buffer.len() <= Self::SMALL_LENGTH_MAX {
-            (&mut self.small, Self::SMALL_MAX)
-        } else if buffer.len() <= Self::LARGE_LENGTH_MAX {
-            (&mut self.large, Self::LARGE_MAX)
-        } else {
-            return;
-        };
-        if buffers.len() < buffers_max {
-            buffers.push(buffer);
-        }
-    }
-}

@@ -11,7 +11,7 @@
 //!
 //! Each request is answered once or held for the next daemon, never both: the states see to it. A tag has a buffer of the
 //! longest request. The driver fills it with what is to be written before a fetch ends, and takes from it what was read
-//! when it is answered. It travels with the write into the engine and comes back with the reply.
+//! when it is answered. It travels with a read or write into the engine and comes back with the reply.
 
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange};
 use dcd_engine::{Buffer, Operation, Reply, RequestError};
@@ -118,7 +118,10 @@ impl Queue {
         let bytes = descriptor.blocks.checked_mul(BLOCK_SIZE as u32);
         let fits = bytes.filter(|bytes| *bytes as usize <= self.io_bytes_max);
         let (operation, bytes) = match (flags as u8, fits) {
-            (OPERATION_READ, Some(bytes)) => (Operation::Read { range }, bytes),
+            (OPERATION_READ, Some(bytes)) => {
+                let buffer = std::mem::take(&mut buffer);
+                (Operation::Read { range, buffer }, bytes)
+            }
             (OPERATION_WRITE, Some(bytes)) => {
                 let mut data = std::mem::take(&mut buffer);
                 data.set_len(bytes as usize);
@@ -165,15 +168,17 @@ impl Queue {
         };
         let has_room = |buffer: &Buffer| buffer.room() >= self.io_bytes_max;
         let buffer = match (buffer, reply.buffer) {
-            // A read: the driver takes what was read from the tag's buffer.
-            (Some(mut own), Some(read)) if reply.result.is_ok() && bytes > 0 => {
-                own.set_len(bytes as usize);
+            (Some(own), _) => own,
+            // Of a read, the driver takes what was read from it.
+            (None, Some(own)) if has_room(&own) => own,
+            (None, Some(read)) if reply.result.is_ok() => {
+                let mut own = self.new_buffer();
+                own.set_len(read.len());
                 own.bytes_mut().copy_from_slice(read.bytes());
                 own
             }
-            (Some(own), _) => own,
-            (None, Some(written)) if has_room(&written) => written,
-            (None, _) => Buffer::zeroed(self.io_bytes_max),
+            // It is with an I/O that was given up, or gone with one.
+            (None, _) => self.new_buffer(),
         };
         Some(Answer { result, buffer })
     }
@@ -222,13 +227,23 @@ mod tests {
     #[test]
     fn a_read_brings_its_bytes() {
         let mut queue = Queue::new(1, ROOM);
-        let buffer = queue.new_buffer();
-        let fetched = queue.fetched(0, 0, || descriptor(OPERATION_READ, 0, 0, 8), buffer);
-        assert!(matches!(fetched, Fetched::Request { operation: Operation::Read { .. }, .. }));
-        let answer = queue.replied(0, reply(Ok(()), Some(Buffer::copy_of(&[7; 4096])))).unwrap();
-        assert_eq!(answer.result, 4096);
-        assert!(answer.buffer.bytes().iter().all(|byte| *byte == 7));
-        assert_eq!(answer.buffer.room(), ROOM);
+        let mut own = queue.new_buffer();
+        let address = own.bytes().as_ptr();
+        for brings_its_own in [true, false] {
+            let fetched = queue.fetched(0, 0, || descriptor(OPERATION_READ, 0, 0, 8), own);
+            let Fetched::Request { operation: Operation::Read { mut buffer, .. }, .. } = fetched
+            else {
+                panic!("not a read")
+            };
+            buffer.set_zeroes(4096);
+            buffer.bytes_mut().fill(7);
+            let read = if brings_its_own { buffer } else { Buffer::copy_of(&[7; 4096]) };
+            let answer = queue.replied(0, reply(Ok(()), Some(read))).unwrap();
+            assert_eq!((answer.result, answer.buffer.room()), (4096, ROOM));
+            assert_eq!(answer.buffer.bytes(), [7; 4096]);
+            assert_eq!(answer.buffer.bytes().as_ptr() == address, brings_its_own);
+            own = answer.buffer;
+        }
     }
 
     #[test]

@@ -7,8 +7,9 @@
 //!
 //! How that is cut into pieces says nothing. What is in the guest's memory is copied once, and judged then.
 
+use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange};
-use dcd_engine::{Buffer, Operation, RequestError};
+use dcd_engine::{Operation, RequestError};
 
 use super::chain::Chain;
 use super::config::{ID_BYTES, IO_BYTES_MAX, Volume, ZEROES_BLOCKS_MAX};
@@ -80,11 +81,12 @@ pub fn bytes_of(chain: &Chain) -> u64 {
     chain.readable.len().max(chain.writable.len())
 }
 
-/// Judges a request, and copies what is to be written.
+/// Judges a request, and copies what is to be written, into memory of `pool`.
 pub fn parse(
     chain: &Chain,
     memory: &impl GuestBytes,
     volume: &Volume,
+    pool: &mut BufferPool,
 ) -> Result<Wanted, BlockError> {
     if chain.writable.is_empty() {
         return Err(BlockError::NoStatus);
@@ -99,12 +101,14 @@ pub fn parse(
     let sector = u64::from_le_bytes(sector);
     Ok(match u32::from_le_bytes([k0, k1, k2, k3]) {
         kind::IN => match io_range(volume, sector, awaited) {
-            Some(range) => Wanted::Operation(Operation::Read { range }),
+            Some(range) => {
+                Wanted::Operation(Operation::Read { range, buffer: pool.spare(awaited as usize) })
+            }
             None => Wanted::Refused(Status::IoError),
         },
         kind::OUT => match io_range(volume, sector, said) {
             Some(range) => {
-                let mut data = Buffer::zeroed(said as usize);
+                let mut data = pool.take(said as usize);
                 chain.readable.read(memory, HEADER_BYTES as u64, data.bytes_mut())?;
                 Wanted::Operation(Operation::Write { start: range.start, data })
             }

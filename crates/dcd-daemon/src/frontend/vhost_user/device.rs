@@ -16,6 +16,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
+use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::{Operation, Reply, RequestError};
 
 use crate::bell::Bell;
@@ -116,6 +117,7 @@ pub struct Device {
     /// The front-end has gone.
     is_abandoned: bool,
     under_way: Vec<Option<UnderWay>>,
+    pool: BufferPool,
     free: Vec<usize>,
     requests: usize,
     bytes: u64,
@@ -146,6 +148,7 @@ impl Device {
             flushed_for_write_through: None,
             is_abandoned: false,
             under_way: Vec::new(),
+            pool: BufferPool::default(),
             free: Vec::new(),
             requests: 0,
             bytes: 0,
@@ -208,7 +211,7 @@ impl Device {
         let descriptor = |index| ring.descriptor(index);
         let chain = Chain::follow(&*memory, head, ring.size(), has_indirect, descriptor)
             .map_err(|source| QueueError::Chain { head, source })?;
-        let wanted = block::parse(&chain, &*memory, &self.volume)
+        let wanted = block::parse(&chain, &*memory, &self.volume, &mut self.pool)
             .map_err(|source| QueueError::Block { head, source })?;
         let operation = match wanted {
             Wanted::Operation(operation) => operation,
@@ -290,6 +293,7 @@ impl Device {
         if let Err(error) = self.answer(queue, head, &chain, &memory, status, data) {
             self.fail(queue, &error);
         }
+        self.pool.put(reply.buffer);
     }
 
     fn answer(

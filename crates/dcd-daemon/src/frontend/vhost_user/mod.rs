@@ -44,11 +44,14 @@ mod server;
 pub mod session;
 mod socket;
 
+use dcd_engine::buffer_pool::BufferPool;
+
 pub use self::config::{IO_BYTES_MAX, Volume};
 pub use self::error::VhostUserError;
 pub use self::server::{Server, StopHandle};
 
 /// Queues that a device may have.
 pub const QUEUES_MAX: u16 = 128;
-/// Most memory that requests under way take.
-pub const BYTES_UNDER_WAY_MAX: u64 = device::BYTES_UNDER_WAY_MAX + IO_BYTES_MAX as u64;
+/// Most memory that requests take, with what is kept for the next.
+pub const BYTES_UNDER_WAY_MAX: u64 =
+    device::BYTES_UNDER_WAY_MAX + IO_BYTES_MAX as u64 + BufferPool::BYTES_MAX as u64;

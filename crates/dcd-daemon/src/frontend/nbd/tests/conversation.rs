@@ -533,7 +533,7 @@ fn a_hint_that_is_too_long_is_not_followed() {
     bytes.extend(request(command::TRIM, 0, 3, 512, 0xffff_fe00));
     feed(&mut connection, &bytes);
     assert_eq!(Reader(&drain(&mut connection)).simple(), (1, 0));
-    let Some(Event::Request { handle, operation: Operation::Read { range }, .. }) =
+    let Some(Event::Request { handle, operation: Operation::Read { range, .. }, .. }) =
         connection.poll_event()
     else {
         panic!("no read")

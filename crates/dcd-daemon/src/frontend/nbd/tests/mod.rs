@@ -49,7 +49,7 @@ impl MemoryDisk {
 
     fn handle(&mut self, operation: Operation) -> Option<Buffer> {
         match operation {
-            Operation::Read { range } => Some(Buffer::copy_of(self.slice(range))),
+            Operation::Read { range, .. } => Some(Buffer::copy_of(self.slice(range))),
             Operation::Write { start, data } => {
                 let range = LbaRange::new(start.0, data.len() as u64 / BLOCK_SIZE);
                 self.slice(range).copy_from_slice(data.bytes());
