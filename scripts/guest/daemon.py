@@ -143,9 +143,9 @@ class Guest:
         self.daemon.kill()
         self.daemon.wait()
 
-    def stop(self, timeout_s=PATIENCE_S):
+    def stop(self, timeout_s=PATIENCE_S, by=signal.SIGTERM):
         """Ends the daemon in order."""
-        self.daemon.send_signal(signal.SIGTERM)
+        self.daemon.send_signal(by)
         try:
             code = self.daemon.wait(timeout_s)
         except subprocess.TimeoutExpired as late:

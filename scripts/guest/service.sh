@@ -54,6 +54,10 @@ watch_blocked() {
 }
 watch_blocked &
 
+# Disks that were closed are looked at again by udev; that is no reason to start what was stopped.
+stays_stopped() { systemctl stop dcd@x && udevadm settle && sleep 2 && ! systemctl is-active dcd@x; }
+plugged_in() { udevadm trigger --settle --action=add /dev/vda && eventually says "serves $DEVICE"; }
+
 mkfs.ext4 -q -L inner -E nodiscard /dev/vdb
 check "the package is installed" dpkg --no-triggers --install $SHARE/1/*.deb
 check "dcd.target is reached" systemctl is-active dcd.target
@@ -64,6 +68,8 @@ ublk = 0
 SETTINGS
 check "a cache is made" dcd create --cache-disk /dev/vda --data-disk /dev/vdb
 check "the service starts" timeout 120 systemctl start dcd@x
+check "what is stopped stays so" stays_stopped
+check "a cache-disk that comes starts its service" plugged_in
 check "it says what it serves" says "serves $DEVICE"
 check "it runs as the user dcd" user_is_dcd
 check "system calls are filtered, its memory is locked" eval "dcd status --control $CONTROL | grep 'isolation.*filtered.*I/O flusher, memory locked, files confined'"

@@ -228,7 +228,7 @@ impl ControlClient {
                 [PollFd::new(stream, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
             let _ = poll(&mut events, None);
         }
-        signals.take() > 0
+        signals.take().is_some()
     }
 
     /// Records requests; `take` is given each batch, and says whether to go on. A signal, where they are received

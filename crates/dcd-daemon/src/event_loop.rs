@@ -36,7 +36,7 @@ use crate::listen::Listener;
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
 use crate::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::response_times::{RequestKind, ResponseTimes};
-use crate::signals::Signals;
+use crate::signals::{Signal, Signals};
 use crate::submitter::{Completion, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter};
 use crate::ublk_server::{UblkKey, UblkServer};
 use crate::uring::{Completed, Ring};
@@ -628,8 +628,11 @@ impl<C: Core> EventLoop<C> {
 
     fn take_signals(&mut self) {
         let Some(signals) = &self.signals else { return };
-        for _ in 0..signals.take() {
-            let kind = StopKind::Shutdown;
+        while let Some(signal) = signals.take() {
+            let kind = match signal {
+                Signal::Stop => StopKind::Shutdown,
+                Signal::Restart => StopKind::Restart,
+            };
             self.stop_requests.push_back(StopRequest::Stop { kind, completion: None });
         }
         self.ring.poll(Key::Signals, signals.clone(), PollFlags::IN);

@@ -7,12 +7,14 @@ use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Engine, EngineConfig, Geometry};
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CapabilitySet, CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::confine::Reach;
 use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
 use crate::frontend::ublk::{IO_BYTES_MAX, QUEUE_DEPTH};
 use crate::frontend::vhost_user::BYTES_UNDER_WAY_MAX;
+use crate::privileges;
 use crate::units_text::format_size;
 
 /// Why a processor cannot be had.
@@ -103,21 +105,47 @@ pub fn isolate(lock_memory: bool) -> Result<IsolationReport, LockMemoryError> {
         let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
         mlockall(flags).map_err(|errno| LockMemoryError { source: errno.into() })?;
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
     let mounts = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    Ok(IsolationReport {
+    let mut report = IsolationReport {
         user: rustix::process::geteuid().as_raw(),
-        capabilities: field("CapEff").unwrap_or_default().to_owned(),
-        no_new_privileges: field("NoNewPrivs") == Some("1"),
-        system_calls_filtered: field("Seccomp") == Some("2"),
+        // Whoever has given up rights cannot see that any more.
         own_mounts: mounts("1").zip(mounts("self")).map(|(first, ours)| first != ours),
         io_flusher,
         memory_locked: lock_memory,
-        files_confined: false,
-    })
+        ..IsolationReport::default()
+    };
+    report.look();
+    Ok(report)
+}
+
+impl IsolationReport {
+    /// Gives up files, capabilities and system calls that serving does not need, for the calling thread and those that it
+    /// starts later.
+    pub(crate) fn give_up(&mut self, reach: Reach, serves_ublk: bool) {
+        self.files_confined = reach.confine();
+        privileges::give_up(serves_ublk);
+        self.look();
+    }
+
+    fn look(&mut self) {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let field = |name: &str| {
+            let named = |line: &str| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned);
+            status.lines().find_map(named).unwrap_or_default().trim().to_owned()
+        };
+        self.capabilities = field("CapEff");
+        self.no_new_privileges = field("NoNewPrivs") == "1";
+        self.system_calls_filtered = field("Seccomp") == "2";
+    }
+
+    /// Its capabilities by name, in lower case: `sys_admin`. `None`: it has all that this program knows.
+    pub fn capability_names(&self) -> Option<Vec<String>> {
+        let bits = u64::from_str_radix(&self.capabilities, 16).unwrap_or(0);
+        let held = CapabilitySet::from_bits_retain(bits);
+        let names = held.iter_names().map(|(name, _)| name.to_lowercase());
+        let known = CapabilitySet::all().iter_names().fold(0, |known, (_, one)| known | one.bits());
+        (bits & known != known).then(|| names.collect())
+    }
 }
 
 /// What a cache may come to need, at worst, part by part; docs/architecture.md has the same as a table.

@@ -15,6 +15,7 @@
 //! | `ublk_server.rs`, `command_ring.rs` | a ublk device: its requests, commands about it |
 //! | `busy_poll.rs` | looking for the next event before sleeping |
 //! | `isolation.rs` | a processor of its own, a bound of memory, what the process is kept from |
+//! | `confine.rs`, `privileges.rs` | files, capabilities and system calls that it gives up |
 //! | `service_manager.rs`, `waiting.rs` | being a service: told, watched, started before its disks |
 //! | `submitter.rs`, `bell.rs` | requests from other threads |
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
@@ -56,6 +57,7 @@ pub mod offline;
 pub mod open_metrics;
 pub mod pair;
 pub mod pass_through;
+mod privileges;
 pub mod recording;
 pub mod request_counts;
 pub mod request_ring;

@@ -75,8 +75,9 @@ pub struct ServeOptions {
     pub wait: bool,
     /// Whether nothing of the process may be swapped out.
     pub lock_memory: bool,
-    /// Whether the calling thread, and all that it starts, give up the files that serving does not need. Not with FUSE.
-    pub confine_files: bool,
+    /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
+    /// not need. Not with FUSE: nobody who has done that may mount.
+    pub give_up_rights: bool,
     /// No messages about clients and signals.
     pub quiet: bool,
 }
@@ -200,7 +201,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
     // All is open. Threads of before this line may do more; none of them hears a client.
-    isolation.files_confined = confine(&options);
+    if options.give_up_rights && options.fuse.is_none() {
+        isolation.give_up(reach(&options), options.ublk.is_some());
+    }
     doors.start()?;
 
     if !wait_until_running(&mut event_loop)? {
@@ -343,14 +346,14 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     outcome
 }
 
-/// Gives up all files that are not needed from now on, if that is wanted. Not with FUSE: nobody who is confined may mount.
-fn confine(options: &ServeOptions) -> bool {
+/// The files that are needed from now on.
+fn reach(options: &ServeOptions) -> Reach {
     let mut reach = Reach::new();
     reach.memory_directory(&options.memory_directory);
     reach.nbd(&options.nbd, &options.nbd_options);
     options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
     disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));
-    options.confine_files && options.fuse.is_none() && reach.confine()
+    reach
 }
 
 /// The disks that it cannot begin without.

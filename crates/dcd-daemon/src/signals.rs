@@ -1,4 +1,4 @@
-//! Signals as something to wait for: SIGTERM and SIGINT through a signalfd; SIGPIPE ignored.
+//! Signals as something to wait for: SIGTERM, SIGINT and SIGUSR1 through a signalfd; SIGPIPE ignored.
 //!
 //! They are blocked in the calling thread, and so in those it starts afterwards, until the guard is
 //! dropped. All `unsafe` code around signals is in this file.
@@ -9,6 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// SIGTERM, SIGINT: to end.
+    Stop,
+    /// SIGUSR1: to end, and to leave what can be left to the next start.
+    Restart,
+}
+
 /// Blocks the signals and receives them.
 pub struct Signals {
     event: OwnedFd,
@@ -16,7 +25,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to receive SIGTERM and SIGINT. To be called before other threads are started.
+    /// Begins to receive SIGTERM, SIGINT and SIGUSR1. To be called before other threads are started.
     pub fn install() -> io::Result<Signals> {
         let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
         let mut mask_before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -26,6 +35,7 @@ impl Signals {
             libc::sigemptyset(mask.as_mut_ptr());
             libc::sigaddset(mask.as_mut_ptr(), libc::SIGTERM);
             libc::sigaddset(mask.as_mut_ptr(), libc::SIGINT);
+            libc::sigaddset(mask.as_mut_ptr(), libc::SIGUSR1);
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             let error =
                 libc::pthread_sigmask(libc::SIG_BLOCK, mask.as_ptr(), mask_before.as_mut_ptr());
@@ -44,17 +54,21 @@ impl Signals {
         }
     }
 
-    /// Signals received since the last call.
-    pub fn take(&self) -> usize {
-        let mut count = 0;
+    /// The next that was received, if any.
+    pub fn take(&self) -> Option<Signal> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         loop {
             match rustix::io::read(&self.event, &mut info) {
-                Ok(n) if n == info.len() => count += 1,
+                Ok(read) if read == info.len() => break,
                 Err(Errno::INTR) => {}
-                _ => return count,
+                _ => return None,
             }
         }
+        let (number, _) = info.split_first_chunk().expect("more than a number");
+        Some(match i32::from_ne_bytes(*number) {
+            libc::SIGUSR1 => Signal::Restart,
+            _ => Signal::Stop,
+        })
     }
 }
 

@@ -57,8 +57,9 @@ pub struct SlowDiskOptions {
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
     pub busy_poll: BusyPollMax,
-    /// Whether the calling thread, and all that it starts, give up the files that serving does not need. Not with FUSE.
-    pub confine_files: bool,
+    /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
+    /// not need. Not with FUSE: nobody who has done that may mount.
+    pub give_up_rights: bool,
     /// No messages about clients.
     pub quiet: bool,
 }
@@ -111,7 +112,9 @@ pub fn slow_disk(
     .map_err(ServeError::system("make an io_uring"))?;
     let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
     let mut isolation = isolate(false)?;
-    isolation.files_confined = confine(&options);
+    if options.give_up_rights && options.fuse.is_none() {
+        isolation.give_up(reach(&options), options.ublk.is_some());
+    }
     doors.start()?;
     let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
     for listener in listeners {
@@ -190,13 +193,13 @@ pub fn slow_disk(
     stopped
 }
 
-/// Gives up all files that are not needed from now on, if that is wanted. Not with FUSE: nobody who is confined may mount.
-fn confine(options: &SlowDiskOptions) -> bool {
+/// The files that are needed from now on.
+fn reach(options: &SlowDiskOptions) -> Reach {
     let mut reach = Reach::new();
     reach.nbd(&options.nbd, &options.nbd_options);
     options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
     reach.disk(&options.disk);
-    options.confine_files && options.fuse.is_none() && reach.confine()
+    reach
 }
 
 /// Says of a device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)

@@ -83,6 +83,8 @@ pub struct DrainTicket(u64);
 pub enum StopKind {
     /// Stop; dirty data stays in the cache.
     Shutdown,
+    /// The same, but a ublk device stays for the next server of the volume, whether somebody uses it or not.
+    Restart,
     /// Bring everything to the data-disk and let it stand on its own.
     Detach,
 }

@@ -252,7 +252,7 @@ impl<C: Core> Supervisor<'_, C> {
             completion.complete_with(result);
         }
         let (operation, outcome) = match stop.kind {
-            StopKind::Shutdown => ("shut down in order", Outcome::ShutDown),
+            StopKind::Shutdown | StopKind::Restart => ("shut down in order", Outcome::ShutDown),
             StopKind::Detach => ("detach", Outcome::Detached),
         };
         Some(match result {
@@ -277,7 +277,7 @@ fn answer_of(submitter: Submitter) -> (Completion, Answer) {
 /// Tells the core to end.
 fn ask_to_stop<C: Core>(event_loop: &mut EventLoop<C>, kind: StopKind) -> Answer {
     let operation = match kind {
-        StopKind::Shutdown => Operation::Shutdown,
+        StopKind::Shutdown | StopKind::Restart => Operation::Shutdown,
         StopKind::Detach => Operation::Detach,
     };
     let (completion, answer) = answer_of(event_loop.submitter());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::frontend::ublk::{Device, Ended, UblkError, Volume};
+use crate::frontend::ublk::{Device, End, Ended, UblkError, Volume};
 use crate::serve_error::ServeError;
 use crate::submitter::{StopKind, Submitter};
 use crate::supervise::Frontends;
@@ -71,8 +71,16 @@ impl UblkThread {
 
 fn end(device: Device, kind: StopKind) {
     let path = device.path();
-    match device.end(kind == StopKind::Detach) {
+    let end = match kind {
+        StopKind::Shutdown => End::RemoveUnused,
+        StopKind::Restart => End::Leave,
+        StopKind::Detach => End::Remove,
+    };
+    match device.end(end) {
         Ok(Ended::Removed) => {}
+        Ok(Ended::Left) if end == End::Leave => {
+            eprintln!("dcd: {} stays for the next start of the same volume", path.display());
+        }
         Ok(Ended::Left) => {
             let number = path.to_string_lossy().trim_start_matches("/dev/ublkb").to_owned();
             eprintln!(

@@ -1,5 +1,6 @@
 //! The thread that serves a virtual machine over vhost-user.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
@@ -37,7 +38,9 @@ impl VhostUserThread {
         let thread = thread::Builder::new()
             .name("dcd-vhost-user".into())
             .spawn(move || {
-                let result = server.run();
+                // A panic has told its own story; the guest waits until somebody serves it again, so the daemon ends.
+                let result = catch_unwind(AssertUnwindSafe(|| server.run()))
+                    .unwrap_or_else(|_| Err(std::io::Error::other("its thread has panicked")));
                 drop(file);
                 // Sent before the loop is woken, which sleeps on if there is nothing yet.
                 let _ = sender.send(result);
@@ -67,11 +70,8 @@ impl Frontends for VhostUserThread {
                 result.map_err(ServeError::system("serve vhost-user"))
             }
             Err(mpsc::TryRecvError::Empty) => Ok(()),
-            // It has panicked, which has told its own story, or has told its end before.
-            Err(mpsc::TryRecvError::Disconnected) => {
-                self.has_stopped = true;
-                Ok(())
-            }
+            // It has told its end before.
+            Err(mpsc::TryRecvError::Disconnected) => Ok(()),
         }
     }
 

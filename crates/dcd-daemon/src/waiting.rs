@@ -52,7 +52,7 @@ pub(crate) fn wait_for_disks(
             events.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
             let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
             let _ = poll(&mut events, Some(&left));
-            if signals.take() > 0 {
+            if signals.take().is_some() {
                 return false;
             }
             if events.get(1).is_some_and(|event| !event.revents().is_empty())

@@ -53,7 +53,7 @@ fn child_daemon() {
         metrics: None,
         wait: false,
         lock_memory: false,
-        confine_files: true,
+        give_up_rights: true,
         control: None,
         memory_directory: directory.clone(),
         processor: None,

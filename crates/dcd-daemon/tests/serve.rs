@@ -118,7 +118,7 @@ fn options(directory: &Path) -> ServeOptions {
         memory_max_bytes: None,
         wait: false,
         lock_memory: false,
-        confine_files: false,
+        give_up_rights: false,
         quiet: true,
     }
 }

@@ -51,7 +51,7 @@ impl Served {
             read_only: false,
             processor: None,
             busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
-            confine_files: true,
+            give_up_rights: true,
             quiet: true,
         };
         let (sender, receiver) = mpsc::channel();

@@ -7,6 +7,7 @@ use std::fs;
 
 use harness::nbd::Client;
 use harness::{Site, until};
+use rustix::thread::CapabilitySet;
 
 /// The processors that the thread named like this may run on.
 fn allowed(pid: i32, name: &str) -> Vec<String> {
@@ -84,12 +85,19 @@ fn least_of(hint: &str) -> Option<u64> {
 /// That it can do nothing else is shown where the rules are (`confine.rs`); this shows that they hold while it serves, and that
 /// all that is done later is within them: a drain, a check-point, an end that removes its sockets and its memory.
 #[test]
-fn what_serves_gives_up_other_files() {
+fn what_serves_gives_up_other_rights() {
     let site = Site::new("8M", 16 << 20);
     let daemon = site.serve("--quiet");
     let is_confined = site.status()["isolation"]["files_confined"].as_bool().unwrap();
     let text = site.dcd("status --control ctl").ok();
     assert_eq!(text.contains("files confined"), is_confined, "{text}");
+    let isolation = site.status()["isolation"].clone();
+    let held = u64::from_str_radix(isolation["capabilities"].as_str().unwrap(), 16).unwrap();
+    let needed = CapabilitySet::DAC_OVERRIDE | CapabilitySet::IPC_LOCK;
+    assert_eq!(held & !needed.bits(), 0, "{isolation}");
+    if isolation["system_calls_filtered"].as_bool().unwrap() {
+        assert!(text.contains("no new privileges, system calls filtered"), "{text}");
+    }
     let mut client = Client::connect(&site.socket());
     client.write(4096, &[5; 4096]).unwrap();
     client.flush().unwrap();
@@ -101,7 +109,7 @@ fn what_serves_gives_up_other_files() {
         left.filter(|name| name != "c" && name != "d" && name != "dcd.log").collect();
     assert!(left.is_empty(), "{left:?}");
     if !is_confined {
-        harness::skipped("what_serves_gives_up_other_files", "this kernel has no Landlock");
+        harness::skipped("what_serves_gives_up_other_rights", "this kernel has no Landlock");
     }
 }
 

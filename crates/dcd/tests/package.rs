@@ -95,6 +95,8 @@ fn the_package_comes_and_goes_cleanly() {
         "usr/lib/systemd/system/dcd@.service",
         "usr/lib/systemd/system/dcd.target",
         "usr/lib/systemd/system/dcd-nbd@.socket",
+        "usr/lib/systemd/system/dcd-vhost@.socket",
+        "usr/lib/udev/rules.d/62-dcd.rules",
         "usr/lib/udev/rules.d/99-dcd.rules",
         "usr/lib/sysusers.d/dcd.conf",
         "usr/share/man/man1/dcd-serve.1.gz",

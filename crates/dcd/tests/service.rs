@@ -243,6 +243,8 @@ fn udev_is_told_which_disks_belong_to_caches() {
     let probe = |what: &str| folder.dcd(&format!("probe --configurations etc {what}")).ok();
     // Until it is served for the first time, nothing is newer than the data-disk.
     assert!(probe("--udev d").ends_with("DCD_ATTACHED=0\n"));
+    let names_it = format!("DCD_DATA_DISKS={}/d\n", here.display());
+    assert!(probe("--udev c").contains(&names_it), "{}", probe("--udev c"));
     assert_eq!(folder.serve(SERVE).stop().code, Some(0));
     let cache = probe("--udev c");
     assert!(cache.starts_with("DCD_ROLE=cache-disk\nDCD_NAME=sdb\nDCD_UUID="), "{cache}");
@@ -255,6 +257,9 @@ fn udev_is_told_which_disks_belong_to_caches() {
     // A data-disk whose cache-disk is missing is not to be used either.
     std::fs::rename(folder.path("c"), folder.path("away")).unwrap();
     assert_eq!(probe("--udev d"), "DCD_ROLE=data-disk\nDCD_NAME=sdb\nDCD_ATTACHED=1\n");
+    // But if none was ever made there, or something else is there now, it is a disk as any other.
+    folder.disk("c", 1 << 20);
+    assert_eq!(probe("--udev d"), "DCD_ROLE=data-disk\nDCD_NAME=sdb\nDCD_ATTACHED=0\n");
     std::fs::rename(folder.path("away"), folder.path("c")).unwrap();
     folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
     assert!(probe("--udev d").ends_with("DCD_ATTACHED=0\n"));
@@ -299,7 +304,7 @@ fn what_is_packaged_fits_the_program() {
     for flag in start.split(' ').filter(|word| word.starts_with("--")) {
         assert!(help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}[")), "{flag}");
     }
-    for rules in ["udev/60-dcd.rules", "udev/99-dcd.rules"] {
+    for rules in ["udev/60-dcd.rules", "udev/62-dcd.rules", "udev/99-dcd.rules"] {
         let rules = std::fs::read_to_string(packaging(rules)).unwrap();
         for line in rules.lines().filter(|line| line.contains("GOTO=")) {
             let label = line.split("GOTO=\"").nth(1).unwrap().trim_end_matches('"');

@@ -3,9 +3,10 @@ import errno
 import json
 import mmap
 import os
+import signal
 import subprocess
 
-from ..daemon import CONTROL, DATA_DISK, MORE_DISKS
+from ..daemon import CACHE_DISK, CONTROL, DATA_DISK, MORE_DISKS
 from . import case
 
 MIB = 1 << 20
@@ -255,6 +256,29 @@ def in_use_at_the_end(guest):
     guest.umount("/run/fs")
     guest.run("fsck.ext4", "-fn", device)
     guest.stop()
+
+
+@case()
+def restart_leaves_the_device(guest):
+    """SIGUSR1 leaves the device to those who have it open without a claim; as something else it is not taken over."""
+    guest.create()
+    device = guest.serve()
+    # Not closed by itself when the case fails: that would wait for somebody to serve the device.
+    user = os.open(device, os.O_RDWR)
+    os.pwrite(user, b"\x51" * 4096, 0)
+    guest.stop(by=signal.SIGUSR1)
+    guest.check(os.path.exists(device), f"{device} was taken away from somebody who has it open")
+    words = ["--cache-disk", CACHE_DISK, "--data-disk", DATA_DISK, "--ublk", str(guest.number)]
+    refused = guest.run(guest.dcd, "serve", *words, "--read-only", may_fail=True)
+    guest.check(refused.returncode == 1 and "for reading only" in refused.stderr, f"taken over: {refused.stderr}")
+    again = guest.again()
+    guest.check(again == device, f"another device: {again}")
+    os.pwrite(user, b"\x52" * 4096, 4096)
+    os.fsync(user)
+    guest.check(os.pread(user, 8192, 0) == b"\x51" * 4096 + b"\x52" * 4096, "not what was written")
+    os.close(user)
+    guest.stop()
+    guest.check(not os.path.exists(device), "not removed when nobody uses it")
 
 
 @case()

@@ -23,11 +23,11 @@ pub const MEMORY_BYTES: u64 = 16 << 20;
 pub const QUEUE_SIZE: u16 = 64;
 /// Data of one request.
 pub const SLOT_BYTES: usize = 64 << 10;
-const RING_BYTES: usize = 64 << 10;
+pub const RING_BYTES: usize = 64 << 10;
 const AVAILABLE: usize = 16 << 10;
 const USED: usize = 32 << 10;
 /// Heads and statuses.
-const CONTROL: usize = 48 << 10;
+pub const CONTROL: usize = 48 << 10;
 const DATA: usize = 1 << 20;
 const QUEUES_WITH_DATA: usize = 2;
 const SLOTS: usize = 21;
@@ -146,7 +146,7 @@ impl Guest {
         self.queues[queue].outstanding[slot] = Some(0);
     }
 
-    fn data_at(queue: usize, slot: usize) -> usize {
+    pub fn data_at(queue: usize, slot: usize) -> usize {
         DATA + (queue * SLOTS + slot) * SLOT_BYTES
     }
 
@@ -190,10 +190,15 @@ impl Guest {
         slot
     }
 
+    /// How many are done, by the ring itself.
+    pub fn used(&self, queue: usize) -> u16 {
+        self.u16(self.queues[queue].base + USED + 2)
+    }
+
     /// What is done, if anything. Each request is done once.
     pub fn poll(&mut self, queue: usize) -> Option<Done> {
         let base = self.queues[queue].base;
-        if self.u16(base + USED + 2) == self.queues[queue].next_used {
+        if self.used(queue) == self.queues[queue].next_used {
             return None;
         }
         let place = base + USED + 4 + 8 * usize::from(self.queues[queue].next_used % QUEUE_SIZE);

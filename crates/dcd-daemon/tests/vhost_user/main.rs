@@ -7,10 +7,12 @@
 //! | `write_cache.rs` | durable writes where a guest does not flush (contract C7) |
 //! | `restart.rs` | requests under way over the death of the server: none lost, none done twice; a real daemon, killed |
 //! | `hostile.rs` | chains, rings and messages that cannot be: no other queue and no later front-end suffers |
+//! | `racing.rs` | requests that change while they are read |
 
 mod client;
 mod disk;
 mod hostile;
+mod racing;
 mod requests;
 mod restart;
 mod write_cache;

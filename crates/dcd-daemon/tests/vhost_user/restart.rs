@@ -173,7 +173,7 @@ fn child_daemon() {
         metrics: None,
         wait: false,
         lock_memory: false,
-        confine_files: false,
+        give_up_rights: false,
         control: None,
         memory_directory: directory.clone(),
         processor: None,

@@ -201,7 +201,7 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             };
             let mounted = mount(file_system, volume.connections()?, directory, &options)?;
             print(&format!("mounted on {}\n", directory.display()))?;
-            while !mounted.has_ended() && signals.take() == 0 {
+            while !mounted.has_ended() && signals.take().is_none() {
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&LOOK_INTERVAL));
             }
             mounted.unmount()?;

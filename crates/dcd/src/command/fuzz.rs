@@ -51,7 +51,7 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     let outcome = session.run(|done, so_far| {
         let done = if unit == Unit::Seconds { so_far.elapsed.as_secs() } else { done };
         progress.update(done.min(total), total);
-        is_stopped |= signals.take() > 0;
+        is_stopped |= signals.take().is_some();
         if is_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     // The next Ctrl-C ends it, also while a failure is being shrunk.

@@ -2,12 +2,13 @@
 //! reading only, locks nothing, and fails at nothing: what cannot be read is told on stderr and is as if it were not there.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::Superblock;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
+use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 
 use crate::cli::ProbeArguments;
 use crate::config_file;
@@ -23,6 +24,8 @@ struct Found {
     name: Option<String>,
     /// Of the cache, if its disk can be read.
     uuid: Option<String>,
+    /// Of a cache-disk: those that its service has.
+    data_disks: Vec<PathBuf>,
     /// The log may hold what the data-disk does not.
     is_attached: bool,
 }
@@ -62,24 +65,27 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             () => continue,
         };
         // Of the cache-disk itself, the name that is there already.
-        let superblock = match (role, names) {
+        let contents = match (role, names) {
             ("cache-disk", [device, ..]) => read_superblock(device),
             _ => read_superblock(cache_disk),
         };
+        let data_disks = settings.data_disk.iter().map(|disk| disk.path().to_owned());
         return Some(Found {
             role,
             name: Some(name),
-            uuid: superblock.as_ref().map(|superblock| superblock.uuid.to_string()),
-            // Nobody knows what is on a cache-disk that is missing.
-            is_attached: superblock.is_none_or(|it| it.state != CacheState::Detached),
+            uuid: contents.superblock().map(|superblock| superblock.uuid.to_string()),
+            data_disks: data_disks.filter(|_| role == "cache-disk").collect(),
+            is_attached: contents.may_be_newer(),
         });
     }
-    let superblock = names.first().and_then(|device| read_superblock(device))?;
+    let contents = read_superblock(names.first()?);
+    let superblock = contents.superblock()?;
     Some(Found {
         role: "cache-disk",
         name: None,
         uuid: Some(superblock.uuid.to_string()),
-        is_attached: superblock.state != CacheState::Detached,
+        data_disks: Vec::new(),
+        is_attached: contents.may_be_newer(),
     })
 }
 
@@ -106,15 +112,51 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_plain)
 }
 
-fn read_superblock(disk: &Path) -> Option<Superblock> {
-    let file = File::open(disk).ok()?;
+/// What is on a cache-disk.
+enum Contents {
+    /// It is not there, or cannot be read.
+    Unknown,
+    /// No cache: none was made yet, or something else is there now.
+    Nothing,
+    Cache(Box<Superblock>),
+}
+
+impl Contents {
+    fn superblock(&self) -> Option<&Superblock> {
+        match self {
+            Contents::Cache(superblock) => Some(superblock),
+            Contents::Unknown | Contents::Nothing => None,
+        }
+    }
+
+    /// Whether it may hold what the data-disk does not. Of a cache-disk that is missing nobody knows.
+    fn may_be_newer(&self) -> bool {
+        match self {
+            Contents::Unknown => true,
+            Contents::Nothing => false,
+            Contents::Cache(superblock) => superblock.state != CacheState::Detached,
+        }
+    }
+}
+
+fn read_superblock(disk: &Path) -> Contents {
+    let Ok(file) = File::open(disk) else { return Contents::Unknown };
     let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
+    let mut is_read = true;
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
-        // A copy that cannot be read stays empty, which is no superblock.
-        let _ = file.read_exact_at(copy, offset);
+        // A copy that cannot be read stays empty, which is no superblock. A disk that ends before it has none there.
+        let read = file.read_exact_at(copy, offset);
+        is_read &= !read.is_err_and(|error| error.kind() != ErrorKind::UnexpectedEof);
     }
     let [first, second] = &copies;
-    Superblock::newest(first, second).ok()
+    match Superblock::newest(first, second) {
+        Ok(superblock) => Contents::Cache(Box::new(superblock)),
+        // Of a later version, or damaged: something is there.
+        Err(_) if !is_read || copies.iter().any(|copy| copy.starts_with(&MAGIC.to_le_bytes())) => {
+            Contents::Unknown
+        }
+        Err(_) => Contents::Nothing,
+    }
 }
 
 fn properties(found: &Found) -> String {
@@ -124,6 +166,12 @@ fn properties(found: &Found) -> String {
     }
     if let Some(uuid) = &found.uuid {
         text += &format!("DCD_UUID={uuid}\n");
+    }
+    // Names with spaces are left out: udev would take them for several.
+    let names = found.data_disks.iter().filter_map(|disk| disk.to_str());
+    let names: Vec<&str> = names.filter(|name| !name.contains(char::is_whitespace)).collect();
+    if !names.is_empty() {
+        text += &format!("DCD_DATA_DISKS={}\n", names.join(" "));
     }
     text + &format!("DCD_ATTACHED={}\n", u8::from(found.is_attached))
 }

@@ -73,7 +73,7 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
         read_only: settings.read_only.unwrap_or(false),
         processor: settings.processor,
         busy_poll: settings.busy_poll.unwrap_or_default(),
-        confine_files: true,
+        give_up_rights: true,
         quiet: arguments.quiet,
     })
 }
@@ -115,7 +115,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         memory_max_bytes: settings.memory_max,
         wait: settings.wait.unwrap_or(false),
         lock_memory: settings.lock_memory.unwrap_or(false),
-        confine_files: true,
+        give_up_rights: true,
         quiet: arguments.quiet,
     };
     options.engine.validate()?;

@@ -31,7 +31,7 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         processor: None,
         // A disk that is slow on purpose has no use for it, and must not take time from what is measured.
         busy_poll: BusyPollMax::NEVER,
-        confine_files: true,
+        give_up_rights: true,
         quiet: arguments.quiet,
     };
     serve(options)

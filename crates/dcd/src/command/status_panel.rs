@@ -95,6 +95,11 @@ fn isolation_words(isolation: &IsolationReport) -> String {
         0 => "root".to_owned(),
         user => format!("user {user}"),
     }];
+    words.push(match isolation.capability_names().as_deref() {
+        None => "all capabilities".to_owned(),
+        Some([]) => "no capabilities".to_owned(),
+        Some(names) => format!("capabilities {}", names.join("+")),
+    });
     for (is_so, word) in [
         (isolation.no_new_privileges, "no new privileges"),
         (isolation.system_calls_filtered, "system calls filtered"),

@@ -143,7 +143,7 @@ fn begin(
         progress.update(work.done, work.total);
         let mut waiting = [PollFd::new(&signals, PollFlags::IN)];
         let _ = poll(&mut waiting, Some(&Timespec { tv_sec: 0, tv_nsec: INTERVAL_NANOS }));
-        if signals.take() > 0 {
+        if signals.take().is_some() {
             progress.finish();
             return print("it goes on; `dcd volume cancel` stops it\n");
         }

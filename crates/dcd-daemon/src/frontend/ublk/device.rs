@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use super::control::{Control, block_path, numbers, server_path};
 use super::descriptors::ServerEnd;
-use super::error::UblkError;
+use super::error::{DeviceKind, UblkError};
 use super::uapi::{
     ATTRIBUTE_FUA, ATTRIBUTE_READ_ONLY, ATTRIBUTE_VOLATILE_CACHE, Basic, DeviceInfo, Discard,
     Parameters, STATE_DEAD, STATE_LIVE, TYPE_BASIC, TYPE_DISCARD,
@@ -100,12 +100,23 @@ pub struct Device {
     server: Server,
 }
 
+/// What is to become of a device whose server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It stays.
+    Leave,
+    /// It is removed, unless somebody uses it.
+    RemoveUnused,
+    /// It is removed.
+    Remove,
+}
+
 /// How a device has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// It is gone.
     Removed,
-    /// Somebody uses it, so it waits for the next server.
+    /// It waits for the next server.
     Left,
 }
 
@@ -158,12 +169,15 @@ impl Device {
         serve: impl FnOnce(ServerEnd, u32),
     ) -> Result<Device, UblkError> {
         let number = info.device;
-        let (found, expected) = (
-            control.parameters(number)?.basic.device_blocks,
-            volume.parameters().basic.device_blocks,
-        );
-        if found != expected {
+        let (found, expected) = (control.parameters(number)?.basic, volume.parameters().basic);
+        if found.device_blocks != expected.device_blocks {
+            let (expected, found) = (expected.device_blocks, found.device_blocks);
             return Err(UblkError::Size { number, expected, found });
+        }
+        // Its users believe what they were told when it was made.
+        let (found, expected) = (DeviceKind::of(&found), DeviceKind::of(&expected));
+        if found != expected {
+            return Err(UblkError::Kind { number, expected, found });
         }
         let until = Instant::now() + RECOVERY_PATIENCE;
         loop {
@@ -188,24 +202,31 @@ impl Device {
         block_path(self.number)
     }
 
-    /// Ends it, unless somebody uses it; by `force` also then. The event loop must still serve.
-    pub fn end(mut self, force: bool) -> Result<Ended, UblkError> {
+    /// Ends it. The event loop must still serve.
+    pub fn end(mut self, end: End) -> Result<Ended, UblkError> {
+        if end == End::Leave {
+            return Ok(Ended::Left);
+        }
         let path = self.path();
         // Exclusively: fails while it is mounted, or part of something.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = match rustix::fs::open(&path, flags | OFlags::EXCL, Mode::empty()) {
-            Err(Errno::BUSY) if !force => return Ok(Ended::Left),
+            Err(Errno::BUSY) if end == End::RemoveUnused => return Ok(Ended::Left),
             Err(Errno::BUSY) => rustix::fs::open(&path, flags, Mode::empty()),
             opened => opened,
         };
+        let failed =
+            |errno: Errno| UblkError::File { operation: "flush", path, source: errno.into() };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(errno) => return Err(failed(errno)),
+        };
         // 1. What the kernel holds back is written and flushed. A crash here leaves the device to the next server.
-        opened.and_then(rustix::fs::fsync).map_err(|errno| UblkError::File {
-            operation: "flush",
-            path,
-            source: errno.into(),
-        })?;
-        // 2. It goes from its users. What they still write fails, as it must with nobody to take it.
+        rustix::fs::fsync(&opened).map_err(failed)?;
+        // 2. It goes from its users. What they still write fails, as it must with nobody to take it. Until then it is ours alone:
+        //    nobody can mount it in between and lose it at once.
         self.control.stop(self.number)?;
+        drop(opened);
         // 3. Its fetches end, and the event loop closes it. A crash here leaves a device that the next start removes.
         let _ = self.server.news.recv_timeout(CLOSE_PATIENCE);
         // 4. The number is free.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::uapi::CONTROL_PATH;
+use super::uapi::{ATTRIBUTE_READ_ONLY, Basic, CONTROL_PATH};
 
 /// Why a device cannot be made, taken over or removed.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +92,41 @@ pub enum UblkError {
         /// Of the device.
         found: u64,
     },
+    /// It was made for a volume of another kind.
+    #[error("ublk device {number} was made {found}, the volume is {expected} now")]
+    Kind {
+        /// Its number.
+        number: u32,
+        /// The volume.
+        expected: DeviceKind,
+        /// The device.
+        found: DeviceKind,
+    },
+}
+
+/// What users of a device are told of it when it is made, beside its size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceKind {
+    /// Nobody may write to it.
+    pub is_read_only: bool,
+    /// Smallest request, in bytes.
+    pub block_size: u32,
+}
+
+impl DeviceKind {
+    pub(super) fn of(basic: &Basic) -> DeviceKind {
+        DeviceKind {
+            is_read_only: basic.attributes & ATTRIBUTE_READ_ONLY != 0,
+            block_size: 1u32.checked_shl(basic.logical_block_shift.into()).unwrap_or(0),
+        }
+    }
+}
+
+impl std::fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let access = if self.is_read_only { "for reading only" } else { "for reading and writing" };
+        write!(f, "{access}, in blocks of {} bytes", self.block_size)
+    }
 }
 
 fn name(number: Option<u32>) -> String {
@@ -136,7 +171,7 @@ impl UblkError {
             UblkError::Foreign { number } => format!(
                 "choose another number, or none: --ublk; if nothing will serve that one again: dcd ublk remove {number}"
             ),
-            UblkError::Size { number, .. } => format!(
+            UblkError::Size { number, .. } | UblkError::Kind { number, .. } => format!(
                 "unmount what is on /dev/ublkb{number}, then remove it: dcd ublk remove {number}; it is made anew by the \
                  next start"
             ),

@@ -35,6 +35,6 @@ pub mod uapi;
 pub use self::control::block_path;
 pub use self::descriptors::ServerEnd;
 pub use self::device::{
-    Device, Ended, IO_BYTES_MAX, Listed, QUEUE_DEPTH, Volume, check, list, remove,
+    Device, End, Ended, IO_BYTES_MAX, Listed, QUEUE_DEPTH, Volume, check, list, remove,
 };
-pub use self::error::UblkError;
+pub use self::error::{DeviceKind, UblkError};

@@ -38,7 +38,7 @@ impl Interrupt {
 
     /// An error once Ctrl-C has come.
     pub fn check(&self) -> Result<(), DemoError> {
-        if self.signals.take() > 0 {
+        if self.signals.take().is_some() {
             self.came.set(true);
         }
         if self.came.get() { Err(DemoError::Interrupted) } else { Ok(()) }

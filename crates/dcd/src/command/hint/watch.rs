@@ -90,7 +90,7 @@ pub fn run(options: &Options<'_>) -> Result<(), CommandError> {
         watch.start.way
     ))?;
     let mut rescan_at = Instant::now() + options.rescan;
-    while signals.take() == 0 {
+    while signals.take().is_none() {
         watch.take_events(&events)?;
         watch.do_due()?;
         if Instant::now() >= rescan_at {

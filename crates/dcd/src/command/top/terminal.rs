@@ -99,7 +99,7 @@ impl Terminal {
             PollFd::new(&self.signals, PollFlags::IN),
         ];
         let _ = poll(&mut events, Some(&most));
-        if self.signals.take() > 0 {
+        if self.signals.take().is_some() {
             return Some(Key::Quit);
         }
         if events[0].revents().is_empty() {

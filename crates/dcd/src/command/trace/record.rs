@@ -213,7 +213,7 @@ impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let now = Instant::now();
-            if (self.end.is_some_and(|end| now >= end) || self.signals.take() > 0)
+            if (self.end.is_some_and(|end| now >= end) || self.signals.take().is_some())
                 && let Some(progress) = self.progress.take()
             {
                 progress.finish();
