@@ -142,6 +142,20 @@ mod tests {
     }
 
     #[test]
+    fn becomes_zeroes_of_any_length() {
+        let mut buffer = Buffer::copy_of(&[7; 5000]);
+        let address = buffer.bytes().as_ptr();
+        for len in [6000, 100, 0, 8192] {
+            buffer.set_zeroes(len);
+            assert_eq!(buffer.bytes(), vec![0; len]);
+            assert_eq!(buffer.bytes().as_ptr(), address);
+            buffer.bytes_mut().fill(7);
+        }
+        buffer.set_zeroes(10_000);
+        assert_eq!(buffer.bytes(), [0; 10_000]);
+    }
+
+    #[test]
     fn grows_beyond_its_room() {
         let mut buffer = Buffer::zeroed(0);
         assert!(buffer.bytes().is_empty() && buffer.room() == 0);
