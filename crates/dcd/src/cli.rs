@@ -166,7 +166,7 @@ pub struct CreateArguments {
 /// Serve the cached disk, in the foreground.
 ///
 /// Recovers what a crash left, prints one line that begins with "ready", and runs until SIGTERM,
-/// SIGINT or `dcd detach`. After a kill -9 or a power cut the same line brings everything back.
+/// SIGINT or `dcd detach`; SIGUSR1 ends it, too, but leaves a ublk device to the next start. After a kill -9 or a power cut the same line brings everything back.
 /// Every setting may also stand in the file given with --config, under the same name; flags win.
 #[derive(Args, Debug)]
 #[command(after_help = "\

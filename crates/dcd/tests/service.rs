@@ -5,10 +5,10 @@
 mod common;
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, IoSliceMut};
+use std::io::{BufRead, BufReader, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use common::Folder;
 use common::nbd::Nbd;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::Signal;
 
 const SERVE: &str = "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl --memory-directory . \
                      --quiet --idle-max 1h --idle-min 1h";
@@ -72,8 +73,12 @@ impl Service {
     }
 
     fn stop(&mut self) -> Option<i32> {
+        self.end_by(Signal::TERM)
+    }
+
+    fn end_by(&mut self, signal: Signal) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         while self.0.try_wait().unwrap().is_none() {
             assert!(Instant::now() < until, "it does not end");
@@ -114,6 +119,13 @@ fn the_manager_is_told_and_gets_signs_of_life() {
     assert_eq!(service.stop(), Some(0));
     manager.hear("STOPPING=1");
     manager.hear("FDSTOREREMOVE=1");
+    // For a restart, the signal that the unit says.
+    let unit = std::fs::read_to_string(packaging("systemd/dcd@.service")).unwrap();
+    assert!(unit.lines().any(|line| line == "RestartKillSignal=SIGUSR1"));
+    let mut service = Service::start(&folder, SERVE, &manager);
+    manager.hear("READY=1");
+    assert_eq!(service.end_by(Signal::USR1), Some(0));
+    manager.hear("FDSTOREREMOVE=1");
 }
 
 #[test]
@@ -151,35 +163,50 @@ fn sockets_are_taken_over() {
         return println!("skipped: no systemd-socket-activate");
     };
     let folder = pair();
-    let mut child = Command::new(activate)
-        .arg("--listen")
-        .arg(folder.path("sock"))
-        .arg(env!("CARGO_BIN_EXE_dcd"))
-        .args(
-            SERVE
-                .replace("unix:sock", &format!("unix:{}", folder.path("sock").display()))
-                .split_whitespace(),
-        )
-        .current_dir(folder.path("."))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    while !folder.path("sock").exists() {
-        assert!(Instant::now() < until, "nobody listens");
-        std::thread::sleep(Duration::from_millis(5));
+    let socket = folder.path("sock");
+    let nbd = format!("--nbd unix:{}", socket.display());
+    let vhost_user = format!("--vhost-user {}", socket.display());
+    for served in [nbd, vhost_user] {
+        let mut child = Command::new(&activate)
+            .arg("--listen")
+            .arg(&socket)
+            .arg(env!("CARGO_BIN_EXE_dcd"))
+            .args(SERVE.replace("--nbd unix:sock", &served).split_whitespace())
+            .current_dir(folder.path("."))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !socket.exists() {
+            assert!(Instant::now() < until, "nobody listens");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // The first client starts it, and waits in the socket until it serves.
+        if served.starts_with("--nbd") {
+            assert_eq!(Nbd::connect(&socket).write(0, &[1; 4096]), 0);
+        } else {
+            ask_for_features(&socket);
+        }
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.starts_with("ready "), "{ready}");
+        folder.dcd("status --control ctl").ok();
+        let mut service = Service(child);
+        assert_eq!(service.stop(), Some(0));
+        assert!(socket.exists(), "the socket is the manager's");
+        std::fs::remove_file(&socket).unwrap();
     }
-    // The first client starts it, and waits in the socket until it serves.
-    let mut nbd = Nbd::connect(&folder.path("sock"));
-    assert_eq!(nbd.write(0, &[1; 4096]), 0);
-    let mut ready = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    assert!(ready.starts_with("ready "), "{ready}");
-    folder.dcd("status --control ctl").ok();
-    let mut service = Service(child);
-    assert_eq!(service.stop(), Some(0));
-    assert!(folder.path("sock").exists(), "the socket is the manager's");
+}
+
+/// The first request of a vhost-user front-end, GET_FEATURES, and its answer.
+fn ask_for_features(socket: &Path) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let header = [1u32, 1, 0].map(u32::to_ne_bytes).concat();
+    stream.write_all(&header).unwrap();
+    let mut answer = [0; 20];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..12], [1u32, 5, 8].map(u32::to_ne_bytes).concat());
 }
 
 #[test]
