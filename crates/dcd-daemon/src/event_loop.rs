@@ -513,7 +513,10 @@ impl<C: Core> EventLoop<C> {
         };
         if let Err(result) = checked {
             let buffer = match operation {
-                Operation::Write { data: buffer, .. } | Operation::Read { buffer, .. } => {
+                Operation::Write { data, .. } => Some(data),
+                // Nothing was read: what is in there is an earlier request's.
+                Operation::Read { mut buffer, .. } => {
+                    buffer.set_len(0);
                     Some(buffer)
                 }
                 _ => None,
