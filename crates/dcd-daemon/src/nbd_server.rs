@@ -1,5 +1,5 @@
 //! NBD clients on the event loop: listening sockets, connections, and what moves between sockets and
-//! the [`Connection`]s that know the protocol.
+//! the [`Connection`](crate::frontend::nbd::Connection)s that know the protocol.
 //!
 //! A receive is always under way in the ring while a connection wants input; replies of one turn are
 //! sent together, directly, at the end of the turn, and only what the socket does not take at once
