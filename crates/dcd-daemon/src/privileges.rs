@@ -97,14 +97,14 @@ fn is_filtered() -> bool {
     status.lines().any(|line| line == "Seccomp:\t2")
 }
 
-fn filter_system_calls() -> bool {
-    let Ok(architecture) = std::env::consts::ARCH.try_into() else { return false };
+fn filter_system_calls() {
+    let Ok(architecture) = std::env::consts::ARCH.try_into() else { return };
     let rules: BTreeMap<i64, _> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture);
-    let program = filter.and_then(BpfProgram::try_from);
-    // It also sees to it that no program that is run later has more rights.
-    program.is_ok_and(|program| apply_filter(&program).is_ok())
+    let Ok(program) = filter.and_then(BpfProgram::try_from) else { return };
+    // It also sees to it that no program that is run later has more rights. Whether it is in force, the kernel is asked.
+    let _ = apply_filter(&program);
 }
 
 #[cfg(test)]
@@ -117,8 +117,12 @@ mod tests {
     /// In a thread, which alone is confined.
     fn given_up(serves_ublk: bool) -> CapabilitySet {
         let confined = std::thread::spawn(move || {
+            // In a container there may be a filter already, which refuses something else.
+            let was_filtered = is_filtered();
             give_up(serves_ublk);
-            if is_filtered() {
+            if was_filtered {
+                println!("skipped: system calls are filtered by somebody else");
+            } else if is_filtered() {
                 let denied = Command::new("/bin/true").status().unwrap_err();
                 assert_eq!(denied.kind(), PermissionDenied);
                 assert!(set_capabilities(None, capabilities(None).unwrap()).is_err());
