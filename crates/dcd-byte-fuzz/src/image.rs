@@ -9,6 +9,7 @@ use dcd_engine::format::checkpoint::{self, Checkpoint};
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::copy_page;
 use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE};
@@ -68,7 +69,7 @@ pub(crate) const BASES: usize = 6;
 /// a sequence and hot blocks.
 fn build(which: usize) -> Image {
     let geometry = geometry(if which == 5 { 2 } else { 0 });
-    let mut cache_disk = vec![0; geometry.end() as usize];
+    let mut cache_disk = vec![0; geometry.end() as usize + END_MARK_BYTES];
     for (offset, bytes) in create(CreateOptions {
         uuid: UUID,
         geometry,
@@ -76,6 +77,8 @@ fn build(which: usize) -> Image {
         data_disk_serial: "WD-1".to_owned(),
         volume: None,
         created_unix_seconds: 1_700_000_000,
+        data_offset_bytes: 0,
+        has_end_mark: true,
     }) {
         let at = offset as usize;
         cache_disk[at..at + bytes.len()].copy_from_slice(bytes.bytes());

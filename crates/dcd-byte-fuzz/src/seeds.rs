@@ -405,6 +405,9 @@ fn superblocks() -> Vec<Vec<u8>> {
             data_disk: data_disk_info(),
             data_disk_serial: serial.to_owned(),
             volume_bytes: 0,
+            data_offset_bytes: 0,
+            has_end_mark: true,
+            memory: None,
             created_unix_seconds: 1_700_000_000,
         }
         .encode();

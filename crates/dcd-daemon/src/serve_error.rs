@@ -306,7 +306,16 @@ fn open_hint(error: &OpenError) -> Option<String> {
         OpenError::ReadAreaWithoutLog => {
             "--no-log is for caches that were made without --read-area".into()
         }
-        OpenError::CacheDiskShort { .. } => "give the cache-disk its old size again".into(),
+        OpenError::CacheDiskShort { .. } => {
+            "bring back the file or partition as it was, from a copy if need be: making it longer does not \
+             bring back what was cut off; `dcd salvage` reads what is left"
+                .into()
+        }
+        OpenError::EndMark(_) => {
+            "it was cut off and lengthened again, or only its front was copied; bring back the whole; \
+             `dcd salvage` reads what is left, and lists what is not certain"
+                .into()
+        }
         OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
     })
 }

@@ -218,6 +218,8 @@ pub struct RecoverySummary {
     pub was_closed: bool,
     /// The data-disk was not as the cache, which was empty, had last seen it.
     pub data_disk_changed: bool,
+    /// The cache-disk was shortened once, and damage was accepted: what it lost is not known.
+    pub end_mark_lost: bool,
     /// Copy pages that could not be read: their copies are gone.
     pub copy_pages_lost: u64,
     /// Copies that records behind the checkpoint made stale.
@@ -237,6 +239,7 @@ impl From<&RecoveryReport> for RecoverySummary {
             seconds: report.duration.0 as f64 / 1e9,
             was_closed: report.was_closed,
             data_disk_changed: report.data_disk_changed,
+            end_mark_lost: report.end_mark_lost,
             copy_pages_lost: report.copy_pages_lost,
             copies_changed: report.copies_changed,
             copies_doubted: report.copies_doubted,

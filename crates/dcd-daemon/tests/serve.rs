@@ -56,6 +56,8 @@ impl Pair {
             data_disk_serial: data.serial.clone(),
             volume: None,
             created_unix_seconds: 0,
+            data_offset_bytes: 0,
+            has_end_mark: false,
         });
         for (offset, bytes) in writes {
             cache.write_at(offset, &bytes).unwrap();

@@ -190,6 +190,9 @@ pub enum OpenError {
         /// Bytes there.
         found: u64,
     },
+    /// The cache-disk has its size, and not the mark at its end: it was shorter once.
+    #[error("the end of the cache-disk is lost, and with it the log's records there: {0}")]
+    EndMark(FormatError),
     /// A setting does not fit.
     #[error("setting {0}")]
     Config(#[from] crate::config::ConfigError),

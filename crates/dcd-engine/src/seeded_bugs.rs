@@ -132,6 +132,8 @@ bugs! {
     SuperblockSameCopy = "superblock-same-copy", "C20";
     /// A start does not compare the UUID of the checkpoint with that of the superblock.
     UuidNotChecked = "uuid-not-checked", "C28";
+    /// A start does not look whether the cache-disk still has its end.
+    EndMarkNotRead = "end-mark-not-read", "C19";
     /// A start does not notice that a data-disk has become smaller.
     SizeNotChecked = "size-not-checked", "C32";
 

@@ -116,6 +116,8 @@ pub struct RecoveryReport {
     /// The data-disk is not as the cache last saw it, which does no harm, because the log is empty:
     /// dcd went on without this cache-disk (C23), or someone else wrote to it after a crash.
     pub data_disk_changed: bool,
+    /// The cache-disk was shortened once, and damage is accepted: what it lost is not known.
+    pub end_mark_lost: bool,
     /// Copy pages that the checkpoint names and that could not be read: their copies are gone.
     pub copy_pages_lost: u64,
     /// Copies that the checkpoint lists and the records behind it made stale.

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use dcd_engine::format::layout::FieldLayout;
-use dcd_engine::format::{checkpoint, copy_page, geometry, record, superblock};
+use dcd_engine::format::{checkpoint, copy_page, end_mark, geometry, record, superblock};
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::volume::format::{area, header, journal, label, page, root};
@@ -60,6 +60,11 @@ fn compare(structure: &str, size: usize, code: &[FieldLayout]) {
 #[test]
 fn superblock() {
     compare("superblock", superblock::SUPERBLOCK_SIZE, &superblock::layout());
+}
+
+#[test]
+fn end_mark() {
+    compare("end mark", end_mark::END_MARK_BYTES, &end_mark::layout());
 }
 
 #[test]
@@ -166,6 +171,7 @@ fn figures() {
         ("volume page magic", text(page::MAGIC)),
         ("volume journal magic", text(journal::MAGIC)),
         ("member label magic", text(label::MAGIC)),
+        ("end mark magic", text(end_mark::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),
         ("record version", record::VERSION.to_string()),
@@ -175,6 +181,7 @@ fn figures() {
         ("volume page version", page::VERSION.to_string()),
         ("volume journal version", journal::VERSION.to_string()),
         ("member label version", label::VERSION.to_string()),
+        ("end mark version", end_mark::VERSION.to_string()),
         ("block", BLOCK_SIZE.to_string()),
         ("cache line, slot", LINE_SIZE.to_string()),
         ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),
@@ -191,6 +198,10 @@ fn figures() {
         ("longest name of a sequence", copy_page::NAME_BYTES_MAX.to_string()),
         ("feature (incompatible): read area", superblock::FEATURE_READ_AREA.to_string()),
         ("feature (incompatible): volume", superblock::FEATURE_VOLUME.to_string()),
+        ("feature (incompatible): labelled data-disk", superblock::FEATURE_LABELLED.to_string()),
+        ("feature (compatible): end mark", superblock::FEATURE_END_MARK.to_string()),
+        ("longest place of a segment memory", superblock::MEMORY_PLACE_BYTES_MAX.to_string()),
+        ("largest head of a labelled data-disk", superblock::DATA_OFFSET_BYTES_MAX.to_string()),
         ("content of a volume page", page::PAGE_CONTENT_BYTES.to_string()),
         ("most items in a journal record", journal::JOURNAL_ITEMS_MAX.to_string()),
         ("most payload lines of a journal record", journal::JOURNAL_PAYLOAD_LINES_MAX.to_string()),

@@ -26,8 +26,9 @@ use std::path::PathBuf;
 use dcd_engine::format::checkpoint::{Checkpoint, CopyPageRef, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
+use dcd_engine::format::end_mark;
 use dcd_engine::format::record::{Entry, Record};
-use dcd_engine::format::superblock::CacheState;
+use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
 use dcd_engine::io::{IoData, IoDone, IoOperation};
 use dcd_engine::log::Log;
 use dcd_engine::units::{
@@ -74,6 +75,9 @@ fn superblock() -> Superblock {
         },
         data_disk_serial: "WD-WX12345678".into(),
         volume_bytes: 0,
+        data_offset_bytes: 0,
+        has_end_mark: false,
+        memory: None,
         created_unix_seconds: 1_750_000_000,
     }
 }
@@ -141,6 +145,20 @@ fn geometry_with_read_area() -> Geometry {
 fn superblock_with_read_area() -> Superblock {
     let (geometry, state) = (geometry_with_read_area(), CacheState::Closed);
     Superblock { geometry, state, generation: EPOCH + 1, ..superblock() }
+}
+
+/// Of a labelled data-disk, with an end mark and a segment memory.
+fn superblock_of_session() -> Superblock {
+    Superblock {
+        data_offset_bytes: 1 << 20,
+        has_end_mark: true,
+        memory: Some(MemoryIdentity {
+            boot_id: *b"this boot of 16.",
+            memory_id: *b"golden memory 16",
+            place: "/dev/shm".into(),
+        }),
+        ..superblock()
+    }
 }
 
 /// Lines 500 and 20, of which the second was changed since.
@@ -249,6 +267,8 @@ fn write() {
         ("superblock-read-area", superblock_with_read_area().encode().bytes().to_vec()),
         ("checkpoint-read-area", checkpoint_with_read_area().encode().bytes().to_vec()),
         ("copy-page", copy_page().encode().0.bytes().to_vec()),
+        ("superblock-session", superblock_of_session().encode().bytes().to_vec()),
+        ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
     ];
     let images = images.into_iter().chain(volume_images());
     // A golden image does not change: those that are there stay.
@@ -304,6 +324,16 @@ fn what_a_read_area_adds_is_read_and_written_as_ever() {
     let image = read_image("copy-page");
     assert_eq!(CopyPage::decode(&image, UUID, &checkpoint.copy_pages[0]), Ok(copy_page()));
     assert!(copy_page().encode().0.bytes() == image, "the same bytes");
+}
+
+#[test]
+fn what_a_session_adds_is_read_and_written_as_ever() {
+    let image = read_image("superblock-session");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_of_session()));
+    assert!(superblock_of_session().encode().bytes() == image, "the same bytes");
+    let image = read_image("end-mark");
+    assert_eq!(end_mark::verify(&image, UUID), Ok(()));
+    assert!(end_mark::encode(UUID).bytes() == image, "the same bytes");
 }
 
 /// Two disks in memory, and an engine on them that ends each I/O at once.

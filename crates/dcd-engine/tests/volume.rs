@@ -106,6 +106,8 @@ impl Bench {
             data_disk: Volume::data_disk_info(&header.config),
             data_disk_serial: String::new(),
             created_unix_seconds: 0,
+            data_offset_bytes: 0,
+            has_end_mark: false,
             volume: Some(header.clone()),
         }) {
             cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());

@@ -396,7 +396,11 @@ impl Run {
                     Device::DataDisk => &mut wreck.data_disk,
                     Device::Member(_) => unreachable!("there is no volume here"),
                 };
-                disk.resize(disk.len() - 4096);
+                let length = disk.len();
+                disk.resize(length - 4096);
+                if twist.device == Device::CacheDisk && random.one_in(2) {
+                    disk.resize(length);
+                }
                 Some(before)
             }
             FaultKind::Swapped => {

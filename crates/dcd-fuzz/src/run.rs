@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::{
     AckMode, Buffer, Device, Duration, Lba, LbaRange, NewSequence, Operation, Phase, Reply,
     RequestError, RequestId, SequenceRequest, Time, Uuid,
@@ -126,7 +127,7 @@ pub(crate) fn guard<T>(what: impl FnOnce() -> Result<T, Violation>) -> Result<T,
 /// Two new disks with a new cache.
 pub fn new_pair(options: &Options) -> Wreck {
     let geometry = options.geometry();
-    let mut cache_disk = FaultyDisk::new(geometry.end() as usize, 4096);
+    let mut cache_disk = FaultyDisk::new(geometry.end() as usize + END_MARK_BYTES, 4096);
     let first = create(CreateOptions {
         uuid: Uuid([0x5a; 16]),
         geometry,
@@ -134,6 +135,8 @@ pub fn new_pair(options: &Options) -> Wreck {
         data_disk_serial: String::new(),
         created_unix_seconds: 0,
         volume: None,
+        data_offset_bytes: 0,
+        has_end_mark: true,
     });
     for (offset, bytes) in first {
         cache_disk.write(offset, bytes.bytes(), true).expect("a new disk");

@@ -19,6 +19,8 @@ pub fn write_new_cache(
         data_disk,
         data_disk_serial: String::new(),
         created_unix_seconds: 0,
+        data_offset_bytes: 0,
+        has_end_mark: false,
         volume: None,
     }) {
         write(offset, bytes.bytes());

@@ -1,7 +1,8 @@
 //! From the newest checkpoint and the records after it to a running engine.
 //!
 //! ```text
-//! 1. Read both checkpoint headers, then the newer checkpoint that is whole, and the copy pages that it
+//! 1. Read the end mark: without it the cache-disk was shortened once, and what follows would take the
+//!    loss of flushed records for the end of the log. Read both checkpoint headers, then the newer checkpoint that is whole, and the copy pages that it
 //!    names ([`copies`]).
 //! 2. Follow the chain of records ([`chain`]) from its position: through the rest of that segment, then
 //!    through the segments it lists as free, in order, until the next record is not there. A segment
@@ -41,6 +42,7 @@ use crate::buffer::Buffer;
 use crate::error::{FormatError, OpenError};
 use crate::format::checkpoint::{Checkpoint, CopyPageRef, HEADER_SIZE};
 use crate::format::checksum::crc32c;
+use crate::format::end_mark::{self, END_MARK_BYTES};
 use crate::format::record::Record;
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
@@ -56,6 +58,7 @@ const SCANS_AT_ONCE: usize = 64;
 
 /// An I/O of recovery.
 pub(super) enum Step {
+    EndMark,
     CheckpointHeader(usize),
     Checkpoint(usize),
     CopyPages(Vec<CopyPageRef>),
@@ -195,6 +198,11 @@ impl Engine {
                 ..RecoveryReport::default()
             },
         }));
+        if let Some(offset) = self.superblock.end_mark_offset() {
+            self.recovery().ios_left += 1;
+            let length = END_MARK_BYTES as u64;
+            self.start_read(Device::CacheDisk, offset, length, Purpose::Recover(Step::EndMark));
+        }
         for area in 0..2 {
             let offset = self.superblock.geometry.checkpoint_offsets[area];
             let purpose = Purpose::Recover(Step::CheckpointHeader(area));
@@ -235,6 +243,17 @@ impl Engine {
             recovery.report.bytes_read += bytes.len() as u64;
         }
         match (step, bytes) {
+            (Step::EndMark, bytes) => {
+                let unreadable = |error| FormatError::Unreadable { what: "the end mark", error };
+                let found = bytes.map_err(unreadable);
+                match found.and_then(|bytes| end_mark::verify(bytes.bytes(), uuid)) {
+                    Ok(()) => {}
+                    Err(_) if accept_damage || seeded(SeededBug::EndMarkNotRead) => {
+                        recovery.report.end_mark_lost = true;
+                    }
+                    Err(error) => self.fail_open(OpenError::EndMark(error)),
+                }
+            }
             (Step::CheckpointHeader(area), Ok(bytes)) => {
                 let header = Checkpoint::decode_header(bytes.bytes(), uuid, &geometry);
                 recovery.areas[area] =

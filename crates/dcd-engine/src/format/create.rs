@@ -2,6 +2,7 @@
 
 use super::Geometry;
 use super::checkpoint::{Checkpoint, LogPosition};
+use super::end_mark;
 use super::geometry::SUPERBLOCK_OFFSETS;
 use super::superblock::{CacheState, Superblock};
 use crate::buffer::Buffer;
@@ -27,6 +28,11 @@ pub struct CreateOptions {
     /// The volume that takes the place of the data-disk; its `uuid` must be that of the cache. Its members get labels of epoch 0
     /// ([`MemberLabel`](crate::volume::format::label::MemberLabel)) before the superblocks are written.
     pub volume: Option<VolumeHeader>,
+    /// Where the payload of the data-disk begins; 0 if it has no label.
+    pub data_offset_bytes: u64,
+    /// Whether there is room for an [end mark](super::end_mark) behind everything else. Only disks that
+    /// nobody can shorten do without.
+    pub has_end_mark: bool,
 }
 
 /// What to write, in this order: (byte address, bytes). Flush before the last two, which are the
@@ -35,8 +41,16 @@ pub struct CreateOptions {
 /// # Panics
 /// If the area of the volume would have too many pages, or its header is of another cache.
 pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
-    let CreateOptions { uuid, geometry, data_disk, data_disk_serial, created_unix_seconds, volume } =
-        options;
+    let CreateOptions {
+        uuid,
+        geometry,
+        data_disk,
+        data_disk_serial,
+        created_unix_seconds,
+        volume,
+        data_offset_bytes,
+        has_end_mark,
+    } = options;
     let area = volume.as_ref().map(|header| {
         assert_eq!(header.uuid, uuid);
         VolumeArea::of(header, geometry.end()).expect("its size was checked")
@@ -69,8 +83,12 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         data_disk_serial: data_disk_serial.clone(),
         created_unix_seconds,
         volume_bytes: area.as_ref().map_or(0, VolumeArea::bytes),
+        data_offset_bytes,
+        has_end_mark,
+        memory: None,
     };
-    let mut writes = Vec::new();
+    let end_mark = superblock(0).end_mark_offset();
+    let mut writes = Vec::from_iter(end_mark.map(|offset| (offset, end_mark::encode(uuid))));
     if let (Some(header), Some(area)) = (&volume, &area) {
         writes.extend(area.header_offsets().map(|offset| (offset, header.encode())));
         writes.extend(first_root(header, area));

@@ -6,12 +6,14 @@
 //! 64 KiB     superblock, copy 1
 //! 128 KiB    checkpoint area 0, checkpoint area 1
 //! ...        segments, each filled with records
+//!            behind everything else, the end mark
 //! ```
 
 pub mod checkpoint;
 pub mod checksum;
 pub mod copy_page;
 pub mod create;
+pub mod end_mark;
 pub mod geometry;
 pub mod layout;
 pub(crate) mod preamble;

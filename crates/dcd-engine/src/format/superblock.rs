@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::COUNTER_END;
 use super::checksum::crc32c_with_hole;
+use super::end_mark::END_MARK_BYTES;
 use super::geometry::{COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
@@ -15,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::error::FormatError;
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::Uuid;
+use crate::units::{LINE_SIZE, Uuid};
 
 /// "dcdSUPER" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
@@ -30,6 +31,16 @@ pub const DATA_DISK_BLOCKS_MAX: u64 = 1 << 43;
 pub const FEATURE_READ_AREA: u64 = 1;
 /// Incompatible feature: the data-disks are members of a volume, whose tables are behind everything else.
 pub const FEATURE_VOLUME: u64 = 2;
+/// Incompatible feature: the data-disk begins with a label, and its payload behind that (contract C29).
+pub const FEATURE_LABELLED: u64 = 4;
+/// Compatible feature: an [end mark](super::end_mark) lies behind everything else.
+pub const FEATURE_END_MARK: u64 = 1;
+/// Longest name of the place of a segment memory, in bytes.
+pub const MEMORY_PLACE_BYTES_MAX: usize = 96;
+/// Largest head of a labelled data-disk.
+pub const DATA_OFFSET_BYTES_MAX: u64 = 1 << 30;
+/// A `memory_id` that says that there is none.
+const NO_MEMORY: [u8; 16] = [0; 16];
 const WHAT: &str = "the superblock";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -54,6 +65,18 @@ impl CacheState {
     }
 }
 
+/// Which segment memory an open session has, so that a start can tell whether it has found that one
+/// or has lost it, and with it what was acknowledged and not flushed (C4).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryIdentity {
+    /// The boot of the machine: of another one nothing can be left.
+    pub boot_id: [u8; 16],
+    /// Random, not 0; the memory carries it, too.
+    pub memory_id: [u8; 16],
+    /// Its directory, for the next start and for people; at most [`MEMORY_PLACE_BYTES_MAX`] bytes.
+    pub place: String,
+}
+
 /// The superblock in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
@@ -73,6 +96,12 @@ pub struct Superblock {
     pub created_unix_seconds: u64,
     /// Size of the volume area, which begins behind everything else; 0: there is one data-disk.
     pub volume_bytes: u64,
+    /// Where the payload of the data-disk begins: behind its label. 0: it has none, and is the volume byte for byte.
+    pub data_offset_bytes: u64,
+    /// Whether an [end mark](super::end_mark) lies behind everything else.
+    pub has_end_mark: bool,
+    /// Which segment memory the session has; `None` if none is open, or its driver did not say.
+    pub memory: Option<MemoryIdentity>,
 }
 
 /// The superblock on the cache-disk, format version 1.
@@ -102,7 +131,11 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) copy_pages: U32,
     pub(crate) reserved_after_copy_pages: U32,
     pub(crate) volume_bytes: U64,
-    pub(crate) unused: [u8; 3880],
+    pub(crate) data_offset_bytes: U64,
+    pub(crate) memory_boot_id: [u8; 16],
+    pub(crate) memory_id: [u8; 16],
+    pub(crate) memory_place: [u8; MEMORY_PLACE_BYTES_MAX],
+    pub(crate) unused: [u8; 3744],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -134,6 +167,10 @@ pub fn layout() -> Vec<FieldLayout> {
         copy_pages,
         reserved_after_copy_pages,
         volume_bytes,
+        data_offset_bytes,
+        memory_boot_id,
+        memory_id,
+        memory_place,
         unused,
     })
 }
@@ -144,9 +181,15 @@ impl Superblock {
         self.geometry.end()
     }
 
+    /// Byte address of the end mark, if there is one.
+    pub fn end_mark_offset(&self) -> Option<u64> {
+        self.has_end_mark.then(|| self.geometry.end() + self.volume_bytes)
+    }
+
     /// Bytes of the cache-disk in use.
     pub fn end(&self) -> u64 {
-        self.geometry.end() + self.volume_bytes
+        let mark = if self.has_end_mark { END_MARK_BYTES as u64 } else { 0 };
+        self.geometry.end() + self.volume_bytes + mark
     }
 
     /// Byte address of the copy that holds this generation.
@@ -160,16 +203,26 @@ impl Superblock {
     /// The bytes of a copy.
     ///
     /// # Panics
-    /// If the serial number of the data-disk is longer than 64 bytes.
+    /// If the serial number of the data-disk is longer than 64 bytes, or the place of the memory than
+    /// [`MEMORY_PLACE_BYTES_MAX`].
     pub fn encode(&self) -> Buffer {
         let mut disk = SuperblockOnDisk::new_zeroed();
         disk.magic = MAGIC.into();
         disk.version = VERSION.into();
         let feature = |is_used, feature| if is_used { feature } else { 0 };
         let features = feature(self.geometry.copy_pages > 0, FEATURE_READ_AREA)
-            | feature(self.volume_bytes > 0, FEATURE_VOLUME);
+            | feature(self.volume_bytes > 0, FEATURE_VOLUME)
+            | feature(self.data_offset_bytes > 0, FEATURE_LABELLED);
         disk.features_incompatible = features.into();
+        disk.features_compatible = feature(self.has_end_mark, FEATURE_END_MARK).into();
         disk.volume_bytes = self.volume_bytes.into();
+        disk.data_offset_bytes = self.data_offset_bytes.into();
+        if let Some(memory) = &self.memory {
+            disk.memory_boot_id = memory.boot_id;
+            disk.memory_id = memory.memory_id;
+            let place = memory.place.as_bytes();
+            disk.memory_place[..place.len()].copy_from_slice(place);
+        }
         disk.copy_pages = self.geometry.copy_pages.into();
         disk.uuid = self.uuid.0;
         disk.generation = self.generation.into();
@@ -193,7 +246,7 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let (disk, _) = PREAMBLE.verify::<SuperblockOnDisk>(bytes)?;
         let incompatible = disk.features_incompatible.get();
-        let known = FEATURE_READ_AREA | FEATURE_VOLUME;
+        let known = FEATURE_READ_AREA | FEATURE_VOLUME | FEATURE_LABELLED;
         let unknown = incompatible & !known | disk.features_read_only_compatible.get();
         if unknown != 0 {
             return Err(FormatError::Features { unknown });
@@ -253,19 +306,44 @@ impl Superblock {
         if has_volume != (volume_bytes > 0) || volume_bytes >= DATA_DISK_BLOCKS_MAX {
             return Err(field("volume_bytes", volume_bytes));
         }
-        let serial = &disk.data_disk_serial;
-        let serial = &serial[..serial.iter().position(|b| *b == 0).unwrap_or(serial.len())];
-        let serial = str::from_utf8(serial)
-            .map_err(|error| field("data_disk_serial", serial[error.valid_up_to()].into()))?;
+        let data_offset_bytes = disk.data_offset_bytes.get();
+        let is_labelled = incompatible & FEATURE_LABELLED != 0;
+        let is_aligned = data_offset_bytes.is_multiple_of(LINE_SIZE);
+        if is_labelled != (data_offset_bytes > 0)
+            || !is_aligned
+            || data_offset_bytes > DATA_OFFSET_BYTES_MAX
+            || is_labelled && has_volume
+        {
+            return Err(field("data_offset_bytes", data_offset_bytes));
+        }
+        let text = |name, bytes: &[u8]| {
+            let bytes = &bytes[..bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len())];
+            match str::from_utf8(bytes) {
+                Ok(text) => Ok(text.to_owned()),
+                Err(error) => Err(field(name, bytes[error.valid_up_to()].into())),
+            }
+        };
+        let data_disk_serial = text("data_disk_serial", &disk.data_disk_serial)?;
+        let memory = match disk.memory_id {
+            NO_MEMORY => None,
+            memory_id => Some(MemoryIdentity {
+                boot_id: disk.memory_boot_id,
+                memory_id,
+                place: text("memory_place", &disk.memory_place)?,
+            }),
+        };
         Ok(Superblock {
             uuid: Uuid(disk.uuid),
             generation: disk.generation.get(),
             state,
             geometry,
             data_disk,
-            data_disk_serial: serial.to_owned(),
+            data_disk_serial,
             created_unix_seconds: disk.created_unix_seconds.get(),
             volume_bytes,
+            data_offset_bytes,
+            has_end_mark: disk.features_compatible.get() & FEATURE_END_MARK != 0,
+            memory,
         })
     }
 
@@ -305,6 +383,9 @@ mod tests {
             data_disk_serial: "WD-1".into(),
             created_unix_seconds: 5,
             volume_bytes: 0,
+            data_offset_bytes: 0,
+            has_end_mark: false,
+            memory: None,
         }
     }
 

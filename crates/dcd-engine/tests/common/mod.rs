@@ -260,6 +260,8 @@ impl Driver {
             data_disk_serial: String::new(),
             volume: None,
             created_unix_seconds: 0,
+            data_offset_bytes: 0,
+            has_end_mark: false,
         });
         for (offset, bytes) in first {
             cache_disk.write(offset, bytes.bytes());

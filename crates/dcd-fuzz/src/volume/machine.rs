@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::VolumeParts;
 use dcd_engine::volume::format::area::VolumeArea;
@@ -167,13 +168,16 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
     };
     let geometry = options.cache.geometry();
     let area = VolumeArea::of(&header, geometry.end()).expect("it is small");
-    let mut cache_disk = FaultyDisk::new((geometry.end() + area.bytes()) as usize, 4096);
+    let mut cache_disk =
+        FaultyDisk::new((geometry.end() + area.bytes()) as usize + END_MARK_BYTES, 4096);
     let first = create(CreateOptions {
         uuid: UUID,
         geometry,
         data_disk: options.cache.data_disk(),
         data_disk_serial: String::new(),
         created_unix_seconds: 0,
+        data_offset_bytes: 0,
+        has_end_mark: true,
         volume: Some(header),
     });
     for (offset, bytes) in first {

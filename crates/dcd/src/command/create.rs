@@ -13,6 +13,7 @@ use dcd_daemon::device::DeviceFile;
 use dcd_daemon::foreign_content::{self, recognise};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
@@ -48,7 +49,8 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
         None => (None, 0),
         Some((header, bytes)) => (Some(header), bytes),
     };
-    let log_bytes = plan.size - tables_bytes;
+    // What is too small for the mark is too small for segments, too, which says it better.
+    let log_bytes = (plan.size - tables_bytes).saturating_sub(END_MARK_BYTES as u64);
     let geometry = Geometry::fit_with_copies(log_bytes, segment_size, copy_pages)?;
     let lost = match plan.is_missing {
         true => None,
@@ -60,6 +62,8 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
         data_disk: target.info(),
         data_disk_serial: target.serial(),
         volume,
+        data_offset_bytes: 0,
+        has_end_mark: true,
         // For people only; a clock before 1970 is as good as none.
         created_unix_seconds: SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -68,7 +72,7 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     let written = plan.make_room(cache_disk).and_then(|()| {
         let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
         if arguments.fill || is_small_file && !arguments.no_fill {
-            fill(cache_disk, geometry.end() + tables_bytes)?;
+            fill(cache_disk, geometry.end() + tables_bytes + END_MARK_BYTES as u64)?;
         }
         write(cache_disk, &target, options)
     });
