@@ -19,6 +19,7 @@ use dcd_engine::volume::format::journal::{self, JournalItem};
 use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::root::{MemberState, Root};
+use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
 use dcd_engine::{LbaRange, Superblock};
@@ -372,13 +373,14 @@ fn volume_structures() -> Vec<Vec<u8>> {
         pages_checksum: 1,
         lost_since_record: 1,
         members: vec![MemberState::UpToDate, MemberState::Stale, rebuilding],
+        label_epochs: vec![2, 0, 1],
     };
     let items = [
         JournalItem::Lines { set: 1, stripe: 3, row: 2, column: 1, lines: 1 },
         JournalItem::Extent { extent: 1, packed: 0 },
         JournalItem::Pointer { slot: 1, packed: 1 << 32 | 2 },
         JournalItem::Member { member: MemberIndex(2), state: rebuilding },
-        JournalItem::Epoch(2),
+        JournalItem::Epoch { epoch: 2, labelled: Some(MemberMask(0b101)) },
         JournalItem::Lost { set: 1, stripe: 3, row: 0, column: 1, lines: 1 },
         JournalItem::Found { set: 0, first: SetLine(3), lines: 2 },
     ];

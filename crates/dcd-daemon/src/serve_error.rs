@@ -327,6 +327,19 @@ fn volume_hint(error: &VolumeOpenError) -> Option<String> {
             "attach them, or start without them: --degraded".into()
         }
         VolumeOpenError::MemberShort { .. } => "is it the right disk?".into(),
+        VolumeOpenError::MemberOlder { member, .. } => {
+            let member = member.0;
+            format!(
+                "give the disk that was member {member} last; if it is gone, --accept-damage takes this one in its \
+                 place: those lines then fail with I/O errors until they are written again, and `dcd volume \
+                 rebuild {member}` brings what is on RAID 1 and 5"
+            )
+        }
+        VolumeOpenError::CacheDiskOlder { .. } => {
+            "give the cache-disk that was served last: where what lies on the members only its newest \
+             tables know"
+                .into()
+        }
         VolumeOpenError::Unreadable { .. } | VolumeOpenError::Unwritable => {
             "see dmesg for errors of the cache-disk".into()
         }

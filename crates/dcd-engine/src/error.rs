@@ -228,6 +228,34 @@ pub enum VolumeOpenError {
         /// Which.
         missing: Vec<MemberIndex>,
     },
+    /// A copy of a member, made before that was last written to.
+    #[error(
+        "member {} is an older copy: its label is number {label}, that of the member is number {known}; \
+         {lines} lines of 4 KiB that were last on it and on RAID 0 may be old", member.0
+    )]
+    MemberOlder {
+        /// Which.
+        member: MemberIndex,
+        /// Epoch of its label.
+        label: u64,
+        /// That of the newest which it was given.
+        known: u64,
+        /// Lines that nobody else has.
+        lines: u64,
+    },
+    /// The cache-disk is as it was before a member was given its label.
+    #[error(
+        "the cache-disk is older than member {}: its label is number {label}, and the cache-disk knows of \
+         none above {newest}", member.0
+    )]
+    CacheDiskOlder {
+        /// Which.
+        member: MemberIndex,
+        /// Epoch of its label.
+        label: u64,
+        /// The newest that it can have.
+        newest: u64,
+    },
     /// Something on the cache-disk cannot be read.
     #[error("{what} of the volume cannot be read from the cache-disk")]
     Unreadable {

@@ -323,6 +323,12 @@ bugs! {
     // ---- volumes: members ----
     /// A member that was not there at the last start is believed.
     StaleMemberBelieved = "stale-member-believed", "stale member";
+    /// An older copy of a member is believed in RAID 0 sets.
+    OlderMemberBelieved = "older-member-believed", "older member";
+    /// The end does not raise the epoch: a copy of a member from the time before is as good as the member.
+    EndNotLabelled = "end-not-labelled", "older member";
+    /// Which members have a label of the newest epoch is not recorded.
+    LabelsNotRecorded = "labels-not-recorded", "older member";
     /// A start does not raise the epoch.
     EpochNotRaised = "epoch-not-raised", "stale member";
     /// The state of a member that has missed changes is not recorded at all.

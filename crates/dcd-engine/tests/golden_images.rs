@@ -41,6 +41,7 @@ use dcd_engine::volume::format::journal::{self, JournalItem, JournalRecord};
 use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::format::page::{self, PageIndex};
 use dcd_engine::volume::format::root::{MemberState, Root};
+use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
 use dcd_engine::{
@@ -511,6 +512,7 @@ fn volume_root() -> Root {
         epoch: 4,
         pages_checksum: 0x0102_0304,
         lost_since_record: 499,
+        label_epochs: vec![0; members.len()],
         members,
     }
 }
@@ -519,19 +521,29 @@ fn member_label() -> MemberLabel {
     MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4 }
 }
 
+/// With what programs before did not say: epochs of labels.
+fn volume_root_with_labels() -> Root {
+    Root { label_epochs: vec![4, 2, 4, 3], ..volume_root() }
+}
+
+fn journal_items_with_labels() -> [JournalItem; 2] {
+    let some = [None, Some(MemberMask(0b1101))];
+    some.map(|labelled| JournalItem::Epoch { epoch: 4, labelled })
+}
+
 fn journal_items() -> [JournalItem; 7] {
     [
         JournalItem::Lines { set: 1, stripe: 9, row: 3, column: 2, lines: 1 },
         JournalItem::Extent { extent: 5, packed: 0x0010_0100_0000_0007 },
         JournalItem::Pointer { slot: 6, packed: 0x0000_0002_0000_0003 },
         JournalItem::Member { member: MemberIndex(2), state: volume_root().members[2] },
-        JournalItem::Epoch(4),
+        JournalItem::Epoch { epoch: 4, labelled: None },
         JournalItem::Lost { set: 1, stripe: 9, row: 1, column: 2, lines: 1 },
         JournalItem::Found { set: 2, first: SetLine(70), lines: 130 },
     ]
 }
 
-fn volume_images() -> [(&'static str, Vec<u8>); 6] {
+fn volume_images() -> [(&'static str, Vec<u8>); 8] {
     let bytes = |buffer: Buffer| buffer.bytes().to_vec();
     let superblock = Superblock { volume_bytes: 5 << 20, ..superblock() };
     [
@@ -541,6 +553,11 @@ fn volume_images() -> [(&'static str, Vec<u8>); 6] {
         ("volume-page", bytes(page::encode(UUID, PageIndex(3), 8, &pattern(9, 4032)))),
         ("volume-journal", bytes(journal::encode(UUID, 501, &journal_items(), &pattern(5, 4096)))),
         ("member-label", bytes(member_label().encode())),
+        ("volume-root-labels", bytes(volume_root_with_labels().encode())),
+        (
+            "volume-journal-labels",
+            bytes(journal::encode(UUID, 502, &journal_items_with_labels(), &[])),
+        ),
     ]
 }
 
@@ -557,6 +574,10 @@ fn structures_of_a_volume_are_read_as_ever() {
     assert_eq!(superblock.volume_bytes, 5 << 20);
     assert_eq!(VolumeHeader::decode(&read_image("volume-header")), Ok(volume_header()));
     assert_eq!(Root::decode(&read_image("volume-root"), UUID), Ok(volume_root()));
+    let root = Root::decode(&read_image("volume-root-labels"), UUID);
+    assert_eq!(root, Ok(volume_root_with_labels()));
+    let record = JournalRecord::decode(&read_image("volume-journal-labels"), UUID).unwrap();
+    assert_eq!(record.items, journal_items_with_labels());
     assert_eq!(MemberLabel::decode(&read_image("member-label")), Ok(member_label()));
     let image = read_image("volume-page");
     let (checkpoint, content) = page::decode(&image, UUID, PageIndex(3)).unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! 1. Take no more requests; let those under way end.
 //! 2. Detach only: destage everything and flush the data-disk.
-//! 3. Make the log durable, then what it has freed of a volume.
+//! 3. Make the log durable, then what it has freed of a volume, then labels of its members that tell them from older copies.
 //! 4. Write a checkpoint.                 Crash up to here: an ordinary start finds everything.
 //! 5. Write the superblock: closed, or detached.
 //!      Crash before it is durable: the cache counts as open, and start or detach resumes.
@@ -42,6 +42,7 @@ enum Step {
     EndRequests,
     Drain,
     Tables,
+    Labels,
     Checkpoint,
     Superblock,
 }
@@ -102,7 +103,7 @@ impl Engine {
                 if self.commit_discards(id, made, BehindCommit::Close) {
                     Step::Tables
                 } else {
-                    self.force_checkpoint()
+                    self.close_volume()
                 }
             }
             Step::Checkpoint if self.checkpoint.is_idle() => {
@@ -121,6 +122,28 @@ impl Engine {
         true
     }
 
+    fn close_volume(&mut self) -> Step {
+        match &mut self.volume {
+            Some(volume) => {
+                volume.close();
+                Step::Labels
+            }
+            None => self.force_checkpoint(),
+        }
+    }
+
+    /// The members of the volume have the labels of the end, as far as they take them.
+    pub(super) fn labels_written(&mut self) {
+        if self.is_passing_by() {
+            return self.flush_uncached_close();
+        }
+        // A cache-disk that has failed meanwhile has ended the close.
+        if self.close.is_some() {
+            let step = self.force_checkpoint();
+            self.close.as_mut().expect("looked at").step = step;
+        }
+    }
+
     fn force_checkpoint(&mut self) -> Step {
         if !seeded(SeededBug::ShutdownWithoutCommit) {
             self.checkpoint.force();
@@ -132,7 +155,7 @@ impl Engine {
     pub(super) fn close_tables(&mut self) {
         // A cache-disk that has failed meanwhile has ended the close.
         if self.close.is_some() {
-            let step = self.force_checkpoint();
+            let step = self.close_volume();
             self.close.as_mut().expect("looked at").step = step;
         }
     }

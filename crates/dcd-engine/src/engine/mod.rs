@@ -237,7 +237,10 @@ impl Engine {
             return Err(VolumeOpenError::Header.into());
         }
         let data_disk = Volume::data_disk_info(&parts.header.config);
-        let volume = Volume::open(now, parts, superblock.volume_offset())?;
+        let mut volume = Volume::open(now, parts, superblock.volume_offset())?;
+        if config.accept_damage {
+            volume.accept_damage();
+        }
         let volume = Some(Box::new(volume));
         Engine::open_on(now, superblock, cache_disk_bytes, data_disk, volume, config, memory)
     }

@@ -555,7 +555,18 @@ impl Engine {
             return false;
         }
         passing.is_closing = true;
-        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::Close));
+        match &mut self.volume {
+            Some(volume) => volume.close(),
+            None => self.flush_uncached_close(),
+        }
         true
+    }
+
+    /// Behind the labels of a volume; those of an end that had begun with the cache-disk are not waited for.
+    pub(super) fn flush_uncached_close(&mut self) {
+        if !self.passing().is_closing {
+            return;
+        }
+        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::Close));
     }
 }

@@ -71,6 +71,10 @@ impl Engine {
                         has_brought = true;
                         self.discard_freed(range);
                     }
+                    VolumeOutput::Closed => {
+                        has_brought = true;
+                        self.labels_written();
+                    }
                     VolumeOutput::Committed { id, result } => {
                         has_brought = true;
                         self.committed(id, result.map_err(RequestError::Volume));

@@ -114,6 +114,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         pages_checksum: pages_checksum(std::iter::repeat_n(0, area.pages() as usize)),
         lost_since_record: 0,
         members: vec![MemberState::UpToDate; header.config.members],
+        label_epochs: vec![0; header.config.members],
     };
     [(area.root_offset(1), root.encode()), (area.root_offset(0), Buffer::zeroed(4096))]
 }

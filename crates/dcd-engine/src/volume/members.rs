@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::config::MEMBERS_MAX;
 use super::format::label::MemberLabel;
 use super::format::root::MemberState;
 use super::placement::RaidLevel;
@@ -38,8 +39,23 @@ pub struct Member {
     pub in_flight: u32,
     /// Its label could not be written when the volume was opened: it has an older one.
     pub has_old_label: bool,
+    /// Epoch of the newest label that it is known to have; 0: not known. A disk with an older one is a copy of an earlier time.
+    pub label_epoch: u64,
     /// I/Os that nobody waits for any more: a write among them may still land.
     pub given_up: u32,
+}
+
+/// Some of the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemberMask(pub u32);
+
+const _: () = assert!(MEMBERS_MAX <= u32::BITS as usize);
+
+impl MemberMask {
+    /// Whether this one is among them.
+    pub fn has(self, member: MemberIndex) -> bool {
+        self.0 & 1 << member.0 != 0
+    }
 }
 
 /// All members, and the layouts of the sets on them.
@@ -61,6 +77,7 @@ impl Members {
             errors: 0,
             in_flight: 0,
             has_old_label: false,
+            label_epoch: 0,
             given_up: 0,
         };
         Members { members: states.iter().map(member).collect() }
@@ -94,6 +111,35 @@ impl Members {
     /// Their states, for a root.
     pub fn states(&self) -> Vec<MemberState> {
         self.members.iter().map(|member| member.state).collect()
+    }
+
+    /// Those that have a label of this epoch.
+    pub fn labelled(&self, epoch: u64) -> MemberMask {
+        let have = self.iter().filter(|(_, member)| member.label_epoch == epoch);
+        MemberMask(have.fold(0, |mask, (index, _)| mask | 1 << index.0))
+    }
+
+    /// These have a label of this epoch; `None`: an older program has written labels, and to which is not known.
+    pub fn note_labels(&mut self, epoch: u64, labelled: Option<MemberMask>) {
+        for (index, member) in (0..).map(MemberIndex).zip(&mut self.members) {
+            match labelled {
+                Some(labelled) if labelled.has(index) => member.label_epoch = epoch,
+                Some(_) => {}
+                None => member.label_epoch = 0,
+            }
+        }
+    }
+
+    /// Epochs of their labels, for a root.
+    pub fn label_epochs(&self) -> Vec<u64> {
+        self.members.iter().map(|member| member.label_epoch).collect()
+    }
+
+    /// The same, from a root.
+    pub fn load_label_epochs(&mut self, epochs: &[u64]) {
+        for (member, epoch) in self.members.iter_mut().zip(epochs) {
+            member.label_epoch = *epoch;
+        }
     }
 
     /// Whether what a member holds of a stripe is true. A RAID 0 set has no other copy: what is there counts.

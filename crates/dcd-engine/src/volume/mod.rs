@@ -40,7 +40,7 @@ use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
-use self::paths::{checkpoint, flush, job, journal, migrate, open, read, repair, write};
+use self::paths::{checkpoint, flush, job, journal, labels, migrate, open, read, repair, write};
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
 use self::raid::Layout;
@@ -84,6 +84,8 @@ pub(crate) enum VolumeOutput {
     Done(IoDone),
     /// Discard this range, as if a client had asked for it.
     Discard(LbaRange),
+    /// The labels of the end are written.
+    Closed,
     /// What requests before this flush have changed is durable, or cannot be.
     Committed { id: RequestId, result: Result<(), VolumeError> },
     /// Answer this request.
@@ -98,6 +100,7 @@ enum Purpose {
     Written(job::JobId, MemberIndex),
     MemberFlush(flush::For, u64, MemberIndex),
     RebuiltLabel(MemberIndex),
+    Label(labels::Step, MemberIndex),
     Journal,
     Checkpoint(checkpoint::Step),
 }
@@ -176,8 +179,11 @@ pub struct Volume {
     opening: Option<Box<open::Opening>>,
     migration: migrate::Migration,
     repair: repair::Repair,
+    labels: labels::Labels,
     counters: status::VolumeCounters,
     degraded_allowed: bool,
+    /// An older copy of a member is taken for a blank disk.
+    accept_damage: bool,
 }
 
 impl Volume {
@@ -242,13 +248,20 @@ impl Volume {
             opening: Some(Box::new(open::Opening::new(infos))),
             migration: migrate::Migration::default(),
             repair: repair::Repair::default(),
+            labels: labels::Labels::default(),
             counters: status::VolumeCounters::default(),
             degraded_allowed: degraded,
+            accept_damage: false,
             header,
             area,
         };
         volume.start_opening();
         Ok(volume)
+    }
+
+    /// Whoever opens it knows that a member is an older copy, and what that means: its lines of RAID 0 sets are lost.
+    pub(crate) fn accept_damage(&mut self) {
+        self.accept_damage = true;
     }
 
     /// What the volume looks like to the engine.
@@ -332,6 +345,7 @@ impl Volume {
                 self.member_flushed(what, covers, member, result);
             }
             Purpose::RebuiltLabel(member) => self.rebuilt_label_written(member, result),
+            Purpose::Label(step, member) => self.label_io_done(step, member, result),
             Purpose::Journal => self.journal_written(result),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
         }
@@ -349,6 +363,7 @@ impl Volume {
                 moved |= self.advance_jobs();
                 moved |= self.advance_migration();
                 moved |= self.advance_repair();
+                moved |= self.advance_labels();
                 moved |= self.advance_flushes();
                 moved |= self.advance_checkpoint();
                 // Last, because the others say what is to be written.
@@ -503,7 +518,9 @@ impl Volume {
         for id in hung {
             let Some(io) = self.ios.get_mut(&id) else { continue };
             let Device::Member(member) = io.device else { continue };
-            if !self.members.is_done_without(member, &self.layouts) {
+            // A label that lands late is not believed for more than it says.
+            let is_label = matches!(io.purpose, Some(Purpose::Label(..)));
+            if !is_label && !self.members.is_done_without(member, &self.layouts) {
                 continue;
             }
             let Some(purpose) = io.purpose.take() else { continue };
@@ -524,6 +541,7 @@ impl Volume {
                 let member = self.members.get(*member);
                 return member.newest_raid0 <= member.flushed;
             }
+            Some(Purpose::Label(..)) => return true,
             _ => return false,
         };
         matches!(io.device, Device::Member(_)) && self.layout(set).level() != RaidLevel::Raid0

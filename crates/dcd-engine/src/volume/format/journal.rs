@@ -15,6 +15,7 @@ use crate::format::layout::{FieldLayout, layout_of};
 use crate::format::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::units::{LINE_SIZE, MemberIndex, Uuid};
 use crate::volume::config::SETS_MAX;
+use crate::volume::members::MemberMask;
 use crate::volume::raid::SetLine;
 
 /// "dcdVJRNL" in ASCII, read as a little-endian number.
@@ -26,6 +27,8 @@ pub const JOURNAL_ITEMS_MAX: usize = 125;
 /// Most lines behind the items: less than the smallest journal has.
 pub const JOURNAL_PAYLOAD_LINES_MAX: u32 = 128;
 const LINE_BYTES: usize = LINE_SIZE as usize;
+/// Of an epoch: its members are told, in the lower bits.
+const LABELS_TOLD: u64 = 1 << 32;
 const WHAT: &str = "a record of the volume's journal";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 
@@ -66,8 +69,13 @@ pub enum JournalItem {
         /// How it is.
         state: MemberState,
     },
-    /// The volume was opened; labels with an older epoch are of members that were not there.
-    Epoch(u64),
+    /// Labels of this epoch were written: the volume was opened, or closed.
+    Epoch {
+        /// Labels with an older one are of members that were not there, or of older copies of members.
+        epoch: u64,
+        /// Members that have a label of this epoch; `None`: an older program did not say.
+        labelled: Option<MemberMask>,
+    },
     /// Lines are lost: nothing that is redundant holds them any more.
     Lost {
         /// Which set.
@@ -179,7 +187,9 @@ impl ItemOnDisk {
                 disk.set = set;
                 (4, stripe, member.0.into())
             }
-            JournalItem::Epoch(epoch) => (5, epoch, 0),
+            JournalItem::Epoch { epoch, labelled } => {
+                (5, epoch, labelled.map_or(0, |members| LABELS_TOLD | u64::from(members.0)))
+            }
             JournalItem::Found { set, first, lines } => {
                 disk.set = set;
                 (7, first.0, lines)
@@ -206,7 +216,10 @@ impl ItemOnDisk {
                 member: MemberIndex(u8::try_from(second).ok()?),
                 state: MemberState::decode(self.state, set, first)?,
             },
-            5 if first < COUNTER_END => JournalItem::Epoch(first),
+            5 if first < COUNTER_END && (second == 0 || second >> 32 == LABELS_TOLD >> 32) => {
+                let labelled = (second != 0).then_some(MemberMask(second as u32));
+                JournalItem::Epoch { epoch: first, labelled }
+            }
             6 => JournalItem::Lost { set, stripe: first, row, column, lines },
             7 => JournalItem::Found { set, first: SetLine(first), lines: second },
             _ => return None,
@@ -304,7 +317,9 @@ mod tests {
                 member: MemberIndex(4),
                 state: MemberState::Rebuilding { set: 2, stripe: 80 },
             },
-            JournalItem::Epoch(6),
+            JournalItem::Epoch { epoch: 6, labelled: None },
+            JournalItem::Epoch { epoch: 7, labelled: Some(MemberMask(0)) },
+            JournalItem::Epoch { epoch: 8, labelled: Some(MemberMask(u32::MAX)) },
             JournalItem::Lost { set: 1, stripe: 9, row: 5, column: 3, lines: 2 },
             JournalItem::Found { set: 2, first: SetLine(77), lines: 1 << 40 },
         ];

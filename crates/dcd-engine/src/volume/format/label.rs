@@ -30,7 +30,8 @@ pub struct MemberLabel {
     pub uuid: Uuid,
     /// Its place among the members.
     pub member: MemberIndex,
-    /// Counts the openings of the volume: one that was not there at the last has an older one.
+    /// Counts the openings and closings of the volume: a member that was not there at the last has an older one, and so has a
+    /// copy of a member that is older than it is.
     pub epoch: u64,
 }
 

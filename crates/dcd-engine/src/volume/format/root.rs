@@ -76,6 +76,8 @@ pub struct Root {
     pub lost_since_record: u64,
     /// The members, in order.
     pub members: Vec<MemberState>,
+    /// Epoch of the newest label of each; 0: not known.
+    pub label_epochs: Vec<u64>,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -102,7 +104,8 @@ pub(crate) struct RootOnDisk {
     pub(crate) members: U32,
     pub(crate) lost_since_record: U64,
     pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
-    pub(crate) unused: [u8; 3504],
+    pub(crate) label_epoch: [U64; MEMBERS_MAX],
+    pub(crate) unused: [u8; 3248],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -123,6 +126,7 @@ pub fn layout() -> Vec<FieldLayout> {
         members,
         lost_since_record,
         member,
+        label_epoch,
         unused,
     })
 }
@@ -144,6 +148,7 @@ impl Root {
     /// If it has too many members.
     pub fn encode(&self) -> Buffer {
         assert!(self.members.len() <= MEMBERS_MAX);
+        assert_eq!(self.members.len(), self.label_epochs.len());
         let mut disk = RootOnDisk::new_zeroed();
         disk.magic = MAGIC.into();
         disk.version = VERSION.into();
@@ -160,6 +165,9 @@ impl Root {
             on_disk.state = state;
             on_disk.set = set;
             on_disk.stripe = stripe.into();
+        }
+        for (on_disk, epoch) in disk.label_epoch.iter_mut().zip(&self.label_epochs) {
+            *on_disk = (*epoch).into();
         }
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         Buffer::copy_of(disk.as_bytes())
@@ -193,6 +201,10 @@ impl Root {
                     .ok_or_else(|| field("member", member.state.into()))
             })
             .collect::<Result<Vec<_>, _>>()?;
+        let label_epochs: Vec<u64> = disk.label_epoch[..count].iter().map(|e| e.get()).collect();
+        if let Some(epoch) = label_epochs.iter().find(|epoch| **epoch > disk.epoch.get()) {
+            return Err(field("label_epoch", *epoch));
+        }
         Ok(Root {
             uuid,
             checkpoint: disk.checkpoint.get(),
@@ -202,6 +214,7 @@ impl Root {
             pages_checksum: disk.pages_checksum.get(),
             lost_since_record: disk.lost_since_record.get(),
             members,
+            label_epochs,
         })
     }
 }
@@ -226,6 +239,7 @@ mod tests {
                 MemberState::Stale,
                 MemberState::Rebuilding { set: 1, stripe: 77 },
             ],
+            label_epochs: vec![3, 0, 2],
         };
         assert_eq!(Root::decode(root.encode().bytes(), uuid), Ok(root.clone()));
         assert!(Root::decode(root.encode().bytes(), Uuid([8; 16])).is_err());
@@ -234,5 +248,9 @@ mod tests {
         disk.member[0].state = 9;
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert!(matches!(Root::decode(bytes.bytes(), uuid), Err(FormatError::Field { .. })));
+        // No label is newer than the newest epoch.
+        let ahead = Root { label_epochs: vec![3, 4, 0], ..root };
+        let ahead = Root::decode(ahead.encode().bytes(), uuid);
+        assert!(matches!(ahead, Err(FormatError::Field { field: "label_epoch", found: 4, .. })));
     }
 }

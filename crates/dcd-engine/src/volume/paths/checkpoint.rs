@@ -306,6 +306,7 @@ impl Volume {
             pages_checksum: pages_checksum(pages),
             lost_since_record: self.lost.since_record,
             members: self.members.states(),
+            label_epochs: self.members.label_epochs(),
         };
         self.checkpoint.state = State::WritingRoot;
         let place = if seeded(SeededBug::RootSamePlace) { 0 } else { number };

@@ -38,6 +38,8 @@ pub(in crate::volume) enum Then {
     Moved,
     /// The epoch of this opening.
     Opened,
+    /// That of the end.
+    Labelled,
     /// States of members.
     States,
     /// How far a rebuild is.
@@ -243,7 +245,7 @@ impl Volume {
             let states = self.state_changes.take();
             let item = |(member, state)| JournalItem::Member { member, state };
             let items: VecDeque<JournalItem> = match seeded(SeededBug::StaleStateNotRecorded) {
-                true => [JournalItem::Epoch(self.epoch)].into(),
+                true => [self.epoch_item()].into(),
                 false => states.iter().copied().map(item).collect(),
             };
             // Older states of the same members, which are still waiting, must not come behind.
@@ -371,7 +373,7 @@ impl Volume {
                 }
                 JournalItem::Lines { .. }
                 | JournalItem::Member { .. }
-                | JournalItem::Epoch(_)
+                | JournalItem::Epoch { .. }
                 | JournalItem::Lost { .. } => {}
             }
         }
@@ -404,7 +406,7 @@ impl Volume {
         let changes = std::mem::take(&mut self.journal.changes);
         let (kept, refused): (VecDeque<Change>, VecDeque<Change>) =
             changes.into_iter().partition(|change| {
-                matches!(change.then, Then::Opened | Then::States | Then::Progress)
+                matches!(change.then, Then::Opened | Then::Labelled | Then::States | Then::Progress)
             });
         self.journal.changes = kept;
         for change in refused {
@@ -436,6 +438,7 @@ impl Volume {
             Then::Committed(id) => self.committed(id, result.map_err(|_| VolumeError::Metadata)),
             Then::Moved => self.move_committed(result),
             Then::Opened => self.opened(result),
+            Then::Labelled => self.labels_recorded(),
             // Without a journal nothing is acknowledged that would need it.
             Then::States => self.state_changes.written(),
             Then::Progress => {}

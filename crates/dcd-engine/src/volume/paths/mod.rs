@@ -5,6 +5,7 @@ pub(super) mod flush;
 mod fragmented;
 pub(super) mod job;
 pub(super) mod journal;
+pub(super) mod labels;
 pub(super) mod migrate;
 pub(super) mod open;
 mod plan;

@@ -7,16 +7,18 @@
 //!      A record that was being written when the process died may be there and not be durable. Without the flush, a power
 //!      cut in step 5 could take it away when its lines are on some members and not on others, or behind step 6,
 //!      where it would leave a hole before a record that is durable.
-//! 4. Members: which are there, and whose label is as new as the journal says.
+//! 4. Members: which are there, and whose label is as new as the journal says. One that is older than what the journal knows of
+//!    that member is a copy of an earlier time: nothing tells what it has missed of RAID 0 sets, so it is refused.
 //! 5. The lines are written again, to members that count; those are flushed.
 //!      Crash here: the same again.
 //! 6. Members that do not count are recorded as stale, durable.
 //!      Before step 8 they have an old label; behind it only the record tells.
-//! 7. What a disk took along of RAID 0 sets in whose place there is a blank one is noted in the tables, durable (lost.rs).
-//!      Before step 8 the disk looks blank to the next start too; behind it only the tables tell.
+//! 7. What a disk took along of RAID 0 sets in whose place there is a blank one, or an older copy that somebody takes all the
+//!    same, is noted in the tables, durable (lost.rs).
+//!      Before step 8 the disk looks blank, or old, to the next start too; behind it only the tables tell.
 //! 8. Labels with the next epoch, flushed: of each member the copy whose turn it is, the other stays.
 //!      Crash here: one copy may be torn, and the other is whole. With one copy a torn label would look like a blank disk.
-//! 9. The epoch is recorded. A member that is not there now will have an old label from now on.
+//! 9. The epoch is recorded, with the members that have its label. One that is not there now will have an old label from now on.
 //!      Before step 8 it would make all members stale after a crash.
 //! ```
 
@@ -24,7 +26,7 @@ mod examine;
 mod members;
 mod tables;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::journal::Then;
 use crate::buffer::Buffer;
@@ -32,7 +34,6 @@ use crate::error::{FormatError, VolumeOpenError};
 use crate::io::{Device, IoError, IoOperation};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
-use crate::volume::format::journal::JournalItem;
 use crate::volume::format::root::{ROOT_BYTES, Root};
 use crate::volume::members::MemberInfo;
 use crate::volume::{Purpose, Volume, VolumePhase};
@@ -92,6 +93,8 @@ pub(in crate::volume) struct Opening {
     redo: BTreeMap<Cell, Option<usize>>,
     /// A blank disk has come to the place of one that had lines of RAID 0 sets.
     has_lost_lines: bool,
+    /// Members whose lines of RAID 0 sets are given up: blank ones, and copies of an earlier time.
+    given_up: BTreeSet<MemberIndex>,
 }
 
 impl Opening {
@@ -114,6 +117,7 @@ impl Opening {
             unreadable: Vec::new(),
             redo: BTreeMap::new(),
             has_lost_lines: false,
+            given_up: BTreeSet::new(),
         }
     }
 }
@@ -225,7 +229,14 @@ impl Volume {
             }
             Stage::LabelFlush => {
                 self.epoch += u64::from(!seeded(SeededBug::EpochNotRaised));
-                let epoch = JournalItem::Epoch(self.epoch);
+                for index in self.present() {
+                    let epoch = self.epoch;
+                    let member = self.members.get_mut(index);
+                    if !member.has_old_label {
+                        member.label_epoch = epoch;
+                    }
+                }
+                let epoch = self.epoch_item();
                 self.journal_items(vec![epoch], Then::Opened);
                 Stage::Epoch
             }
@@ -275,7 +286,7 @@ impl Volume {
                 }
                 if matches!(step, Step::Label(_) | Step::LabelFlush(_)) {
                     self.members.get_mut(member).has_old_label = true;
-                    self.leave_out_if_blank(member);
+                    self.leave_out_if_given_up(member);
                 }
             }
             (

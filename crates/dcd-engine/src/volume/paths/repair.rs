@@ -369,12 +369,16 @@ impl Volume {
             false => MemberState::Rebuilding { set: recorded.0, stripe: recorded.1 },
         };
         found.state = state;
-        let item = JournalItem::Member { member, state };
-        self.journal_items(vec![item], Then::Progress);
+        let mut items = vec![JournalItem::Member { member, state }];
         if is_whole {
-            self.members.get_mut(member).has_old_label = false;
+            let epoch = self.epoch;
+            let found = self.members.get_mut(member);
+            found.has_old_label = false;
+            found.label_epoch = epoch;
+            items.push(self.epoch_item());
             self.counters.members_rebuilt += 1;
         }
+        self.journal_items(items, Then::Progress);
     }
 
     fn end_repair(&mut self) {

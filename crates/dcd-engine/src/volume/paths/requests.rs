@@ -101,7 +101,7 @@ impl Volume {
         );
         if items.is_empty() {
             // Behind what an earlier flush is making durable.
-            items.push(JournalItem::Epoch(self.epoch));
+            items.push(self.epoch_item());
         }
         self.journal_items(items, Then::Committed(id));
     }

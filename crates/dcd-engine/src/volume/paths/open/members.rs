@@ -40,18 +40,25 @@ impl Volume {
         for (index, info) in infos.iter().enumerate() {
             let index = MemberIndex(index as u8);
             let label = info.and_then(|info| info.label);
+            if let Some(label) = label {
+                self.look_at_label(index, label.epoch)?;
+            }
             let is_new = label.is_some_and(|label| {
                 label.epoch >= self.epoch || seeded(SeededBug::StaleMemberBelieved)
             });
             let is_blank = info.is_some() && label.is_none();
             let is_new = is_new || is_blank && seeded(SeededBug::BlankMemberBelieved);
-            if is_blank && !seeded(SeededBug::LostLinesForgotten) {
+            if is_blank {
+                self.opening().given_up.insert(index);
+            }
+            let is_given_up = self.opening().given_up.contains(&index);
+            if is_given_up && !seeded(SeededBug::LostLinesForgotten) {
                 self.lose_raid0(index);
             }
             if is_new || self.members.get(index).state == MemberState::Stale {
                 continue;
             }
-            if is_blank || self.members.can_do_without(index, &self.layouts) {
+            if is_given_up || self.members.can_do_without(index, &self.layouts) {
                 self.members.get_mut(index).state = MemberState::Stale;
                 self.state_changes.waiting.push_back((index, MemberState::Stale));
             }
@@ -59,8 +66,33 @@ impl Volume {
         Ok(())
     }
 
-    /// A blank disk is in a member's place, and whoever put it there knows what that means for RAID 0: what was there is lost.
-    fn lose_raid0(&mut self, member: MemberIndex) {
+    /// Whether a label is as new as it can be. One of an earlier time than the newest that the member is known to have had is on
+    /// a copy of that time. What it has missed of redundant sets the others have; of RAID 0 sets nobody has it, and nothing
+    /// on the disk tells.
+    fn look_at_label(&mut self, member: MemberIndex, label: u64) -> Result<(), VolumeOpenError> {
+        // Labels are written before the journal knows, one epoch at a time.
+        let newest = self.epoch + 1;
+        if label > newest {
+            return Err(VolumeOpenError::CacheDiskOlder { member, label, newest });
+        }
+        let known = self.members.get(member).label_epoch;
+        if label >= known || seeded(SeededBug::OlderMemberBelieved) {
+            return Ok(());
+        }
+        let lines: u64 = self.raid0_runs_on(member).iter().map(|run| run.lines).sum();
+        if lines == 0 {
+            return Ok(());
+        }
+        if !self.accept_damage {
+            return Err(VolumeOpenError::MemberOlder { member, label, known, lines });
+        }
+        self.opening().given_up.insert(member);
+        Ok(())
+    }
+
+    /// What a member holds of extents on RAID 0 sets.
+    fn raid0_runs_on(&self, member: MemberIndex) -> Vec<LineRun> {
+        let mut runs = Vec::new();
         for extent in (0..self.extents.extents()).map(ExtentIndex) {
             let Some(place) = self.extents.get(extent).place else { continue };
             let layout = self.layout(place.set);
@@ -74,13 +106,22 @@ impl Volume {
                 let end = (line / unit_lines + 1) * unit_lines;
                 let lines = end.min(all.first.0 + all.lines) - line;
                 let run = LineRun { first: SetLine(line), lines, ..all };
-                if self.layout(place.set).has_lines_on(run.first, 1, member) {
-                    self.lost.lose(run);
-                    self.dirty_lost_lines(run);
-                    self.opening().has_lost_lines = true;
+                if layout.has_lines_on(run.first, 1, member) {
+                    runs.push(run);
                 }
                 line += lines;
             }
+        }
+        runs
+    }
+
+    /// A blank disk is in a member's place, or an older copy of it, and whoever put it there knows what that means for RAID 0: what
+    /// was there is lost.
+    fn lose_raid0(&mut self, member: MemberIndex) {
+        for run in self.raid0_runs_on(member) {
+            self.lost.lose(run);
+            self.dirty_lost_lines(run);
+            self.opening().has_lost_lines = true;
         }
         // What records in the journal say of these lines is older than this.
         if self.opening().has_lost_lines {
@@ -143,12 +184,11 @@ impl Volume {
     }
 
     /// A blank disk that does not take its label looks blank to the next start, which would give up what RAID 0 sets were told
-    /// to keep there: it is told nothing.
-    pub(super) fn leave_out_if_blank(&mut self, member: MemberIndex) {
-        let is_blank =
-            self.opening().infos[usize::from(member.0)].is_some_and(|info| info.label.is_none());
+    /// to keep there: it is told nothing. So with one that looks old.
+    pub(super) fn leave_out_if_given_up(&mut self, member: MemberIndex) {
+        let is_given_up = self.opening().given_up.contains(&member);
         let mut raid0 = self.layouts.iter().filter(|layout| layout.level() == RaidLevel::Raid0);
-        if is_blank && raid0.any(|layout| layout.place_of(member).is_some()) {
+        if is_given_up && raid0.any(|layout| layout.place_of(member).is_some()) {
             self.members.get_mut(member).is_present = false;
         }
     }

@@ -31,6 +31,7 @@ impl Volume {
             return Err(VolumeOpenError::RootFields);
         }
         self.members = Members::new(&root.members);
+        self.members.load_label_epochs(&root.label_epochs);
         self.epoch = root.epoch;
         self.lost.since_record = root.lost_since_record;
         self.checkpoint.number = root.checkpoint;
@@ -220,7 +221,10 @@ impl Volume {
                     }
                     self.members.get_mut(member).state = state;
                 }
-                JournalItem::Epoch(epoch) => self.epoch = epoch,
+                JournalItem::Epoch { epoch, labelled } => {
+                    self.epoch = epoch;
+                    self.members.note_labels(epoch, labelled);
+                }
                 JournalItem::Found { set, first, lines } => {
                     let run = LineRun { set, first, lines };
                     if !self.lost.has(run) {

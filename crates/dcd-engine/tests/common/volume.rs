@@ -1,0 +1,384 @@
+//! A cache on a volume of several members: disks in memory, an engine on them, and what each block should hold.
+//! I/Os end at once, but where a test holds them back.
+#![allow(dead_code)] // Each test has its own needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::units::{LINE_SIZE, MemberIndex};
+use dcd_engine::volume::attributes::Attributes;
+use dcd_engine::volume::config::{SetConfig, VolumeConfig};
+use dcd_engine::volume::format::header::VolumeHeader;
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::members::MemberInfo;
+use dcd_engine::volume::placement::{Placement, RaidLevel};
+use dcd_engine::volume::{Volume, VolumeParts};
+use dcd_engine::{
+    Buffer, Device, Duration, Engine, EngineConfig, Geometry, Input, IoData, IoDone, IoError,
+    IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError, RequestId,
+    Superblock, Time, Uuid, VolumeAnswer, VolumeRequest,
+};
+
+pub const MIB: u64 = 1 << 20;
+pub const UUID: Uuid = Uuid([9; 16]);
+pub const CACHE_BYTES: u64 = 16 * MIB;
+pub const MEMBER_BYTES: u64 = 13 * MIB;
+
+pub type Answer = (Result<(), RequestError>, Option<Buffer>, Option<VolumeAnswer>);
+
+/// Disks in memory, an engine on them, and what each block should hold.
+pub struct Bench {
+    pub engine: Option<Engine>,
+    pub cache_disk: Vec<u8>,
+    pub members: Vec<Option<Vec<u8>>>,
+    pub failing: Vec<bool>,
+    /// Flushes of these members fail.
+    pub unflushable: Vec<bool>,
+    /// Lines of members that cannot be read until they are written.
+    pub bad: BTreeSet<(usize, u64)>,
+    pub header: VolumeHeader,
+    pub now: Time,
+    pub next: u64,
+    pub replies: BTreeMap<u64, Answer>,
+    pub writes: Vec<u64>,
+    /// The log is left unused from the next start on.
+    pub no_log: bool,
+    /// From the next start on.
+    pub accept_damage: bool,
+    /// From the next start on.
+    pub bypass_threshold_bytes: u64,
+    /// Ends of I/Os of members, when they are held back.
+    pub held: Option<Vec<Input>>,
+}
+
+pub fn set(level: RaidLevel, members: u8, copies: u32, place: u64, unit: u64) -> SetConfig {
+    SetConfig {
+        level,
+        members: (0..members).map(MemberIndex).collect(),
+        stripe_unit_bytes: unit,
+        copies,
+        member_offset_bytes: MIB + place * 4 * MIB,
+        member_bytes: 4 * MIB,
+    }
+}
+
+pub fn config(members: u8, sets: Vec<SetConfig>, extent_bytes: u64) -> VolumeConfig {
+    let mut config = VolumeConfig {
+        members: members.into(),
+        sets,
+        extent_bytes,
+        logical_bytes: 0,
+        temporary_bytes: 0,
+        selective_caching: false,
+        migrate_bytes_per_second_max: 0,
+        placement: Placement::default(),
+    };
+    if config.sets.iter().any(|set| set.level == RaidLevel::Raid0) {
+        config.temporary_bytes = MIB;
+    }
+    config.logical_bytes = config.capacity_bytes() - config.temporary_bytes;
+    config.validate().unwrap();
+    config
+}
+
+/// Four members with a RAID 1, a RAID 5 and a RAID 0 set.
+pub fn tiered() -> VolumeConfig {
+    let sets = vec![
+        set(RaidLevel::Raid1, 4, 2, 0, 16 << 10),
+        set(RaidLevel::Raid5, 4, 1, 1, 16 << 10),
+        set(RaidLevel::Raid0, 4, 1, 2, 16 << 10),
+    ];
+    config(4, sets, 32 << 10)
+}
+
+pub fn raid5() -> VolumeConfig {
+    config(4, vec![set(RaidLevel::Raid5, 4, 1, 0, 16 << 10)], 16 << 10)
+}
+
+impl Bench {
+    pub fn new(config: VolumeConfig) -> Bench {
+        let count = config.members;
+        let header = VolumeHeader { uuid: UUID, config, pointers_max: 1000, journal_bytes: MIB };
+        let mut cache_disk = vec![0; CACHE_BYTES as usize];
+        for (offset, bytes) in create(CreateOptions {
+            uuid: UUID,
+            geometry: Geometry::fit(8 * MIB, 64 << 10).unwrap(),
+            data_disk: Volume::data_disk_info(&header.config),
+            data_disk_serial: String::new(),
+            created_unix_seconds: 0,
+            data_offset_bytes: 0,
+            has_end_mark: false,
+            volume: Some(header.clone()),
+        }) {
+            cache_disk[offset as usize..][..bytes.len()].copy_from_slice(bytes.bytes());
+        }
+        // Whatever was on the members before must never show.
+        let mut members = vec![Some(vec![0xee; MEMBER_BYTES as usize]); count];
+        for (index, member) in members.iter_mut().enumerate() {
+            let label = MemberLabel { uuid: UUID, member: MemberIndex(index as u8), epoch: 0 };
+            let member = member.as_mut().unwrap();
+            member[..MEMBER_LABEL_BYTES].copy_from_slice(label.encode().bytes());
+        }
+        let mut bench = Bench {
+            engine: None,
+            cache_disk,
+            members,
+            failing: vec![false; count],
+            unflushable: vec![false; count],
+            bad: BTreeSet::new(),
+            header,
+            now: Time::ZERO,
+            next: 0,
+            replies: BTreeMap::new(),
+            writes: vec![0; count],
+            no_log: false,
+            accept_damage: false,
+            bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
+            held: None,
+        };
+        bench.open(false);
+        bench
+    }
+
+    pub fn open(&mut self, degraded: bool) {
+        assert_eq!(self.try_open(degraded), Phase::Running);
+    }
+
+    pub fn try_open(&mut self, degraded: bool) -> Phase {
+        let copy = |place: usize| {
+            &self.cache_disk[SUPERBLOCK_OFFSETS[place] as usize..][..SUPERBLOCK_SIZE]
+        };
+        let superblock = Superblock::newest(copy(0), copy(1)).unwrap();
+        let info = |member: &Option<Vec<u8>>| {
+            let copy = |bytes: &[u8], place: usize| {
+                bytes[LABEL_OFFSETS[place] as usize..][..MEMBER_LABEL_BYTES].to_vec()
+            };
+            member.as_ref().map(|bytes| MemberInfo {
+                label: MemberLabel::newest(&copy(bytes, 0), &copy(bytes, 1)),
+                bytes: bytes.len() as u64,
+            })
+        };
+        let members = self.members.iter().map(info).collect();
+        let parts = VolumeParts { header: self.header.clone(), members, degraded };
+        let config = EngineConfig {
+            segment_buffers: 4,
+            hot_blocks: false,
+            no_log: self.no_log,
+            accept_damage: self.accept_damage,
+            bypass_threshold_bytes: self.bypass_threshold_bytes,
+            ..EngineConfig::default()
+        };
+        let memory = Engine::segment_memory_size(&superblock.geometry, &config);
+        let engine = Engine::open_volume(
+            self.now,
+            superblock,
+            CACHE_BYTES,
+            parts,
+            config,
+            Box::new(Buffer::zeroed(memory)),
+        )
+        .unwrap();
+        self.engine = Some(engine);
+        self.input(Input::Timeout);
+        self.engine.as_ref().unwrap().phase().clone()
+    }
+
+    pub fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    pub fn volume(&self) -> &Volume {
+        self.engine().volume().unwrap()
+    }
+
+    pub fn input(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let engine = self.engine.as_mut().unwrap();
+            engine.handle_input(self.now, input);
+            loop {
+                match self.engine.as_mut().unwrap().poll_output() {
+                    Output::Wait { .. } => break,
+                    Output::Reply(reply) => {
+                        self.replies.insert(reply.id.0, (reply.result, reply.buffer, reply.answer));
+                    }
+                    Output::Io(io) => {
+                        let (result, buffer) = self.perform(io.device, io.operation);
+                        let done = Input::IoDone(IoDone { id: io.id, result, buffer });
+                        match &mut self.held {
+                            Some(held) if matches!(io.device, Device::Member(_)) => held.push(done),
+                            _ => inputs.insert(0, done),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn perform(
+        &mut self,
+        device: Device,
+        operation: IoOperation,
+    ) -> (Result<(), IoError>, Option<Buffer>) {
+        let memory = self.engine().segment_memory().to_vec();
+        let disk = match device {
+            Device::CacheDisk => &mut self.cache_disk,
+            Device::DataDisk => unreachable!("there are members"),
+            Device::Member(index) => {
+                let index = usize::from(index.0);
+                let mut is_bad = false;
+                match &operation {
+                    IoOperation::Write { offset, data: IoData::Owned(data), .. } => {
+                        self.writes[index] += data.len() as u64;
+                        let end = offset + data.len() as u64;
+                        self.bad.retain(|(m, at)| *m != index || !(*offset..end).contains(at));
+                    }
+                    IoOperation::Read { offset, buffer } => {
+                        let end = offset + buffer.len() as u64;
+                        is_bad = self.bad.range((index, *offset)..(index, end)).next().is_some();
+                    }
+                    IoOperation::Flush => is_bad = self.unflushable[index],
+                    _ => {}
+                }
+                match &mut self.members[index] {
+                    Some(disk) if !self.failing[index] && !is_bad => disk,
+                    _ => {
+                        let buffer = match operation {
+                            IoOperation::Read { buffer, .. }
+                            | IoOperation::Write { data: IoData::Owned(buffer), .. } => {
+                                Some(buffer)
+                            }
+                            _ => None,
+                        };
+                        return (Err(IoError::Failed), buffer);
+                    }
+                }
+            }
+        };
+        match operation {
+            IoOperation::Read { offset, mut buffer } => {
+                let length = buffer.len();
+                buffer.bytes_mut().copy_from_slice(&disk[offset as usize..][..length]);
+                (Ok(()), Some(buffer))
+            }
+            IoOperation::Write { offset, data, .. } => {
+                let bytes = match &data {
+                    IoData::Owned(buffer) => buffer.bytes(),
+                    IoData::SegmentMemory(range) => &memory[range.clone()],
+                };
+                disk[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                match data {
+                    IoData::Owned(buffer) => (Ok(()), Some(buffer)),
+                    IoData::SegmentMemory(_) => (Ok(()), None),
+                }
+            }
+            IoOperation::WriteZeroes { offset, length, .. } => {
+                disk[offset as usize..][..length as usize].fill(0);
+                (Ok(()), None)
+            }
+            IoOperation::Flush => (Ok(()), None),
+        }
+    }
+
+    pub fn ask(&mut self, operation: Operation) -> Answer {
+        self.ask_with(operation, false)
+    }
+
+    pub fn ask_with(&mut self, operation: Operation, fua: bool) -> Answer {
+        let id = self.next;
+        self.next += 1;
+        self.input(Input::Request(Request { id: RequestId(id), operation, fua }));
+        for _ in 0..100_000 {
+            if let Some(reply) = self.replies.remove(&id) {
+                return reply;
+            }
+            self.pass(Duration::from_millis(20));
+        }
+        panic!("no answer");
+    }
+
+    pub fn allocate(&mut self, near: Option<Lba>) -> Lba {
+        let request = VolumeRequest::Allocate { near, attributes: Attributes::NONE };
+        match self.volume_request(request) {
+            Ok(Some(VolumeAnswer::Allocated(block))) => block,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.input(Input::Timeout);
+    }
+
+    pub fn write(&mut self, line: u64, value: u8) {
+        let data = Buffer::copy_of(&[value; LINE_SIZE as usize]);
+        let (result, ..) = self.ask(Operation::Write { start: Lba(line * 8), data });
+        assert_eq!(result, Ok(()));
+    }
+
+    pub fn try_read(&mut self, line: u64) -> Result<u8, RequestError> {
+        let range = LbaRange::new(line * 8, 8);
+        let (result, buffer, _) = self.ask(Operation::read(range));
+        result?;
+        let buffer = buffer.unwrap();
+        let first = buffer.bytes()[0];
+        assert!(buffer.bytes().iter().all(|byte| *byte == first), "line {line} is mixed");
+        Ok(first)
+    }
+
+    pub fn read(&mut self, line: u64) -> u8 {
+        self.try_read(line).unwrap_or_else(|error| panic!("line {line}: {error}"))
+    }
+
+    /// In order; the engine is done with.
+    pub fn close(&mut self) {
+        assert_eq!(self.ask(Operation::Shutdown).0, Ok(()));
+    }
+
+    pub fn drain(&mut self) {
+        assert_eq!(self.ask(Operation::Drain).0, Ok(()));
+    }
+
+    pub fn volume_request(
+        &mut self,
+        request: VolumeRequest,
+    ) -> Result<Option<VolumeAnswer>, RequestError> {
+        let (result, _, answer) = self.ask(Operation::Volume(request));
+        result.map(|()| answer)
+    }
+
+    pub fn until_idle(&mut self) {
+        for _ in 0..100_000 {
+            if self.volume().is_idle() {
+                return;
+            }
+            self.pass(Duration::from_millis(20));
+        }
+        panic!("the volume is never idle");
+    }
+
+    pub fn lines(&self) -> u64 {
+        self.header.config.logical_bytes / LINE_SIZE
+    }
+}
+
+/// Spread over all of it, some adjacent.
+pub fn fill(bench: &mut Bench, round: u8) -> Vec<(u64, u8)> {
+    let lines = bench.lines();
+    let mut written = BTreeMap::new();
+    for i in 0..300u64 {
+        let line = (i / 3 * 7919 * 3 + i % 3) % lines;
+        let value = (i as u8).wrapping_mul(31).wrapping_add(round) | 1;
+        bench.write(line, value);
+        written.insert(line, value);
+    }
+    written.into_iter().collect()
+}
+
+pub fn check(bench: &mut Bench, written: &[(u64, u8)]) {
+    for (line, value) in written {
+        assert_eq!(bench.read(*line), *value, "line {line}");
+    }
+}
