@@ -29,16 +29,17 @@ while :; do
     echo "== round $((rounds + 1)), DCD_SEED=$seed DCD_CYCLES=$cycles"
     DCD_SEED=$seed DCD_CYCLES=$cycles cargo test --quiet --package dcd --no-fail-fast \
         --test power_cut --test file_systems --test kill_modes --test linearizability \
-        --test dhisfs_volume \
+        --test dhisfs_volume --test pauses \
         -- --nocapture --test-threads=2 "$filter" 2>&1 | tee -a "$log"
     [ "${PIPESTATUS[0]}" = 0 ] || status=1
     rounds=$((rounds + 1)) seed=$((seed + 1))
     [ "$SECONDS" -lt "$seconds" ] && [ "$status" = 0 ] || break
 done
 crashes=$(sed -n 's/^crashes: \([0-9]*\) .*/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
+pauses=$(sed -n 's/^pauses: \([0-9]*\) .*/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
 failed=$(grep -oE '[0-9]+ failed' "$log" | awk '{n += $1} END {print n + 0}')
 skipped=$(grep -oE 'skipped: .*' "$log" | sort -u | wc -l)
-echo "$1: $crashes crashes in $SECONDS s, $rounds rounds, $failed tests failed, $skipped skipped"
+echo "$1: $crashes crashes and $pauses pauses in $SECONDS s, $rounds rounds, $failed tests failed, $skipped skipped"
 # Nothing crashed is nothing shown.
 [ "$crashes" -gt 0 ] && exit "$status"
 exit 1

@@ -2,11 +2,11 @@
 //! on one thread with one ring.
 //!
 //! ```text
-//! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued
+//! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued; all that are there
 //!        now = clock                 read once
 //!        completions -> core         each input is followed by all its outputs
 //!        requests of clients and other threads -> core
-//!        timers -> core
+//!        timers -> core              only behind all completions: what has ended is not late
 //!        send replies, receive again
 //! ```
 //!
@@ -322,8 +322,12 @@ impl<C: Core> EventLoop<C> {
         self.poll_disks();
         self.nbd.timeout(self.now, &mut self.ring);
         self.serve_clients();
-        if self.deadline.is_some_and(|deadline| deadline <= self.now) && !self.is_closing {
-            self.give(Input::Timeout);
+        // Whoever has not been heard by now has not answered, unless the ring has more to give: then the next turn, at once.
+        if self.ring.has_seen_all() {
+            self.nbd.give_up_late();
+            if self.deadline.is_some_and(|deadline| deadline <= self.now) && !self.is_closing {
+                self.give(Input::Timeout);
+            }
             self.serve_clients();
         }
         if !self.answered.is_empty() {

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use dcd_engine::patience::Patience;
 use dcd_engine::{Duration, Operation, Reply, Time};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -105,6 +106,7 @@ impl AsFd for Peer {
 struct Client {
     generation: u32,
     peer: Rc<Peer>,
+    /// By the clock of [`Patience`], as all times of a client.
     opened: Time,
     /// Where it comes from, and whose certificate it has.
     name: String,
@@ -152,9 +154,9 @@ impl Progress {
         }
     }
 
-    /// When it is ended.
-    fn deadline(&self) -> Option<Time> {
-        self.is_awaited.then(|| self.at.after(CLIENT_TIMEOUT))
+    /// Since when it keeps us waiting, if it does.
+    fn awaited_since(&self) -> Option<Time> {
+        self.is_awaited.then_some(self.at)
     }
 }
 
@@ -182,6 +184,8 @@ pub struct NbdServer {
     budget: Budget,
     handshakes: Option<Rc<HandshakeThread>>,
     now: Time,
+    /// How long clients are waited for: with a pause of ours counts what they could not be heard in.
+    patience: Patience,
     /// Clients that may have events.
     eventful: Vec<ClientKey>,
     /// Clients on which something may have happened since they were last flushed.
@@ -210,6 +214,7 @@ impl NbdServer {
             budget: Budget::new(),
             handshakes: None,
             now: Time(0),
+            patience: Patience::new(Time(0), HANDSHAKE_TIMEOUT),
             eventful: Vec::new(),
             touched: Vec::new(),
             waiting_for_room: VecDeque::new(),
@@ -266,7 +271,7 @@ impl NbdServer {
             match rustix::net::acceptfrom_with(&listener.socket, flags) {
                 Ok((socket, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-                    self.connect(now, socket, from, &listener);
+                    self.connect(socket, from, &listener);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => break,
@@ -282,7 +287,8 @@ impl NbdServer {
         ring.poll(K::from(NbdKey::Listener(index)), listener, PollFlags::IN);
     }
 
-    fn connect(&mut self, now: Time, socket: OwnedFd, from: Option<SocketAddr>, door: &Listener) {
+    fn connect(&mut self, socket: OwnedFd, from: Option<SocketAddr>, door: &Listener) {
+        let now = self.patience.now();
         if self.connected >= self.clients_max && !self.make_room(now) {
             let most = self.clients_max;
             self.log(format_args!("turned a client away: {most} are connected"));
@@ -325,7 +331,7 @@ impl NbdServer {
         let key = ClientKey { index: index as u32, generation: client.generation };
         self.clients[index] = Some(client);
         self.connected += 1;
-        self.wake_at(now.after(HANDSHAKE_TIMEOUT));
+        self.wake_at(self.patience.wake_up(now, HANDSHAKE_TIMEOUT));
         self.touch(key);
     }
 
@@ -462,7 +468,7 @@ impl NbdServer {
     pub fn flush<K: Copy + From<NbdKey>>(&mut self, ring: &mut Ring<K>) {
         let mut has_queued = false;
         for key in std::mem::take(&mut self.touched) {
-            let now = self.now;
+            let now = self.patience.now();
             let Some(client) = self.client(key) else { continue };
             client.is_touched = false;
             let sent = send(client);
@@ -472,7 +478,7 @@ impl NbdServer {
             let wants_room = session.waits_for_others();
             client.progress.note(now, &session);
             drop(session);
-            let deadline = client.progress.deadline();
+            let awaited_since = client.progress.awaited_since();
             client.wants_room = wants_room;
             let queues = wants_room.is_some() && !client.is_queued;
             client.is_queued |= queues;
@@ -500,8 +506,8 @@ impl NbdServer {
                 has_queued = true;
                 self.waiting_for_room.push_back(key);
             }
-            if let Some(deadline) = deadline {
-                self.wake_at(deadline);
+            if let Some(since) = awaited_since {
+                self.wake_at(self.patience.wake_up(since, CLIENT_TIMEOUT));
             }
             let Some(client) = self.client(key) else { continue };
             if wants_input && !client.is_receiving {
@@ -555,9 +561,10 @@ impl NbdServer {
         self.waiting_for_room = go_on;
     }
 
-    /// Does what is due: accepts again, ends clients that kept us waiting too long. To be called first in each turn.
+    /// Does what is due: accepts again, lets those begin who waited for room. To be called first in each turn.
     pub fn timeout<K: Copy + From<NbdKey>>(&mut self, now: Time, ring: &mut Ring<K>) {
         self.now = now;
+        self.patience.pass(now, false);
         for index in 0..self.doors.len() {
             let door = &mut self.doors[index];
             if door.retry_at.is_some_and(|at| at <= now) {
@@ -566,27 +573,38 @@ impl NbdServer {
                 ring.poll(key, door.listener.clone(), PollFlags::IN);
             }
         }
-        if self.client_deadline.is_none_or(|deadline| deadline > now) {
+        if self.client_deadline.is_some_and(|deadline| deadline <= now) {
+            // The first in line may have held up the others long enough.
+            self.give_room();
+        }
+    }
+
+    /// Ends clients that kept us waiting too long. To be called last in each turn, when everything that they have sent until
+    /// then has been taken.
+    pub fn give_up_late(&mut self) {
+        self.patience.pass(self.now, true);
+        if self.client_deadline.is_none_or(|deadline| deadline > self.now) {
             return;
         }
         self.client_deadline = None;
-        // The first in line may have held up the others long enough.
-        self.give_room();
+        if let Some((_, since)) = self.holds_up.filter(|_| !self.waiting_for_room.is_empty()) {
+            self.wake_at(since.after(HOLD_UP_MAX));
+        }
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };
             let in_handshake = client.peer.session.borrow().in_handshake();
-            let (deadline, reason) = match client.progress.deadline() {
-                _ if in_handshake => {
-                    (client.opened.after(HANDSHAKE_TIMEOUT), "no handshake within 10 s")
+            let (since, limit, reason) = match client.progress.awaited_since() {
+                _ if in_handshake => (client.opened, HANDSHAKE_TIMEOUT, "no handshake within 10 s"),
+                Some(since) => {
+                    (since, CLIENT_TIMEOUT, "it kept us waiting for 30 s amid a request or reply")
                 }
-                Some(deadline) => (deadline, "it kept us waiting for 30 s amid a request or reply"),
                 None => continue,
             };
-            if deadline <= now {
+            if self.patience.is_over(since, limit) {
                 let key = ClientKey { index: index as u32, generation: client.generation };
                 self.disconnect(key, Some(format_args!("{reason}")));
             } else {
-                self.wake_at(deadline);
+                self.wake_at(self.patience.wake_up(since, limit));
             }
         }
     }

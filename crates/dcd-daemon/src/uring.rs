@@ -336,6 +336,8 @@ pub struct Ring<K> {
     waiting: VecDeque<squeue::Entry>,
     /// Completions seen and not yet given out.
     seen: VecDeque<(u32, i32)>,
+    /// The kernel has no more of them.
+    has_seen_all: bool,
     disk_operations: usize,
     busy_poll: BusyPoll,
 }
@@ -371,6 +373,7 @@ impl<K: Copy> Ring<K> {
             free: Vec::new(),
             waiting: VecDeque::new(),
             seen: VecDeque::new(),
+            has_seen_all: false,
             disk_operations: 0,
             busy_poll: BusyPoll::new(Duration::ZERO),
         })
@@ -540,14 +543,38 @@ impl<K: Copy> Ring<K> {
             Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
             Err((_, error)) => return Err(error),
         }
-        let ring = self.ring.as_mut().expect("the ring is taken only by drop");
-        for completion in ring.completion() {
-            self.seen.push_back((completion.user_data() as u32, completion.result()));
-        }
+        self.take_completions();
         if let Some(began) = began {
             self.busy_poll.waited((!self.seen.is_empty()).then(|| began.elapsed()));
         }
         Ok(())
+    }
+
+    /// Takes all completions that there are: those that are in the queue; those that did not fit into it, which the kernel
+    /// keeps; and those that it only makes when it is asked, of which it makes a few at a time (since Linux 6.13, twenty).
+    fn take_completions(&mut self) {
+        let mut has_asked = false;
+        loop {
+            let ring = self.ring.as_mut().expect("the ring is taken only by drop");
+            let before = self.seen.len();
+            for completion in ring.completion() {
+                self.seen.push_back((completion.user_data() as u32, completion.result()));
+            }
+            let submission = ring.submission();
+            self.has_seen_all = !submission.cq_overflow() && !submission.taskrun();
+            drop(submission);
+            let brings_nothing = has_asked && self.seen.len() == before;
+            // After an error (out of memory) the next `wait` goes on.
+            if self.has_seen_all || brings_nothing || ring.submit().is_err() {
+                return;
+            }
+            has_asked = true;
+        }
+    }
+
+    /// Whether everything that had ended when [`Ring::wait`] returned has been seen.
+    pub fn has_seen_all(&self) -> bool {
+        self.has_seen_all
     }
 
     /// Submits what is queued, and looks for something that has ended, for as long as that is worth it and there is time.

@@ -117,6 +117,12 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
+    /// The shortest time after which somebody is given up who does not answer.
+    pub(crate) fn shortest_wait(&self, has_members: bool) -> Duration {
+        let shortest = self.io_timeout.min(self.full_timeout);
+        if has_members { shortest.min(crate::volume::MEMBER_TIMEOUT) } else { shortest }
+    }
+
     /// Checks the settings against each other.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let bad = |key, why| Err(ConfigError { key, why });

@@ -9,6 +9,7 @@
 //! 3. Every [`Io`] is answered by exactly one [`IoDone`]; it brings the buffer of the [`Io`] back
 //!    (also after an error).
 //! 4. Every [`Request`] is answered by exactly one [`Reply`].
+//! 5. [`Input::Timeout`] comes after every [`IoDone`] that is there already: what has not ended by then may be given up.
 
 use std::ops::Range;
 
@@ -31,7 +32,8 @@ pub enum Input {
     Request(Request),
     /// An I/O has ended.
     IoDone(IoDone),
-    /// The moment of the last [`Output::Wait`] has come. Harmless at any other moment.
+    /// The moment of the last [`Output::Wait`] has come, and everything that has ended until now has been given. Harmless
+    /// at any other moment.
     Timeout,
 }
 

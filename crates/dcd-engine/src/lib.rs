@@ -27,6 +27,7 @@ pub mod format;
 pub mod io;
 pub mod log;
 pub mod nvram;
+pub mod patience;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded_bugs;
 #[cfg(not(feature = "seeded-bugs"))]

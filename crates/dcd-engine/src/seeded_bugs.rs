@@ -238,6 +238,10 @@ bugs! {
     BypassOverWitness = "bypass-over-witness", "C29";
 
     // ---- closing, and going on without a cache-disk ----
+    /// All of a pause counts against those who could not be heard meanwhile.
+    PauseCounts = "pause-counts", "C26";
+    /// An I/O is given up while its end is still in the queue.
+    JudgedBeforeHeard = "judged-before-heard", "C26";
     /// A shutdown does not make the log durable.
     ShutdownWithoutCommit = "shutdown-without-commit", "C31";
     /// A detach does not wait until everything is destaged.

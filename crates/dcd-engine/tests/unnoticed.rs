@@ -232,8 +232,7 @@ fn an_io_is_given_up_after_the_timeout() {
     d.hold(|io| io.is(Device::DataDisk, Kind::Read));
     let range = LbaRange::new(800, 8);
     let read = d.submit(Operation::read(range), false);
-    let due = d.now.after(d.options.engine.io_timeout);
-    assert_eq!(d.wake_up(), Some(due));
+    assert!(d.wake_up().is_some());
     d.advance_time(Duration(d.options.engine.io_timeout.0 - 1));
     assert!(!d.is_answered(read));
     d.advance_time(Duration(1));

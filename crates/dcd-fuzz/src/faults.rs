@@ -32,7 +32,7 @@ pub struct Allowed {
     pub reads_fail: bool,
     /// Writes that go past the log may fail.
     pub bypasses_fail: bool,
-    /// Requests may find no room: nothing can be destaged, or time jumps.
+    /// Requests may find no room: nothing can be destaged.
     pub no_space: bool,
     /// A start may be refused.
     pub refusal: bool,
@@ -163,8 +163,8 @@ kinds! {
     Swapped = "swapped", 27, LoudOrSurvive;
     /// The process dies and its segment memory with it.
     MemoryLost = "memory-lost", 30, Survive;
-    /// Time jumps by an hour.
-    ClockJump = "clock-jump", 31, LoudOrSurvive;
+    /// An hour passes unnoticed: the process, or the machine, was stopped.
+    ClockJump = "clock-jump", 31, Survive;
     /// Metadata with a valid checksum says what cannot be.
     ForgedMetadata = "forged-metadata", 32, NoPanic;
 }

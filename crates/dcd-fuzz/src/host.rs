@@ -20,8 +20,9 @@ use crate::random::Random;
 /// Where the superblock copies are.
 const SUPERBLOCKS: [usize; 2] = [0, 64 << 10];
 
-/// How long an engine may let its user wait while I/Os could end.
-const WAIT_MAX: Duration = Duration::from_secs(100);
+/// How long an engine may let its user wait while I/Os could end. Not as long as it is until it looks again whether they
+/// have: that would go on until they were given up.
+const WAIT_MAX: Duration = Duration::from_secs(40);
 
 /// An I/O under way.
 pub struct Flight {
@@ -317,6 +318,11 @@ impl Host {
     pub fn pass(&mut self, duration: Duration) {
         self.now = self.now.after(duration);
         self.input(Input::Timeout);
+    }
+
+    /// Time passes, and nobody hears of it before something else happens.
+    pub fn jump(&mut self, duration: Duration) {
+        self.now = self.now.after(duration);
     }
 
     /// Lets time pass to the moment that the engine waits for, and to the end of a slow I/O if that

@@ -516,7 +516,7 @@ impl Run {
         let allowed = &mut self.host.allowed;
         // Read errors also meet what destaging and recovery read, and poison it.
         allowed.reads_fail |= matches!(kind, ReadErrorOnce | BadSector | CacheVanishes);
-        allowed.reads_fail |= matches!(kind, DataVanishes | ClockJump | Hang);
+        allowed.reads_fail |= matches!(kind, DataVanishes | Hang);
         allowed.bypasses_fail |= matches!(
             kind,
             WriteError
@@ -525,10 +525,9 @@ impl Run {
                 | FlushErrorKept
                 | FlushErrorDropped
                 | DataVanishes
-                | ClockJump
                 | Hang
         );
-        allowed.no_space |= matches!(kind, DataVanishes | ClockJump | Hang | BadSector);
+        allowed.no_space |= matches!(kind, DataVanishes | Hang | BadSector);
         match kind {
             // Properties of the whole run: see `Options::faults`.
             DropWrites | TearWrites | Shear | Reorder => {}
@@ -553,7 +552,11 @@ impl Run {
             }
             ClockJump => {
                 self.report.fault(kind);
-                self.host.pass(Duration::from_secs(3600));
+                let pause = Duration::from_secs(3600);
+                match random.one_in(2) {
+                    true => self.host.jump(pause),
+                    false => self.host.pass(pause),
+                }
                 self.take_replies()?;
             }
             OlderCache | ChangedOutside | Resized | Swapped | MemoryLost | ForgedMetadata => {

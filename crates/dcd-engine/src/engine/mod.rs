@@ -47,6 +47,7 @@ use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
 use crate::log::line_ranges::LineRanges;
 use crate::log::lookup_table::LookupTable;
+use crate::patience::Patience;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
@@ -90,6 +91,7 @@ struct IoInFlight {
     purpose: Option<Purpose>,
     device: Device,
     is_read: bool,
+    /// By the clock of [`Patience`].
     started: Time,
 }
 
@@ -101,6 +103,7 @@ pub struct Engine {
     phase: Phase,
     opened_at: Time,
     now: Time,
+    patience: Patience,
     outputs: VecDeque<Output>,
     ios: BTreeMap<IoId, IoInFlight>,
     next_io: u64,
@@ -286,6 +289,7 @@ impl Engine {
             phase: Phase::Opening,
             opened_at: now,
             now,
+            patience: Patience::new(now, config.shortest_wait(volume.is_some())),
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
             next_io: 0,
@@ -351,6 +355,10 @@ impl Engine {
     pub fn handle_input(&mut self, now: Time, input: Input) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
+        self.patience.pass(now, matches!(input, Input::Timeout));
+        if let Some(volume) = &mut self.volume {
+            volume.set_patience(self.patience);
+        }
         match input {
             Input::Request(request) => self.request(request),
             Input::IoDone(done) => match &mut self.volume {
@@ -446,7 +454,7 @@ impl Engine {
             }
             return;
         };
-        let service = self.now.since(io.started);
+        let service = self.patience.waited(io.started);
         if done.result.is_err() {
             match io.device {
                 Device::CacheDisk => self.counters.cache_disk_errors += 1,
@@ -526,11 +534,12 @@ impl Engine {
             .ios
             .values()
             .find(|io| io.purpose.is_some())
-            .map(|io| io.started.after(self.config.io_timeout));
+            .map(|io| self.patience.wake_up(io.started, self.config.io_timeout));
         if self.phase != Phase::Running {
             return hung.filter(|_| !self.volume_is_opening());
         }
-        let stalled = self.stalled.front().map(|s| s.since.after(self.config.full_timeout));
+        let stalled = self.stalled.front();
+        let stalled = stalled.map(|s| self.patience.wake_up(s.since, self.config.full_timeout));
         let clean = self.clean_checkpoint_wake_up();
         let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
@@ -562,7 +571,8 @@ impl Engine {
         let id = IoId(self.next_io);
         self.next_io += 1;
         let is_read = matches!(operation, IoOperation::Read { .. });
-        let io = IoInFlight { purpose: Some(purpose), device, is_read, started: self.now };
+        let started = self.patience.now();
+        let io = IoInFlight { purpose: Some(purpose), device, is_read, started };
         self.ios.insert(id, io);
         let io = Io { id, device, operation };
         match &mut self.volume {
@@ -603,7 +613,7 @@ impl Engine {
         let limit = self.config.io_timeout;
         while let Some((_, io)) = self.ios.iter_mut().find(|(_, io)| io.purpose.is_some()) {
             // I/Os are numbered in the order in which they were started: the first is the oldest.
-            if self.now.since(io.started) < limit {
+            if !self.patience.is_over(io.started, limit) {
                 return;
             }
             let purpose = io.purpose.take().expect("looked at");

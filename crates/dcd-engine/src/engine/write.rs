@@ -24,7 +24,7 @@ pub(super) struct Stalled {
     pub(super) id: RequestId,
     pub(super) change: Change,
     pub(super) fua: bool,
-    /// When the one at the front began to wait for room, or last got some.
+    /// When the one at the front began to wait for room, or last got some, by the clock of [`Patience`](crate::patience::Patience).
     pub(super) since: Time,
 }
 
@@ -62,7 +62,8 @@ impl Engine {
             return self.acknowledge(id, change.into_buffer(), fua);
         }
         self.counters.stalled_writes += 1;
-        self.stalled.push_back(Stalled { id, change, fua, since: self.now });
+        let since = self.patience.now();
+        self.stalled.push_back(Stalled { id, change, fua, since });
     }
 
     /// Lets those in line go on as far as there is room. Tells whether anything moved.
@@ -73,15 +74,15 @@ impl Engine {
             if self.try_change(&mut stalled.change) {
                 self.acknowledge(stalled.id, stalled.change.into_buffer(), stalled.fua);
                 if let Some(next) = self.stalled.front_mut() {
-                    next.since = self.now;
+                    next.since = self.patience.now();
                 }
                 moved = true;
                 continue;
             }
             if stalled.change.progress() > before {
-                stalled.since = self.now;
+                stalled.since = self.patience.now();
             }
-            if self.now.since(stalled.since) >= self.config.full_timeout {
+            if self.patience.is_over(stalled.since, self.config.full_timeout) {
                 // Bounded wait (C25). Parts that were done stay done: this was not acknowledged. Those behind it have waited for
                 // the same, and not from now on.
                 self.reply(stalled.id, Err(RequestError::NoSpace), stalled.change.into_buffer());

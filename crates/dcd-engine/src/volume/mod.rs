@@ -50,12 +50,13 @@ use crate::error::VolumeOpenError;
 use crate::io::{
     Device, Io, IoData, IoDone, IoError, IoId, IoOperation, RequestId, VolumeAnswer, VolumeError,
 };
+use crate::patience::Patience;
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE, Lba, LbaRange, MemberIndex, Time};
 
 /// I/Os of a volume have this bit in their names, those of the engine have not.
 pub(crate) const IO_BIT: u64 = 1 << 63;
 /// After how long without an answer a member is done without, where another holds the same.
-const MEMBER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const MEMBER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a driver gives to open a volume.
 #[derive(Clone, Debug)]
@@ -109,6 +110,7 @@ struct IoUnderWay {
     /// `None`: given up, its end changes nothing.
     purpose: Option<Purpose>,
     device: Device,
+    /// By the clock of [`Patience`].
     started: Time,
 }
 
@@ -135,6 +137,8 @@ pub struct Volume {
     layouts: Vec<Layout>,
     phase: VolumePhase,
     now: Time,
+    /// The engine's.
+    patience: Patience,
     outputs: VecDeque<VolumeOutput>,
     ios: BTreeMap<IoId, IoUnderWay>,
     next_io: u64,
@@ -215,6 +219,7 @@ impl Volume {
             layouts,
             phase: VolumePhase::Opening,
             now,
+            patience: Patience::new(now, MEMBER_TIMEOUT),
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
             next_io: 0,
@@ -271,6 +276,11 @@ impl Volume {
             logical_block_size: LINE_SIZE as u32,
             physical_sector_size: LINE_SIZE as u32,
         }
+    }
+
+    /// What counts of the time, and whether all that has ended is known.
+    pub(crate) fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     /// Takes an I/O for the data-disk.
@@ -389,8 +399,8 @@ impl Volume {
             .ios
             .values()
             .filter(|io| io.purpose.is_some() && matches!(io.device, Device::Member(_)))
-            .map(|io| io.started.after(MEMBER_TIMEOUT))
-            .find(|at| *at > self.now);
+            .find(|io| self.patience.waited(io.started) < MEMBER_TIMEOUT)
+            .map(|io| self.patience.wake_up(io.started, MEMBER_TIMEOUT));
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
         others.into_iter().chain([hung]).flatten().min()
     }
@@ -415,7 +425,7 @@ impl Volume {
     fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
         let id = IoId(self.next_io | IO_BIT);
         self.next_io += 1;
-        let started = self.now;
+        let started = self.patience.now();
         self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });
         if let Device::Member(member) = device {
             self.members.get_mut(member).in_flight += 1;
@@ -511,7 +521,7 @@ impl Volume {
             .ios
             .iter()
             // They are numbered as they were started: the first are the oldest.
-            .take_while(|(_, io)| self.now.since(io.started) >= MEMBER_TIMEOUT)
+            .take_while(|(_, io)| self.patience.is_over(io.started, MEMBER_TIMEOUT))
             .filter(|(_, io)| self.is_for_others_too(io))
             .map(|(id, _)| *id)
             .collect();

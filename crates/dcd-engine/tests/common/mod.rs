@@ -588,6 +588,11 @@ impl Driver {
         self.input(Input::Timeout);
     }
 
+    /// The engine is told the time.
+    pub fn tick(&mut self) {
+        self.input(Input::Timeout);
+    }
+
     /// Whether nothing will happen any more by itself.
     pub fn is_stuck(&self) -> bool {
         self.wake_up.is_none() && self.ios.iter().all(|io| self.is_held(io))
