@@ -1,7 +1,11 @@
 //! What can be set, checked once and then trusted.
 
 use crate::copies::detector::DetectorSettings;
+use crate::format::geometry::{POISONED_LINES_MAX, ZERO_RANGES_MAX};
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
+
+/// Lines destaged last that are witnesses, at most.
+pub(crate) const RECENT_WITNESSES_MAX: usize = 16;
 
 /// Fewest segment buffers: one fills while others are written.
 pub const SEGMENT_BUFFERS_MIN: u32 = 3;
@@ -84,6 +88,42 @@ pub struct EngineConfig {
     /// The data-disk has grown: its new size is recorded when the cache is opened (C32). What the
     /// new part holds is as it is on the disk.
     pub grow: bool,
+    /// What checkpoints may list.
+    pub limits: Limits,
+}
+
+/// How much a checkpoint of this cache may list, and in which pieces it is written. The format sets the most; less is
+/// for tests, which then reach every limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Zero ranges, those included that only a replay of the log would make.
+    pub zero_ranges: usize,
+    /// Lines with damaged fragments.
+    pub poisoned_lines: u64,
+    /// Lines destaged last that are witnesses.
+    pub recent_witnesses: usize,
+    /// One write of a checkpoint: large ones are cut, so that log writes get in between.
+    pub checkpoint_write_bytes: usize,
+}
+
+impl Limits {
+    /// With fewer zero ranges nothing could be logged.
+    pub const ZERO_RANGES_MIN: usize = 8;
+    /// Most, and what is used.
+    pub const MOST: Limits = Limits {
+        zero_ranges: ZERO_RANGES_MAX as usize,
+        poisoned_lines: POISONED_LINES_MAX,
+        recent_witnesses: RECENT_WITNESSES_MAX,
+        checkpoint_write_bytes: 1 << 20,
+    };
+
+    fn are_possible(&self) -> bool {
+        (Limits::ZERO_RANGES_MIN..=Limits::MOST.zero_ranges).contains(&self.zero_ranges)
+            && self.poisoned_lines <= POISONED_LINES_MAX
+            && (1..=RECENT_WITNESSES_MAX).contains(&self.recent_witnesses)
+            && self.checkpoint_write_bytes > 0
+            && self.checkpoint_write_bytes.is_multiple_of(LINE_SIZE as usize)
+    }
 }
 
 impl Default for EngineConfig {
@@ -112,6 +152,7 @@ impl Default for EngineConfig {
             read_only: false,
             accept_damage: false,
             grow: false,
+            limits: Limits::MOST,
         }
     }
 }
@@ -155,6 +196,9 @@ impl EngineConfig {
                 "bypass-threshold",
                 "must be at least 4 KiB, or everything goes past the cache",
             );
+        }
+        if !self.limits.are_possible() {
+            return bad("limits", "must not be above what the format has room for");
         }
         if self.io_timeout == Duration(0) || self.full_timeout == Duration(0) {
             return bad("io-timeout", "and full-timeout must be longer than nothing");

@@ -37,7 +37,7 @@ pub mod units;
 pub mod volume;
 
 pub use buffer::{Buffer, SegmentMemory};
-pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig};
+pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig, Limits};
 pub use engine::{Engine, Phase};
 pub use error::{FormatError, OpenError};
 pub use format::{Geometry, Superblock};

@@ -16,7 +16,7 @@ use dcd_daemon::nbd_server::CONNECTIONS_LIMIT;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::tls_files::TlsFiles;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
-use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
+use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits};
 
 /// Memory in a file, which outlives the process but not the machine.
 pub const MEMORY_DIRECTORY_DEFAULT: &str = "/dev/shm";
@@ -391,6 +391,7 @@ impl Settings {
             accept_damage: self.accept_damage,
             // `dcd grow` does that.
             grow: false,
+            limits: Limits::MOST,
         }
     }
 }

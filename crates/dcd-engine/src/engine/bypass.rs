@@ -20,11 +20,11 @@
 //! sooner, so it is forgotten before step 2. No destage touches the same lines meanwhile, and a bypass waits
 //! for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
 
-use super::zero::ZERO_RANGES_GATHERED_MAX;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::format::record::Entry;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::log::zero_ranges::ZeroRanges;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 
@@ -96,7 +96,7 @@ impl Engine {
             // show the old, until it is given up, and then the data-disk the new.
             && (!self.may_have_copies(range) || seeded(SeededBug::BypassOverCopies))
             // It may split a zero range in two, and a checkpoint has room for so many.
-            && self.zeroes.len() < ZERO_RANGES_GATHERED_MAX
+            && self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_REMOVE)
             && self.data_disk_writes_lost == 0
     }
 
@@ -144,6 +144,15 @@ impl Engine {
             && self.bypasses.iter().any(|bypass| {
                 !matches!(bypass.state, State::Waiting(_)) && bypass.range.overlaps(range)
             })
+    }
+
+    /// Zero ranges that the bypasses under way may add when their tombstones are logged: room for them is
+    /// kept, because a tombstone cannot wait.
+    pub(super) fn zero_ranges_of_bypasses(&self) -> usize {
+        match seeded(SeededBug::TombstonesNotReserved) {
+            true => 0,
+            false => self.bypasses.len() * ZeroRanges::GROWTH_BY_REMOVE,
+        }
     }
 
     /// Whether bypasses are under way.
@@ -279,7 +288,7 @@ impl Engine {
         if !seeded(SeededBug::BypassKeepsZeroes) {
             self.zeroes.remove(line, lines);
         }
-        self.zeroes_kept_allocated.remove(line, lines);
+        self.zeroes_rebuilt.overwritten(line, lines);
         self.destage.something_changed();
         self.acknowledge(bypass.id, None, bypass.fua);
     }

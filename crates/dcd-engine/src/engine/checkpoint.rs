@@ -14,14 +14,12 @@
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::PageWrite;
-use crate::format::checkpoint::{Checkpoint, LiveSlot};
+use crate::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
 use crate::io::{Device, IoError, RequestError, RequestId};
-use crate::log::line_ranges::LineRanges;
+use crate::log::zero_ranges::ZeroRanges;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
 
-/// One write of a checkpoint: large ones are cut, so that log writes get in between.
-pub(super) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// A checkpoint is due when this part of the segments has been filled since the last.
 const SEGMENTS_PART: u32 = 8;
 
@@ -80,12 +78,14 @@ impl Checkpointing {
         matches!(self.state, State::None) && !self.forced
     }
 
-    /// A picture whose records are not durable yet is taken again.
-    pub(super) fn start_over_if_waiting(&mut self) {
-        if matches!(self.state, State::WaitDurable(_)) {
+    /// A picture whose records are not durable yet is taken again. Tells whether there was one.
+    pub(super) fn start_over_if_waiting(&mut self) -> bool {
+        let is_waiting = matches!(self.state, State::WaitDurable(_));
+        if is_waiting {
             self.state = State::None;
             self.forced = true;
         }
+        is_waiting
     }
 
     /// A write or flush of the cache-disk has failed. With it may be gone what had been written of a
@@ -122,6 +122,7 @@ impl Engine {
             State::None => {
                 let due = self.checkpoint.forced
                     || self.checkpoint_is_due()
+                    || self.zero_ranges_want_checkpoint()
                     || self.copies.wants_checkpoint()
                     || self.clean_checkpoint_is_due();
                 if due {
@@ -175,16 +176,39 @@ impl Engine {
             free.make_contiguous().sort_unstable();
         }
         let position = self.log.position(&mut free);
-        let mut zeroes: LineRanges = self.zeroes.clone();
-        for (line, lines) in self.zeroes_destaging.iter() {
-            zeroes.insert(line, lines);
-        }
-        if seeded(SeededBug::CheckpointOmitsZeroesUnderWay) {
-            zeroes = self.zeroes.clone();
-        }
-        if seeded(SeededBug::CheckpointOmitsZeroes) {
-            zeroes = LineRanges::default();
-        }
+        let (copy_pages, pages) = self.copies.picture();
+        let witnesses = self.witnesses.list_for_checkpoint();
+        let picture = Checkpoint {
+            generation: self.checkpoint.generation + 1,
+            free: free.into(),
+            witnesses,
+            copy_pages,
+            ..self.index_picture(position)
+        };
+        self.zeroes_rebuilt.picture_taken();
+        self.checkpoint.last_serial = self.log.newest_serial();
+        let after = self.log.newest_record();
+        self.want_durable(after);
+        let picture = Picture {
+            generation: picture.generation,
+            offset: self.superblock.geometry.checkpoint_offsets[picture.area()],
+            bytes: picture.encode_for(&self.superblock.geometry),
+            pages,
+            reusable,
+            after,
+            is_empty: self.cache_is_empty(),
+        };
+        self.checkpoint.state = State::WaitDurable(picture);
+    }
+
+    /// The index as it is now; what else a checkpoint says is left out.
+    pub(super) fn index_picture(&self, position: LogPosition) -> Checkpoint {
+        let no_zeroes = ZeroRanges::default();
+        let zeroes = match self.zeroes_rebuilt.listed() {
+            _ if seeded(SeededBug::CheckpointOmitsZeroesUnderWay) => &self.zeroes,
+            _ if seeded(SeededBug::CheckpointOmitsZeroes) => &no_zeroes,
+            listed => listed,
+        };
         let mut live = Vec::with_capacity(self.table.lines());
         for (line, pieces) in self.table.iter() {
             for (slot, mask) in pieces.as_slice() {
@@ -195,44 +219,21 @@ impl Engine {
                 }
             }
         }
-        let (copy_pages, pages) = self.copies.picture();
-        let picture = Checkpoint {
+        let filled = self.log.segments.iter().filter(|(_, segment)| segment.live_slots > 0);
+        let poisoned = self.poisoned.iter().filter(|_| !seeded(SeededBug::CheckpointOmitsPoison));
+        Checkpoint {
             uuid: self.superblock.uuid,
-            generation: self.checkpoint.generation + 1,
+            generation: self.checkpoint.generation,
             epoch: self.checkpoint.epoch,
             position,
-            filled: self
-                .log
-                .segments
-                .iter()
-                .filter(|(_, segment)| segment.live_slots > 0)
-                .map(|(index, segment)| (index, segment.serial))
-                .collect(),
-            free: free.into(),
+            filled: filled.map(|(index, segment)| (index, segment.serial)).collect(),
+            free: Vec::new(),
             live,
-            zeroes: zeroes.iter().collect(),
-            poisoned: self
-                .poisoned
-                .iter()
-                .filter(|_| !seeded(SeededBug::CheckpointOmitsPoison))
-                .map(|(line, mask)| (*line, *mask))
-                .collect(),
-            witnesses: self.witnesses.list_for_checkpoint(),
-            copy_pages,
-        };
-        self.checkpoint.last_serial = self.log.newest_serial();
-        let after = self.log.newest_record();
-        self.want_durable(after);
-        let picture = Picture {
-            generation: picture.generation,
-            offset: self.superblock.geometry.checkpoint_offsets[picture.area()],
-            bytes: picture.encode(),
-            pages,
-            reusable,
-            after,
-            is_empty: self.cache_is_empty(),
-        };
-        self.checkpoint.state = State::WaitDurable(picture);
+            zeroes: zeroes.iter().map(|zero| (zero.line, zero.lines)).collect(),
+            poisoned: poisoned.map(|(line, mask)| (*line, *mask)).collect(),
+            witnesses: self.witnesses.list(),
+            copy_pages: Vec::new(),
+        }
     }
 
     /// Step 3.
@@ -246,11 +247,13 @@ impl Engine {
             self.start_write(Device::CacheDisk, offset, bytes, purpose);
         }
         let mut offset = picture.offset;
-        for piece in picture.bytes.bytes().chunks(WRITE_BYTES_MAX) {
+        for piece in picture.bytes.bytes().chunks(self.config.limits.checkpoint_write_bytes) {
             writes_left += 1;
             let purpose = Purpose::Checkpoint(Step::Write);
             self.start_write(Device::CacheDisk, offset, Buffer::copy_of(piece), purpose);
-            offset += piece.len() as u64;
+            if !seeded(SeededBug::CheckpointPieceMisplaced) {
+                offset += piece.len() as u64;
+            }
         }
         self.counters.checkpoint_bytes += picture.bytes.len() as u64;
         self.checkpoint.state = State::Writing { picture, writes_left, failed: false };
@@ -301,6 +304,7 @@ impl Engine {
         };
         self.checkpoint.generation = picture.generation;
         self.witnesses.checkpoint_durable();
+        self.zeroes_rebuilt.picture_durable();
         self.copies.picture_durable();
         for id in std::mem::take(&mut self.checkpoint.waiting[1]) {
             self.reply(id, Ok(()), None);

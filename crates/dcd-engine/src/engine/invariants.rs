@@ -2,6 +2,7 @@
 //! matter; here are those that walk everything, for tests and the fuzzer.
 
 use super::{Engine, Phase, Purpose, destage};
+use crate::format::checkpoint::{Checkpoint, LogPosition};
 use crate::log::segment::SegmentState;
 use crate::units::SegmentIndex;
 
@@ -32,10 +33,50 @@ impl Engine {
         self.check_live_slots();
         self.copies.check_invariants();
         self.check_readers();
+        self.check_tables();
         for (line, mask) in &self.poisoned {
             assert!(self.table.find(*line).mask().and(*mask).is_empty());
             assert!(self.line_mask(*line).contains(*mask));
         }
+    }
+
+    /// What a checkpoint lists has limits, and so has what a start would make of the log.
+    fn check_tables(&self) {
+        let limits = &self.config.limits;
+        assert!(
+            self.poisoned.len() as u64 <= limits.poisoned_lines,
+            "{} damaged lines are listed",
+            self.poisoned.len()
+        );
+        let rebuilt = self.zeroes_rebuilt.rebuilt_max();
+        assert!(rebuilt <= limits.zero_ranges, "a start would find {rebuilt} zero ranges");
+        // Many of them are walked by tests that make many, and only those would take long.
+        if self.is_passing_by() || self.zeroes_rebuilt.listed().len() > 1000 {
+            return;
+        }
+        let mut both = self.zeroes_destaging.clone();
+        self.zeroes.iter().for_each(|range| both.insert(range));
+        assert_eq!(both, *self.zeroes_rebuilt.listed(), "a checkpoint lists all zero ranges");
+        assert!(both.len() <= limits.zero_ranges, "{} zero ranges are listed", both.len());
+    }
+
+    /// Encodes what a checkpoint would list now, and decodes it again; for tests and the fuzzer, after every start.
+    ///
+    /// # Panics
+    /// If it does not come back.
+    pub fn check_checkpoint(&self) {
+        let geometry = &self.superblock.geometry;
+        let position = LogPosition {
+            segment: SegmentIndex(0),
+            serial: self.log.newest_serial(),
+            slot_in_segment: geometry.slots_per_segment(),
+            next_record: self.log.newest_record().next(),
+            previous_checksum: 0,
+        };
+        let picture = self.index_picture(position);
+        let bytes = picture.encode_for(geometry);
+        let back = Checkpoint::decode(bytes.bytes(), self.superblock.uuid, geometry);
+        assert_eq!(back.as_ref(), Ok(&picture), "what is encoded is decoded");
     }
 
     /// A slot is live if a line's fragment is in it, and belongs to one line only.

@@ -80,7 +80,9 @@ impl Engine {
             self.answer_commit_waiters(Ok(()));
         }
         // A checkpoint that waits for these records speaks of their old places.
-        self.checkpoint.start_over_if_waiting();
+        if self.checkpoint.start_over_if_waiting() {
+            self.zeroes_rebuilt.picture_dropped();
+        }
         self.forget_commit();
         self.want_durable(self.log.newest_record());
         true

@@ -36,7 +36,6 @@ use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::{FormatError, OpenError, VolumeOpenError};
-use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
@@ -45,8 +44,9 @@ use crate::io::{
 };
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
-use crate::log::line_ranges::LineRanges;
 use crate::log::lookup_table::LookupTable;
+use crate::log::rebuilt_zeroes::RebuiltZeroes;
+use crate::log::zero_ranges::ZeroRanges;
 use crate::patience::Patience;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
@@ -111,13 +111,15 @@ pub struct Engine {
     log: Log,
     table: LookupTable,
     /// Lines that read as zeroes unless the table has something newer.
-    zeroes: LineRanges,
+    zeroes: ZeroRanges,
     /// The same, while they are being brought to the data-disk.
-    zeroes_destaging: LineRanges,
-    /// Lines of them whose space on the data-disk is not to be freed.
-    zeroes_kept_allocated: LineRanges,
+    zeroes_destaging: ZeroRanges,
+    /// Both together, and what a start would make of the log.
+    zeroes_rebuilt: RebuiltZeroes,
     /// Fragments whose newest copy is damaged: they fail until overwritten (C19, C21).
     poisoned: BTreeMap<Line, FragmentMask>,
+    /// More was damaged than a checkpoint lists: the rest is found anew wherever it is read.
+    has_unlisted_poison: bool,
     witnesses: witness::Witnesses,
     /// Clean copies in the read area.
     copies: Copies,
@@ -295,11 +297,16 @@ impl Engine {
             next_io: 0,
             log: Log::new(superblock.uuid, geometry, memory),
             table: LookupTable::new(geometry.slots(), geometry.data_slots_max()),
-            zeroes: LineRanges::default(),
-            zeroes_destaging: LineRanges::default(),
-            zeroes_kept_allocated: LineRanges::default(),
+            zeroes: ZeroRanges::default(),
+            zeroes_destaging: ZeroRanges::default(),
+            zeroes_rebuilt: RebuiltZeroes::default(),
             poisoned: BTreeMap::new(),
-            witnesses: witness::Witnesses::new(superblock.uuid, data_disk),
+            has_unlisted_poison: false,
+            witnesses: witness::Witnesses::new(
+                superblock.uuid,
+                data_disk,
+                config.limits.recent_witnesses,
+            ),
             copies: Copies::new(superblock.uuid, geometry.copy_pages),
             data_disk_changes: 0,
             prefetch: prefetch::Prefetch::default(),
@@ -662,7 +669,8 @@ impl Engine {
     /// copy on the data-disk is never shown in their place.
     fn poison(&mut self, line: Line, mask: FragmentMask) {
         self.counters.checksum_errors += 1;
-        if self.poisoned.len() as u64 >= POISONED_LINES_MAX {
+        if self.poison_has_no_room(line) {
+            self.has_unlisted_poison = true;
             // No checkpoint could list more. It stays in the table, where every read and every
             // destage finds the damage anew.
             return self.block_destage(line);
@@ -673,6 +681,12 @@ impl Engine {
         }
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
+    }
+
+    /// A checkpoint could not list another damaged line.
+    fn poison_has_no_room(&self, line: Line) -> bool {
+        self.poisoned.len() as u64 >= self.config.limits.poisoned_lines
+            && !self.poisoned.contains_key(&line)
     }
 
     /// The fragments of a line that exist: fewer than eight at the end of an odd-sized disk.

@@ -477,8 +477,8 @@ impl Engine {
             }
             Source::Slots { slots, .. } => {
                 for (part, bytes) in slots.iter().zip(bytes.bytes().chunks(LINE_SIZE as usize)) {
-                    let is_verified =
-                        self.config.verify_reads && !seeded(SeededBug::DamagedSlotServed);
+                    let is_verified = (self.config.verify_reads || self.has_unlisted_poison)
+                        && !seeded(SeededBug::DamagedSlotServed);
                     if is_verified && crc32c(bytes) != part.checksum {
                         self.damaged_slot(part.line, part.slot);
                         reading.failed = true;

@@ -19,6 +19,8 @@
 //!    both disks.
 //!      The same bytes at the same places: a crash and a repetition do no harm. The data-disk may
 //!      hold an unflushed part of a bypassed write: once shown, it must not vanish (C9).
+//!      Should the log be replayed to more zero ranges than a checkpoint may list, some of them go to the
+//!      data-disk first ([`room`]).
 //! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
 //!    session may still have in some queue can no longer become part of the log.
 //! 8. Write the superblock: open, new generation. Then take requests.
@@ -33,10 +35,12 @@ mod copies;
 mod end;
 mod replay;
 mod rewrite;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::rewrite::{Rewrite, Source};
+use self::room::Room;
 use super::{Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::error::{FormatError, OpenError};
@@ -47,6 +51,7 @@ use crate::format::record::Record;
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
+use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::RecoveryReport;
 use crate::units::{
@@ -71,6 +76,8 @@ pub(super) enum Step {
     Witness(Line),
     Rewrite,
     Flush(Device),
+    /// Zeroes for which a checkpoint has no room.
+    Zero(ZeroRange),
     Superblock,
 }
 
@@ -109,6 +116,7 @@ pub(super) struct Recovery {
     newest_generation: u64,
     /// What is to be written again.
     rewrites: Vec<Rewrite>,
+    room: Room,
     witnesses_read: BTreeMap<Line, u32>,
     report: RecoveryReport,
 }
@@ -125,6 +133,8 @@ enum Stage {
     RewriteFlush,
     OldestRewrite,
     Flush,
+    Zeroes,
+    ZeroesFlush,
     NewCheckpoint,
     Superblock,
 }
@@ -192,6 +202,7 @@ impl Engine {
             unseen: VecDeque::new(),
             newest_generation: 0,
             rewrites: Vec::new(),
+            room: Room::default(),
             witnesses_read: BTreeMap::new(),
             report: RecoveryReport {
                 was_closed: self.superblock.state != CacheState::Open,
@@ -238,7 +249,8 @@ impl Engine {
             Err(error) => Err(error),
         };
         // The buffers of writes come back, too.
-        let is_read = !matches!(step, Step::Witness(_) | Step::Rewrite | Step::Superblock);
+        let is_read =
+            !matches!(step, Step::Witness(_) | Step::Rewrite | Step::Zero(_) | Step::Superblock);
         if let (Ok(bytes), true) = (&bytes, is_read) {
             recovery.report.bytes_read += bytes.len() as u64;
         }
@@ -314,6 +326,7 @@ impl Engine {
                     self.segment_read(image);
                 }
             }
+            (Step::Zero(piece), bytes) => self.zeroed_for_room(piece, bytes.map(drop)),
             (Step::Flush(device), Err(error)) => {
                 self.fail_open(OpenError::Io { device, offset: 0, error });
             }
@@ -360,7 +373,9 @@ impl Engine {
                         self.start_flush(device, Purpose::Recover(Step::Flush(device)));
                     }
                 }
-                Stage::Flush => self.start_session(),
+                Stage::Flush => self.make_room(),
+                Stage::Zeroes => self.zero_for_room(),
+                Stage::ZeroesFlush => self.take_room(),
                 Stage::NewCheckpoint => {
                     while self.advance_checkpoint() {}
                     if self.cache_disk_failed {
@@ -495,6 +510,9 @@ impl Engine {
                 && (self.table.contains(line)
                     || self.is_zero(line)
                     || self.poisoned.contains_key(&line));
+            // Zeroes of the log may be there already: a start that was cut short made room.
+            let may_differ =
+                may_differ || self.is_zero(line) && checksum == crc32c(&[0; LINE_SIZE as usize]);
             let expected = self.witnesses.get(line);
             let differs = expected.is_some_and(|expected| expected != checksum);
             if differs && may_all_differ {
@@ -523,7 +541,7 @@ impl Engine {
 
     // ---- steps 6 to 8: the new session --------------------------------------------------------
 
-    fn start_session(&mut self) {
+    pub(super) fn start_session(&mut self) {
         let epoch = self.superblock.generation + 1;
         let chain = &self.recovery.as_ref().expect("under way").chain;
         let next_serial = SegmentSerial(chain.newest_serial.0.max(chain.serial.0) + 1);

@@ -200,6 +200,7 @@ impl Engine {
                     let lines = bypass.range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0;
                     self.forget_lines(start, lines);
                     self.zeroes.remove(start, lines);
+                    self.zeroes_rebuilt.overwritten(start, lines);
                     State::Written
                 }
             };
@@ -215,11 +216,10 @@ impl Engine {
 
     fn plan_write_through(&mut self) {
         let blocks = self.data_disk.blocks;
-        let zeroes = self.zeroes.iter().map(|(line, lines)| {
-            let start = line.lba().0;
-            let end = (start + lines * FRAGMENTS_PER_LINE).min(blocks);
-            let may_unmap = !self.zeroes_kept_allocated.overlaps(line, lines);
-            Zero { range: LbaRange::new(start, end - start), may_unmap }
+        let zeroes = self.zeroes.iter().map(|zero| {
+            let start = zero.line.lba().0;
+            let end = (start + zero.lines * FRAGMENTS_PER_LINE).min(blocks);
+            Zero { range: LbaRange::new(start, end - start), may_unmap: zero.may_unmap }
         });
         let zeroes = zeroes.collect();
         let mut writes: VecDeque<(u64, Vec<u8>)> = VecDeque::new();
@@ -316,7 +316,7 @@ impl Engine {
             self.forget(line, crate::units::FragmentMask::FULL);
         }
         self.zeroes = Default::default();
-        self.zeroes_kept_allocated = Default::default();
+        self.zeroes_rebuilt = Default::default();
         self.answer_commit_waiters(Ok(()));
         let passing = self.passing();
         passing.stage = Stage::PassingThrough;

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::config::DataDiskInfo;
+use crate::config::{DataDiskInfo, RECENT_WITNESSES_MAX};
 use crate::format::checkpoint::Witness;
 use crate::format::geometry::WITNESSES_MAX;
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, Uuid};
@@ -18,11 +18,10 @@ use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, Uuid};
 const FIXED_LINES: [u64; 7] = [0, 1, 2, 3, 4, 8, 16];
 /// Lines spread over the volume.
 const SPREAD_LINES: u64 = 8;
-/// Lines destaged last that are witnesses too.
-const RECENT_LINES: usize = 16;
 
-const _: () =
-    assert!(FIXED_LINES.len() as u64 + 2 + SPREAD_LINES + (RECENT_LINES as u64) < WITNESSES_MAX);
+const _: () = assert!(
+    FIXED_LINES.len() as u64 + 2 + SPREAD_LINES + (RECENT_WITNESSES_MAX as u64) < WITNESSES_MAX
+);
 
 /// The witnesses.
 pub(super) struct Witnesses {
@@ -31,13 +30,15 @@ pub(super) struct Witnesses {
     chosen: Vec<Line>,
     checksums: BTreeMap<Line, u32>,
     recent: VecDeque<Line>,
+    /// Most of them.
+    recent_max: usize,
     /// Lines in the newest durable checkpoint, and in those made since, which may have failed: a
     /// crash finds one of them.
     listed: [Vec<Line>; 2],
 }
 
 impl Witnesses {
-    pub(super) fn new(uuid: Uuid, data_disk: DataDiskInfo) -> Witnesses {
+    pub(super) fn new(uuid: Uuid, data_disk: DataDiskInfo, recent_max: usize) -> Witnesses {
         // The end of an odd-sized disk has no whole line.
         let lines = data_disk.blocks / FRAGMENTS_PER_LINE;
         let mut chosen: Vec<u64> = FIXED_LINES.to_vec();
@@ -56,6 +57,7 @@ impl Witnesses {
             chosen: chosen.into_iter().map(Line).collect(),
             checksums: BTreeMap::new(),
             recent: VecDeque::new(),
+            recent_max,
             listed: Default::default(),
         }
     }
@@ -71,7 +73,7 @@ impl Witnesses {
     pub(super) fn restore(&mut self, witnesses: &[Witness]) {
         for witness in witnesses.iter().filter(|witness| witness.line.0 < self.lines) {
             if self.chosen.binary_search(&witness.line).is_err() {
-                if self.recent.len() >= RECENT_LINES || self.recent.contains(&witness.line) {
+                if self.recent.len() >= self.recent_max || self.recent.contains(&witness.line) {
                     continue;
                 }
                 self.recent.push_back(witness.line);
@@ -108,7 +110,7 @@ impl Witnesses {
                 self.recent.retain(|known| *known != line);
             }
             self.recent.push_back(line);
-            if self.recent.len() > RECENT_LINES {
+            if self.recent.len() > self.recent_max {
                 let oldest = self.recent.pop_front().expect("not empty");
                 self.checksums.remove(&oldest);
             }
@@ -158,7 +160,7 @@ mod tests {
     fn a_forged_list_is_cut_to_what_a_checkpoint_has_room_for() {
         let data_disk =
             DataDiskInfo { blocks: 8000, logical_block_size: 512, physical_sector_size: 512 };
-        let mut witnesses = Witnesses::new(Uuid([1; 16]), data_disk);
+        let mut witnesses = Witnesses::new(Uuid([1; 16]), data_disk, 16);
         let forged: Vec<Witness> = (0..WITNESSES_MAX)
             .map(|n| Witness { line: Line(700 + n * 2), checksum: 1 })
             .chain([Witness { line: Line(1 << 47), checksum: 1 }])
@@ -181,7 +183,7 @@ mod tests {
     /// Whoever mounts, checks or partitions the disk changes one of these; and one in each eighth.
     #[test]
     fn witnesses_are_at_both_ends_and_between() {
-        let witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK);
+        let witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK, 16);
         let chosen: Vec<u64> = witnesses.chosen().iter().map(|line| line.0).collect();
         assert!([0, 1, 2, 3, 4, 8, 16, 9998, 9999].iter().all(|line| chosen.contains(line)));
         for eighth in 0..8 {
@@ -189,15 +191,15 @@ mod tests {
             assert!(chosen.iter().any(|line| range.contains(line)), "{chosen:?}");
         }
         assert!(chosen.is_sorted() && chosen.len() > 9 && chosen.len() <= 17);
-        let other = Witnesses::new(Uuid([8; 16]), DATA_DISK);
+        let other = Witnesses::new(Uuid([8; 16]), DATA_DISK, 16);
         assert_ne!(witnesses.chosen(), other.chosen(), "elsewhere for each cache");
-        let tiny = Witnesses::new(Uuid([7; 16]), DataDiskInfo { blocks: 7, ..DATA_DISK });
+        let tiny = Witnesses::new(Uuid([7; 16]), DataDiskInfo { blocks: 7, ..DATA_DISK }, 16);
         assert!(tiny.chosen().is_empty(), "no whole line");
     }
 
     #[test]
     fn the_lines_destaged_last_are_witnesses() {
-        let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK);
+        let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK, 16);
         // Not one of those that are chosen anyway.
         let lines: Vec<u64> =
             (5000..).filter(|line| !witnesses.chosen().contains(&Line(*line))).take(17).collect();
@@ -222,7 +224,7 @@ mod tests {
     /// A crash finds the newest durable checkpoint, or one that was written since and perhaps landed.
     #[test]
     fn a_witness_is_one_until_no_checkpoint_speaks_of_it() {
-        let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK);
+        let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK, 16);
         let (of_line, before, behind) = (
             LbaRange::new(8 * 5000 + 7, 1),
             LbaRange::new(8 * 5000 - 1, 1),

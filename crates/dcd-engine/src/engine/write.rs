@@ -8,10 +8,11 @@
 //! 4. The reply comes when the mode says: [`Engine::acknowledge`].
 
 use super::Engine;
-use super::zero::{ENTRIES_OF_ZERO, ZERO_RANGES_GATHERED_MAX};
+use super::zero::ENTRIES_OF_ZERO;
 use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
+use crate::log::zero_ranges::ZeroRanges;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
 
@@ -105,7 +106,7 @@ impl Engine {
                 self.log.lacks_segments(part.lines().count() as u32, false)
             }
             Change::Zero { .. } => {
-                self.zeroes.len() >= ZERO_RANGES_GATHERED_MAX
+                !self.may_gather_zero_ranges(ZeroRanges::GROWTH_BY_INSERT)
                     || self.log.lacks_segments(ENTRIES_OF_ZERO, false)
             }
         });

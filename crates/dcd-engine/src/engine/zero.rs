@@ -9,9 +9,9 @@
 
 use super::Engine;
 use super::write::Change;
-use crate::format::geometry::ZERO_RANGES_MAX;
 use crate::format::record::Entry;
 use crate::io::{RequestError, RequestId};
+use crate::log::zero_ranges::{ZeroRange, ZeroRanges};
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 
@@ -20,9 +20,6 @@ static ZEROES: [u8; 4096] = [0; 4096];
 
 /// Entries of a zeroed range: itself, and the parts of lines at both ends.
 pub(super) const ENTRIES_OF_ZERO: u32 = 3;
-/// Zero ranges that may gather before requests wait for them to be destaged. A checkpoint has room
-/// for twice as many: for those being destaged, and for what bypasses under way may still split.
-pub(super) const ZERO_RANGES_GATHERED_MAX: usize = ZERO_RANGES_MAX as usize / 2;
 
 impl Engine {
     pub(super) fn write_zeroes(
@@ -45,7 +42,7 @@ impl Engine {
     }
 
     pub(super) fn try_zero(&mut self, range: LbaRange, may_unmap: bool) -> bool {
-        if self.zeroes.len() >= ZERO_RANGES_GATHERED_MAX {
+        if !self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_INSERT) {
             return false;
         }
         if !self.log.has_room(ENTRIES_OF_ZERO, false) {
@@ -89,15 +86,41 @@ impl Engine {
         if !seeded(SeededBug::DiscardKeepsLines) {
             self.forget_lines(line, lines);
         }
-        self.zeroes.insert(line, lines);
+        let zero = ZeroRange { line, lines, may_unmap };
+        self.zeroes.insert(zero);
+        self.zeroes_rebuilt.zeroed(zero);
         self.copies_changed(line, lines);
         self.destage.zeroes_logged(self.log.newest_record());
-        match may_unmap {
-            true => self.zeroes_kept_allocated.remove(line, lines),
-            false => self.zeroes_kept_allocated.insert(line, lines),
-        }
         self.destage.something_changed();
         true
+    }
+
+    // ---- room in checkpoints ------------------------------------------------------------------
+
+    /// Whether a change may be logged that adds so many zero ranges. A checkpoint must list them, those that are
+    /// zero now, and those that a start would rebuild.
+    pub(super) fn has_room_for_zero_ranges(&self, more: usize) -> bool {
+        let rebuilt = self.zeroes_rebuilt.rebuilt_max() + self.zero_ranges_of_bypasses() + more;
+        self.may_gather_zero_ranges(more)
+            && (rebuilt <= self.config.limits.zero_ranges || seeded(SeededBug::RebuiltNotBounded))
+    }
+
+    /// The same of those that are zero now: so many may gather before requests wait for them to be destaged.
+    /// Half of a checkpoint, so that the other half is there for what is logged until the next.
+    pub(super) fn may_gather_zero_ranges(&self, more: usize) -> bool {
+        let now = self.zeroes_rebuilt.listed().len().max(self.zeroes.len());
+        now + self.zero_ranges_of_bypasses() + more <= self.config.limits.zero_ranges / 2
+            || seeded(SeededBug::GatheredNotBounded)
+    }
+
+    /// Whether only a checkpoint makes room for zero ranges soon, and does.
+    pub(super) fn zero_ranges_want_checkpoint(&self) -> bool {
+        let most = self.config.limits.zero_ranges;
+        let rebuilt = self.zeroes_rebuilt.rebuilt_from_durable();
+        rebuilt + self.zero_ranges_of_bypasses() >= most - most / 4
+            && self.zeroes_rebuilt.listed().len() + most / 8 <= rebuilt
+            && !seeded(SeededBug::RebuiltNotBounded)
+            && !seeded(SeededBug::CheckpointNotForcedForZeroes)
     }
 
     /// Takes whole lines out of the log.

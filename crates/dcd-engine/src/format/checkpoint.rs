@@ -214,6 +214,28 @@ impl Checkpoint {
         (self.generation % 2) as usize
     }
 
+    /// The bytes of a checkpoint of this cache.
+    ///
+    /// # Panics
+    /// If it lists more than there may be, or than its area has room for: it could not be read again.
+    pub fn encode_for(&self, geometry: &Geometry) -> Buffer {
+        let counts = [
+            ("zero ranges", self.zeroes.len() as u64, ZERO_RANGES_MAX),
+            ("damaged lines", self.poisoned.len() as u64, POISONED_LINES_MAX),
+            ("witnesses", self.witnesses.len() as u64, WITNESSES_MAX),
+            ("live slots", self.live.len() as u64, geometry.data_slots_max().into()),
+            ("copy pages", self.copy_pages.len() as u64, geometry.copy_pages.into()),
+            ("segments", (self.free.len() + self.filled.len()) as u64, geometry.segments.into()),
+        ];
+        for (what, count, most) in counts {
+            assert!(count <= most, "a checkpoint has room for {most} {what}, not {count}");
+        }
+        let bytes = self.encode();
+        let (length, area) = (bytes.len() as u64, geometry.checkpoint_area_bytes);
+        assert!(length <= area, "a checkpoint of {length} bytes in an area of {area}");
+        bytes
+    }
+
     /// The bytes of the checkpoint: header, then payload, padded to 4 KiB.
     pub fn encode(&self) -> Buffer {
         let items = self.free.len()
@@ -453,6 +475,7 @@ fn read_header<'a>(
         return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(header.uuid) });
     }
     let field = |field, found: u64| FormatError::Field { what: WHAT, field, found };
+    let items_max = (geometry.checkpoint_area_bytes - HEADER_SIZE as u64) / ITEM_SIZE as u64;
     for (name, count, most) in [
         ("free", header.free.get(), u64::from(geometry.segments)),
         (
@@ -461,7 +484,9 @@ fn read_header<'a>(
             u64::from(geometry.segments) - header.free.get().min(u64::from(geometry.segments)),
         ),
         ("live", header.live.get(), u64::from(geometry.data_slots_max())),
-        ("zeroes", header.zeroes.get(), ZERO_RANGES_MAX),
+        // Older versions wrote more than `ZERO_RANGES_MAX`. What its area has room for was not written over
+        // anything else: it is read, and recovery makes room before it writes the next.
+        ("zeroes", header.zeroes.get(), items_max),
         ("poisoned", header.poisoned.get(), POISONED_LINES_MAX),
         ("witnesses", header.witnesses.get(), WITNESSES_MAX),
         ("copy_pages", header.copy_pages.get(), u64::from(geometry.copy_pages)),
@@ -469,6 +494,10 @@ fn read_header<'a>(
         if count > most {
             return Err(field(name, count));
         }
+    }
+    let items = counts(header).iter().sum::<u64>();
+    if items > items_max {
+        return Err(field("items", items));
     }
     for (name, counter) in [
         ("generation", header.generation.get()),
@@ -623,7 +652,12 @@ mod tests {
         assert_eq!(problem(&|c| c.filled = vec![c.filled[0]; segments - 2]), "filled");
         let live = beyond(geometry.data_slots_max().into());
         assert_eq!(problem(&|c| c.live = vec![c.live[0]; live]), "live");
-        assert_eq!(problem(&|c| c.zeroes = vec![c.zeroes[0]; beyond(ZERO_RANGES_MAX)]), "zeroes");
+        // Older versions wrote as many zero ranges as there were. What fits into the area is taken.
+        let items = (geometry.checkpoint_area_bytes - HEADER_SIZE as u64) / ITEM_SIZE as u64;
+        assert_eq!(problem(&|c| c.zeroes = vec![c.zeroes[0]; beyond(ZERO_RANGES_MAX)]), none);
+        assert_eq!(problem(&|c| c.zeroes = vec![c.zeroes[0]; items as usize - 6]), none);
+        assert_eq!(problem(&|c| c.zeroes = vec![c.zeroes[0]; items as usize - 5]), "items");
+        assert_eq!(problem(&|c| c.zeroes = vec![c.zeroes[0]; beyond(items)]), "zeroes");
         let poisoned = beyond(POISONED_LINES_MAX);
         assert_eq!(problem(&|c| c.poisoned = vec![c.poisoned[0]; poisoned]), "poisoned");
         let witnesses = beyond(WITNESSES_MAX);
@@ -674,6 +708,28 @@ mod tests {
         assert_eq!(problem(&|c| c.live[0].slot = geometry.slot(SegmentIndex(4), 9)), "live slot");
     }
 
+    /// One that could not be read again is never written.
+    #[test]
+    fn more_than_there_may_be_is_not_encoded() {
+        let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
+        let is_encoded = |change: &dyn Fn(&mut Checkpoint)| {
+            let mut picture = checkpoint();
+            change(&mut picture);
+            std::panic::catch_unwind(|| picture.encode_for(&geometry)).is_ok()
+        };
+        assert!(is_encoded(&|_| {}));
+        let beyond = |most: u64| most as usize + 1;
+        assert!(is_encoded(&|c| c.zeroes = vec![c.zeroes[0]; beyond(ZERO_RANGES_MAX) - 1]));
+        assert!(!is_encoded(&|c| c.zeroes = vec![c.zeroes[0]; beyond(ZERO_RANGES_MAX)]));
+        assert!(!is_encoded(&|c| c.poisoned = vec![c.poisoned[0]; beyond(POISONED_LINES_MAX)]));
+        assert!(!is_encoded(&|c| c.witnesses = vec![c.witnesses[0]; beyond(WITNESSES_MAX)]));
+        let live = beyond(geometry.data_slots_max().into());
+        assert!(!is_encoded(&|c| c.live = vec![c.live[0]; live]));
+        assert!(!is_encoded(&|c| c.free = vec![c.free[0]; beyond(geometry.segments.into()) - 1]));
+        let page = CopyPageRef { page: CopyPageIndex(0), generation: 1, checksum: 1 };
+        assert!(!is_encoded(&|c| c.copy_pages.push(page)));
+    }
+
     #[test]
     fn the_largest_fits_its_area() {
         let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
@@ -691,7 +747,7 @@ mod tests {
         largest.zeroes = vec![largest.zeroes[0]; ZERO_RANGES_MAX as usize];
         largest.poisoned = vec![largest.poisoned[0]; POISONED_LINES_MAX as usize];
         largest.witnesses = vec![largest.witnesses[0]; WITNESSES_MAX as usize];
-        let bytes = largest.encode();
+        let bytes = largest.encode_for(&geometry);
         assert!(bytes.len() as u64 <= geometry.checkpoint_area_bytes);
         assert_eq!(Checkpoint::decode(bytes.bytes(), largest.uuid, &geometry), Ok(largest));
     }

@@ -3,9 +3,10 @@
 //! flushed is decided in `engine/`.
 
 pub mod control;
-pub mod line_ranges;
 pub mod lookup_table;
+pub mod rebuilt_zeroes;
 pub mod segment;
+pub mod zero_ranges;
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -327,7 +327,10 @@ impl Driver {
                 self.ios.clear();
                 Err(error)
             }
-            _ => Ok(()),
+            _ => {
+                self.engine().check_checkpoint();
+                Ok(())
+            }
         }
     }
 

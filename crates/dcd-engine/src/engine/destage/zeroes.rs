@@ -9,8 +9,9 @@ use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation};
+use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line};
+use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE};
 
 /// Most ranges brought to the data-disk before a flush, and most lines in one of its operations
 /// (1 GiB).
@@ -20,7 +21,7 @@ const ZERO_LINES_MAX: u64 = (1 << 30) / LINE_SIZE;
 /// Ranges on their way.
 #[derive(Default)]
 pub(super) struct ZeroWork {
-    to_start: VecDeque<(Line, u64)>,
+    to_start: VecDeque<ZeroRange>,
     in_flight: u32,
     failed: bool,
     flushing: bool,
@@ -56,22 +57,21 @@ impl Engine {
             false => ZERO_LINES_MAX,
         };
         let mut to_start = VecDeque::new();
-        let ranges: Vec<(Line, u64)> = self.zeroes.iter().collect();
-        for (line, lines) in ranges {
+        for range in self.zeroes.iter() {
             if to_start.len() >= ZERO_OPERATIONS_MAX {
                 break;
             }
-            let lines = lines.min(lines_max);
-            if !self.is_bypassed(line, lines) {
-                to_start.push_back((line, lines));
+            let piece = ZeroRange { lines: range.lines.min(lines_max), ..range };
+            if !self.is_bypassed(piece.line, piece.lines) {
+                to_start.push_back(piece);
             }
         }
         if to_start.is_empty() {
             return false;
         }
-        for (line, lines) in &to_start {
-            self.zeroes.remove(*line, *lines);
-            self.zeroes_destaging.insert(*line, *lines);
+        for piece in &to_start {
+            self.zeroes.remove(piece.line, piece.lines);
+            self.zeroes_destaging.insert(*piece);
         }
         self.destage.work = Work::Zero(ZeroWork { to_start, ..ZeroWork::default() });
         true
@@ -90,7 +90,7 @@ impl Engine {
             work.to_start.clear();
             work.failed = true;
         }
-        if let Some((line, lines)) = work.to_start.front().copied() {
+        if let Some(ZeroRange { line, lines, may_unmap }) = work.to_start.front().copied() {
             if go != Go::Now {
                 return false;
             }
@@ -105,7 +105,6 @@ impl Engine {
                 self.start_write(Device::DataDisk, offset, zeroes, purpose);
                 return true;
             }
-            let may_unmap = !self.zeroes_kept_allocated.overlaps(line, lines);
             let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
             self.start_io(Device::DataDisk, operation, purpose);
             return true;
@@ -133,15 +132,14 @@ impl Engine {
             unreachable!("flushed for zero work");
         };
         self.destage.something_changed();
-        let ranges: Vec<(Line, u64)> = self.zeroes_destaging.iter().collect();
-        self.zeroes_destaging = Default::default();
+        let ranges = std::mem::take(&mut self.zeroes_destaging);
         let failed = result.is_err() || work.failed;
         if failed && !seeded(SeededBug::FailedZeroesForgotten) {
             // All of them again: zeroing twice does no harm.
-            for (line, lines) in ranges {
-                self.zeroes.insert(line, lines);
+            self.zeroes = self.zeroes_rebuilt.listed().clone();
+            for range in ranges.iter() {
                 // Some of it may be zero on the data-disk by now.
-                for witness in self.witnesses.within(line, lines) {
+                for witness in self.witnesses.within(range.line, range.lines) {
                     self.witnesses.forget(witness);
                 }
             }
@@ -150,12 +148,10 @@ impl Engine {
             }
             return self.back_off();
         }
-        for (line, lines) in ranges {
-            for witness in self.witnesses.within(line, lines) {
+        self.zeroes_rebuilt.destaged(&self.zeroes);
+        for range in ranges.iter() {
+            for witness in self.witnesses.within(range.line, range.lines) {
                 self.witnesses.set(witness, crc32c(&[0; LINE_SIZE as usize]));
-            }
-            if !self.zeroes.overlaps(line, lines) {
-                self.zeroes_kept_allocated.remove(line, lines);
             }
             self.counters.destaged_zero_ranges += 1;
         }

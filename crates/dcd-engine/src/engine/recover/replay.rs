@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::FoundRecord;
 use crate::engine::Engine;
-use crate::format::geometry::POISONED_LINES_MAX;
 use crate::format::record::Entry;
+use crate::log::rebuilt_zeroes::RebuiltZeroes;
+use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     FRAGMENTS_PER_LINE, FragmentMask, Line, SegmentIndex, SegmentSerial, SlotIndex,
@@ -82,6 +83,9 @@ impl Engine {
         for (index, serial) in serials {
             self.log.segments.restore(index, live[index.0 as usize], serial);
         }
+        // Perhaps more was damaged than the checkpoint had room for.
+        self.has_unlisted_poison |= self.poisoned.len() as u64 >= self.config.limits.poisoned_lines;
+        self.zeroes_rebuilt = RebuiltZeroes::found(&self.zeroes);
         let recovery = self.recovery.as_mut().expect("under way");
         self.checkpoint.generation = checkpoint.generation;
         recovery.report.dirty_lines = self.table.lines() as u64;
@@ -123,7 +127,10 @@ impl Engine {
                     return Ok(());
                 }
                 self.clear_poison(line, mask);
-                if is_damaged && (self.poisoned.len() as u64) < POISONED_LINES_MAX {
+                let has_room =
+                    !self.poison_has_no_room(line) || seeded(SeededBug::ReplayedPoisonNotBounded);
+                self.has_unlisted_poison |= is_damaged && !has_room;
+                if is_damaged && has_room {
                     self.table.remove(line, mask);
                     let poison = self.poisoned.entry(line).or_default();
                     *poison = poison.or(mask);
@@ -157,8 +164,8 @@ impl Engine {
         let disk_lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let end = line.0.saturating_add(lines).min(disk_lines);
         if line.0 < end {
-            self.zeroes.insert(line, end - line.0);
-            self.zeroes_kept_allocated.insert(line, end - line.0);
+            let lines = end - line.0;
+            self.zeroes.insert(ZeroRange { line, lines, may_unmap: false });
         }
     }
 

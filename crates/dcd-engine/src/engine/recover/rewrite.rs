@@ -42,7 +42,6 @@ use std::ops::Range;
 use super::{Engine, Recovery, Stage, Step};
 use crate::buffer::Buffer;
 use crate::engine::Purpose;
-use crate::engine::checkpoint::WRITE_BYTES_MAX;
 use crate::format::superblock::CacheState;
 use crate::io::Device;
 use crate::seeded_bugs::{SeededBug, seeded};
@@ -90,6 +89,7 @@ impl Engine {
     pub(super) fn plan_rewrites(&mut self, durable: RecordNumber) {
         let geometry = self.superblock.geometry;
         let checkpoint_is_durable = self.checkpoint_is_known_durable();
+        let piece_bytes = self.config.limits.checkpoint_write_bytes;
         let recovery = self.recovery();
         recovery.forget_durable(durable);
         for found in &mut recovery.found {
@@ -107,7 +107,7 @@ impl Engine {
         if !checkpoint_is_durable {
             let bytes = recovery.checkpoint.as_ref().expect("read").encode();
             let mut offset = geometry.checkpoint_offsets[recovery.checkpoint_area];
-            for piece in bytes.bytes().chunks(WRITE_BYTES_MAX) {
+            for piece in bytes.bytes().chunks(piece_bytes) {
                 let source = Source::Disk(Buffer::copy_of(piece));
                 recovery.rewrites.push(Rewrite { offset, source });
                 offset += piece.len() as u64;
