@@ -9,6 +9,7 @@ use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabe
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
+use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::{
     CopyPageIndex, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex, SegmentSerial,
     SequenceId, SlotIndex,
@@ -447,7 +448,13 @@ fn checkpoints() -> Vec<Vec<u8>> {
                     checksum: n,
                 })
                 .collect(),
-            zeroes: each(2).map(|n| (Line(100 + u64::from(n) * 50), 20)).collect(),
+            zeroes: each(2)
+                .map(|n| ZeroRange {
+                    line: Line(100 + u64::from(n) * 50),
+                    lines: 20,
+                    may_unmap: n % 2 == 1,
+                })
+                .collect(),
             poisoned: each(1).map(|n| (Line(90 + u64::from(n)), FragmentMask(1))).collect(),
             witnesses: each(3).map(|n| Witness { line: Line(n.into()), checksum: 3 }).collect(),
             copy_pages: Vec::new(),
@@ -482,7 +489,7 @@ fn records() -> Vec<Vec<u8>> {
         record(
             vec![
                 Entry::Data { line: Line(77), mask: FragmentMask(0x0f), checksum: 0xdead_beef },
-                Entry::Zero { line: Line(5), lines: 1 << 30 },
+                Entry::Zero { line: Line(5), lines: 1 << 30, may_unmap: true },
                 Entry::Bypass { range: LbaRange::new(513, 2048) },
             ],
             2,

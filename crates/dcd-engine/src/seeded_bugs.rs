@@ -176,6 +176,12 @@ bugs! {
     RoomWithoutFlush = "room-without-flush", "C12";
     /// Pieces of a checkpoint behind the first are written to the wrong place.
     CheckpointPieceMisplaced = "checkpoint-piece-misplaced", "C13";
+    /// A discard that is replayed is brought to the data-disk as zeroes, which takes space there.
+    DiscardReplayedAsZeroes = "discard-replayed-as-zeroes", "C12";
+    /// Zeroes that are replayed free the space that a client wants to keep.
+    ReplayedZeroesFreed = "replayed-zeroes-freed", "C12";
+    /// A checkpoint does not say which zeroes may free their space.
+    CheckpointForgetsUnmap = "checkpoint-forgets-unmap", "C12";
 
     // ---- destaging ----
     /// Lines are destaged before they are durable in the log.

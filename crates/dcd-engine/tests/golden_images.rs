@@ -27,10 +27,11 @@ use dcd_engine::format::checkpoint::{Checkpoint, CopyPageRef, LiveSlot, LogPosit
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::end_mark;
-use dcd_engine::format::record::{Entry, Record};
+use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
 use dcd_engine::io::{IoData, IoDone, IoOperation};
 use dcd_engine::log::Log;
+use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
     SegmentSerial, SequenceId, SlotIndex,
@@ -104,7 +105,7 @@ fn checkpoint() -> Checkpoint {
         free: vec![SegmentIndex(5), SegmentIndex(1)],
         filled: vec![(SegmentIndex(2), SegmentSerial(40))],
         live: vec![live(123, 0x3c, 33, 0xabcd_ef01), live(7, 0xff, 34, 0x0203_0405)],
-        zeroes: vec![(Line(100), 50)],
+        zeroes: vec![ZeroRange { line: Line(100), lines: 50, may_unmap: false }],
         poisoned: vec![(Line(9), FragmentMask(0x81))],
         witnesses: vec![Witness { line: Line(1), checksum: crc32c(&[0; 4096]) }],
         copy_pages: Vec::new(),
@@ -122,7 +123,7 @@ fn entries() -> [Vec<Entry>; 2] {
         vec![data(200, 0b110, slot(512, &pattern(1, 1024)))],
         vec![
             data(200, 0b100, slot(1024, &pattern(2, 512))),
-            Entry::Zero { line: Line(120), lines: 10 },
+            Entry::Zero { line: Line(120), lines: 10, may_unmap: false },
             Entry::Bypass { range: LbaRange::new(56, 8) },
             data(300, 0b1, slot(0, &pattern(3, 512))),
         ],
@@ -197,6 +198,35 @@ fn checkpoint_with_read_area() -> Checkpoint {
     }
 }
 
+/// Of zeroes whose space may be freed: images before this bit have none.
+fn checkpoint_with_freed_zeroes() -> Checkpoint {
+    let freed = ZeroRange { line: Line(150), lines: 7, may_unmap: true };
+    Checkpoint { zeroes: vec![checkpoint().zeroes[0], freed], ..checkpoint() }
+}
+
+/// The same of a record.
+fn record_with_freed_zeroes() -> Record {
+    Record {
+        header: RecordHeader {
+            uuid: UUID,
+            epoch: EPOCH,
+            serial: SERIAL,
+            segment: SEGMENT,
+            slot_in_segment: 0,
+            number: FIRST_RECORD,
+            previous_checksum: PREVIOUS_CHECKSUM,
+            durable: RecordNumber(1000),
+            checkpoint_generation: CHECKPOINT_GENERATION,
+            unfinished: 0,
+        },
+        entries: vec![
+            Entry::Zero { line: Line(120), lines: 10, may_unmap: true },
+            Entry::Zero { line: Line(140), lines: 10, may_unmap: false },
+        ],
+        checksum: 0,
+    }
+}
+
 /// Both records as the log writes them, one behind the other.
 fn encode_records() -> Vec<u8> {
     let size = Engine::segment_memory_size(&geometry(), &EngineConfig::default());
@@ -208,7 +238,7 @@ fn encode_records() -> Vec<u8> {
     log.end_request();
     log.seal();
     log.append_data(Line(200), FragmentMask(0b100), &pattern(2, 512));
-    log.append_entry(&Entry::Zero { line: Line(120), lines: 10 });
+    log.append_entry(&Entry::Zero { line: Line(120), lines: 10, may_unmap: false });
     log.append_entry(&Entry::Bypass { range: LbaRange::new(56, 8) });
     log.end_request();
     log.append_data(Line(300), FragmentMask(0b1), &pattern(3, 512));
@@ -265,6 +295,8 @@ fn write() {
         ("superblock", superblock().encode().bytes().to_vec()),
         ("checkpoint", checkpoint().encode().bytes().to_vec()),
         ("records", encode_records()),
+        ("checkpoint-freed", checkpoint_with_freed_zeroes().encode().bytes().to_vec()),
+        ("record-freed", record_with_freed_zeroes().encode()),
         ("superblock-read-area", superblock_with_read_area().encode().bytes().to_vec()),
         ("checkpoint-read-area", checkpoint_with_read_area().encode().bytes().to_vec()),
         ("copy-page", copy_page().encode().0.bytes().to_vec()),
@@ -290,6 +322,18 @@ fn the_checkpoint_is_read_and_written_as_ever() {
     let image = read_image("checkpoint");
     assert_eq!(Checkpoint::decode(&image, UUID, &geometry()), Ok(checkpoint()));
     assert!(checkpoint().encode().bytes() == image, "the same bytes");
+}
+
+#[test]
+fn which_zeroes_may_free_their_space_is_read_and_written_as_ever() {
+    let image = read_image("checkpoint-freed");
+    let expected = checkpoint_with_freed_zeroes();
+    assert_eq!(Checkpoint::decode(&image, UUID, &geometry()).as_ref(), Ok(&expected));
+    assert!(expected.encode().bytes() == image, "the same bytes");
+    let image = read_image("record-freed");
+    let expected = record_with_freed_zeroes();
+    assert_eq!(Record::decode(&image).expect("a record").entries, expected.entries);
+    assert!(expected.encode() == image, "the same bytes");
 }
 
 #[test]

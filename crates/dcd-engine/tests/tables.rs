@@ -7,6 +7,8 @@ mod common;
 
 use common::{Driver, Kind, LINE, Options, never_idle};
 use dcd_engine::format::checkpoint::Checkpoint;
+use dcd_engine::log::zero_ranges::ZeroRange;
+use dcd_engine::units::Line;
 use dcd_engine::{Device, Duration, IoError, Limits, OpenError, Operation, RequestError};
 
 /// Eight zero ranges, four damaged lines, one witness, and pieces of 4 KiB.
@@ -313,10 +315,8 @@ fn a_checkpoint_that_lists_too_much_is_opened_again() {
     d.write_durably([20_001], 7);
     d.shut_down();
     let (mut forged, offset) = newest_checkpoint(&d);
-    let first = forged.zeroes.first().copied();
-    forged.zeroes = (0..10_000)
-        .map(|index| (dcd_engine::units::Line(2 * index), first.map_or(1, |(_, lines)| lines)))
-        .collect();
+    let range = |index: u64| ZeroRange { line: Line(2 * index), lines: 1, may_unmap: true };
+    forged.zeroes = (0..10_000).map(range).collect();
     let bytes = forged.encode();
     assert!(bytes.len() as u64 <= d.superblock().geometry.checkpoint_area_bytes);
     d.cache_disk.rot(offset, bytes.bytes());

@@ -229,7 +229,7 @@ impl Engine {
             filled: filled.map(|(index, segment)| (index, segment.serial)).collect(),
             free: Vec::new(),
             live,
-            zeroes: zeroes.iter().map(|zero| (zero.line, zero.lines)).collect(),
+            zeroes: zeroes.iter().collect(),
             poisoned: poisoned.map(|(line, mask)| (*line, *mask)).collect(),
             witnesses: self.witnesses.list(),
             copy_pages: Vec::new(),

@@ -80,7 +80,7 @@ impl Engine {
         }
         let (line, lines) = (Line(whole_start), whole_end - whole_start);
         if !seeded(SeededBug::DiscardNotLogged) {
-            self.log.append_entry(&Entry::Zero { line, lines });
+            self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
         }
         self.log.end_request();
         if !seeded(SeededBug::DiscardKeepsLines) {

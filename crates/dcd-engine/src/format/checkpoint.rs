@@ -19,6 +19,7 @@ use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
+use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     CopyPageIndex, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
@@ -35,6 +36,11 @@ const WHAT: &str = "the checkpoint";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 /// Size of each thing in the payload.
 const ITEM_SIZE: usize = 16;
+/// In the place of the mask of a zero range. Programs before the second wrote the first, and do not look at it:
+/// they free nothing.
+const ZEROES_KEPT: FragmentMask = FragmentMask::FULL;
+/// See `ZEROES_KEPT`: the space of these may be freed.
+const ZEROES_FREED: FragmentMask = FragmentMask(1);
 
 /// Where the log goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,8 +107,8 @@ pub struct Checkpoint {
     pub filled: Vec<(SegmentIndex, SegmentSerial)>,
     /// Every live slot.
     pub live: Vec<LiveSlot>,
-    /// Lines that read as zeroes, and whose zeroes are not on the data-disk yet: (first, count).
-    pub zeroes: Vec<(Line, u64)>,
+    /// Lines that read as zeroes, and whose zeroes are not on the data-disk yet.
+    pub zeroes: Vec<ZeroRange>,
     /// Fragments whose newest copy is damaged.
     pub poisoned: Vec<(Line, FragmentMask)>,
     /// Places of the data-disk that are compared at start.
@@ -262,9 +268,13 @@ impl Checkpoint {
         for live in &self.live {
             put(Item::line(live.line, live.mask, live.slot.0, live.checksum));
         }
-        for (line, count) in &self.zeroes {
-            let (low, high) = (*count as u32, (*count >> 32) as u32);
-            put(Item::line(*line, FragmentMask::FULL, low, high));
+        for ZeroRange { line, lines, may_unmap } in &self.zeroes {
+            let (low, high) = (*lines as u32, (*lines >> 32) as u32);
+            let kind = match *may_unmap && !seeded(SeededBug::CheckpointForgetsUnmap) {
+                true => ZEROES_FREED,
+                false => ZEROES_KEPT,
+            };
+            put(Item::line(*line, kind, low, high));
         }
         for (line, mask) in &self.poisoned {
             put(Item::line(*line, *mask, 0, 0));
@@ -389,12 +399,15 @@ impl Checkpoint {
             checkpoint.live.push(LiveSlot { line, mask, slot, checksum: item.second.get() });
         }
         for item in zeroes {
-            let (line, _) = item.line_and_mask();
-            let count = u64::from(item.first.get()) | u64::from(item.second.get()) << 32;
-            if count == 0 || count > (1 << 40) {
-                return Err(field("zero range", count));
+            let (line, kind) = item.line_and_mask();
+            let lines = u64::from(item.first.get()) | u64::from(item.second.get()) << 32;
+            if lines == 0 || lines > (1 << 40) {
+                return Err(field("zero range", lines));
             }
-            checkpoint.zeroes.push((line, count));
+            if kind != ZEROES_KEPT && kind != ZEROES_FREED {
+                return Err(field("kind of a zero range", kind.0.into()));
+            }
+            checkpoint.zeroes.push(ZeroRange { line, lines, may_unmap: kind == ZEROES_FREED });
         }
         checkpoint.poisoned.extend(poisoned.iter().map(Item::line_and_mask));
         checkpoint.witnesses.extend(
@@ -542,7 +555,7 @@ mod tests {
                 slot: SlotIndex(66),
                 checksum: 0xabcd_ef01,
             }],
-            zeroes: vec![(Line(1 << 33), 1 << 34)],
+            zeroes: vec![ZeroRange { line: Line(1 << 33), lines: 1 << 34, may_unmap: true }],
             poisoned: vec![(Line(9), FragmentMask(1))],
             witnesses: vec![Witness { line: Line(0), checksum: 3 }],
             copy_pages: Vec::new(),
@@ -622,9 +635,9 @@ mod tests {
         let geometry = Geometry::fit(16 << 20, 128 << 10).unwrap();
         let none = "none";
         assert_eq!(problem(&|_| {}), none);
-        assert_eq!(problem(&|c| c.zeroes[0].1 = 1 << 40), none);
-        assert_eq!(problem(&|c| c.zeroes[0].1 = (1 << 40) + 1), "zero range");
-        assert_eq!(problem(&|c| c.zeroes[0].1 = 0), "zero range");
+        assert_eq!(problem(&|c| c.zeroes[0].lines = 1 << 40), none);
+        assert_eq!(problem(&|c| c.zeroes[0].lines = (1 << 40) + 1), "zero range");
+        assert_eq!(problem(&|c| c.zeroes[0].lines = 0), "zero range");
         assert_eq!(problem(&|c| c.live[0].line = Line((1 << 40) - 1)), none);
         assert_eq!(problem(&|c| c.live[0].line = Line(1 << 40)), "live slot");
         assert_eq!(problem(&|c| c.live[0].mask = FragmentMask::NONE), "live slot");

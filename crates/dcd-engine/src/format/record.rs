@@ -48,6 +48,8 @@ pub enum Entry {
         line: Line,
         /// How many.
         lines: u64,
+        /// The space on the data-disk may be freed.
+        may_unmap: bool,
     },
     /// Blocks were written past the log, to the data-disk, and that was flushed: whatever the log
     /// held of them is dead.
@@ -60,6 +62,8 @@ pub enum Entry {
 const KIND_DATA: u64 = 1;
 const KIND_ZERO: u64 = 2;
 const KIND_BYPASS: u64 = 3;
+/// In the place of the mask of a zero entry.
+const MAY_UNMAP: u8 = 1;
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 
 /// An entry on the cache-disk: kind (8 bits), fragment mask (8), address (48); then the value.
@@ -75,7 +79,7 @@ impl Entry {
     pub fn lines(&self) -> (Line, u64) {
         match *self {
             Entry::Data { line, .. } => (line, 1),
-            Entry::Zero { line, lines } => (line, lines),
+            Entry::Zero { line, lines, .. } => (line, lines),
             Entry::Bypass { range } => {
                 let first = range.start.line();
                 (first, range.end().div_ceil(FRAGMENTS_PER_LINE) - first.0)
@@ -89,7 +93,9 @@ impl Entry {
             Entry::Data { line, mask, checksum } => {
                 (KIND_DATA, mask.0, line.0, u64::from(checksum))
             }
-            Entry::Zero { line, lines } => (KIND_ZERO, 0, line.0, lines),
+            Entry::Zero { line, lines, may_unmap } => {
+                (KIND_ZERO, if may_unmap { MAY_UNMAP } else { 0 }, line.0, lines)
+            }
             Entry::Bypass { range } => (KIND_BYPASS, 0, range.start.0, range.blocks),
         };
         assert!(address <= ADDRESS_MASK, "addresses fit in 48 bits");
@@ -108,7 +114,12 @@ impl Entry {
             KIND_DATA if !mask.is_empty() && value <= u64::from(u32::MAX) => {
                 Ok(Entry::Data { line: Line(address), mask, checksum: value as u32 })
             }
-            KIND_ZERO if end(value) => Ok(Entry::Zero { line: Line(address), lines: value }),
+            // Programs before this bit wrote none, and do not look at it: they free nothing.
+            KIND_ZERO if end(value) && mask.0 <= MAY_UNMAP => Ok(Entry::Zero {
+                line: Line(address),
+                lines: value,
+                may_unmap: mask.0 == MAY_UNMAP,
+            }),
             KIND_BYPASS if end(value) => {
                 Ok(Entry::Bypass { range: LbaRange { start: Lba(address), blocks: value } })
             }
@@ -361,7 +372,7 @@ mod tests {
     fn entries() -> [Entry; 3] {
         [
             Entry::Data { line: Line(77), mask: FragmentMask(0x0f), checksum: 0xdead_beef },
-            Entry::Zero { line: Line(5), lines: 1 << 30 },
+            Entry::Zero { line: Line(5), lines: 1 << 30, may_unmap: true },
             Entry::Bypass { range: LbaRange::new(513, 2048) },
         ]
     }
@@ -401,7 +412,7 @@ mod tests {
     fn the_largest_values_come_back() {
         let most = [
             Entry::Data { line: Line(ADDRESS_MASK), mask: FragmentMask(0x80), checksum: u32::MAX },
-            Entry::Zero { line: Line(5), lines: ADDRESS_MASK - 5 },
+            Entry::Zero { line: Line(5), lines: ADDRESS_MASK - 5, may_unmap: false },
             Entry::Bypass { range: LbaRange::new(ADDRESS_MASK - 1, 1) },
         ];
         assert_eq!(Record::decode(&sealed(&most)).unwrap().entries, most);
@@ -413,6 +424,7 @@ mod tests {
             (KIND_ZERO, ADDRESS_MASK, 1),
             (KIND_BYPASS, 5, u64::MAX),
             (KIND_ZERO, 5, 0),
+            (KIND_ZERO, 2 << 48 | 5, 1),
             (9, 0, 1),
             (KIND_DATA, 0, 1),
             (KIND_DATA, 0xff << 48, u64::from(u32::MAX) + 1),

@@ -139,14 +139,14 @@ fn a_segment_is_filled_to_its_last_slot() {
 fn a_record_has_at_most_so_many_entries() {
     let mut log = log();
     for line in 0..ENTRIES_MAX as u64 {
-        log.append_entry(&Entry::Zero { line: Line(line), lines: 1 });
+        log.append_entry(&Entry::Zero { line: Line(line), lines: 1, may_unmap: false });
     }
     assert_eq!((log.newest_record(), log.sealed_record()), (RecordNumber(1), RecordNumber(0)));
-    log.append_entry(&Entry::Zero { line: Line(999), lines: 1 });
+    log.append_entry(&Entry::Zero { line: Line(999), lines: 1, may_unmap: false });
     assert_eq!((log.newest_record(), log.sealed_record()), (RecordNumber(2), RecordNumber(1)));
     let write = log.next_write().unwrap();
     let record = record::Record::decode(&log.memory()[write.memory]).unwrap();
-    let last = Entry::Zero { line: Line(ENTRIES_MAX as u64 - 1), lines: 1 };
+    let last = Entry::Zero { line: Line(ENTRIES_MAX as u64 - 1), lines: 1, may_unmap: false };
     assert_eq!((record.entries.len(), record.entries[ENTRIES_MAX - 1]), (ENTRIES_MAX, last));
 }
 

@@ -234,7 +234,7 @@ fn checkpoints(disk: &InspectDisk) -> Result<(), CommandError> {
 }
 
 fn checkpoint_json(checkpoint: &Checkpoint) -> Value {
-    let zero_lines: u64 = checkpoint.zeroes.iter().map(|(_, lines)| lines).sum();
+    let zero_lines: u64 = checkpoint.zeroes.iter().map(|range| range.lines).sum();
     json!({
         "generation": checkpoint.generation,
         "epoch": checkpoint.epoch,
@@ -402,8 +402,9 @@ fn entries_json(found: &FoundRecord, geometry: &Geometry) -> Vec<Value> {
             "offset": Option::map(slot, |slot| geometry.slot_offset(slot)),
             "valid": !found.bad_entries.contains(&number),
         }),
-        Entry::Zero { line, lines } => json!({
+        Entry::Zero { line, lines, may_unmap } => json!({
             "kind": "zero", "first_block": line.lba().0, "blocks": lines.saturating_mul(8),
+            "may_free": may_unmap,
         }),
         Entry::Bypass { range } => json!({
             "kind": "bypass", "first_block": range.start.0, "blocks": range.blocks,

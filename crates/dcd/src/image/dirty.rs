@@ -180,6 +180,7 @@ mod tests {
     use super::*;
     use dcd_engine::Uuid;
     use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
+    use dcd_engine::log::zero_ranges::ZeroRange;
     use dcd_engine::units::{
         FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex,
     };
@@ -212,7 +213,7 @@ mod tests {
             free: Vec::new(),
             filled: Vec::new(),
             live: vec![slot(0, 0xf0, 1), slot(1, 0x0f, 2), slot(1, 0xf0, 3), slot(3, 0x02, 4)],
-            zeroes: vec![(Line(3), 2)],
+            zeroes: vec![ZeroRange { line: Line(3), lines: 2, may_unmap: true }],
             poisoned: vec![(Line(2), FragmentMask(0x01))],
             witnesses: Vec::new(),
             copy_pages: Vec::new(),

@@ -166,8 +166,8 @@ impl Live {
         for slot in &checkpoint.live {
             live.lines.entry(slot.line.0).or_default().push(*slot);
         }
-        for (line, count) in &checkpoint.zeroes {
-            live.zeroes.insert(line.0, line.0 + count);
+        for range in &checkpoint.zeroes {
+            live.zeroes.insert(range.line.0, range.line.0 + range.lines);
         }
         for (line, mask) in &checkpoint.poisoned {
             live.poisoned.insert(line.0, *mask);
@@ -185,7 +185,7 @@ impl Live {
                     let live = LiveSlot { line, mask, slot, checksum };
                     self.lines.entry(line.0).or_default().push(live);
                 }
-                Entry::Zero { line, lines } => {
+                Entry::Zero { line, lines, .. } => {
                     self.forget_lines(line.0, line.0 + lines);
                     self.zeroes.insert(line.0, line.0 + lines);
                 }

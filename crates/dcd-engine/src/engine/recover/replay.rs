@@ -26,8 +26,8 @@ impl Engine {
                 self.replay_slot(live.line, mask, live.slot, live.checksum)?;
             }
         }
-        for (line, lines) in &checkpoint.zeroes {
-            self.replay_zeroes(*line, *lines);
+        for range in &checkpoint.zeroes {
+            self.replay_zeroes(*range);
         }
         self.poisoned = checkpoint
             .poisoned
@@ -138,11 +138,11 @@ impl Engine {
                     self.replay_slot(line, mask, slot, checksum)?;
                 }
             }
-            Entry::Zero { line, lines } => {
+            Entry::Zero { line, lines, may_unmap } => {
                 if !seeded(SeededBug::ReplayedZeroKeepsLines) {
                     self.replay_forget(line, lines);
                 }
-                self.replay_zeroes(line, lines);
+                self.replay_zeroes(ZeroRange { line, lines, may_unmap });
             }
             Entry::Bypass { range } => {
                 let start = range.start.line();
@@ -159,13 +159,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Which of them might be unmapped is not recorded: none is.
-    fn replay_zeroes(&mut self, line: Line, lines: u64) {
+    fn replay_zeroes(&mut self, range: ZeroRange) {
         let disk_lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
-        let end = line.0.saturating_add(lines).min(disk_lines);
-        if line.0 < end {
-            let lines = end - line.0;
-            self.zeroes.insert(ZeroRange { line, lines, may_unmap: false });
+        let end = range.line.0.saturating_add(range.lines).min(disk_lines);
+        if range.line.0 < end {
+            let may_unmap = match seeded(SeededBug::DiscardReplayedAsZeroes) {
+                true => false,
+                false => range.may_unmap || seeded(SeededBug::ReplayedZeroesFreed),
+            };
+            self.zeroes.insert(ZeroRange { lines: end - range.line.0, may_unmap, ..range });
         }
     }
 
