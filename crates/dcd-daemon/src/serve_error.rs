@@ -273,7 +273,7 @@ fn open_hint(error: &OpenError) -> Option<String> {
             format!("the {device:?} has errors (see dmesg); copy it before trying again")
         }
         OpenError::Checkpoint { .. } | OpenError::CheckpointLost { .. } | OpenError::Format(_) => {
-            "copy both disks first; `dcd check` and `dcd inspect` show what can still be read".into()
+            "copy both disks first; `dcd salvage` finds what the log holds without it".into()
         }
         OpenError::RecordsLost { .. } => {
             "copy both disks first; `dcd check` lists what is lost; --accept-damage starts without it"

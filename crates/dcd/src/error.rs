@@ -277,6 +277,37 @@ pub enum CommandError {
         /// How many.
         problems: u64,
     },
+    /// `salvage` found less than all, and has told about it.
+    #[error("{} on {} may be older than what was lost, {} cannot be had", format_size(*uncertain_bytes), path.display(), format_size(*lost_bytes))]
+    SalvageIncomplete {
+        /// Where.
+        path: PathBuf,
+        /// What was found and may be old.
+        uncertain_bytes: u64,
+        /// What was not.
+        lost_bytes: u64,
+    },
+    /// The blocks of a volume lie on several disks.
+    #[error(
+        "the cache belongs to a volume of several disks, on which its blocks have no fixed place"
+    )]
+    SalvageOfVolume,
+    /// Not the data-disk of that cache.
+    #[error("{} has {found} bytes, the data-disk of this cache {expected}", path.display())]
+    SalvageDiskSize {
+        /// Which disk.
+        path: PathBuf,
+        /// Its size.
+        expected: u64,
+        /// The size found.
+        found: u64,
+    },
+    /// A slot that could be read a moment ago.
+    #[error("the cache-disk cannot be read any more: {error}")]
+    SalvageRead {
+        /// Why.
+        error: crate::image::ImageError,
+    },
     /// A file system on a volume.
     #[error(transparent)]
     Dhisfs(#[from] dhisfs::FsError),
@@ -593,7 +624,9 @@ impl CommandError {
     pub fn exit_code(&self) -> u8 {
         match self {
             CommandError::ReaderClosed => exit_code::READER_CLOSED,
-            CommandError::Damage { .. } | CommandError::DhisfsDamage { .. } => exit_code::DAMAGE,
+            CommandError::Damage { .. }
+            | CommandError::DhisfsDamage { .. }
+            | CommandError::SalvageIncomplete { .. } => exit_code::DAMAGE,
             CommandError::DhisfsMended { .. } => exit_code::MENDED,
             CommandError::DhisfsFsck(_) => exit_code::CANNOT_CHECK,
             CommandError::Dhisfs(error)
@@ -733,6 +766,16 @@ impl CommandError {
             CommandError::DhisfsMount(error) => error.hint(),
             CommandError::DhisfsRules(error) => Some(error.hint()),
             CommandError::DhisfsFsck(error) => error.hint(),
+            CommandError::SalvageIncomplete { uncertain_bytes: 1.., .. } => Some(
+                "the list tells where; compare with what the data-disk has there before you add --take-uncertain".into(),
+            ),
+            CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
+            CommandError::SalvageDiskSize { .. } => {
+                Some("is it the right disk? --to FILE needs none".into())
+            }
+            CommandError::Damage { .. } => Some(
+                "copy both disks before anything else; `dcd salvage` tells what can be had".into(),
+            ),
             CommandError::DhisfsDamage { .. } => Some(
                 "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
             ),

@@ -211,6 +211,63 @@ pub struct CheckpointHeader {
     pub payload_bytes: u64,
 }
 
+/// What can still be read of a checkpoint whose payload has a wrong checksum: for salvage, never for a
+/// start. Any item may be wrong, and is worth as much as the slot that it names confirms.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedCheckpoint {
+    /// Counts checkpoints.
+    pub generation: u64,
+    /// Where the log went on; the header is whole.
+    pub position: LogPosition,
+    /// Its live slots; any of them may lie beyond the cache-disk.
+    pub live: Vec<LiveSlot>,
+    /// Its zero ranges.
+    pub zeroes: Vec<(Line, u64)>,
+    /// Its lost fragments.
+    pub poisoned: Vec<(Line, FragmentMask)>,
+}
+
+impl DamagedCheckpoint {
+    /// Reads what is there. Every byte may be anything.
+    ///
+    /// # Errors
+    /// If the header is damaged, too.
+    pub fn decode(
+        bytes: &[u8],
+        uuid: Uuid,
+        geometry: &Geometry,
+    ) -> Result<DamagedCheckpoint, FormatError> {
+        let header = read_header(bytes, uuid, geometry)?;
+        let payload = &bytes[HEADER_SIZE..];
+        let items = payload.chunks_exact(ITEM_SIZE);
+        let mut items = items.filter_map(|bytes| Item::read_from_bytes(bytes).ok());
+        let mut groups = counts(header).into_iter().map(|count| {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            items.by_ref().take(count).collect::<Vec<Item>>()
+        });
+        let mut group = || groups.next().unwrap_or_default();
+        let (_free, _filled, live, zeroes, poisoned) =
+            (group(), group(), group(), group(), group());
+        let slot = |item: &Item| {
+            let (line, mask) = item.line_and_mask();
+            let slot = SlotIndex(item.first.get());
+            let checksum = item.second.get();
+            LiveSlot { line, mask, slot, checksum }
+        };
+        let zero_range = |item: &Item| {
+            let count = u64::from(item.first.get()) | u64::from(item.second.get()) << 32;
+            (item.line_and_mask().0, count.min(1 << 40))
+        };
+        Ok(DamagedCheckpoint {
+            generation: header.generation.get(),
+            position: position_of(header),
+            live: live.iter().map(slot).collect(),
+            zeroes: zeroes.iter().map(zero_range).collect(),
+            poisoned: poisoned.iter().map(Item::line_and_mask).collect(),
+        })
+    }
+}
+
 impl Checkpoint {
     /// Area that holds this generation: 0 or 1.
     pub fn area(&self) -> usize {
@@ -362,13 +419,7 @@ impl Checkpoint {
             uuid,
             generation: header.generation.get(),
             epoch: header.epoch.get(),
-            position: LogPosition {
-                segment: SegmentIndex(header.segment.get()),
-                serial: SegmentSerial(header.serial.get()),
-                slot_in_segment: header.slot_in_segment.get(),
-                next_record: RecordNumber(header.next_record.get()),
-                previous_checksum: header.previous_checksum.get(),
-            },
+            position: position_of(header),
             free: Vec::with_capacity(free.len()),
             filled: Vec::with_capacity(filled.len()),
             live: Vec::with_capacity(live.len()),
@@ -463,6 +514,16 @@ impl Checkpoint {
             is_live[word] |= bit;
         }
         Ok(())
+    }
+}
+
+fn position_of(header: &CheckpointHeaderOnDisk) -> LogPosition {
+    LogPosition {
+        segment: SegmentIndex(header.segment.get()),
+        serial: SegmentSerial(header.serial.get()),
+        slot_in_segment: header.slot_in_segment.get(),
+        next_record: RecordNumber(header.next_record.get()),
+        previous_checksum: header.previous_checksum.get(),
     }
 }
 

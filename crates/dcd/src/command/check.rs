@@ -134,6 +134,13 @@ pub fn check(
         let message = format!("the cache-disk is cut off: {found} bytes, expected {end}");
         report.problem("cache-disk", message, length);
     }
+    if let Some(offset) = superblock.end_mark_offset()
+        && let Err(error) = image.end_mark(&superblock, offset)
+    {
+        let message =
+            format!("{error}: the cache-disk was shorter once, and what was cut off is lost");
+        report.problem("cache-disk", message, Some(offset));
+    }
     let checkpoints = image.checkpoints(&superblock);
     report.checkpoints_valid = checkpoints.iter().flatten().count() as u32;
     let Some(checkpoint) = newest(&checkpoints) else {

@@ -103,6 +103,10 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "data_disk_physical_sector_size": superblock.data_disk.physical_sector_size,
         "data_disk_serial": superblock.data_disk_serial,
         "created_unix_seconds": superblock.created_unix_seconds,
+        "volume_bytes": superblock.volume_bytes,
+        "data_offset_bytes": superblock.data_offset_bytes,
+        "end_mark_offset": superblock.end_mark_offset(),
+        "memory_place": superblock.memory.as_ref().map(|memory| &memory.place),
     })
 }
 

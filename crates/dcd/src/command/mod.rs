@@ -25,6 +25,7 @@ mod inspect_file;
 mod man;
 mod metrics;
 mod probe;
+mod salvage;
 mod seeded_bugs;
 pub mod sequence;
 mod serve;
@@ -53,6 +54,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Dhisfs(arguments) => dhisfs::run(&arguments),
         Verb::Grow(arguments) => grow::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
+        Verb::Salvage(arguments) => salvage::run(&arguments),
         Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Demo(arguments) => demo::run(&arguments),

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::format::checkpoint::{self, Checkpoint};
+use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::{Buffer, FormatError, Superblock};
@@ -19,6 +20,7 @@ use crate::error::CommandError;
 pub mod copies;
 pub mod dirty;
 pub mod log;
+pub mod salvage;
 pub mod segments;
 pub mod volume;
 
@@ -113,6 +115,12 @@ impl CacheImage {
                 CommandError::File { action: "read", path: self.path.clone(), source }
             }
         })
+    }
+
+    /// Whether the mark at the end is there.
+    pub fn end_mark(&self, superblock: &Superblock, offset: u64) -> Result<(), ImageError> {
+        let bytes = self.read(offset, END_MARK_BYTES)?;
+        Ok(end_mark::verify(bytes.bytes(), superblock.uuid)?)
     }
 
     /// Both checkpoints.
