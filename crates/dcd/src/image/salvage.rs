@@ -448,8 +448,8 @@ impl Content {
         for copy in &checkpoint.live {
             self.list(*copy, number);
         }
-        for (line, lines) in &checkpoint.zeroes {
-            let (start, end) = (line.0, line.0.saturating_add(*lines));
+        for range in &checkpoint.zeroes {
+            let (start, end) = (range.line.0, range.line.0.saturating_add(range.lines));
             self.zero(ZeroRange { start, end, number, certainty: Certainty::Certain });
         }
         self.lost.extend(checkpoint.poisoned.iter().map(|(line, mask)| (line.0, *mask)));
