@@ -37,9 +37,10 @@ impl Reach {
         reach
     }
 
-    /// A file there is opened again, and removed at the end.
+    /// A file there is opened again, made anew if somebody removes it, and removed at the end.
     pub(crate) fn memory_directory(&mut self, directory: &Path) {
-        let rights = make_bitflags!(AccessFs::{ReadFile | WriteFile | RemoveFile});
+        let rights =
+            make_bitflags!(AccessFs::{ReadFile | WriteFile | MakeReg | RemoveFile | Truncate});
         self.add(directory.to_owned(), rights);
     }
 

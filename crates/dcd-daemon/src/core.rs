@@ -3,7 +3,7 @@
 
 use dcd_engine::stats::{CacheDiskFailure, Status};
 use dcd_engine::units::LbaRange;
-use dcd_engine::{DataDiskInfo, Engine, Input, Output, Phase, Time};
+use dcd_engine::{DataDiskInfo, Engine, Input, MemoryUse, Output, Phase, Time};
 
 use crate::request_counts::RequestCounts;
 
@@ -31,6 +31,10 @@ pub trait Core {
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
         None
+    }
+    /// What the segment memory is to it, if it has one.
+    fn memory_use(&self) -> MemoryUse {
+        MemoryUse::NotBegun
     }
     /// Requests so far, where they are counted: on a disk without a cache.
     fn request_counts(&self) -> Option<RequestCounts> {
@@ -65,6 +69,10 @@ impl Core for Engine {
 
     fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
         Engine::cache_disk_failure(self)
+    }
+
+    fn memory_use(&self) -> MemoryUse {
+        Engine::memory_use(self)
     }
 
     fn engine(&self) -> Option<&Engine> {

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use dcd_engine::units::LbaRange;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::{
-    Buffer, Device, Input, Io, IoDone, Operation, Output, Phase, Reply, Request, RequestError,
-    RequestId, Time, VolumeRequest,
+    Buffer, Device, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply, Request,
+    RequestError, RequestId, Time, VolumeRequest,
 };
 use rustix::event::PollFlags;
 
@@ -33,6 +33,7 @@ use crate::disk::{Disk, DiskKey};
 use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::listen::Listener;
+use crate::memory_watch::{MemoryWatch, Seen};
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
 use crate::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::response_times::{RequestKind, ResponseTimes};
@@ -132,6 +133,8 @@ pub struct EventLoop<C> {
     submitter: Submitter,
     signals: Option<Rc<Signals>>,
     stop_requests: VecDeque<StopRequest>,
+    /// The segment memory of a cache.
+    memory: Option<MemoryWatch>,
     /// The core has ended; it is told nothing more.
     is_closing: bool,
 }
@@ -193,6 +196,8 @@ pub struct Parts<C> {
     pub core: C,
     /// The disk with the log, if there is a cache.
     pub cache_disk: Option<Disk>,
+    /// The segment memory, if there is a cache.
+    pub(crate) memory: Option<MemoryWatch>,
     /// The disks with the data.
     pub data: DataSide,
     /// The time; the same that the core was opened with.
@@ -210,7 +215,8 @@ pub struct Parts<C> {
 impl<C: Core> EventLoop<C> {
     /// A loop, to be turned by this thread only. Nothing has happened yet.
     pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
-        let Parts { core, cache_disk, data, clock, export, clients_max, signals, quiet } = parts;
+        let Parts { core, cache_disk, memory, data, clock, export, clients_max, signals, quiet } =
+            parts;
         let mut ring = Ring::new()?;
         let (mailbox, submitter) = Mailbox::new(clock)?;
         ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
@@ -237,6 +243,7 @@ impl<C: Core> EventLoop<C> {
             submitter,
             signals,
             stop_requests: VecDeque::new(),
+            memory,
             is_closing: false,
         };
         // A core that has just been opened begins when it is told that time has passed.
@@ -272,6 +279,11 @@ impl<C: Core> EventLoop<C> {
     /// Looks for the next event for `max` at most before it sleeps; before, it never does.
     pub fn set_busy_poll(&mut self, max: std::time::Duration) {
         self.ring.set_busy_poll(BusyPoll::new(max));
+    }
+
+    /// The segment memory, if the core is a cache.
+    pub(crate) fn memory(&mut self) -> Option<&mut MemoryWatch> {
+        self.memory.as_mut()
     }
 
     /// Takes no more NBD clients.
@@ -316,6 +328,7 @@ impl<C: Core> EventLoop<C> {
     pub fn turn(&mut self, wait_max: Option<std::time::Duration>) -> io::Result<()> {
         self.ring.wait(self.wait_time(wait_max))?;
         self.now = self.clock.now();
+        self.look_at_memory();
         while let Some(completed) = self.ring.next_completed() {
             self.completed(completed);
         }
@@ -354,9 +367,20 @@ impl<C: Core> EventLoop<C> {
             .chain(self.nbd.next_due())
             .min();
         let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
-        match (due, wait_max) {
-            (Some(due), Some(max)) => Some(due.min(max)),
-            (due, max) => due.or(max),
+        let look = self.memory.as_ref().and_then(MemoryWatch::due);
+        let look = look.map(|due| due.saturating_duration_since(std::time::Instant::now()));
+        [due, look, wait_max].into_iter().flatten().min()
+    }
+
+    /// Sees to it that what is acknowledged from memory will be found.
+    fn look_at_memory(&mut self) {
+        let Some(memory) = self.memory.as_mut().filter(|_| !self.is_closing) else { return };
+        if let Seen::Missing = memory.turn()
+            && *self.core.phase() == Phase::Running
+        {
+            // What was acknowledged from it before, and what is acknowledged behind this without having been asked for
+            // durably (it waited for room): the next look is soon.
+            self.request(Operation::Flush, Completion::new(|_| ()));
         }
     }
 
@@ -535,6 +559,8 @@ impl<C: Core> EventLoop<C> {
             }
         };
         self.pending[index as usize] = Some(pending);
+        let is_missing = self.memory.as_ref().is_some_and(MemoryWatch::is_missing);
+        let fua = fua || is_missing && changes_data(&operation);
         let request = Request { id: RequestId(index.into()), operation, fua };
         self.give(Input::Request(request));
     }
@@ -610,6 +636,7 @@ impl<C: Core> EventLoop<C> {
                     nbd_connections: self.nbd.connected(),
                     recorders: self.recorders.len(),
                     recorded_until: self.recorded_until(),
+                    memory: self.memory.as_ref().map(MemoryWatch::report),
                 }),
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {
@@ -661,6 +688,21 @@ impl<C: Core> EventLoop<C> {
         self.nbd.disconnect_all();
         self.pending.clear();
         let is_empty = self.ring.close(CLOSE_PATIENCE);
+        if let Some(memory) = self.memory {
+            // An I/O that hangs may still read from it.
+            let last_use = match self.core.memory_use() {
+                MemoryUse::Over if !is_empty => MemoryUse::InUse,
+                last_use => last_use,
+            };
+            memory.end(last_use);
+        }
         (self.core, is_empty)
     }
+}
+
+fn changes_data(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+    )
 }

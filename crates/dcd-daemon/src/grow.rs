@@ -40,11 +40,8 @@ pub fn grow(
     let as_recorded = with(DataDiskSize::AsRecorded);
     // Step 1. Nothing but the superblock is read.
     let (superblock, new_bytes) = {
-        let Pair { event_loop, memory, superblock, data_disk_bytes, .. } =
-            open_pair(&as_recorded, None)?;
-        let (engine, _) = event_loop.close();
-        drop(engine);
-        memory.remove_if_new();
+        let Pair { event_loop, superblock, data_disk_bytes, .. } = open_pair(&as_recorded, None)?;
+        event_loop.close();
         (superblock, data_disk_bytes)
     };
     let old_bytes = superblock.data_disk.bytes();

@@ -6,23 +6,21 @@ use dcd_engine::{Engine, Operation, RequestError};
 
 use crate::event_loop::EventLoop;
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
-use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
 use crate::submitter::Completion;
 
 /// An open cache. Dropped without [`InProcess::shut_down`] it is left as by a crash.
 pub struct InProcess {
     event_loop: EventLoop<Engine>,
-    memory: SegmentFile,
 }
 
 impl InProcess {
     /// Opens a pair, as `dcd serve` does, on this thread.
     pub fn open(options: &PairOptions) -> Result<InProcess, ServeError> {
-        let Pair { mut event_loop, memory, .. } = open_pair(options, None)?;
+        let Pair { mut event_loop, .. } = open_pair(options, None)?;
         // Nobody else can stop it: there are no signals to listen to.
         wait_until_running(&mut event_loop)?;
-        Ok(InProcess { event_loop, memory })
+        Ok(InProcess { event_loop })
     }
 
     /// Turns the event loop until one request is answered.
@@ -47,11 +45,7 @@ impl InProcess {
     /// Closes the cache in order.
     pub fn shut_down(mut self) -> Result<(), ServeError> {
         self.ask(Operation::Shutdown)?;
-        let (engine, is_empty) = self.event_loop.close();
-        drop(engine);
-        if is_empty {
-            self.memory.remove();
-        }
+        self.event_loop.close();
         Ok(())
     }
 }

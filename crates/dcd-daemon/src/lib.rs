@@ -7,7 +7,8 @@
 //! | `core.rs`, `pass_through.rs` | what the loop runs: the engine, or a disk without a cache |
 //! | `uring.rs` | the ring, and who owns memory until the last completion |
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
-//! | `segment_memory.rs` | memory that outlives the process |
+//! | `segment_memory.rs`, `memory_search.rs`, `memory_watch.rs` | memory that outlives the process: the file, which one, and that it stays |
+//! | `memory_files.rs` | which memories there are on this machine, for `dcd list` |
 //! | `nbd_server.rs`, `listen.rs`, `nbd_doors.rs`, `frontend/` | who asks for blocks |
 //! | `tls_files.rs`, `handshake_thread.rs` | certificates, and handshakes beside the loop |
 //! | `fuse_thread.rs`, `ublk_thread.rs`, `device_frontends.rs` | making and removing what the kernel shows |
@@ -48,6 +49,10 @@ pub mod in_process;
 pub mod isolation;
 pub mod listen;
 pub mod members;
+mod memory_error;
+pub mod memory_files;
+pub mod memory_search;
+pub mod memory_watch;
 pub mod metrics;
 pub mod metrics_server;
 mod model_arm;

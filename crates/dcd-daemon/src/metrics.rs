@@ -89,6 +89,9 @@ pub const METRICS: &[Metric] = &[
         "When a write is acknowledged.",
         |report, to| to.state(&[], &["memory", "log", "durable"], &report.ack)),
     one!("dcd_one_disk", Gauge, None, "1 if cache-disk and data-disk share an arm.", one_disk),
+    one!("dcd_memory_missing", Gauge, None,
+        "1 if the memory that outlives the process was removed and cannot be put back: acknowledged is what is durable.", memory.is_missing),
+    one!("dcd_memory_put_back", Counter, None, "How often that memory was removed and put back.", memory.times_put_back),
 
     // What users ask for.
     Metric::new("dcd_requests", Counter, None, &["request"], "Requests; zeroes are discards and writes of zeroes.",

@@ -67,7 +67,7 @@ pub fn run_offline(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<OfflineReport, ServeError> {
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
-    let Pair { mut event_loop, memory, superblock, .. } = open_pair(options, Some(signals))?;
+    let Pair { mut event_loop, superblock, .. } = open_pair(options, Some(signals))?;
     let mut report = OfflineReport {
         uuid: superblock.uuid,
         recovery: None,
@@ -129,13 +129,9 @@ pub fn run_offline(
         }
     }
     report.lines_moved = total - report.lines_left;
-    let is_closed = *event_loop.phase() == Phase::Closed;
-    let (engine, is_empty) = event_loop.close();
+    // What the log holds then, the memory holds no more.
+    let (engine, _) = event_loop.close();
     report.is_unmarked = engine.cache_disk_failure().is_some();
-    drop(engine);
-    if is_closed && is_empty && result.is_ok() && !report.is_unmarked {
-        memory.remove();
-    }
     let operation = match task {
         OfflineTask::Detach => "detach",
         OfflineTask::Drain => "drain",

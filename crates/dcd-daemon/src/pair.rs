@@ -10,7 +10,8 @@ use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    DataDiskInfo, Device, Engine, EngineConfig, FormatError, OpenError, Phase, Superblock,
+    AckMode, DataDiskInfo, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
+    Superblock,
 };
 
 use crate::clock::Clock;
@@ -21,10 +22,13 @@ use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::isolation::{MemoryLimit, MemoryNeed};
 use crate::members::Members;
+use crate::memory_search::{Found, MemorySearch, identity_of};
+use crate::memory_watch::MemoryWatch;
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
+use crate::units_text::format_duration;
 
 /// Longest read or write of an NBD client.
 const PAYLOAD_MAX: u32 = 32 << 20;
@@ -44,6 +48,8 @@ pub struct PairOptions {
     pub one_disk: Option<bool>,
     /// Where the segment memory goes, usually `/dev/shm`.
     pub memory_directory: std::path::PathBuf,
+    /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
+    pub memory_lost: bool,
     /// Which size of the data-disk counts.
     pub size: DataDiskSize,
     /// Most memory that it may come to need, with its clients; `None`: what it takes.
@@ -94,7 +100,6 @@ pub enum DataDiskSize {
 /// An engine on its disks, opening.
 pub(crate) struct Pair {
     pub(crate) event_loop: EventLoop<Engine>,
-    pub(crate) memory: SegmentFile,
     pub(crate) superblock: Superblock,
     pub(crate) one_disk: bool,
     pub(crate) data_disk: DataDiskInfo,
@@ -162,10 +167,19 @@ pub(crate) fn open_pair(
     };
     let size = Engine::segment_memory_size(geometry, &config);
     let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
-    let (memory, segment_memory) =
-        SegmentFile::open(&options.memory_directory, superblock.uuid, size, &|found| {
-            buffers_of(found).is_some()
-        })?;
+    let search = MemorySearch {
+        superblock: &superblock,
+        directory: &options.memory_directory,
+        size,
+        is_possible: &|found| buffers_of(found).is_some(),
+        may_be_lost: options.memory_lost,
+        cache_disk: &whole_name(cache_disk.file().path()),
+    };
+    let Found { file: memory, memory: segment_memory, lost } = search.run()?;
+    tell_of_memory(&memory, lost, &options.memory_directory, options.quiet);
+    let rests_in_memory = config.ack != AckMode::Durable;
+    let max_delay = std::time::Duration::from_nanos(config.max_delay.0);
+    config.memory = Some(identity_of(&memory, rests_in_memory.then_some(max_delay)));
     let buffers = buffers_of(memory.mapping().len() as u64).unwrap_or(config.segment_buffers);
     if buffers != config.segment_buffers {
         if !options.quiet {
@@ -236,6 +250,7 @@ pub(crate) fn open_pair(
     let event_loop = EventLoop::new(Parts {
         core: engine,
         cache_disk: Some(cache_disk),
+        memory: Some(MemoryWatch::new(memory, superblock.uuid)),
         data,
         clock,
         export: Export { description, ..export_of(data_disk_info, read_only) },
@@ -246,13 +261,42 @@ pub(crate) fn open_pair(
     .map_err(ServeError::system("make an io_uring"))?;
     Ok(Pair {
         event_loop,
-        memory,
         superblock,
         one_disk,
         data_disk: data_disk_info,
         data_disk_bytes,
         member_names,
     })
+}
+
+/// A name that every process understands.
+fn whole_name(path: &std::path::Path) -> String {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// What a person should know of the memory that was found.
+fn tell_of_memory(
+    memory: &SegmentFile,
+    lost: Option<std::time::Duration>,
+    asked: &std::path::Path,
+    quiet: bool,
+) {
+    if let Some(delay) = lost {
+        eprintln!(
+            "dcd: the segment memory of the last session is lost, as was said: what it acknowledged in its last {} \
+             and no flush has covered may be gone",
+            format_duration(delay)
+        );
+    }
+    let asked = asked.canonicalize().unwrap_or_else(|_| asked.to_owned());
+    if memory.was_found && memory.directory() != asked && !quiet {
+        eprintln!(
+            "dcd: the last run ended without order and had its segment memory in {}; it is used there until the \
+             next stop in order, then in {}",
+            memory.directory().display(),
+            asked.display()
+        );
+    }
 }
 
 /// What is below the engine.
@@ -380,6 +424,12 @@ pub(crate) fn wait_until_running(event_loop: &mut EventLoop<Engine>) -> Result<b
             Phase::Closed => return Ok(false),
         }
         event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        // From then on the superblock may name it, so that it would be missed.
+        if event_loop.core().memory_use() == MemoryUse::InUse
+            && let Some(memory) = event_loop.memory()
+        {
+            memory.keep();
+        }
         if event_loop.take_stop_request().is_some() {
             return Ok(false);
         }

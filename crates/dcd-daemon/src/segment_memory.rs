@@ -2,14 +2,16 @@
 //!
 //! It survives `kill -9` of the daemon and of its whole process group, and is removed after a stop
 //! in order. What it holds is worth something only within one boot of the machine: a boot id in the
-//! first page tells, and memory of an earlier boot (the directory may be on a real disk) is zeroed
-//! before the engine sees it. Memory that survived keeps its size, whatever the settings ask for: the
-//! number of segment buffers changes after a stop in order only. Of a service, systemd keeps a descriptor of the file, so that
-//! it outlives a cleaner of `/dev/shm`, too.
+//! first page tells. Its identity, beside that, is in the superblock of the session that it is of: which
+//! file a start takes, and what it does without, is decided in [`crate::memory_search`]. Memory that
+//! survived keeps its size, whatever the settings ask for: the number of segment buffers changes after a
+//! stop in order only. Of a service, systemd keeps a descriptor of the file, so that it outlives a cleaner
+//! of `/dev/shm`, too; while it is served, [`crate::memory_watch`] puts it back where it was removed.
 //!
 //! ```text
-//! 0..4032       header page, the engine's
-//! 4032..4096    ours: magic, boot id
+//! 0..3776       header page, the engine's
+//! 3776..4032    name of the cache-disk, for people
+//! 4032..4096    magic, boot id, identity
 //! 4096..        the engine's
 //! ```
 
@@ -23,96 +25,105 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dcd_engine::{SegmentMemory, Uuid};
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use dcd_engine::{MemoryUse, SegmentMemory, Uuid};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
-use crate::service_manager::take_stored;
+pub use crate::memory_error::SegmentMemoryError;
 
-/// Where our bytes are in the first page.
+/// Where the engine's part of the first page ends, and the name of the cache-disk begins.
+const CACHE_DISK: Range<usize> = 3776..4032;
+/// Where what tells the file from others is.
 const OURS: Range<usize> = 4032..4096;
 const PAGE: usize = 4096;
 /// "dcdSHMEM" in ASCII.
 const MAGIC: [u8; 8] = *b"dcdSHMEM";
-const BOOT_ID_BYTES: usize = 36;
+const BOOT_ID: Range<usize> = 4040..4076;
+const MEMORY_ID: Range<usize> = 4076..4092;
 /// How long a former holder that is being ended by the kernel is waited for.
 const DEAD_HOLDER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why there is no segment memory.
-#[derive(Debug, thiserror::Error)]
-pub enum SegmentMemoryError {
-    /// The system refused.
-    #[error("cannot {operation} the segment memory {}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What was tried.
-        operation: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Not a private regular file of ours.
-    #[error("the segment memory {} is not ours: expected {expected}, found {found}", path.display())]
-    NotOurs {
-        /// Which file.
-        path: PathBuf,
-        /// What it should be.
-        expected: &'static str,
-        /// What it is.
-        found: String,
-    },
-    /// Another process uses it.
-    #[error("another process uses the segment memory {}", path.display())]
-    InUse {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// It holds writes, but has a size that no run of this cache can have given it.
-    #[error(
-        "the segment memory {} has {found} bytes, which no dcd gave it; it may hold acknowledged writes",
-        path.display()
-    )]
-    Size {
-        /// Which file.
-        path: PathBuf,
-        /// Size found.
-        found: u64,
-    },
-}
+/// Which memory this is; 0: of a program that gave none.
+pub type MemoryId = [u8; 16];
 
-impl SegmentMemoryError {
-    /// What to do about it.
-    pub fn hint(&self) -> Option<String> {
-        Some(match self {
-            SegmentMemoryError::Io { operation: "reserve", .. } => {
-                "make room in that directory (df), or name another with --memory-directory".into()
+/// A boot of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BootId([u8; 36]);
+
+impl BootId {
+    /// The present one. Without one (no /proc) to count every start as another boot would be unsafe the
+    /// other way round, so a fixed text stands for it: memory is then trusted.
+    pub fn current() -> BootId {
+        let mut id = [b'-'; 36];
+        if let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+            for (to, from) in id.iter_mut().zip(text.trim().bytes()) {
+                *to = from;
             }
-            SegmentMemoryError::Io { .. } => {
-                "the directory must exist and be writable; name another with --memory-directory"
-                    .into()
-            }
-            SegmentMemoryError::NotOurs { path, .. } => format!(
-                "somebody else made {}; look at it, and remove it if it is not needed",
-                path.display()
-            ),
-            SegmentMemoryError::InUse { path } => format!(
-                "another daemon runs with a copy of this cache: fuser -v {}",
-                path.display()
-            ),
-            SegmentMemoryError::Size { path, .. } => format!(
-                "somebody has cut or extended it: restore it if you can; moving {} away gives up what \
-                 was acknowledged and not flushed",
-                path.display()
-            ),
-        })
+        }
+        BootId(id)
+    }
+
+    /// As the superblock has it.
+    pub fn bytes(&self) -> [u8; 16] {
+        let digits = self.0.iter().filter_map(|byte| char::from(*byte).to_digit(16));
+        let digits: Vec<u8> = digits.map(|digit| digit as u8).collect();
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        bytes
     }
 }
 
-impl Drop for SegmentFile {
-    fn drop(&mut self) {
-        // Said aloud for the reasons of `DeviceFile`.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+/// What the first page of a file says.
+#[derive(Clone, Copy)]
+pub struct MemoryHeader([u8; PAGE]);
+
+impl MemoryHeader {
+    /// Of a file; `None`: it is too short.
+    pub(crate) fn read(file: &OwnedFd) -> Result<Option<MemoryHeader>, Errno> {
+        let mut page = [0; PAGE];
+        let filled = rustix::io::pread(file, &mut page, 0)?;
+        Ok((filled == PAGE).then_some(MemoryHeader(page)))
+    }
+
+    fn new(boot: BootId, id: MemoryId, cache_disk: &str) -> MemoryHeader {
+        let mut page = [0; PAGE];
+        page[OURS][..8].copy_from_slice(&MAGIC);
+        page[BOOT_ID].copy_from_slice(&boot.0);
+        page[MEMORY_ID].copy_from_slice(&id);
+        // A name that is too long loses its end, not in the middle of a letter.
+        let cut = cache_disk.floor_char_boundary(CACHE_DISK.len());
+        page[CACHE_DISK][..cut].copy_from_slice(&cache_disk.as_bytes()[..cut]);
+        MemoryHeader(page)
+    }
+
+    /// Whether it is of this boot; nothing in memory of another counts.
+    pub fn is_of(&self, boot: BootId) -> bool {
+        self.0[OURS][..8] == MAGIC && self.0[BOOT_ID] == boot.0
+    }
+
+    /// Whether it is a segment memory at all.
+    pub fn is_ours(&self) -> bool {
+        self.0[OURS][..8] == MAGIC
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> MemoryId {
+        self.0[MEMORY_ID].try_into().expect("sixteen bytes")
+    }
+
+    /// Whether an engine has written its part of it: one that never has has acknowledged nothing.
+    pub fn holds_writes(&self) -> bool {
+        self.0[..CACHE_DISK.start].iter().any(|byte| *byte != 0)
+    }
+
+    /// The cache-disk that it belongs to, as it was named when the file was made; for people.
+    pub fn cache_disk(&self) -> String {
+        let name = &self.0[CACHE_DISK];
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        String::from_utf8_lossy(&name[..end]).into_owned()
     }
 }
 
@@ -146,6 +157,21 @@ impl Mapping {
         }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
         Ok(Mapping { start, len })
+    }
+
+    /// Moves another mapping of the same size to the addresses of this one, in one step. What it maps must hold the
+    /// same: whoever reads meanwhile (an I/O) sees the one or the other.
+    fn become_this(&self, other: Mapping) {
+        assert_eq!(self.len, other.len, "mappings of one size");
+        let (from, to) = (other.start.as_ptr().cast(), self.start.as_ptr().cast());
+        // SAFETY: both ranges are mappings of ours. Nobody has a reference into either: `other` is new, and
+        // whoever owns the `SharedSegmentMemory` of this one lends from it only while an engine runs.
+        let moved =
+            unsafe { rustix::mm::mremap_fixed(from, self.len, self.len, MremapFlags::MAYMOVE, to) };
+        // What was mapped here may be gone, so nothing can go on. A start finds the file that has the name by now.
+        moved.expect("the kernel moves a mapping");
+        // Its old addresses are free already.
+        std::mem::forget(other);
     }
 
     /// Size in bytes.
@@ -196,13 +222,82 @@ impl SegmentMemory for SharedSegmentMemory {
     }
 }
 
-/// The file below the memory.
+/// A file that may be a memory; nothing in it has been changed.
+pub struct FoundMemory {
+    file: OwnedFd,
+    stat: Stat,
+    /// Its first page, if it has one.
+    pub header: Option<MemoryHeader>,
+}
+
+impl FoundMemory {
+    /// The file of this name.
+    pub fn at(path: &Path) -> Result<FoundMemory, SegmentMemoryError> {
+        // NONBLOCK: never wait for a FIFO that somebody put there.
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
+        FoundMemory::of(file, path, 1..=1)
+    }
+
+    /// One that was kept for us, under whatever name it has, or none.
+    pub fn kept(file: OwnedFd, path: &Path) -> Result<FoundMemory, SegmentMemoryError> {
+        // A lock belongs to what was opened, and would be kept with it.
+        let file = reopen(&file).unwrap_or(file);
+        FoundMemory::of(file, path, 0..=1)
+    }
+
+    fn of(
+        file: OwnedFd,
+        path: &Path,
+        names: std::ops::RangeInclusive<u64>,
+    ) -> Result<FoundMemory, SegmentMemoryError> {
+        let stat = rustix::fs::fstat(&file).map_err(failed(path, "look at"))?;
+        check_ours(path, &stat, names)?;
+        let header = MemoryHeader::read(&file).map_err(failed(path, "read"))?;
+        Ok(FoundMemory { file, stat, header })
+    }
+
+    /// Takes it into use as it is. Its size must be one that `is_possible`. `id` is noted in it if it has none.
+    pub fn adopt(
+        self,
+        path: PathBuf,
+        id: MemoryId,
+        is_possible: &dyn Fn(u64) -> bool,
+    ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
+        lock(&self.file, &path)?;
+        let found = self.stat.st_size as u64;
+        let size = match usize::try_from(found) {
+            Ok(size) if is_possible(found) => size,
+            _ => return Err(SegmentMemoryError::Size { path, found }),
+        };
+        if self.header.is_some_and(|header| header.id() != id) {
+            rustix::io::pwrite(&self.file, &id, MEMORY_ID.start as u64)
+                .map_err(failed(&path, "write"))?;
+        }
+        reserve(&self.file, size).map_err(failed(&path, "reserve"))?;
+        let mapping = Mapping::new(&self.file, size).map_err(failed(&path, "map"))?;
+        let file = SegmentFile {
+            path,
+            file: self.file,
+            mapping: Arc::new(mapping),
+            id,
+            was_found: true,
+            is_kept: true,
+        };
+        let memory = SharedSegmentMemory { mapping: file.mapping.clone() };
+        Ok((file, memory))
+    }
+}
+
+/// The file below the memory. A new one goes when this is dropped, unless a session has begun with it.
 pub struct SegmentFile {
     path: PathBuf,
     file: OwnedFd,
     mapping: Arc<Mapping>,
+    id: MemoryId,
     /// Whether it held something from a former process of this boot.
     pub was_found: bool,
+    is_kept: bool,
 }
 
 impl SegmentFile {
@@ -211,92 +306,45 @@ impl SegmentFile {
         directory.join(format!("dcd-{uuid}.segments"))
     }
 
-    /// Opens (or makes) the memory of a cache and hands out the engine's view of it. Its size is
-    /// `size`, unless it holds writes of a former process: then it has the size it had, which must
-    /// be one that `is_possible`.
-    pub fn open(
-        directory: &Path,
-        uuid: Uuid,
-        size: usize,
-        is_possible: &dyn Fn(u64) -> bool,
-    ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
-        let boot_id = current_boot_id();
-        let path = SegmentFile::path_of(directory, uuid);
-        let stored = take_stored(&SegmentFile::stored_name(uuid));
-        SegmentFile::open_in_boot(path, stored, size, is_possible, &boot_id)
-    }
-
-    fn open_in_boot(
+    /// Makes a new one, of zeroes. What is there under its name, and in nobody's use, is given up: whoever
+    /// calls has seen that nothing in it counts.
+    pub fn create(
         path: PathBuf,
-        stored: Option<OwnedFd>,
         size: usize,
-        is_possible: &dyn Fn(u64) -> bool,
-        boot_id: &[u8; BOOT_ID_BYTES],
+        boot: BootId,
+        id: MemoryId,
+        cache_disk: &str,
     ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
-        let failed = |operation| {
-            let path = path.clone();
-            move |errno: Errno| SegmentMemoryError::Io { path, operation, source: errno.into() }
-        };
         // NONBLOCK: never wait for a FIFO that somebody put there.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What is there by name is newer, or the same: whoever ends in order voids what he removes.
-        let stored = stored.filter(|_| !path.exists());
-        let names_expected = if stored.is_some() { 0 } else { 1 };
-        let file = match stored {
-            Some(stored) => stored,
-            None => rustix::fs::open(&path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
-                .map_err(failed("open"))?,
-        };
-        let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
-        check_ours(&path, &stat, names_expected)?;
-        // Whoever was killed may hold it for some moments yet. The disks are locked by now, so a
-        // holder that stays has a copy of this cache.
-        let until = Instant::now() + DEAD_HOLDER_PATIENCE;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(Errno::WOULDBLOCK) => return Err(SegmentMemoryError::InUse { path }),
-                Err(errno) => return Err(failed("lock")(errno)),
+        let file = rustix::fs::open(&path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
+            .map_err(failed(&path, "open"))?;
+        let stat = rustix::fs::fstat(&file).map_err(failed(&path, "look at"))?;
+        check_ours(&path, &stat, 1..=1)?;
+        lock(&file, &path)?;
+        match fill_new(&file, size, &MemoryHeader::new(boot, id, cache_disk), &path) {
+            Ok(mapping) => {
+                let mapping = Arc::new(mapping);
+                let memory = SharedSegmentMemory { mapping: mapping.clone() };
+                let (was_found, is_kept) = (false, false);
+                Ok((SegmentFile { path, file, mapping, id, was_found, is_kept }, memory))
+            }
+            Err(error) => {
+                // Room that was found to be too small is given back.
+                let _ = rustix::fs::unlink(&path);
+                Err(error)
             }
         }
-        let mut header = [0; PAGE];
-        let filled = rustix::io::pread(&file, &mut header, 0).map_err(failed("read"))?;
-        let valid = filled == PAGE && is_of_this_boot(&header, boot_id);
-        // An engine that has never written its part of the header has never acknowledged anything.
-        let holds_writes = valid && header[..OURS.start].iter().any(|b| *b != 0);
-        let found = stat.st_size as u64;
-        let size = match usize::try_from(found) {
-            _ if !holds_writes => size,
-            Ok(size) if is_possible(found) => size,
-            _ => return Err(SegmentMemoryError::Size { path, found }),
-        };
-        if !holds_writes {
-            // Cutting to nothing and growing again makes it all zero.
-            rustix::fs::ftruncate(&file, 0).map_err(failed("empty"))?;
-            rustix::fs::ftruncate(&file, size as u64).map_err(failed("size"))?;
-        }
-        // Reserved now, so that no later store can fail (with SIGBUS) for want of room.
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size as u64) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(failed("reserve")(errno)),
-        }
-        if !holds_writes {
-            let mut ours = [0; OURS.end - OURS.start];
-            ours[..8].copy_from_slice(&MAGIC);
-            ours[8..8 + BOOT_ID_BYTES].copy_from_slice(boot_id);
-            rustix::io::pwrite(&file, &ours, OURS.start as u64).map_err(failed("write"))?;
-        }
-        let mapping = Arc::new(Mapping::new(&file, size).map_err(failed("map"))?);
-        let memory = SharedSegmentMemory { mapping: mapping.clone() };
-        Ok((SegmentFile { path, file, mapping, was_found: holds_writes }, memory))
     }
 
     /// The mapping, for I/O from it.
     pub fn mapping(&self) -> Arc<Mapping> {
         self.mapping.clone()
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> MemoryId {
+        self.id
     }
 
     /// The name under which a service manager keeps a descriptor of it.
@@ -310,8 +358,7 @@ impl SegmentFile {
     /// # Errors
     /// Without `/proc`.
     pub fn descriptor_to_keep(&self) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        Ok(rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+        Ok(reopen(&self.file)?)
     }
 
     /// Its name.
@@ -319,32 +366,183 @@ impl SegmentFile {
         &self.path
     }
 
-    /// Removes the file if nobody's writes were in it.
-    pub fn remove_if_new(self) {
-        if !self.was_found {
-            self.remove();
+    /// The directory that it is in.
+    pub fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// From here on it may hold what is acknowledged and nowhere else: it stays, whatever happens.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// The engine that used it is gone. What becomes of it: one that no session has begun with was made in
+    /// vain, and what the last one has is on the cache-disk, if it ended in order.
+    pub fn end(mut self, last_use: MemoryUse) {
+        match last_use {
+            MemoryUse::NotBegun => {}
+            MemoryUse::InUse => self.is_kept = true,
+            MemoryUse::Over => self.is_kept = false,
         }
     }
 
-    /// Removes the file after a stop in order: everything it held is on the cache-disk.
-    pub fn remove(self) {
-        // A descriptor of it may be kept somewhere; nobody shall find writes in it.
-        let _ = rustix::io::pwrite(&self.file, &[0; PAGE], 0);
-        // Another file may have taken the name; ours goes with its last opener anyway.
-        let same = match (rustix::fs::fstat(&self.file), rustix::fs::lstat(&self.path)) {
+    /// Whether its name leads to it, so that the next start will find it.
+    pub fn is_in_place(&self) -> bool {
+        self.is_same(&self.path)
+    }
+
+    fn is_same(&self, path: &Path) -> bool {
+        match (rustix::fs::fstat(&self.file), rustix::fs::lstat(path)) {
             (Ok(ours), Ok(there)) => (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino),
             _ => false,
-        };
-        if same {
-            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+
+    /// Its name is gone, or leads to another file: makes a file that has it, holds the same and is used from here
+    /// on. What somebody else put there is moved aside; tells to where. To be called where no engine runs meanwhile.
+    pub fn put_back(&mut self) -> Result<Option<PathBuf>, SegmentMemoryError> {
+        let new_path = self.path.with_added_extension("new");
+        let _ = rustix::fs::unlink(&new_path);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let new = rustix::fs::open(&new_path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(failed(&self.path, "put back"))?;
+        let put_back = self.put_back_as(&new, &new_path);
+        match put_back {
+            Ok(displaced) => {
+                // The old one may be kept somewhere, or have another name; nobody shall find writes in it.
+                let old = std::mem::replace(&mut self.file, new);
+                let _ = rustix::io::pwrite(&old, &[0; PAGE], 0);
+                Ok(displaced)
+            }
+            Err(error) => {
+                let _ = rustix::fs::unlink(&new_path);
+                Err(error)
+            }
+        }
+    }
+
+    fn put_back_as(
+        &self,
+        new: &OwnedFd,
+        new_path: &Path,
+    ) -> Result<Option<PathBuf>, SegmentMemoryError> {
+        // 1. A whole copy, locked, under another name. Crash here: the old one is all there is, as before.
+        lock(new, &self.path)?;
+        let size = self.mapping.len();
+        reserve(new, size).map_err(failed(&self.path, "put back"))?;
+        let mut done = 0;
+        while done < size {
+            // SAFETY: mapped, of this length; nobody writes to it while no engine runs.
+            let rest = unsafe {
+                std::slice::from_raw_parts(self.mapping.address(&(done..size)), size - done)
+            };
+            match rustix::io::pwrite(new, rest, done as u64) {
+                Ok(0) => return Err(failed(&self.path, "put back")(Errno::NOSPC)),
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(&self.path, "put back")(errno)),
+            }
+        }
+        let mapping = Mapping::new(new, size).map_err(failed(&self.path, "map"))?;
+        // 2. It gets its name. Crash here: a start finds it, and it holds the same as the old one.
+        let displaced = self.move_aside()?;
+        rustix::fs::rename(new_path, &self.path).map_err(failed(&self.path, "put back"))?;
+        // 3. The engine's addresses lead to it. Until then nothing has been written to either.
+        self.mapping.become_this(mapping);
+        Ok(displaced)
+    }
+
+    /// Moves away what has our name, if nobody uses it.
+    fn move_aside(&self) -> Result<Option<PathBuf>, SegmentMemoryError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        match rustix::fs::open(&self.path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            // Another dcd with a copy of this cache: two would take turns for ever.
+            Ok(file) => match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(SegmentMemoryError::InUse { path: self.path.clone() });
+                }
+                _ => drop(file),
+            },
+            // A link, a socket, something that we may not read: moved all the same.
+            Err(_) => {}
+        }
+        let aside = self.path.with_added_extension("displaced");
+        rustix::fs::rename(&self.path, &aside).map_err(failed(&self.path, "move aside"))?;
+        Ok(Some(aside))
+    }
+}
+
+impl Drop for SegmentFile {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // A descriptor of it may be kept somewhere; nobody shall find writes in it.
+            let _ = rustix::io::pwrite(&self.file, &[0; PAGE], 0);
+            // Another file may have taken the name; ours goes with its last opener anyway.
+            if self.is_in_place() {
+                let _ = rustix::fs::unlink(&self.path);
+            }
+        }
+        // Said aloud for the reasons of `DeviceFile`.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+fn failed(path: &Path, operation: &'static str) -> impl FnOnce(Errno) -> SegmentMemoryError {
+    let path = path.to_owned();
+    move |errno| SegmentMemoryError::Io { path, operation, source: errno.into() }
+}
+
+fn reopen(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Whoever was killed may hold it for some moments yet. The disks are locked by now, so a holder that
+/// stays has a copy of this cache.
+fn lock(file: &OwnedFd, path: &Path) -> Result<(), SegmentMemoryError> {
+    let until = Instant::now() + DEAD_HOLDER_PATIENCE;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(SegmentMemoryError::InUse { path: path.to_owned() });
+            }
+            Err(errno) => return Err(failed(path, "lock")(errno)),
         }
     }
 }
 
+/// Reserved now, so that no later store can fail (with SIGBUS) for want of room.
+fn reserve(file: &OwnedFd, size: usize) -> Result<(), Errno> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size as u64) {
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        result => result,
+    }
+}
+
+fn fill_new(
+    file: &OwnedFd,
+    size: usize,
+    header: &MemoryHeader,
+    path: &Path,
+) -> Result<Mapping, SegmentMemoryError> {
+    // Cutting to nothing and growing again makes it all zero.
+    rustix::fs::ftruncate(file, 0).map_err(failed(path, "empty"))?;
+    rustix::fs::ftruncate(file, size as u64).map_err(failed(path, "size"))?;
+    reserve(file, size).map_err(failed(path, "reserve"))?;
+    let ours = &header.0[CACHE_DISK.start..];
+    rustix::io::pwrite(file, ours, CACHE_DISK.start as u64).map_err(failed(path, "write"))?;
+    Mapping::new(file, size).map_err(failed(path, "map"))
+}
+
 fn check_ours(
     path: &Path,
-    stat: &rustix::fs::Stat,
-    names_expected: u64,
+    stat: &Stat,
+    names: std::ops::RangeInclusive<u64>,
 ) -> Result<(), SegmentMemoryError> {
     let not_ours =
         |expected, found| SegmentMemoryError::NotOurs { path: path.to_owned(), expected, found };
@@ -358,36 +556,19 @@ fn check_ours(
     if stat.st_mode & 0o077 != 0 {
         return Err(not_ours("mode 600", format!("mode {:o}", stat.st_mode & 0o777)));
     }
-    if stat.st_nlink != names_expected {
-        let expected = if names_expected == 1 { "one name" } else { "no name any more" };
-        return Err(not_ours(expected, format!("{} names", stat.st_nlink)));
+    if !names.contains(&stat.st_nlink) {
+        return Err(not_ours("one name", format!("{} names", stat.st_nlink)));
     }
     Ok(())
-}
-
-fn is_of_this_boot(header: &[u8; PAGE], boot_id: &[u8; BOOT_ID_BYTES]) -> bool {
-    let ours = &header[OURS];
-    ours[..8] == MAGIC && ours[8..8 + BOOT_ID_BYTES] == *boot_id
-}
-
-/// The boot id of the machine. Without one (no /proc) every start counts as another boot would be
-/// unsafe the other way round, so a fixed text stands for it: memory is then trusted.
-fn current_boot_id() -> [u8; BOOT_ID_BYTES] {
-    let mut id = [b'-'; BOOT_ID_BYTES];
-    if let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") {
-        for (to, from) in id.iter_mut().zip(text.trim().bytes()) {
-            *to = from;
-        }
-    }
-    id
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BOOT_1: [u8; BOOT_ID_BYTES] = [b'1'; BOOT_ID_BYTES];
-    const BOOT_2: [u8; BOOT_ID_BYTES] = [b'2'; BOOT_ID_BYTES];
+    const BOOT_1: BootId = BootId([b'1'; 36]);
+    const BOOT_2: BootId = BootId([b'2'; 36]);
+    const ID: MemoryId = [7; 16];
     const SIZE: usize = 3 * PAGE;
 
     fn path(name: &str) -> PathBuf {
@@ -400,112 +581,192 @@ mod tests {
         size.is_multiple_of(PAGE as u64)
     }
 
+    fn create(path: &Path) -> (SegmentFile, SharedSegmentMemory) {
+        SegmentFile::create(path.to_owned(), SIZE, BOOT_1, ID, "/dev/fast").unwrap()
+    }
+
+    fn adopt(path: &Path) -> (SegmentFile, SharedSegmentMemory) {
+        FoundMemory::at(path).unwrap().adopt(path.to_owned(), ID, &is_possible).unwrap()
+    }
+
     fn fill(memory: &mut SharedSegmentMemory) {
         memory.bytes_mut()[..8].fill(1);
         memory.bytes_mut()[PAGE..].fill(2);
     }
 
+    /// As after `kill -9`.
+    fn kill(mut file: SegmentFile) {
+        file.keep();
+    }
+
     #[test]
-    fn outlives_its_user_within_one_boot() {
+    fn outlives_its_user_and_says_what_it_is() {
         let path = path("boot");
-        let (file, mut memory) =
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
-        assert!(!file.was_found);
-        assert!(memory.bytes()[..OURS.start].iter().all(|b| *b == 0));
+        let (file, mut memory) = create(&path);
+        assert!(memory.bytes()[..CACHE_DISK.start].iter().all(|b| *b == 0));
+        let header = FoundMemory::at(&path).unwrap().header.unwrap();
+        assert!(header.is_of(BOOT_1) && !header.is_of(BOOT_2) && !header.holds_writes());
+        assert_eq!((header.id(), header.cache_disk()), (ID, "/dev/fast".into()));
         fill(&mut memory);
-        drop((file, memory));
-        let (file, memory) =
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
-        assert!(file.was_found);
+        kill(file);
+        drop(memory);
+        let (file, memory) = adopt(&path);
+        assert!(file.was_found && FoundMemory::at(&path).unwrap().header.unwrap().holds_writes());
         assert_eq!((memory.bytes()[0], memory.bytes()[SIZE - 1]), (1, 2));
-        drop((file, memory));
-        // After a boot it is all zero, ours apart.
-        let (file, memory) =
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_2).unwrap();
-        assert!(!file.was_found);
-        assert!(memory.bytes()[..OURS.start].iter().all(|b| *b == 0));
-        assert!(memory.bytes()[PAGE..].iter().all(|b| *b == 0));
-        file.remove();
+        drop(memory);
+        file.end(MemoryUse::Over);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_new_one_goes_unless_a_session_has_begun_with_it_and_a_found_one_stays() {
+        let path = path("vain");
+        drop(create(&path));
+        assert!(!path.exists());
+        create(&path).0.end(MemoryUse::NotBegun);
+        assert!(!path.exists());
+        create(&path).0.end(MemoryUse::InUse);
+        assert!(path.exists());
+        adopt(&path).0.end(MemoryUse::NotBegun);
+        drop(adopt(&path));
+        assert!(path.exists());
+        // What there is no room for leaves nothing either.
+        fs::remove_file(&path).unwrap();
+        let all = 1 << 60;
+        assert!(SegmentFile::create(path.clone(), all, BOOT_1, ID, "").is_err());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_made_anew_is_zero() {
+        let path = path("anew");
+        let (file, mut memory) = create(&path);
+        fill(&mut memory);
+        kill(file);
+        drop(memory);
+        let (_file, memory) =
+            SegmentFile::create(path, 2 * SIZE, BOOT_2, ID, &"long\u{e9}".repeat(99)).unwrap();
+        assert_eq!(memory.bytes().len(), 2 * SIZE);
+        assert!(memory.bytes()[..CACHE_DISK.start].iter().all(|b| *b == 0));
+        assert!(memory.bytes()[PAGE..].iter().all(|b| *b == 0));
     }
 
     #[test]
     fn memory_that_holds_writes_keeps_its_size() {
         let path = path("size");
-        let (_, memory) =
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
-        drop(memory);
-        let (file, mut memory) =
-            SegmentFile::open_in_boot(path.clone(), None, 2 * SIZE, &is_possible, &BOOT_1).unwrap();
-        fill(&mut memory);
-        drop((file, memory));
-        let (file, memory) =
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
-        assert_eq!((file.mapping().len(), memory.bytes()[2 * SIZE - 1]), (2 * SIZE, 2));
-        drop((file, memory));
+        kill(create(&path).0);
+        let file = fs::File::options().write(true).open(&path).unwrap();
         // Not a size that it can have had.
-        fs::File::options().write(true).open(&path).unwrap().set_len(SIZE as u64 + 1).unwrap();
+        file.set_len(SIZE as u64 + 1).unwrap();
+        let found = FoundMemory::at(&path).unwrap();
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1),
+            found.adopt(path.clone(), ID, &is_possible),
             Err(SegmentMemoryError::Size { .. })
         ));
-        let (file, _) = SegmentFile::open_in_boot(path, None, SIZE, &is_possible, &BOOT_2).unwrap();
-        file.remove();
+        assert!(path.exists());
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn a_kept_descriptor_stands_for_a_file_that_is_gone() {
         let path = path("kept");
-        let open =
-            |stored| SegmentFile::open_in_boot(path.clone(), stored, SIZE, &is_possible, &BOOT_1);
-        let (file, mut memory) = open(None).unwrap();
+        let (file, mut memory) = create(&path);
         fill(&mut memory);
-        let kept = || file.descriptor_to_keep().unwrap();
-        let (first, second, third) = (kept(), kept(), kept());
+        let (first, second) =
+            (file.descriptor_to_keep().unwrap(), file.descriptor_to_keep().unwrap());
         drop(memory);
-        // Killed, and somebody cleans up: only the descriptor has it now.
-        rustix::fs::flock(&file.file, FlockOperation::Unlock).unwrap();
+        kill(file);
+        // Somebody cleans up: only the descriptor has it now.
         fs::remove_file(&path).unwrap();
-        let (again, memory) = open(Some(first)).unwrap();
-        assert!(again.was_found);
+        let found = FoundMemory::kept(first, &path).unwrap();
+        let (mut again, memory) = found.adopt(path.clone(), ID, &is_possible).unwrap();
         assert_eq!((memory.bytes()[0], memory.bytes()[SIZE - 1]), (1, 2));
+        assert!(!again.is_in_place());
+        assert_eq!(again.put_back().unwrap(), None);
+        assert!(again.is_in_place() && memory.bytes()[SIZE - 1] == 2);
+        // There is one that holds writes, and no other.
+        assert!(!FoundMemory::kept(second, &path).unwrap().header.unwrap().is_ours());
         drop(memory);
-        // An end in order: what is kept has no writes any more.
-        rustix::fs::flock(&again.file, FlockOperation::Unlock).unwrap();
-        again.remove();
-        let (after, memory) = open(Some(second)).unwrap();
-        assert!(!after.was_found);
-        assert!(memory.bytes()[PAGE..].iter().all(|byte| *byte == 0));
-        drop((after, memory));
-        // A file that is there by name goes before what is kept.
-        let (named, _memory) = open(None).unwrap();
-        rustix::fs::flock(&named.file, FlockOperation::Unlock).unwrap();
-        let inode = |file: &SegmentFile| rustix::fs::fstat(&file.file).unwrap().st_ino;
-        let (found, _memory) = open(Some(third)).unwrap();
-        assert_eq!(inode(&found), inode(&named));
-        found.remove();
+        again.end(MemoryUse::Over);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_was_removed_or_replaced_is_put_back_with_what_it_holds() {
+        let path = path("back");
+        let (mut file, mut memory) = create(&path);
+        let address = memory.bytes().as_ptr();
+        fill(&mut memory);
+        file.keep();
+        assert!(file.is_in_place());
+        for round in 3..9 {
+            let displaced = path.with_added_extension("displaced");
+            match round % 3 {
+                0 => fs::remove_file(&path).unwrap(),
+                1 => {
+                    fs::remove_file(&path).unwrap();
+                    fs::write(&path, "somebody else's").unwrap();
+                }
+                _ => fs::rename(&path, path.with_added_extension("moved")).unwrap(),
+            }
+            assert!(!file.is_in_place());
+            let told = file.put_back().unwrap();
+            assert_eq!(told, (round % 3 == 1).then(|| displaced.clone()));
+            assert!(file.is_in_place());
+            // The engine's addresses are the same, and what is written there is in the file of the name.
+            assert_eq!(memory.bytes().as_ptr(), address);
+            memory.bytes_mut()[PAGE + round] = round as u8;
+            let found = fs::read(&path).unwrap();
+            assert!(found == memory.bytes(), "round {round}");
+            assert_eq!(FoundMemory::at(&path).unwrap().header.unwrap().id(), ID);
+            if round % 3 == 1 {
+                assert_eq!(fs::read(&displaced).unwrap(), b"somebody else's");
+                fs::remove_file(displaced).unwrap();
+            }
+            if round % 3 == 2 {
+                let moved = path.with_added_extension("moved");
+                assert!(!FoundMemory::at(&moved).unwrap().header.unwrap().is_ours());
+                fs::remove_file(moved).unwrap();
+            }
+        }
+        // One that is in use by somebody else is left alone, and nothing stays of the attempt.
+        fs::remove_file(&path).unwrap();
+        let other = create(&path);
+        assert!(matches!(file.put_back(), Err(SegmentMemoryError::InUse { .. })));
+        assert!(!path.with_added_extension("new").exists());
+        drop(other);
+        file.put_back().unwrap();
+        file.end(MemoryUse::Over);
+        assert!(!path.exists());
     }
 
     #[test]
     fn only_one_user_and_no_strangers() {
         let path = path("user");
-        let (file, _memory) =
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).unwrap();
+        let user = create(&path);
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1),
+            SegmentFile::create(path.clone(), SIZE, BOOT_1, ID, ""),
             Err(SegmentMemoryError::InUse { .. })
         ));
-        file.remove();
+        drop(user);
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1).is_err()
-        );
+        assert!(SegmentFile::create(path.clone(), SIZE, BOOT_1, ID, "").is_err());
         fs::remove_file(&path).unwrap();
         fs::write(&path, "open to all").unwrap();
+        assert!(matches!(FoundMemory::at(&path), Err(SegmentMemoryError::NotOurs { .. })));
         assert!(matches!(
-            SegmentFile::open_in_boot(path.clone(), None, SIZE, &is_possible, &BOOT_1),
+            SegmentFile::create(path.clone(), SIZE, BOOT_1, ID, ""),
             Err(SegmentMemoryError::NotOurs { .. })
         ));
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_boot_has_the_bytes_of_its_text() {
+        let boot = BootId(*b"01234567-89ab-cdef-0123-456789abcdef");
+        let expected = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef_u128.to_be_bytes();
+        assert_eq!(boot.bytes(), expected);
+        assert_eq!(BootId([b'-'; 36]).bytes(), [0; 16]);
+        assert!(BootId::current() == BootId::current());
     }
 }

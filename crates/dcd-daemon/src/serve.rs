@@ -1,14 +1,13 @@
 //! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
-use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
+use dcd_engine::{Engine, EngineConfig, Operation, Uuid, VolumeRequest};
 
 use crate::busy_poll::BusyPollMax;
 use crate::confine::Reach;
@@ -25,13 +24,12 @@ use crate::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
 use crate::metrics_server::MetricsServer;
 use crate::nbd_doors::NbdDoors;
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
-use crate::segment_memory::SegmentFile;
 pub use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::signals::Signals;
 use crate::submitter::{Completion, Submitter};
 pub use crate::supervise::Outcome;
-use crate::supervise::run_until_stopped;
+use crate::supervise::{run_until_stopped, shut_down_now};
 use crate::ublk_thread::UblkThread;
 use crate::vhost_user_thread::VhostUserThread;
 use crate::waiting::wait_for_disks;
@@ -65,6 +63,8 @@ pub struct ServeOptions {
     pub metrics: Option<SocketAddr>,
     /// Where the segment memory goes, usually `/dev/shm`.
     pub memory_directory: PathBuf,
+    /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
+    pub memory_lost: bool,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
@@ -137,6 +137,21 @@ impl Ready {
     }
 }
 
+/// What cannot be made once the cache is open ends it in order, so that a failed start leaves nothing behind: no
+/// session that is open, no segment memory.
+macro_rules! or_close {
+    ($made:expr, $event_loop:ident) => {
+        match $made {
+            Ok(made) => made,
+            Err(error) => {
+                let _ = shut_down_now(&mut $event_loop);
+                $event_loop.close();
+                return Err(error.into());
+            }
+        }
+    };
+}
+
 /// Serves a cache until a signal or a command ends it. `ready` is called once, when all frontends
 /// are there.
 ///
@@ -164,30 +179,30 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     notifier.status("opening");
     let mut isolation = isolate(options.lock_memory)?;
-    let Pair { mut event_loop, memory, superblock, one_disk, data_disk, member_names, .. } =
-        open_pair(
-            &PairOptions {
-                cache_disk: options.cache_disk.clone(),
-                data_disks: options.data_disks.clone(),
-                not_for_volumes: None,
-                engine: options.engine.clone(),
-                one_disk: options.one_disk,
-                memory_directory: options.memory_directory.clone(),
-                size: DataDiskSize::Same,
-                memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
-                    bytes,
-                    clients: Clients {
-                        nbd: !options.nbd.is_empty(),
-                        fuse: options.fuse.is_some(),
-                        ublk: options.ublk.is_some(),
-                        vhost_user: options.vhost_user.is_some(),
-                    },
-                    connections_max: options.nbd_options.connections_max,
-                }),
-                quiet: options.quiet,
-            },
-            Some(signals),
-        )?;
+    let Pair { mut event_loop, superblock, one_disk, data_disk, member_names, .. } = open_pair(
+        &PairOptions {
+            cache_disk: options.cache_disk.clone(),
+            data_disks: options.data_disks.clone(),
+            not_for_volumes: None,
+            engine: options.engine.clone(),
+            one_disk: options.one_disk,
+            memory_directory: options.memory_directory.clone(),
+            memory_lost: options.memory_lost,
+            size: DataDiskSize::Same,
+            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+                bytes,
+                clients: Clients {
+                    nbd: !options.nbd.is_empty(),
+                    fuse: options.fuse.is_some(),
+                    ublk: options.ublk.is_some(),
+                    vhost_user: options.vhost_user.is_some(),
+                },
+                connections_max: options.nbd_options.connections_max,
+            }),
+            quiet: options.quiet,
+        },
+        Some(signals),
+    )?;
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
@@ -202,7 +217,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
     // All is open. Threads of before this line may do more; none of them hears a client.
     if options.give_up_rights && options.fuse.is_none() {
-        isolation.give_up(reach(&options), options.ublk.is_some());
+        isolation.give_up(reach(&options, &mut event_loop), options.ublk.is_some());
     }
     doors.start()?;
 
@@ -211,14 +226,8 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         return Ok(Outcome::StoppedWhileOpening);
     }
     // From now on it may hold what is acknowledged and nowhere else.
-    let stored_name = SegmentFile::stored_name(superblock.uuid);
-    match memory.descriptor_to_keep() {
-        Ok(descriptor) => notifier.store(&stored_name, descriptor.as_fd()),
-        Err(error) => eprintln!(
-            "dcd: the service manager cannot keep the segment memory: {error}\n\
-             hint: /proc must be there; until then nothing but {} holds what is acknowledged from memory",
-            memory.path().display()
-        ),
+    if let Some(memory) = event_loop.memory() {
+        memory.guard();
     }
     let recovery = event_loop.core().status().recovery;
     if recovery.data_disk_changed {
@@ -252,11 +261,13 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     let control = control_socket
         .map(|socket| ControlServer::start(socket, event_loop.submitter(), facts.clone()))
         .transpose()
-        .map_err(ServeError::system("start the control socket"))?;
+        .map_err(ServeError::system("start the control socket"));
+    let control = or_close!(control, event_loop);
     let metrics = metrics_socket
         .map(|socket| MetricsServer::start(socket, event_loop.submitter(), facts.clone()))
         .transpose()
-        .map_err(ServeError::system("serve metrics"))?;
+        .map_err(ServeError::system("serve metrics"));
+    let metrics = or_close!(metrics, event_loop);
     let mut news = Ready {
         uuid: superblock.uuid,
         size_bytes: data_disk.bytes(),
@@ -279,7 +290,8 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         read_only: options.engine.read_only,
         loop_device: options.loop_device,
     });
-    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose();
+    let fuse = or_close!(fuse, event_loop);
     let ublk = options.ublk.map(|number| {
         let volume = ublk::Volume {
             mark: owner_mark(superblock.uuid),
@@ -290,7 +302,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         };
         UblkThread::start(number.said(), volume, event_loop.submitter())
     });
-    let ublk = ublk.transpose()?;
+    let ublk = or_close!(ublk.transpose(), event_loop);
     let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
         let volume = vhost_user::Volume {
             uuid: superblock.uuid,
@@ -301,10 +313,10 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         };
         VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
     });
-    let vhost_user = vhost_user.transpose()?;
+    let vhost_user = or_close!(vhost_user.transpose(), event_loop);
     // Threads that were started before run where they like.
     event_loop.set_busy_poll(options.busy_poll.on_this_machine());
-    options.processor.map_or(Ok(()), run_on_processor)?;
+    or_close!(options.processor.map_or(Ok(()), run_on_processor), event_loop);
     // One for the sign of life, one for what is told here: both speak to the same socket.
     let mut watched = Notifier::from_environment();
     let mut told = |Made { fuse, ublk, vhost_user }| {
@@ -317,8 +329,10 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
     let outcome = run_until_stopped(&mut event_loop, &mut frontends, &mut watched, options.quiet);
 
-    let is_closed = *event_loop.phase() == Phase::Closed;
-    let (engine, is_empty) = event_loop.close();
+    // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
+    // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
+    // in it counts no more.
+    let (engine, _) = event_loop.close();
     let is_uncached = engine.cache_disk_failure().is_some();
     if is_uncached && outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached) {
         eprintln!(
@@ -326,17 +340,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
              be marked: make it anew with `dcd create` before you use it again"
         );
     }
-    // 1. The engine goes first: it holds the memory. An I/O that hangs keeps its own share.
-    drop(engine);
-    // 2. After an end in order the log holds everything, so the memory is not needed any more.
-    //    An engine that could not close in order is closed too, but with an error: then the memory
-    //    may be all there is of what was acknowledged. Without its cache-disk it tells a later start
-    //    that what is in it counts no more.
-    if is_closed && is_empty && outcome.is_ok() && !is_uncached {
-        memory.remove();
-        notifier.remove_stored(&stored_name);
-    }
-    // 3. Whoever waits for the end at the control socket learns of it.
+    // Whoever waits for the end at the control socket learns of it.
     if let Some(metrics) = metrics {
         metrics.stop();
     }
@@ -347,9 +351,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
 }
 
 /// The files that are needed from now on.
-fn reach(options: &ServeOptions) -> Reach {
+fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>) -> Reach {
     let mut reach = Reach::new();
-    reach.memory_directory(&options.memory_directory);
+    event_loop.memory().into_iter().for_each(|memory| reach.memory_directory(memory.directory()));
     reach.nbd(&options.nbd, &options.nbd_options);
     options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
     disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));

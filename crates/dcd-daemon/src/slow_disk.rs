@@ -102,6 +102,7 @@ pub fn slow_disk(
     let mut event_loop = EventLoop::new(Parts {
         core: PassThrough::new(info),
         cache_disk: None,
+        memory: None,
         data: DataSide::Disk(Box::new(disk)),
         clock: Clock::start(),
         export,

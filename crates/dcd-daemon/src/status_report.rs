@@ -8,6 +8,7 @@ use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine};
 
 use crate::isolation::IsolationReport;
+use crate::memory_watch::MemoryReport;
 use crate::response_times::ResponseTimesReport;
 use crate::submitter::Snapshot;
 use crate::volume_control::VolumeReport;
@@ -84,6 +85,9 @@ pub struct StatusReport {
     pub poisoned_lines: u64,
     /// Memory of the index.
     pub index_bytes: u64,
+    /// The memory that outlives the process.
+    #[serde(default)]
+    pub memory: MemoryReport,
     /// Clean copies of what is read.
     #[serde(default)]
     pub copies: CopiesReport,
@@ -292,6 +296,7 @@ impl StatusReport {
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
         report.nbd_connections = snapshot.nbd_connections;
         report.recorders = snapshot.recorders;
+        report.memory = snapshot.memory.cloned().unwrap_or_default();
         Some(report)
     }
 
@@ -330,6 +335,7 @@ impl StatusReport {
             zero_ranges: status.zero_ranges,
             poisoned_lines: status.poisoned_lines,
             index_bytes: status.index_bytes,
+            memory: MemoryReport::default(),
             copies: CopiesReport {
                 read_area_bytes: status.copies.slots * LINE_SIZE,
                 valid_bytes: status.copies.valid * LINE_SIZE,

@@ -16,6 +16,7 @@ use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::frontend::ublk::ServerEnd;
+use crate::memory_watch::MemoryReport;
 use crate::request_ring::RequestRing;
 use crate::response_times::ResponseTimes;
 
@@ -65,6 +66,8 @@ pub struct Snapshot<'a> {
     pub recorders: usize,
     /// Recorded requests that came before this are in the rings.
     pub recorded_until: Time,
+    /// The segment memory, if there is a cache.
+    pub memory: Option<&'a MemoryReport>,
 }
 
 impl Snapshot<'_> {

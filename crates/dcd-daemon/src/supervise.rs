@@ -285,7 +285,8 @@ fn ask_to_stop<C: Core>(event_loop: &mut EventLoop<C>, kind: StopKind) -> Answer
     answer
 }
 
-fn shut_down_now<C: Core>(event_loop: &mut EventLoop<C>) -> Result<(), ServeError> {
+/// Ends in order, at once.
+pub(crate) fn shut_down_now<C: Core>(event_loop: &mut EventLoop<C>) -> Result<(), ServeError> {
     let answer = ask_to_stop(event_loop, StopKind::Shutdown);
     loop {
         event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;

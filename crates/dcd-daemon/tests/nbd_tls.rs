@@ -56,6 +56,7 @@ fn child_daemon() {
         give_up_rights: true,
         control: None,
         memory_directory: directory.clone(),
+        memory_lost: false,
         processor: None,
         busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
         memory_max_bytes: None,

@@ -2,6 +2,7 @@
 
 use crate::copies::detector::DetectorSettings;
 use crate::format::geometry::{POISONED_LINES_MAX, ZERO_RANGES_MAX};
+use crate::format::superblock::MemoryIdentity;
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
 
 /// Lines destaged last that are witnesses, at most.
@@ -90,6 +91,8 @@ pub struct EngineConfig {
     pub grow: bool,
     /// What checkpoints may list.
     pub limits: Limits,
+    /// The segment memory, for the superblock of the session to name; `None`: it is not to be missed (C4).
+    pub memory: Option<MemoryIdentity>,
 }
 
 /// How much a checkpoint of this cache may list, and in which pieces it is written. The format sets the most; less is
@@ -153,6 +156,7 @@ impl Default for EngineConfig {
             accept_damage: false,
             grow: false,
             limits: Limits::MOST,
+            memory: None,
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod error;
 pub mod format;
 pub mod io;
 pub mod log;
+mod memory_wanted;
 pub mod nvram;
 pub mod patience;
 #[cfg(feature = "seeded-bugs")]
@@ -38,12 +39,14 @@ pub mod volume;
 
 pub use buffer::{Buffer, SegmentMemory};
 pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig, Limits};
-pub use engine::{Engine, Phase};
+pub use engine::{Engine, MemoryUse, Phase};
 pub use error::{FormatError, OpenError};
+pub use format::superblock::MemoryIdentity;
 pub use format::{Geometry, Superblock};
 pub use io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, NewSequence, Operation, Output,
     Reply, Request, RequestError, RequestId, SequenceError, SequenceRequest, VolumeAnswer,
     VolumeError, VolumeRequest,
 };
+pub use memory_wanted::MemoryWanted;
 pub use units::{Duration, Lba, LbaRange, Time, Uuid};

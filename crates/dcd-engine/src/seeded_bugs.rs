@@ -76,6 +76,14 @@ bugs! {
     FlushCoversLaterWrites = "flush-covers-later-writes", "C2";
     /// A FUA write of a record counts for the records before it that were not flushed.
     FuaCoversEarlierRecords = "fua-covers-earlier-records", "C3";
+    /// The superblock of a session does not say which segment memory it has.
+    MemoryNotNamed = "memory-not-named", "C4";
+    /// Any memory of the right name is taken for the one of the last session.
+    MemoryIdentityNotCompared = "memory-identity-not-compared", "C4";
+    /// Memory of an earlier boot of the machine is looked for, and taken.
+    MemoryOfAnyBoot = "memory-of-any-boot", "C4";
+    /// A start goes on without the memory of the last session, and says nothing.
+    MemoryLossNotTold = "memory-loss-not-told", "C4";
     /// Nothing becomes durable by time alone.
     MaxDelayIgnored = "max-delay-ignored", "C5";
     /// A failed flush of the log counts as done.

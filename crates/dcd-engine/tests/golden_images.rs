@@ -158,9 +158,17 @@ fn superblock_of_session() -> Superblock {
             boot_id: *b"this boot of 16.",
             memory_id: *b"golden memory 16",
             place: "/dev/shm".into(),
+            max_delay_milliseconds: 0,
         }),
         ..superblock()
     }
+}
+
+/// Of a session that acknowledges from its memory.
+fn superblock_with_memory() -> Superblock {
+    let mut superblock = superblock_of_session();
+    superblock.memory.as_mut().expect("it has one").max_delay_milliseconds = 5000;
+    superblock
 }
 
 /// Lines 500 and 20, of which the second was changed since.
@@ -302,6 +310,7 @@ fn write() {
         ("copy-page", copy_page().encode().0.bytes().to_vec()),
         ("superblock-session", superblock_of_session().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
+        ("superblock-memory", superblock_with_memory().encode().bytes().to_vec()),
     ];
     let images = images.into_iter().chain(volume_images());
     // A golden image does not change: those that are there stay.
@@ -376,6 +385,9 @@ fn what_a_session_adds_is_read_and_written_as_ever() {
     let image = read_image("superblock-session");
     assert_eq!(Superblock::decode(&image), Ok(superblock_of_session()));
     assert!(superblock_of_session().encode().bytes() == image, "the same bytes");
+    let image = read_image("superblock-memory");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_with_memory()));
+    assert!(superblock_with_memory().encode().bytes() == image, "the same bytes");
     let image = read_image("end-mark");
     assert_eq!(end_mark::verify(&image, UUID), Ok(()));
     assert!(end_mark::encode(UUID).bytes() == image, "the same bytes");

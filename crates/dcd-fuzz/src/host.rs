@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use dcd_engine::format::superblock::CacheState;
 use dcd_engine::stats::Uncached;
 use dcd_engine::{
-    Buffer, Device, Duration, Engine, Input, Io, IoData, IoDone, IoError, IoOperation, OpenError,
-    Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time,
+    AckMode, Buffer, Device, Duration, Engine, Input, Io, IoData, IoDone, IoError, IoOperation,
+    MemoryIdentity, MemoryUse, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
+    SegmentMemory, Superblock, Time,
 };
 
 use crate::disk::{Fate, FaultyDisk, Pages};
@@ -45,9 +47,31 @@ pub struct Wreck {
     pub data_disk: FaultyDisk,
     /// The segment memory, if only the process died.
     pub memory: Option<Vec<u8>>,
+    /// What a start must know that memory by.
+    pub session: LastSession,
     /// The clock goes on.
     pub now: Time,
 }
+
+/// What is true of the last session and its segment memory, whatever a superblock says (C4).
+#[derive(Clone, Copy, Default)]
+pub struct LastSession {
+    /// Boots of the machine so far.
+    boot: u8,
+    /// Memories made so far; the number is the identity.
+    memories: u64,
+    /// In this boot it acknowledged from memory, and has not ended in order.
+    acknowledged: bool,
+}
+
+impl LastSession {
+    fn boot_id(self) -> [u8; 16] {
+        [self.boot; 16]
+    }
+}
+
+/// Where the driver's part of the segment memory begins; here its identity is all there is.
+const MEMORY_ID: usize = 4032;
 
 /// How to start.
 #[derive(Clone, Copy, Default)]
@@ -101,6 +125,8 @@ pub struct Host {
     /// Prints every input and output.
     pub is_traced: bool,
     next_request: u64,
+    session: LastSession,
+    rests_in_memory: bool,
     early_reads: bool,
     /// Where the read area begins. What is wrong there costs speed, and nothing else.
     read_area_offset: u64,
@@ -124,6 +150,8 @@ impl Host {
             partial_sectors: 0,
             is_traced: false,
             next_request: 0,
+            session: wreck.session,
+            rests_in_memory: false,
             early_reads: false,
             read_area_offset: u64::MAX,
         }
@@ -156,7 +184,8 @@ impl Host {
 
     /// Gives up the machine, for a crash.
     pub fn into_wreck(self, memory: Option<Vec<u8>>) -> Wreck {
-        Wreck { cache_disk: self.cache_disk, data_disk: self.data_disk, memory, now: self.now }
+        let Host { cache_disk, data_disk, session, now, .. } = self;
+        Wreck { cache_disk, data_disk, memory, session, now }
     }
 
     // ---- starting -----------------------------------------------------------------------------
@@ -181,7 +210,7 @@ impl Host {
             Err(error) => return refuse(OpenError::Format(error)),
         };
         let Start { accept_damage, read_only, grow, ios_max } = start;
-        let config =
+        let mut config =
             dcd_engine::EngineConfig { accept_damage, read_only, grow, ..options.engine() };
         let geometry = superblock.geometry;
         self.early_reads = options.early_reads;
@@ -192,6 +221,12 @@ impl Host {
             Engine::segment_buffers_of(&geometry, memory.len() as u64)
                 == Some(options.segment_buffers)
         });
+        let survived = match self.choose_memory(&superblock, survived) {
+            Ok(survived) => survived,
+            Err(violation) => return Err(NotOpen::Violation(violation)),
+        };
+        let mut memory = PooledMemory::new(size, survived);
+        config.memory = Some(self.name_memory(&config, survived.is_some(), &mut memory));
         let data_disk = dcd_engine::DataDiskInfo {
             blocks: self.data_disk.len() as u64 / 512,
             ..options.data_disk()
@@ -202,7 +237,7 @@ impl Host {
             self.cache_disk.len() as u64,
             data_disk,
             config,
-            Box::new(PooledMemory::new(size, survived)),
+            Box::new(memory),
         );
         match opened {
             Ok(engine) => self.engine = Some(engine),
@@ -227,6 +262,63 @@ impl Host {
                 }
             }
             ios += 1;
+        }
+    }
+
+    /// The memory that a start takes, as every driver does: the one that the superblock names, and no other.
+    fn choose_memory<'a>(
+        &mut self,
+        superblock: &Superblock,
+        survived: Option<&'a [u8]>,
+    ) -> Result<Option<&'a [u8]>, Violation> {
+        let session = self.session;
+        let wanted = superblock.memory_wanted(session.boot_id());
+        // What a fault has done to the disks may have brought back an older superblock.
+        let is_sure = self.allowed.level == Level::Exact && !self.allowed.refusal;
+        let is_open = superblock.state == CacheState::Open;
+        let stands = is_sure && is_open && session.acknowledged;
+        let id: Option<[u8; 16]> =
+            survived.map(|bytes| bytes[MEMORY_ID..][..16].try_into().expect("sixteen bytes"));
+        let taken = survived.filter(|_| id.is_some_and(|id| wanted.is(id)));
+        let other = [0xee; 16];
+        let named = superblock.memory.as_ref();
+        let is_of_another_boot = named.is_some_and(|named| named.boot_id != session.boot_id());
+        let problem = if is_open && named.is_some() && wanted.is(other) {
+            "takes a memory that is not of the last session"
+        } else if stands && survived.is_some() && taken.is_none() {
+            "does not take the memory of the last session"
+        } else if stands && survived.is_none() && wanted.loses().is_none() {
+            "says nothing of the memory that is lost"
+        } else if is_of_another_boot && wanted.loses().is_some() {
+            "misses a memory that no start can find"
+        } else {
+            // One that is lost: a person has read that it is, and what that means.
+            self.session.acknowledged &= taken.is_some();
+            return Ok(taken);
+        };
+        Err(Violation(problem.into()))
+    }
+
+    fn name_memory(
+        &mut self,
+        config: &dcd_engine::EngineConfig,
+        is_known: bool,
+        memory: &mut PooledMemory,
+    ) -> MemoryIdentity {
+        if !is_known {
+            self.session.memories += 1;
+            let id = u128::from(self.session.memories).to_be_bytes();
+            memory.bytes_mut()[MEMORY_ID..][..16].copy_from_slice(&id);
+        }
+        let memory_id = memory.bytes()[MEMORY_ID..][..16].try_into().expect("sixteen bytes");
+        let rests = config.ack != AckMode::Durable;
+        self.rests_in_memory = rests;
+        let milliseconds = (config.max_delay.0 / 1_000_000).max(1) as u32;
+        MemoryIdentity {
+            boot_id: self.session.boot_id(),
+            memory_id,
+            place: String::new(),
+            max_delay_milliseconds: if rests { milliseconds } else { 0 },
         }
     }
 
@@ -594,8 +686,18 @@ impl Host {
             cache_disk: self.cache_disk.clone(),
             data_disk: self.data_disk.clone(),
             memory: None,
+            session: self.session,
             now: self.now,
         };
+        let has_run = |engine: &&Engine| matches!(engine.phase(), Phase::Running | Phase::Closed);
+        if let Some(engine) = self.engine.as_ref().filter(has_run) {
+            let rests = self.rests_in_memory && engine.memory_use() == MemoryUse::InUse;
+            wreck.session.acknowledged = rests;
+        }
+        if power {
+            wreck.session.boot = wreck.session.boot.wrapping_add(1);
+            wreck.session.acknowledged = false;
+        }
         let memory = self.engine.as_ref().map(Engine::segment_memory);
         for flight in &self.ios {
             let disk = match flight.io.device {

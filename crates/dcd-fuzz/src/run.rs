@@ -17,7 +17,7 @@ use crate::copy_load::places;
 use crate::crash::{Crash, Twist};
 use crate::disk::{FaultyDisk, Pages};
 use crate::faults::{FaultKind, IoKind, Level, SweepRule, Trap};
-use crate::host::{Host, Start, Wreck};
+use crate::host::{Host, LastSession, Start, Wreck};
 use crate::model::{ChangeNumber, Model, Shown, Violation, fill_block};
 use crate::options::Options;
 use crate::random::Random;
@@ -146,7 +146,8 @@ pub fn new_pair(options: &Options) -> Wreck {
     (cache_disk.shears, data_disk.shears) = (options.shears, options.shears);
     cache_disk.keeps_same_bytes = true;
     data_disk.cannot_zero = options.cannot_zero;
-    Wreck { cache_disk, data_disk, memory: None, now: Time::ZERO }
+    let session = LastSession::default();
+    Wreck { cache_disk, data_disk, memory: None, session, now: Time::ZERO }
 }
 
 impl Run {

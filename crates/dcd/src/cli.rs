@@ -81,6 +81,7 @@ pub enum Verb {
     Status(StatusArguments),
     Metrics(MetricsArguments),
     Top(TopArguments),
+    List(ListArguments),
     Flush(FlushArguments),
     Drain(DrainArguments),
     Detach(DetachArguments),
@@ -107,6 +108,25 @@ pub enum Verb {
     Completions(CompletionsArguments),
     Man(ManArguments),
     HelpMarkdown(HelpMarkdownArguments),
+}
+
+/// List the daemons of this machine, and the memory that they have or have left.
+///
+/// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache ended without order: the next
+/// serve or detach brings what is in it to the disks, and it goes. Stale memory holds nothing that counts, and only takes
+/// room: how to remove it is told. Changes nothing.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd list
+  dcd list --memory-directory /mnt/tmpfs --json")]
+pub struct ListArguments {
+    /// Look for memory here, too; /dev/shm, and where running daemons have theirs, is always looked at. May be given again.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub memory_directory: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Make a cache for a disk, or for several disks as one volume.
@@ -327,9 +347,13 @@ pub struct DetachArguments {
     /// Its data-disk.
     #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
     pub data_disk: Option<DeviceSpec>,
-    /// Where the memory that outlived a crash of dcd is [default: /dev/shm].
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: /dev/shm].
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "control")]
     pub memory_directory: Option<PathBuf>,
+    /// Detach although the memory of the last session is not found, in which writes may be that were acknowledged
+    /// and not flushed: as after a power cut. Without effect where it is found.
+    #[arg(long, conflicts_with = "control")]
+    pub memory_lost: bool,
     /// Detach although blocks are lost or the data-disk was changed behind the cache: say so only
     /// after reading what is lost.
     #[arg(long, conflicts_with = "control")]
@@ -360,9 +384,13 @@ pub struct GrowArguments {
     /// Its data-disk.
     #[arg(long, value_name = "DISK")]
     pub data_disk: DeviceSpec,
-    /// Where the memory that outlived a crash of dcd is [default: /dev/shm].
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: /dev/shm].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
+    /// Grow although the memory of the last session is not found, in which writes may be that were acknowledged
+    /// and not flushed: as after a power cut. Without effect where it is found.
+    #[arg(long)]
+    pub memory_lost: bool,
     /// Grow although blocks are lost or the data-disk was changed behind the cache: say so only
     /// after reading what is lost.
     #[arg(long)]

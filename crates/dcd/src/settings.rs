@@ -18,8 +18,7 @@ use dcd_daemon::tls_files::TlsFiles;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits};
 
-/// Memory in a file, which outlives the process but not the machine.
-pub const MEMORY_DIRECTORY_DEFAULT: &str = "/dev/shm";
+pub use dcd_daemon::memory_search::MEMORY_DIRECTORY_DEFAULT;
 
 /// What can be set, as far as it has been.
 #[derive(Args, Clone, Debug, Default)]
@@ -157,6 +156,10 @@ pub struct Settings {
     /// Where the memory is that outlives a crash of dcd [default: /dev/shm].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
+    /// Start although the memory of the last session is not found, in which writes may be that were acknowledged and not
+    /// flushed: as after a power cut. Without effect where it is found. Never in a configuration file.
+    #[arg(long)]
+    pub memory_lost: bool,
     /// Run the thread that serves on this processor and nowhere else.
     #[arg(long = "cpu", value_name = "NUMBER")]
     pub processor: Option<usize>,
@@ -225,6 +228,7 @@ impl Settings {
             degraded,
             replace_member,
             memory_directory,
+            memory_lost,
             wait,
             lock_memory,
             memory_max,
@@ -258,6 +262,7 @@ impl Settings {
             ("--degraded", *degraded),
             ("--replace-member", !replace_member.is_empty()),
             ("--memory-directory", memory_directory.is_some()),
+            ("--memory-lost", *memory_lost),
             ("--wait", is_on(wait)),
             ("--lock-memory", is_on(lock_memory)),
             ("--memory-max", memory_max.is_some()),
@@ -308,6 +313,7 @@ impl Settings {
             degraded: self.degraded || under.degraded,
             replace_member: self.replace_member,
             memory_directory: self.memory_directory.or(under.memory_directory),
+            memory_lost: self.memory_lost || under.memory_lost,
             processor: self.processor.or(under.processor),
             busy_poll: self.busy_poll.or(under.busy_poll),
             wait: self.wait.or(under.wait),
@@ -392,6 +398,8 @@ impl Settings {
             // `dcd grow` does that.
             grow: false,
             limits: Limits::MOST,
+            // Known when it is found, or made.
+            memory: None,
         }
     }
 }

@@ -39,10 +39,10 @@ fn refused(site: &Site, line: &str, code: i32, error: &str, hint: &str) {
 }
 
 /// A cache with dirty lines: line n holds n+1, on the data-disk 200. Memory is gone, as after a
-/// power cut.
+/// power cut, and nothing was acknowledged from it.
 fn dirty_site() -> Site {
     let site = Site::with("3M", 4 * MIB, "--segment-size 64k");
-    let daemon = site.serve(LAZY);
+    let daemon = site.serve(&format!("{LAZY} --ack durable"));
     let mut client = Client::connect(&site.socket());
     for line in 0..60 {
         client.write(line * 4096, &[200; 4096]).unwrap();

@@ -224,8 +224,19 @@ fn memory_that_lost_its_name_is_taken_over() {
     std::fs::remove_file(&memory).unwrap();
     rustix::io::fcntl_setfd(&kept, rustix::io::FdFlags::empty()).unwrap();
     let stored = memory.file_stem().unwrap().to_str().unwrap().replacen("dcd-", "segments-", 1);
+    // In front of it, and under its name in the directory, is one of another session.
+    let foreign = folder.path("foreign");
+    std::fs::write(&foreign, std::fs::read(format!("/proc/self/fd/{}", kept.as_raw_fd())).unwrap())
+        .unwrap();
+    std::fs::set_permissions(&foreign, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    let other = std::fs::File::options().read(true).write(true).open(&foreign).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&other, &[9; 16], 4076).unwrap();
+    std::fs::copy(&foreign, &memory).unwrap();
+    rustix::io::fcntl_setfd(&other, rustix::io::FdFlags::empty()).unwrap();
     let script = format!(
-        "exec 3<&{}; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES={stored}; exec {} {SERVE}",
+        "exec 3<>/proc/self/fd/{} 4<>/proc/self/fd/{}; export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={stored}:{stored}; exec {} {SERVE}",
+        other.as_raw_fd(),
         kept.as_raw_fd(),
         env!("CARGO_BIN_EXE_dcd"),
     );

@@ -14,7 +14,7 @@
 //! Without a cache-disk ([`super::uncached`]) steps 2 to 5 are a flush of the data-disk.
 
 use super::volume::BehindCommit;
-use super::{Engine, Phase, Purpose};
+use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::seeded_bugs::{SeededBug, seeded};
@@ -177,6 +177,7 @@ impl Engine {
             Kind::Shutdown => CacheState::Closed,
             Kind::Detach => CacheState::Detached,
         };
+        self.superblock.memory = None;
         let operation = IoOperation::Write {
             offset: self.superblock.offset(),
             data: IoData::Owned(self.superblock.encode()),
@@ -188,6 +189,9 @@ impl Engine {
     pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {
         let close = self.close.take().expect("being closed");
         self.phase = Phase::Closed;
+        if result.is_ok() {
+            self.memory_use = MemoryUse::Over;
+        }
         let result = match result {
             Ok(()) if close.cancelled => Err(RequestError::Cancelled),
             Ok(()) => Ok(()),

@@ -54,6 +54,18 @@ use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, 
 use crate::volume::format::area::VolumeArea;
 use crate::volume::{IO_BIT, Volume, VolumeParts, VolumePhase};
 
+/// What the segment memory is to the session that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MemoryUse {
+    /// No session has begun: what an earlier one left in it, if it is not new, is all that it holds.
+    #[default]
+    NotBegun,
+    /// The superblock of the session may be on the cache-disk. What is acknowledged may be nowhere else.
+    InUse,
+    /// The session has ended in order: the cache-disk has everything.
+    Over,
+}
+
 /// Where an engine stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Phase {
@@ -176,6 +188,7 @@ pub struct Engine {
     buffers: BufferPool,
     counters: Counters,
     recovery_report: RecoveryReport,
+    memory_use: MemoryUse,
 }
 
 impl Engine {
@@ -346,6 +359,7 @@ impl Engine {
             counters: Counters::default(),
             buffers: BufferPool::default(),
             recovery_report: RecoveryReport::default(),
+            memory_use: MemoryUse::NotBegun,
             config,
             superblock,
             data_disk,
@@ -710,6 +724,11 @@ impl Engine {
     /// The volume, if there are several data-disks.
     pub fn volume(&self) -> Option<&Volume> {
         self.volume.as_deref()
+    }
+
+    /// What becomes of the segment memory if all ends here.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.memory_use
     }
 
     /// The memory that [`IoData::SegmentMemory`] speaks of.

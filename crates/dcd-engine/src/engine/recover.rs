@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use self::rewrite::{Rewrite, Source};
 use self::room::Room;
-use super::{Engine, Phase, Purpose};
+use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::error::{FormatError, OpenError};
 use crate::format::checkpoint::{Checkpoint, CopyPageRef, HEADER_SIZE};
@@ -556,6 +556,12 @@ impl Engine {
     fn write_superblock(&mut self) {
         self.superblock.generation += 1;
         self.superblock.state = CacheState::Open;
+        // Nothing is acknowledged before this is durable, so whoever misses the memory later has this to know it by.
+        self.superblock.memory = match seeded(SeededBug::MemoryNotNamed) {
+            true => None,
+            false => self.config.memory.clone(),
+        };
+        self.memory_use = MemoryUse::InUse;
         if self.data_disk.blocks > self.superblock.data_disk.blocks {
             self.superblock.data_disk = self.data_disk;
         }

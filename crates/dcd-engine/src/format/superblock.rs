@@ -75,6 +75,9 @@ pub struct MemoryIdentity {
     pub memory_id: [u8; 16],
     /// Its directory, for the next start and for people; at most [`MEMORY_PLACE_BYTES_MAX`] bytes.
     pub place: String,
+    /// The `max-delay` of the session: what was acknowledged so long before its end and not flushed may be nowhere
+    /// else. 0: it acknowledges what is durable, and nothing is lost with the memory.
+    pub max_delay_milliseconds: u32,
 }
 
 /// The superblock in memory.
@@ -135,7 +138,9 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) memory_boot_id: [u8; 16],
     pub(crate) memory_id: [u8; 16],
     pub(crate) memory_place: [u8; MEMORY_PLACE_BYTES_MAX],
-    pub(crate) unused: [u8; 3744],
+    pub(crate) memory_max_delay_milliseconds: U32,
+    pub(crate) reserved_after_memory: U32,
+    pub(crate) unused: [u8; 3736],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -171,6 +176,8 @@ pub fn layout() -> Vec<FieldLayout> {
         memory_boot_id,
         memory_id,
         memory_place,
+        memory_max_delay_milliseconds,
+        reserved_after_memory,
         unused,
     })
 }
@@ -222,6 +229,7 @@ impl Superblock {
             disk.memory_id = memory.memory_id;
             let place = memory.place.as_bytes();
             disk.memory_place[..place.len()].copy_from_slice(place);
+            disk.memory_max_delay_milliseconds = memory.max_delay_milliseconds.into();
         }
         disk.copy_pages = self.geometry.copy_pages.into();
         disk.uuid = self.uuid.0;
@@ -330,6 +338,7 @@ impl Superblock {
                 boot_id: disk.memory_boot_id,
                 memory_id,
                 place: text("memory_place", &disk.memory_place)?,
+                max_delay_milliseconds: disk.memory_max_delay_milliseconds.get(),
             }),
         };
         Ok(Superblock {

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dcd_daemon::segment_memory::SegmentFile;
-use dcd_daemon::units_text::format_size;
+use dcd_daemon::memory_search::{Looked, MemoryOutlook, outlook};
+use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_daemon::volume_control::member_state_name;
 use dcd_engine::format::checkpoint::LiveSlot;
 use dcd_engine::format::checksum::crc32c;
@@ -199,11 +199,7 @@ pub fn check(
         report.problem("poisoned", message, None);
     }
     report.verify_volume(image, &superblock, progress);
-    let memory = SegmentFile::path_of(Path::new(MEMORY_DIRECTORY_DEFAULT), superblock.uuid);
-    if superblock.state == CacheState::Open && memory.exists() {
-        let memory = memory.display();
-        report.notes.push(format!("a running or interrupted dcd may hold more in {memory}"));
-    }
+    report.notes.extend(note_of_memory(&superblock));
     if superblock.state == CacheState::Open && log.records.is_empty() && live.is_clean() {
         let note =
             "the log is empty: a start overwrites nothing, even if the data-disk was changed";
@@ -212,6 +208,25 @@ pub fn check(
     // What an open cache has in surviving memory cannot be seen from here.
     report.clean = live.is_clean() && superblock.state != CacheState::Open;
     Ok(report.finish())
+}
+
+/// What is to be said of the memory that outlives a dcd.
+fn note_of_memory(superblock: &Superblock) -> Option<String> {
+    match outlook(superblock, Path::new(MEMORY_DIRECTORY_DEFAULT)) {
+        MemoryOutlook::Nothing => None,
+        MemoryOutlook::Found(path) => {
+            Some(format!("a running or interrupted dcd may hold more in {}", path.display()))
+        }
+        MemoryOutlook::Lost(looked, delay) => {
+            let looked: Vec<String> = looked.iter().map(Looked::to_string).collect();
+            Some(format!(
+                "the memory of the last session is not found ({}): a start will refuse, since what was acknowledged in \
+                 its last {} and not flushed may be only there",
+                looked.join(", "),
+                format_duration(delay)
+            ))
+        }
+    }
 }
 
 /// Neither copy of the superblock can be used: damage, if one looks like a superblock at all.

@@ -41,6 +41,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
             .memory_directory
             .clone()
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,
         quiet: true,

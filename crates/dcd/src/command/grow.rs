@@ -23,6 +23,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
         engine,
         one_disk: None,
         memory_directory: memory_directory.unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,
         quiet: true,

@@ -5,7 +5,7 @@ use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::record::Entry;
 use dcd_engine::units::SegmentIndex;
-use dcd_engine::{Geometry, Superblock};
+use dcd_engine::{Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
 use super::check::state_name;
@@ -106,7 +106,11 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "volume_bytes": superblock.volume_bytes,
         "data_offset_bytes": superblock.data_offset_bytes,
         "end_mark_offset": superblock.end_mark_offset(),
+        // Of the open session: which memory it has.
         "memory_place": superblock.memory.as_ref().map(|memory| &memory.place),
+        "memory_id": superblock.memory.as_ref().map(|memory| Uuid(memory.memory_id).to_string()),
+        "memory_boot_id": superblock.memory.as_ref().map(|memory| Uuid(memory.boot_id).to_string()),
+        "memory_max_delay_milliseconds": superblock.memory.as_ref().map(|memory| memory.max_delay_milliseconds),
     })
 }
 

@@ -22,6 +22,7 @@ mod help_markdown;
 pub mod hint;
 mod inspect;
 mod inspect_file;
+mod list;
 mod man;
 mod metrics;
 mod probe;
@@ -48,6 +49,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Metrics(arguments) => metrics::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::List(arguments) => list::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),

@@ -110,6 +110,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         memory_directory: settings
             .memory_directory
             .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        memory_lost: settings.memory_lost,
         processor: settings.processor,
         busy_poll: settings.busy_poll.unwrap_or_default(),
         memory_max_bytes: settings.memory_max,

@@ -49,6 +49,7 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
     text +=
         &line("data-disk", &format!("{}, {}", report.data_disk, format_size(report.volume_bytes)));
     text += &line("acknowledges", ack_words(&report.ack));
+    text += &memory_words(report, paint);
     if let Some(ack) = &report.tcp_ack {
         text += &line("over TCP", ack_words(ack));
     }
@@ -87,6 +88,30 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         text += &line("damaged", &paint.paint(Colour::Bad, &lost));
     }
     text
+}
+
+/// The memory that outlives the process.
+fn memory_words(report: &StatusReport, paint: Paint) -> String {
+    let memory = &report.memory;
+    if memory.path.is_empty() {
+        return String::new();
+    }
+    if memory.is_missing {
+        let words = format!("MISSING: {} is gone; acknowledged is what is durable", memory.path);
+        return line("memory", &paint.paint(Colour::Bad, &words));
+    }
+    let times = match memory.times_put_back {
+        0 => String::new(),
+        count => format!(", was gone and put back {}", times_of(count)),
+    };
+    line("memory", &format!("{} in {}{times}", format_size(memory.bytes), memory.path))
+}
+
+fn times_of(count: u64) -> String {
+    match count {
+        1 => "once".into(),
+        count => format!("{count} times"),
+    }
 }
 
 /// What the process is kept from.

@@ -66,8 +66,10 @@ impl Volume {
         }
         self.site.start_line(&format!(
             "serve --cache-disk {}{members} --nbd unix:sock --control ctl --memory-directory . \
-             --quiet --idle-max 20ms",
-            disks[0]
+             --quiet --idle-max 20ms {}",
+            disks[0],
+            // The boot is the same after what stands for a power cut, and would be refused without the memory.
+            if self.volatile.is_some() { "--memory-lost" } else { "" }
         ))
     }
 

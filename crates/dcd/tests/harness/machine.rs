@@ -74,16 +74,23 @@ impl Machine {
     /// `dcd serve`, not yet ready.
     pub fn start(&mut self, flags: &str) -> Daemon {
         let [cache, data] = self.disks();
-        self.site.start_disks(&cache, &data, flags)
+        let lost = self.memory_lost();
+        self.site.start_disks(&cache, &data, &format!("{flags} {lost}"))
     }
 
     pub fn serve(&mut self, flags: &str) -> Daemon {
         self.start(flags).ready()
     }
 
+    /// The boot is the same after what stands for a power cut, and would be refused without the memory.
+    fn memory_lost(&self) -> &'static str {
+        if self.volatile.is_some() { "--memory-lost" } else { "" }
+    }
+
     fn detach_line(&mut self) -> String {
         let [cache, data] = self.disks();
-        format!("detach --cache-disk {cache} --data-disk {data} --memory-directory .")
+        let lost = self.memory_lost();
+        format!("detach --cache-disk {cache} --data-disk {data} --memory-directory . {lost}")
     }
 
     /// `dcd detach` without a daemon; then what the data-disk holds.

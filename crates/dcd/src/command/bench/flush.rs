@@ -157,6 +157,7 @@ impl Files {
             engine: EngineConfig::default(),
             one_disk: None,
             memory_directory: MEMORY_DIRECTORY_DEFAULT.into(),
+            memory_lost: false,
             size: DataDiskSize::Same,
             memory: None,
             quiet: true,

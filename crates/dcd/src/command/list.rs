@@ -1,0 +1,255 @@
+//! `dcd list`: the daemons of this machine, and the segment memories: whose they are, and which nobody needs.
+//!
+//! Daemons are found by their processes, so those that have no control socket are there, too. What is asked of them is waited for
+//! briefly: one that hangs holds nobody up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use dcd_daemon::control_client::ControlClient;
+use dcd_daemon::memory_files::{MemoryFate, MemoryFile, memory_files};
+use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::units_text::format_size;
+use serde::Serialize;
+
+use crate::cli::ListArguments;
+use crate::error::CommandError;
+use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+
+/// How long a daemon is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Serialize)]
+struct List {
+    daemons: Vec<Listed>,
+    memories: Vec<MemoryFile>,
+}
+
+/// A running `dcd serve`.
+#[derive(Serialize)]
+struct Listed {
+    process: u32,
+    /// The cache; null: nobody can be asked.
+    cache: Option<String>,
+    cache_disk: Option<String>,
+    data_disk: Option<String>,
+    frontends: Vec<String>,
+    /// Its control socket, if it has one.
+    control: Option<PathBuf>,
+    /// Whether it has answered.
+    answers: bool,
+    /// Its segment memory.
+    memory: Option<String>,
+}
+
+pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
+    let daemons: Vec<Listed> = processes().into_iter().map(listed).collect();
+    let mut directories = vec![PathBuf::from(MEMORY_DIRECTORY_DEFAULT)];
+    directories.extend(arguments.memory_directory.iter().cloned());
+    // Those that running daemons have elsewhere.
+    let elsewhere = daemons.iter().filter_map(|daemon| daemon.memory.as_deref());
+    directories.extend(elsewhere.filter_map(|path| Some(Path::new(path).parent()?.to_owned())));
+    let mut memories = Vec::new();
+    let mut seen = Vec::new();
+    for directory in directories {
+        let real = directory.canonicalize().unwrap_or(directory.clone());
+        if seen.contains(&real) {
+            continue;
+        }
+        // What was asked for must be there; what was not may be hidden from us.
+        match memory_files(&real) {
+            Ok(found) => memories.extend(found),
+            Err(source) if arguments.memory_directory.contains(&directory) => {
+                return Err(CommandError::File { action: "list", path: directory, source });
+            }
+            Err(_) => {}
+        }
+        seen.push(real);
+    }
+    let list = List { daemons, memories };
+    if arguments.json { print_json(&list) } else { print(&describe(&list, Paint::for_stdout())) }
+}
+
+fn describe(list: &List, paint: Paint) -> String {
+    let mut text = String::new();
+    if list.daemons.is_empty() && list.memories.is_empty() {
+        return "no dcd runs here, and none has left memory behind\n".into();
+    }
+    if !list.daemons.is_empty() {
+        let mut table = Table::new(&[
+            ("process", Align::Right),
+            ("cache", Align::Left),
+            ("cache-disk", Align::Left),
+            ("data-disk", Align::Left),
+            ("control", Align::Left),
+            ("serves", Align::Left),
+        ]);
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        for daemon in &list.daemons {
+            let control = match &daemon.control {
+                Some(path) if daemon.answers => path.display().to_string(),
+                Some(path) => format!("{} (no answer)", path.display()),
+                None => "-".into(),
+            };
+            table.row(vec![
+                daemon.process.to_string(),
+                or_dash(&daemon.cache),
+                or_dash(&daemon.cache_disk),
+                or_dash(&daemon.data_disk),
+                control,
+                daemon.frontends.join(" "),
+            ]);
+        }
+        text += &table.render(paint);
+    }
+    if !list.memories.is_empty() {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let mut table = Table::new(&[
+            ("memory", Align::Left),
+            ("takes", Align::Right),
+            ("cache-disk", Align::Left),
+            ("state", Align::Left),
+            ("why", Align::Left),
+        ]);
+        for memory in &list.memories {
+            let cache_disk = match memory.cache_disk.as_str() {
+                "" => "-",
+                name => name,
+            };
+            table.row(vec![
+                memory.path.display().to_string(),
+                format_size(memory.bytes),
+                cache_disk.to_owned(),
+                fate_name(memory.fate).to_owned(),
+                memory.why.clone(),
+            ]);
+        }
+        text += &table.render(paint);
+    }
+    let stale = list.memories.iter().filter(|memory| memory.fate == MemoryFate::Stale);
+    let stale: Vec<String> =
+        stale.map(|memory| format!("rm {}\n", memory.path.display())).collect();
+    if !stale.is_empty() {
+        let title = "stale memory is in nobody's use and holds nothing that counts; to remove it:";
+        text += &format!("\n{}\n{}", paint.paint(Colour::Title, title), stale.concat());
+    }
+    text
+}
+
+fn fate_name(fate: MemoryFate) -> &'static str {
+    match fate {
+        MemoryFate::InUse => "in use",
+        MemoryFate::Needed => "NEEDED",
+        MemoryFate::PerhapsNeeded => "perhaps needed",
+        MemoryFate::Stale => "stale",
+    }
+}
+
+/// A process that serves, and its words.
+struct Process {
+    id: u32,
+    words: Vec<String>,
+}
+
+/// The processes that are `dcd serve`, as far as they can be seen.
+fn processes() -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut found: Vec<Process> = entries
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+            let words: Vec<String> =
+                words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let program = Path::new(words.first()?).file_name()?.to_str()?;
+            let is_it = program == "dcd" && words.get(1).is_some_and(|verb| verb == "serve");
+            is_it.then_some(Process { id, words })
+        })
+        .collect();
+    found.sort_by_key(|process| process.id);
+    found
+}
+
+fn listed(process: Process) -> Listed {
+    let control = control_of(&process);
+    let report = control.as_deref().and_then(ask);
+    let flag = |name| value_of(&process.words, name);
+    let mut listed = Listed {
+        process: process.id,
+        cache: None,
+        cache_disk: flag("--cache-disk"),
+        data_disk: flag("--data-disk"),
+        frontends: Vec::new(),
+        answers: report.is_some(),
+        control,
+        memory: None,
+    };
+    if let Some(report) = report {
+        listed.memory = Some(report.memory.path).filter(|path| !path.is_empty());
+        listed.cache = Some(report.uuid);
+        listed.cache_disk = Some(report.cache_disk);
+        listed.data_disk = Some(report.data_disk);
+        listed.frontends = report.frontends;
+    }
+    listed
+}
+
+/// Its control socket: said on its line, or in its file; of another directory than ours.
+fn control_of(process: &Process) -> Option<PathBuf> {
+    let at = |path: &str| {
+        let there = fs::read_link(format!("/proc/{}/cwd", process.id)).unwrap_or_default();
+        there.join(path)
+    };
+    let said = value_of(&process.words, "--control").map(|path| at(&path));
+    said.or_else(|| {
+        let settings =
+            crate::config_file::read(&at(&value_of(&process.words, "--config")?)).ok()?;
+        Some(at(settings.control?.to_str()?))
+    })
+}
+
+/// `--name value` or `--name=value`.
+fn value_of(words: &[String], name: &str) -> Option<String> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix(name) {
+            Some("") => return words.next().cloned(),
+            Some(rest) if rest.starts_with('=') => return Some(rest[1..].to_owned()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What it says of itself, if it answers in time.
+fn ask(control: &Path) -> Option<StatusReport> {
+    let (sender, answer) = mpsc::channel();
+    let control = control.to_owned();
+    // One that hangs ends with this program.
+    std::thread::spawn(move || {
+        let report = ControlClient::connect(&control).and_then(|mut client| client.status());
+        let _ = sender.send(report.ok());
+    });
+    answer.recv_timeout(PATIENCE).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_have_their_values_behind_them() {
+        let words: Vec<String> = "dcd serve --control=a --controller b --config c"
+            .split(' ')
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(value_of(&words, "--control").as_deref(), Some("a"));
+        assert_eq!(value_of(&words, "--config").as_deref(), Some("c"));
+        assert_eq!(value_of(&words, "--cache-disk"), None);
+    }
+}
