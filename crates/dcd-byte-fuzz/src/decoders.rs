@@ -7,6 +7,7 @@
 use dcd_engine::format::checkpoint::{self, Checkpoint, CopyPageRef};
 use dcd_engine::format::checksum::{crc32c, crc32c_with_hole};
 use dcd_engine::format::copy_page::{self, CopyPage, PAGE_SIZE};
+use dcd_engine::format::creation_mark::{self, CreationMark};
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
@@ -68,6 +69,7 @@ fn assert_same(found: &[u8], written: &[u8], layout: &[FieldLayout], ignored: &[
 }
 
 pub(crate) fn superblock(input: &[u8]) {
+    creation_mark(input);
     let layout = superblock::layout();
     let bytes = structure(input, SUPERBLOCK_SIZE, &layout);
     let Ok(decoded) = Superblock::decode(&bytes) else { return };
@@ -88,6 +90,17 @@ pub(crate) fn superblock(input: &[u8]) {
     // Two copies, whichever is newer, are judged without a panic.
     let _ = Superblock::newest(&bytes, input);
     assert_eq!(Superblock::newest(&bytes, written.bytes()), Ok(decoded));
+}
+
+/// What may stand in its place.
+fn creation_mark(input: &[u8]) {
+    let layout = creation_mark::layout();
+    let bytes = structure(input, SUPERBLOCK_SIZE, &layout);
+    let Ok(decoded) = CreationMark::decode(&bytes) else { return };
+    let written = decoded.encode();
+    assert_eq!(CreationMark::decode(written.bytes()), Ok(decoded));
+    assert_same(&bytes, written.bytes(), &layout, &["checksum", "unused"]);
+    assert!(Superblock::decode(&bytes).is_err());
 }
 
 pub(crate) fn checkpoint(input: &[u8]) {

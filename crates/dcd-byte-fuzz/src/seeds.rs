@@ -6,6 +6,7 @@ use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
 use dcd_daemon::frontend::vhost_user::message::request;
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
+use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
@@ -421,6 +422,7 @@ fn superblocks() -> Vec<Vec<u8>> {
         superblock(0, CacheState::Detached, ""),
         superblock(7, CacheState::Open, "WD-1"),
         superblock(8, CacheState::Closed, &"x".repeat(64)),
+        [&[1], &CreationMark { end: 5 << 30 }.encode().bytes()[..24]].concat(),
     ]
 }
 

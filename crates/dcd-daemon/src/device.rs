@@ -2,8 +2,9 @@
 //!
 //! A disk is a regular file or a block device. It is opened for direct I/O where the file system
 //! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive users), a file locked with
-//! flock: so two daemons never share a disk. A block device is not locked with flock: udev would put off all that it has to
-//! look at there until the lock is gone, and for some minutes nobody would learn that a cache has taken it.
+//! flock: so two daemons never share a disk; under other names neither, see [`crate::claim`]. A block device is not locked with
+//! flock: udev would put off all that it has to look at there until the lock is gone, and for some minutes nobody would
+//! learn that a cache has taken it.
 
 use std::fmt;
 use std::fs;
@@ -13,11 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dcd_sim::disk::profile::ProfileError;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use dcd_engine::DataDiskInfo;
 use dcd_engine::units::BLOCK_SIZE;
+
+use crate::claim::{Claim, lock};
+use crate::identity::DiskIdentity;
+use crate::mounts::{mounted_at, mounts};
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
 const IMAGE_BYTES_MIN: u64 = 64 << 10;
@@ -72,6 +77,32 @@ pub enum DeviceError {
         path: PathBuf,
         /// The process, if it is known and alive.
         pid: Option<u32>,
+    },
+    /// Another program holds a lock on what the disk lies on.
+    #[error(
+        "{} lies on {}, which is locked by another program{}",
+        path.display(), below.display(), Pid(*pid)
+    )]
+    LockedBelow {
+        /// Which.
+        path: PathBuf,
+        /// What is below it.
+        below: PathBuf,
+        /// The process, if it is known and alive.
+        pid: Option<u32>,
+    },
+    /// The kernel or another program uses a device that has bytes of the disk.
+    #[error(
+        "{} is in use through {}, which has bytes of it{}",
+        path.display(), device.display(), Mounted(mounted_at)
+    )]
+    UsedThrough {
+        /// Which.
+        path: PathBuf,
+        /// The other.
+        device: PathBuf,
+        /// Where that is mounted, if it is.
+        mounted_at: Option<String>,
     },
     /// The profile of a modelled disk.
     #[error(transparent)]
@@ -141,6 +172,14 @@ impl fmt::Display for Pid {
 }
 
 impl DeviceError {
+    /// Whether this process uses the disk already, perhaps under another name.
+    pub fn is_our_own(&self) -> bool {
+        let (DeviceError::Locked { pid, .. } | DeviceError::LockedBelow { pid, .. }) = self else {
+            return false;
+        };
+        *pid == Some(std::process::id())
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -168,13 +207,21 @@ impl DeviceError {
                 "see what holds it: lsblk {}; it may be mounted, swap, or part of LVM or RAID",
                 path.display()
             ),
-            DeviceError::Locked { pid: Some(pid), .. } if *pid == std::process::id() => {
+            _ if self.is_our_own() => {
                 "the same disk was given twice; cache-disk and data-disk must differ".into()
             }
-            DeviceError::Locked { pid: Some(pid), .. } => {
+            DeviceError::UsedThrough { mounted_at: Some(place), .. } => {
+                format!("unmount it first: umount {place}")
+            }
+            DeviceError::UsedThrough { device, .. } => format!(
+                "see what holds it: lsblk {0}; a loop device that nobody needs goes with: losetup -d {0}",
+                device.display()
+            ),
+            DeviceError::Locked { pid: Some(pid), .. }
+            | DeviceError::LockedBelow { pid: Some(pid), .. } => {
                 format!("process {pid} is probably another dcd (ps {pid}); stop it first")
             }
-            DeviceError::Locked { path, .. } => {
+            DeviceError::Locked { path, .. } | DeviceError::LockedBelow { below: path, .. } => {
                 format!("find who uses it: fuser -v {}", path.display())
             }
             DeviceError::Size { path, found: 0 } => {
@@ -200,7 +247,10 @@ const FILE_SYSTEMS_WITH_DSYNC: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0
 #[derive(Debug)]
 pub struct DeviceFile {
     file: OwnedFd,
+    claim: Claim,
     path: PathBuf,
+    /// What it is, under all its names.
+    pub identity: DiskIdentity,
     /// Size in bytes when it was opened.
     pub size_bytes: u64,
     /// A block device (otherwise a regular file).
@@ -234,7 +284,7 @@ impl Drop for DeviceFile {
         // Said aloud, because closing alone may not do it at once: the kernel ends an io_uring in
         // the background, and a program that is being started by this one shares our descriptors
         // for a moment. An I/O that hangs keeps its `DeviceFile`, and so the lock.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        self.claim.release(&self.file);
     }
 }
 
@@ -244,11 +294,20 @@ impl DeviceFile {
     /// A process that has just been killed may hold its disks for some moments yet (see `drop`),
     /// so a disk that is held by nobody alive is waited for.
     pub fn open(path: &Path) -> Result<DeviceFile, DeviceError> {
+        let device = DeviceFile::open_of_any_size(path)?;
+        device.check_size()?;
+        Ok(device)
+    }
+
+    /// The same of one that is going to get its size, and may be empty.
+    pub fn open_of_any_size(path: &Path) -> Result<DeviceFile, DeviceError> {
         let until = Instant::now() + DEAD_HOLDER_PATIENCE;
         loop {
             match DeviceFile::open_now(path) {
                 Err(
                     DeviceError::Locked { pid: None, .. }
+                    | DeviceError::LockedBelow { pid: None, .. }
+                    | DeviceError::UsedThrough { mounted_at: None, .. }
                     | DeviceError::Busy { mounted_at: None, .. },
                 ) if Instant::now() < until => std::thread::sleep(DEAD_HOLDER_INTERVAL),
                 result => return result,
@@ -292,11 +351,19 @@ impl DeviceFile {
         // Looked at again: what was opened counts, not what the name stood for a moment ago.
         let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
         if !is_block_device {
-            lock(&file, path, &stat)?;
+            lock(&file, path)?;
         }
+        let identity = DiskIdentity::of(path).map_err(|source| DeviceError::Io {
+            path: path.to_owned(),
+            operation: "look at",
+            source,
+        })?;
+        let claim = Claim::take(path, &file, &identity)?;
         let mut device = DeviceFile {
             file,
+            claim,
             path: path.to_owned(),
+            identity,
             size_bytes: stat.st_size as u64,
             is_block_device,
             is_direct,
@@ -312,9 +379,6 @@ impl DeviceFile {
         } else {
             device.look_at_file()?;
         }
-        if device.size_bytes == 0 || !device.size_bytes.is_multiple_of(BLOCK_SIZE) {
-            return Err(DeviceError::Size { path: path.to_owned(), found: device.size_bytes });
-        }
         for (what, found) in [
             ("logical blocks", device.logical_block_size),
             ("physical sectors", device.physical_sector_size),
@@ -324,6 +388,26 @@ impl DeviceFile {
             }
         }
         Ok(device)
+    }
+
+    /// Takes the size of a file that was given another one.
+    pub fn size_changed(&mut self) -> Result<(), DeviceError> {
+        let stat = rustix::fs::fstat(&self.file).map_err(|errno| DeviceError::Io {
+            path: self.path.clone(),
+            operation: "look at",
+            source: errno.into(),
+        })?;
+        if !self.is_block_device {
+            self.size_bytes = stat.st_size as u64;
+        }
+        self.check_size()
+    }
+
+    fn check_size(&self) -> Result<(), DeviceError> {
+        if self.size_bytes == 0 || !self.size_bytes.is_multiple_of(BLOCK_SIZE) {
+            return Err(DeviceError::Size { path: self.path.clone(), found: self.size_bytes });
+        }
+        Ok(())
     }
 
     fn look_at_block_device(&mut self, number: u64) -> Result<(), DeviceError> {
@@ -450,23 +534,15 @@ fn open_error(path: &Path, errno: Errno, number: Option<u64>) -> DeviceError {
     match errno {
         Errno::NOENT => DeviceError::NotFound { path, source },
         Errno::ACCESS | Errno::PERM | Errno::ROFS => DeviceError::Permission { path, source },
-        Errno::BUSY => DeviceError::Busy { path, mounted_at: number.and_then(mounted_at), source },
+        Errno::BUSY => {
+            DeviceError::Busy { path, mounted_at: number.and_then(mounted_at_number), source }
+        }
         _ => DeviceError::Io { path, operation: "open", source },
     }
 }
 
-fn lock(file: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), DeviceError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => {
-            let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-            let pid = lock_holder(&locks, stat).filter(|pid| is_alive(*pid));
-            Err(DeviceError::Locked { path: path.to_owned(), pid })
-        }
-        Err(errno) => {
-            Err(DeviceError::Io { path: path.to_owned(), operation: "lock", source: errno.into() })
-        }
-    }
+fn mounted_at_number(number: u64) -> Option<String> {
+    mounted_at(&mounts(), |it| it == number)
 }
 
 /// Lets udev look at a block device again, which it does whenever a program that could write to it closes it. So it is told
@@ -481,36 +557,12 @@ pub fn let_udev_look(path: &Path) {
     }
 }
 
-/// Who holds the flock, from the text of `/proc/locks`:
-/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`.
-fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let place = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        (words.next()? == "FLOCK").then_some(())?;
-        let pid = words.nth(2)?.parse().ok()?;
-        (words.next()? == place).then_some(pid)
-    })
-}
-
 /// Whether a process runs; one that has ended and waits for its parent does not.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // The name in parentheses may contain anything; the state follows its end.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     !matches!(state, Some('Z' | 'X'))
-}
-
-/// Where a block device is mounted, from `/proc/self/mountinfo`.
-fn mounted_at(number: u64) -> Option<String> {
-    let place = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let mut words = line.split(' ').skip(2);
-        (words.next()? == place).then_some(())?;
-        words.nth(1).map(str::to_owned)
-    })
 }
 
 fn sysfs_directory(number: u64) -> PathBuf {
@@ -619,19 +671,5 @@ mod tests {
         assert_eq!(read.len(), 8192);
         assert_eq!(read.bytes()[4095..4097], [0, 7]);
         fs::remove_file(&path).unwrap();
-    }
-
-    #[test]
-    fn the_holder_of_a_lock_is_found() {
-        let path = file("holder", 512);
-        let mut stat = rustix::fs::stat(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        stat.st_dev = rustix::fs::makedev(0xfe, 0);
-        stat.st_ino = 77;
-        let locks = "1: POSIX  ADVISORY  WRITE 1 fe:00:77 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 42 fe:00:78 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 43 fe:00:77 0 EOF\n";
-        assert_eq!(lock_holder(locks, &stat), Some(43));
-        assert_eq!(lock_holder("", &stat), None);
     }
 }

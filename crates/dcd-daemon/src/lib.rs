@@ -7,6 +7,7 @@
 //! | `core.rs`, `pass_through.rs` | what the loop runs: the engine, or a disk without a cache |
 //! | `uring.rs` | the ring, and who owns memory until the last completion |
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
+//! | `identity.rs`, `claim.rs`, `mounts.rs` | which bytes a disk is under all its names, and that nobody else uses them |
 //! | `segment_memory.rs`, `memory_search.rs`, `memory_watch.rs` | memory that outlives the process: the file, which one, and that it stays |
 //! | `memory_files.rs` | which memories there are on this machine, for `dcd list` |
 //! | `nbd_server.rs`, `listen.rs`, `nbd_doors.rs`, `frontend/` | who asks for blocks |
@@ -26,6 +27,7 @@
 
 mod bell;
 pub mod busy_poll;
+mod claim;
 pub mod clock;
 mod command_ring;
 mod confine;
@@ -45,6 +47,7 @@ pub mod frontend;
 mod fuse_thread;
 pub mod grow;
 pub mod handshake_thread;
+pub mod identity;
 pub mod in_process;
 pub mod isolation;
 pub mod listen;
@@ -56,6 +59,7 @@ pub mod memory_watch;
 pub mod metrics;
 pub mod metrics_server;
 mod model_arm;
+mod mounts;
 mod nbd_doors;
 pub mod nbd_server;
 pub mod offline;

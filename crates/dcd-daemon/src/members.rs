@@ -14,7 +14,10 @@ use dcd_engine::{Device, FormatError, Superblock, Uuid};
 use crate::device::DeviceError;
 use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
-use crate::foreign_content::{self, recognise};
+use crate::foreign_content::{Content, look, recognise};
+
+/// A disk for a lost member must be empty so far.
+const BLANK_BYTES: u64 = 1 << 20;
 
 /// A disk that cannot be a member.
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +71,14 @@ pub enum MemberError {
         second: PathBuf,
     },
     /// A disk for a lost member has something on it.
-    #[error("{} is to take the place of member {member}, and is not blank: it looks like {content}", path.display())]
+    #[error("{} is to take the place of member {member}, and is not blank: it {content}", path.display())]
     NotBlank {
         /// Which disk.
         path: PathBuf,
         /// Which member.
         member: u8,
-        /// What it looks like.
-        content: &'static str,
+        /// What is there.
+        content: Content,
     },
 }
 
@@ -97,7 +100,7 @@ impl MemberError {
                 "one of them is a copy, or is replaced already: leave it out".into()
             }
             MemberError::NotBlank { path, .. } => format!(
-                "if nothing on it is needed: wipefs -a {0}, or dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
+                "if nothing on it is needed: dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
                 path.display()
             ),
         })
@@ -170,9 +173,7 @@ impl Members {
 /// Opens and locks a disk.
 fn open(spec: &DeviceSpec) -> Result<Disk, MemberError> {
     Disk::open(Device::DataDisk, spec).map_err(|source| match source {
-        DeviceError::Locked { path, pid: Some(pid) } if pid == std::process::id() => {
-            MemberError::Twice { path }
-        }
+        ours if ours.is_our_own() => MemberError::Twice { path: spec.path().to_owned() },
         source => MemberError::Device { source },
     })
 }
@@ -189,11 +190,12 @@ fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberErr
     Ok(newest.map_or_else(|| MemberLabel::decode(first.bytes()), Ok))
 }
 
-/// What a disk looks like, if it looks like anything: a file system, a cache, a member.
-fn content_of(disk: &Disk) -> Result<Option<&'static str>, MemberError> {
-    let bytes = disk.file().read_at(0, foreign_content::LENGTH);
-    let bytes = bytes.map_err(|source| MemberError::Device { source })?;
-    Ok(content(bytes.bytes()))
+/// What is at the beginning of a disk, where everything that is known has something: a file system, a cache, a member. More
+/// is not asked for: whoever names a disk and the member whose place it takes means it, and it may have been in use before.
+fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
+    let range = 0..disk.file().size_bytes.min(BLANK_BYTES);
+    let found = look(disk.file(), range, &content, &mut |_, _| true);
+    found.map_err(|source| MemberError::Device { source })
 }
 
 /// What the beginning of a disk looks like that is to become a member.

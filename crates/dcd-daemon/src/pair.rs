@@ -1,6 +1,7 @@
 //! Opening a pair of disks for the engine: locks, superblock, hints about wrong disks, memory.
 
 use std::fmt;
+use std::path::Path;
 use std::rc::Rc;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -20,6 +21,7 @@ use crate::device_spec::DeviceSpec;
 use crate::disk::Disk;
 use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
+use crate::identity::same_disks;
 use crate::isolation::{MemoryLimit, MemoryNeed};
 use crate::members::Members;
 use crate::memory_search::{Found, MemorySearch, identity_of};
@@ -77,8 +79,7 @@ impl From<DeviceSpec> for DataDisks {
 
 impl fmt::Display for DataDisks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let replacements = self.replacements.iter().map(|(_, disk)| disk);
-        for (index, disk) in self.disks.iter().chain(replacements).enumerate() {
+        for (index, disk) in self.disks.iter().chain(replaced(self)).enumerate() {
             write!(f, "{}{disk}", if index > 0 { ", " } else { "" })?;
         }
         Ok(())
@@ -114,7 +115,14 @@ pub(crate) fn open_pair(
     options: &PairOptions,
     signals: Option<Rc<Signals>>,
 ) -> Result<Pair, ServeError> {
-    // 1. Both disks, locked. From here on nobody else can start with either.
+    // 1. Both disks, locked. From here on nobody else can start with either, under any name.
+    let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
+    let mut paths: Vec<&Path> = vec![options.cache_disk.path()];
+    paths.extend(named.map(DeviceSpec::path));
+    if let Some((first, second, shared)) = same_disks(&paths) {
+        let (first, second) = (first.to_owned(), second.to_owned());
+        return Err(ServeError::SameDisk { first, second, shared });
+    }
     let mut cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
         .map_err(ServeError::device("cache-disk"))?;
     let mut data_disks = Vec::new();
@@ -405,13 +413,13 @@ fn read_volume_header(
     Err(ServeError::Open(OpenError::Format(error)))
 }
 
+/// Disks that take the place of lost members.
+fn replaced(disks: &DataDisks) -> impl Iterator<Item = &DeviceSpec> {
+    disks.replacements.iter().map(|(_, disk)| disk)
+}
+
 fn open_data_disk(spec: &DeviceSpec) -> Result<Disk, ServeError> {
-    Disk::open(Device::DataDisk, spec).map_err(|error| match &error {
-        DeviceError::Locked { path, pid: Some(pid) } if *pid == std::process::id() => {
-            ServeError::SameDisk { path: path.clone() }
-        }
-        _ => ServeError::device("data-disk")(error),
-    })
+    Disk::open(Device::DataDisk, spec).map_err(ServeError::device("data-disk"))
 }
 
 /// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.

@@ -1,7 +1,7 @@
 //! Why a daemon cannot start or end, with what to do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::BLOCK_SIZE;
@@ -30,10 +30,14 @@ pub enum ServeError {
         source: DeviceError,
     },
     /// Two disks are one.
-    #[error("the same disk is given twice: {}", path.display())]
+    #[error("{}", same_disk_in_words(first, second, shared))]
     SameDisk {
-        /// The disk.
-        path: PathBuf,
+        /// One name.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+        /// What both have bytes of.
+        shared: PathBuf,
     },
     /// The cache-disk holds no cache.
     #[error("the cache-disk {} holds no cache: {source}", path.display())]
@@ -172,6 +176,20 @@ fn cause(error: &dyn std::error::Error) -> String {
     error.source().map(|cause| format!(": {cause}")).unwrap_or_default()
 }
 
+/// Two names of one disk, and why they are one where that is not seen at once.
+pub fn same_disk_in_words(first: &Path, second: &Path, shared: &Path) -> String {
+    let (one, other) = (first.display(), second.display());
+    if first == second {
+        return format!("the same disk is given twice: {one}");
+    }
+    match first.canonicalize().ok() == second.canonicalize().ok() {
+        true => format!("{one} and {other} are the same disk"),
+        false => {
+            format!("{one} and {other} are the same disk: both have bytes of {}", shared.display())
+        }
+    }
+}
+
 impl ServeError {
     /// For `map_err` of system calls.
     pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> ServeError {
@@ -220,7 +238,8 @@ impl ServeError {
                 format!("leave {flag} out: this cache has one data-disk")
             }
             ServeError::SameDisk { .. } => {
-                "give two disks, or two partitions of one disk".into()
+                "give two disks, or two partitions of one: the cache needs a disk, a partition or a file of its own"
+                    .into()
             }
             ServeError::NoCache { source, path } => match source {
                 FormatError::Version { .. } | FormatError::Features { .. } => {

@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use dcd_engine::format::layout::FieldLayout;
-use dcd_engine::format::{checkpoint, copy_page, end_mark, geometry, record, superblock};
+use dcd_engine::format::{
+    checkpoint, copy_page, creation_mark, end_mark, geometry, record, superblock,
+};
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::volume::format::{area, header, journal, label, page, root};
@@ -65,6 +67,11 @@ fn superblock() {
 #[test]
 fn end_mark() {
     compare("end mark", end_mark::END_MARK_BYTES, &end_mark::layout());
+}
+
+#[test]
+fn creation_mark() {
+    compare("creation mark", superblock::SUPERBLOCK_SIZE, &creation_mark::layout());
 }
 
 #[test]

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use dcd_engine::format::checkpoint::{Checkpoint, CopyPageRef, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
+use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::end_mark;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
@@ -615,6 +616,13 @@ fn volume_images() -> [(&'static str, Vec<u8>); 8] {
             bytes(journal::encode(UUID, 502, &journal_items_with_labels(), &[])),
         ),
     ]
+}
+
+#[test]
+fn the_mark_of_a_creation_is_read_and_written_as_ever() {
+    let (mark, image) = (CreationMark { end: 5 << 30 }, read_image("creation-mark"));
+    assert_eq!(CreationMark::decode(&image), Ok(mark));
+    assert!(mark.encode().bytes() == image, "the same bytes");
 }
 
 #[test]

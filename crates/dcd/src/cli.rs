@@ -132,9 +132,9 @@ pub struct ListArguments {
 /// Make a cache for a disk, or for several disks as one volume.
 ///
 /// Writes an empty log to the cache-disk and notes there which data-disk it belongs to. The
-/// data-disk is looked at and not changed. A cache-disk that already holds a cache, or something
-/// that looks like a file system, is refused. With --volume several data-disks become the members of
-/// RAID sets: what they held is lost, so one that holds anything is refused too.
+/// data-disk is looked at and not changed. A cache-disk is overwritten if it is zero, or holds a cache
+/// that is detached; one that holds anything else is refused. With --volume several data-disks become
+/// the members of RAID sets: what they held is lost, so one that holds anything is refused too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

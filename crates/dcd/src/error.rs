@@ -10,6 +10,7 @@ use dcd_daemon::control_client::ControlError;
 use dcd_daemon::device::DeviceError;
 use dcd_daemon::device_spec::DeviceSpecError;
 use dcd_daemon::file_watch::WatchError;
+use dcd_daemon::foreign_content::Content;
 use dcd_daemon::listen::ListenError;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{UnitError, format_size};
@@ -133,14 +134,6 @@ pub enum CommandError {
         /// The number.
         number: u32,
     },
-    /// Cache-disk and data-disk are one.
-    #[error("{} and {} are the same disk", cache_disk.display(), data_disk.display())]
-    SameDisk {
-        /// As given.
-        cache_disk: PathBuf,
-        /// As given.
-        data_disk: PathBuf,
-    },
     /// A disk that is not there.
     #[error("{what} {} does not exist", path.display())]
     Missing {
@@ -238,13 +231,29 @@ pub enum CommandError {
         dirty: String,
     },
     /// There is something else.
-    #[error("{} looks like {content}", path.display())]
+    #[error("{} {content}", path.display())]
     ForeignContent {
         /// Where.
         path: PathBuf,
-        /// What it looks like.
-        content: &'static str,
+        /// What is there.
+        content: Content,
     },
+    /// The file system of the cache-disk is too full for it.
+    #[error(
+        "there is no room for the cache in {}: it needs {}, and {} are free",
+        path.display(), format_size(*needed), format_size(*free)
+    )]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that there are.
+        free: u64,
+    },
+    /// A signal came before a cache was made.
+    #[error("stopped before the cache was made")]
+    CreateCancelled,
     /// There is no cache.
     #[error("{} is not a dcd cache: {problem}", path.display())]
     NotACache {
@@ -642,6 +651,7 @@ impl CommandError {
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
             | CommandError::RecordingCut { source: ControlError::Left { .. }, .. }
             | CommandError::TraceCancelled { .. }
+            | CommandError::CreateCancelled
             | CommandError::DetachCancelled { .. }
             | CommandError::GrowCancelled
             | CommandError::FuzzStopped
@@ -689,9 +699,6 @@ impl CommandError {
             CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
             CommandError::NbdOptions(error) => error.hint(),
             CommandError::NoUblkDevice { .. } => Some("`dcd ublk list` shows those there are".into()),
-            CommandError::SameDisk { .. } => {
-                Some("the cache needs a disk, a partition or a file of its own".into())
-            }
             CommandError::Missing { what: "the cache-disk", .. } => {
                 Some("`dcd create` makes a cache".into())
             }
@@ -723,7 +730,7 @@ impl CommandError {
             }
             CommandError::Geometry(error) => geometry_hint(error),
             CommandError::CacheExists { .. } => {
-                Some("`dcd inspect superblock` shows it; --force overwrites it".into())
+                Some("`dcd detach` parts it from its data-disk; --force overwrites it as it is".into())
             }
             CommandError::DamagedCacheExists { .. } => {
                 Some("`dcd check` tells what is left of it; --force overwrites it".into())
@@ -733,7 +740,14 @@ impl CommandError {
                  --force --uuid {uuid}"
             )),
             CommandError::ForeignContent { .. } => {
-                Some("if it may be overwritten, say --force".into())
+                Some("check the name; if it may be overwritten, say --force".into())
+            }
+            CommandError::NoRoom { free, .. } => Some(format!(
+                "give it less with --cache-size (at most {} here), or another place",
+                format_size(free >> 20 << 20)
+            )),
+            CommandError::CreateCancelled => {
+                Some("nothing is left of it; run it again".into())
             }
             CommandError::NotACache { problem, .. } => match problem {
                 FormatError::Magic { .. } | FormatError::Short { .. } => {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use common::{Folder, Outcome};
+use dcd_engine::format::creation_mark::CreationMark;
 use serde_json::Value;
 
 const CREATE: &str = "create --cache-disk c --cache-size 16M --data-disk d";
@@ -90,15 +91,71 @@ fn wrong_disks_are_refused() {
 }
 
 #[test]
-fn a_cache_is_not_overwritten_unasked() {
+fn a_cache_that_belongs_to_a_pair_is_not_overwritten_unasked() {
     let folder = with_data_disk();
     let uuid = json(&folder.dcd(&format!("{CREATE} --json")).ok())["uuid"].to_string();
     let uuid = uuid.trim_matches('"');
+    folder
+        .serve("serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . --quiet")
+        .stop();
     let before = std::fs::read(folder.path("c")).unwrap();
-    folder.dcd(CREATE).fails(1, &format!("already holds cache {uuid}"), "--force");
+    folder.dcd(CREATE).fails(1, &format!("already holds cache {uuid}"), "dcd detach");
     assert!(before == std::fs::read(folder.path("c")).unwrap(), "nothing was written");
     folder.dcd(&format!("{CREATE} --force")).ok();
-    assert!(before != std::fs::read(folder.path("c")).unwrap());
+    let after = std::fs::read(folder.path("c")).unwrap();
+    assert!(before != after);
+    // Detached, as a new one is, it holds nothing and belongs to nobody.
+    let outcome = folder.dcd(CREATE);
+    assert!(outcome.stderr.contains("which holds nothing"), "{}", outcome.stderr);
+    outcome.ok();
+    assert!(after != std::fs::read(folder.path("c")).unwrap());
+}
+
+/// What stands in the superblocks' place from the first write on lets it be begun again.
+#[test]
+fn a_creation_that_was_killed_is_begun_again() {
+    let folder = with_data_disk();
+    folder.dcd(CREATE).ok();
+    let mark = CreationMark { end: 16 << 20 }.encode();
+    let cache = std::fs::File::options().write(true).open(folder.path("c")).unwrap();
+    // The log of the cache that was there before is still to be seen.
+    cache.write_all_at(&[7; 4096], 5 << 20).unwrap();
+    cache.write_all_at(&[0; 4096], 0).unwrap();
+    for (first, second) in [(mark.bytes(), mark.bytes()), (mark.bytes(), &[0; 4096])] {
+        cache.write_all_at(first, 0).unwrap();
+        cache.write_all_at(second, 64 << 10).unwrap();
+        folder.dcd("serve --cache-disk c --data-disk d --nbd unix:s").fails(
+            1,
+            "holds no cache",
+            "",
+        );
+        folder.dcd(CREATE).ok();
+    }
+    // Without it, what is there is somebody's.
+    for offset in [0, 64 << 10] {
+        cache.write_all_at(&[0; 4096], offset).unwrap();
+    }
+    folder.dcd(CREATE).fails(1, "that are not zero", "--force");
+}
+
+#[test]
+fn a_creation_that_is_stopped_leaves_nothing() {
+    let folder = with_data_disk();
+    let full = "create --cache-disk c --cache-size 2G --fill --data-disk d";
+    let child = Command::new(env!("CARGO_BIN_EXE_dcd"))
+        .args(full.split(' '))
+        .current_dir(folder.path(""))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !folder.path("c").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let outcome = Outcome::of(full, child.wait_with_output().unwrap());
+    outcome.fails(7, "stopped before the cache was made", "run it again");
+    assert!(!folder.path("c").exists());
 }
 
 #[test]

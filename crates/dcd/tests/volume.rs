@@ -281,7 +281,7 @@ fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
     create("--volume none.toml").fails(1, "cannot read none.toml", "check the name");
     fs::write(site.path("typo.toml"), "[[set]]\nlevel = 5\nshares = \"20%\"\n").unwrap();
     create("--volume typo.toml").fails(1, "typo.toml:3:1: there is no key `shares`", "`share`");
-    create("--data-disk m1 --volume v.toml").fails(1, "are the same disk", "");
+    create("--data-disk m1 --volume v.toml").fails(1, "the same disk", "");
     create("--data-disk c --volume v.toml").fails(1, "the data-disk c does not exist", "");
     site.folder.disk("tiny", 64 << 10);
     create("--data-disk tiny --volume v.toml").fails(1, "member 4 has", "smaller shares");
@@ -315,7 +315,7 @@ fn wrong_disks_and_wrong_words_are_refused_and_nothing_is_written() {
     serve("m0 m1 m2", "--replace-member 3=m3").fails(
         1,
         "looks like a member of a dcd volume",
-        "wipefs",
+        "dd if=/dev/zero",
     );
     serve("m0 m1 m2", "--replace-member 3=tiny").fails(1, "member 3 has 65536 bytes", "");
     serve("m0 m1 m2", "--replace-member 3").fails(2, "2=/dev/sdc", "");

@@ -567,6 +567,36 @@ fn loop_status(device: &File) -> io::Result<LoopInfo> {
     Ok(info)
 }
 
+/// What a loop device lies on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LoopBacking {
+    /// The name of the file, as the kernel knows it; it may lead elsewhere, or nowhere.
+    pub(crate) path: PathBuf,
+    /// Number of the file system, as `stat` tells it.
+    pub(crate) device: u64,
+    /// Of the file.
+    pub(crate) inode: u64,
+    /// Number of the block device that it is; 0: it is a file.
+    pub(crate) rdevice: u64,
+    /// Where in it the loop device begins.
+    pub(crate) offset: u64,
+    /// Bytes from there on; 0: to its end.
+    pub(crate) size_limit: u64,
+}
+
+/// Asks the kernel what is below a loop device.
+pub(crate) fn backing(device: &File, path: PathBuf) -> io::Result<LoopBacking> {
+    let info = loop_status(device)?;
+    Ok(LoopBacking {
+        path,
+        device: info.device,
+        inode: info.inode,
+        rdevice: info.rdevice,
+        offset: info.offset,
+        size_limit: info.size_limit,
+    })
+}
+
 /// An `ioctl` whose argument is a number.
 fn call(file: &File, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<i32> {
     // SAFETY: the descriptor is open, and for the requests given here (SET_FD, CLR_FD,

@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod checksum;
 pub mod copy_page;
 pub mod create;
+pub mod creation_mark;
 pub mod end_mark;
 pub mod geometry;
 pub mod layout;

@@ -1,24 +1,32 @@
 //! `dcd create`: makes an empty cache that belongs to a data-disk, or to the members of a volume.
 //!
 //! Everything is checked before the first byte is written, and the superblocks are written last, so
-//! a failure or crash leaves either a whole new cache or none.
+//! a failure or crash leaves either a whole new cache or none. What may be overwritten, [`refuse_to_destroy`] says; room
+//! that was taken in vain is given back (`create_room.rs`).
 
-use std::fs::{self, File, OpenOptions};
+use std::cell::Cell;
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dcd_daemon::device::DeviceFile;
-use dcd_daemon::foreign_content::{self, recognise};
+use dcd_daemon::foreign_content::{Content, look};
+use dcd_daemon::members::content;
+use dcd_daemon::serve::ServeError;
+use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Buffer, FormatError, Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
+use super::create_room::Room;
 use super::create_target::Target;
 use crate::cli::CreateArguments;
 use crate::error::CommandError;
@@ -34,9 +42,42 @@ const RANGES_LISTED: usize = 10;
 /// Written at once by --fill.
 const FILL_BYTES: usize = 4 << 20;
 
+/// SIGINT or SIGTERM, which end a creation in order until it begins to write.
+pub struct Stop {
+    signals: Signals,
+    is_stopped: Cell<bool>,
+}
+
+impl Stop {
+    fn listen() -> Result<Stop, CommandError> {
+        let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+        Ok(Stop { signals, is_stopped: Cell::new(false) })
+    }
+
+    /// Whether one has come.
+    pub fn is_stopped(&self) -> bool {
+        if self.signals.take().is_some() {
+            self.is_stopped.set(true);
+        }
+        self.is_stopped.get()
+    }
+
+    fn check(&self) -> Result<(), CommandError> {
+        if self.is_stopped() { Err(CommandError::CreateCancelled) } else { Ok(()) }
+    }
+}
+
 pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
+    let stop = Stop::listen()?;
+    let made = make(arguments, &stop);
+    // Too late for one that came since: it would only make a success look like none.
+    stop.is_stopped();
+    made
+}
+
+fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     let cache_disk = arguments.cache_disk.path();
-    let target = Target::open(arguments)?;
+    let target = Target::open(arguments, stop)?;
     let plan = Plan::of(arguments)?;
     let segment_size =
         arguments.segment_size.unwrap_or_else(|| Geometry::default_segment_size(plan.size));
@@ -52,9 +93,15 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
     // What is too small for the mark is too small for segments, too, which says it better.
     let log_bytes = (plan.size - tables_bytes).saturating_sub(END_MARK_BYTES as u64);
     let geometry = Geometry::fit_with_copies(log_bytes, segment_size, copy_pages)?;
-    let lost = match plan.is_missing {
+    let end = geometry.end() + tables_bytes + END_MARK_BYTES as u64;
+    // From here on nobody else can use it, so that what was looked at is what is overwritten.
+    let existing = match plan.is_missing {
         true => None,
-        false => refuse_to_destroy(cache_disk, arguments)?,
+        false => Some(DeviceFile::open_of_any_size(cache_disk)?),
+    };
+    let lost = match &existing {
+        None => Loss::nothing(),
+        Some(disk) => refuse_to_destroy(disk, plan.size, arguments, stop)?,
     };
     let options = CreateOptions {
         uuid,
@@ -69,18 +116,34 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
     };
-    let written = plan.make_room(cache_disk).and_then(|()| {
-        let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
-        if arguments.fill || is_small_file && !arguments.no_fill {
-            fill(cache_disk, geometry.end() + tables_bytes + END_MARK_BYTES as u64)?;
+    stop.check()?;
+    let room = match plan.reserve {
+        false => None,
+        true => Some(Room::take(cache_disk, plan.is_missing, plan.size, &|| stop.is_stopped())?),
+    };
+    let disk = match existing {
+        None => DeviceFile::open(cache_disk)?,
+        Some(mut disk) => {
+            disk.size_changed()?;
+            disk
         }
-        write(cache_disk, &target, options)
-    });
-    if written.is_err() && plan.is_missing {
-        // The file is ours alone; half a cache helps nobody. The error that counts is the first.
-        let _ = fs::remove_file(cache_disk);
+    };
+    // Each write is flushed before the next.
+    // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that is no cache, and what was
+    //    on it is known to be given up.
+    let mark = CreationMark { end: plan.size }.encode();
+    for offset in SUPERBLOCK_OFFSETS {
+        disk.write_at(offset, &mark)?;
     }
-    written?;
+    let is_small_file = plan.is_missing && plan.size <= FILL_ANYWAY_BYTES;
+    if arguments.fill || is_small_file && !arguments.no_fill {
+        fill(&disk, end, stop)?;
+    }
+    stop.check()?;
+    write(disk, &target, options)?;
+    if let Some(room) = room {
+        room.keep();
+    }
     if arguments.json {
         let disks = arguments.data_disk.iter().map(|disk| disk.path().display().to_string());
         let disks: Vec<String> = disks.collect();
@@ -94,7 +157,8 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
             "segments": geometry.segments,
             "read_area_bytes": u64::from(geometry.copy_slots()) * LINE_SIZE,
             "data_disk_blocks": target.info().blocks,
-            "lost": lost.map(|lost| lost.json()),
+            "lost": lost.loss.as_ref().map(Loss::json),
+            "overwritten": lost.overwritten,
         }));
     }
     let read_area = match geometry.copy_slots() {
@@ -114,8 +178,6 @@ pub fn run(arguments: &CreateArguments) -> Result<(), CommandError> {
 struct Plan {
     /// There is no such file yet.
     is_missing: bool,
-    /// The file must grow, to `size`.
-    grow: bool,
     /// A file, whose space must be taken: a device has its own.
     reserve: bool,
     /// Bytes for the cache.
@@ -131,23 +193,13 @@ impl Plan {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let size =
                     asked.ok_or_else(|| CommandError::SizeMissing { path: path.to_owned() })?;
-                return Ok(Plan {
-                    is_missing: true,
-                    grow: true,
-                    reserve: true,
-                    size: whole_lines(size),
-                });
+                return Ok(Plan { is_missing: true, reserve: true, size: whole_lines(size) });
             }
             Err(error) => return Err(CommandError::file("look at", path)(error)),
         };
         if metadata.is_file() {
             let size = asked.map_or(metadata.len(), whole_lines);
-            return Ok(Plan {
-                is_missing: false,
-                grow: size > metadata.len(),
-                reserve: true,
-                size,
-            });
+            return Ok(Plan { is_missing: false, reserve: true, size });
         }
         if !metadata.file_type().is_block_device() {
             return Err(CommandError::NotADisk { path: path.to_owned() });
@@ -157,34 +209,7 @@ impl Plan {
             Some(asked) if asked > found => {
                 Err(CommandError::DeviceTooSmall { path: path.to_owned(), found, asked })
             }
-            _ => Ok(Plan {
-                is_missing: false,
-                grow: false,
-                reserve: false,
-                size: asked.unwrap_or(found),
-            }),
-        }
-    }
-
-    /// Makes the file, or makes it larger, or fills the holes of one that is there. The space is taken at once where the file system can do
-    /// that: a log that finds its disk full has no good way on.
-    fn make_room(&self, path: &Path) -> Result<(), CommandError> {
-        if !self.reserve {
-            return Ok(());
-        }
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(self.is_missing).mode(0o600);
-        let file = options.open(path).map_err(CommandError::file("create", path))?;
-        let failed = |errno: rustix::io::Errno| {
-            CommandError::file("make room for the cache in", path)(errno.into())
-        };
-        match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, self.size) {
-            Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) if !self.grow => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) => {
-                rustix::fs::ftruncate(&file, self.size).map_err(failed)
-            }
-            Err(errno) => Err(failed(errno)),
+            _ => Ok(Plan { is_missing: false, reserve: false, size: asked.unwrap_or(found) }),
         }
     }
 }
@@ -194,65 +219,80 @@ fn whole_lines(size: u64) -> u64 {
     size.checked_next_multiple_of(LINE_SIZE).unwrap_or(size)
 }
 
-/// One would eat the other.
-pub fn refuse_same_disk(cache_disk: &Path, data_disk: &Path) -> Result<(), CommandError> {
-    let (Ok(first), Ok(second)) = (fs::metadata(cache_disk), fs::metadata(data_disk)) else {
-        // One of them does not exist; then they are the same only if they have the same name.
-        if cache_disk == data_disk {
-            return Err(CommandError::Missing { what: "the data-disk", path: data_disk.into() });
-        }
-        return Ok(());
-    };
-    let same_file = (first.dev(), first.ino()) == (second.dev(), second.ino());
-    let both_devices = first.file_type().is_block_device() && second.file_type().is_block_device();
-    if same_file || both_devices && first.rdev() == second.rdev() {
-        let (cache_disk, data_disk) = (cache_disk.to_owned(), data_disk.to_owned());
-        return Err(CommandError::SameDisk { cache_disk, data_disk });
-    }
-    Ok(())
+/// What goes with the old content of a cache-disk.
+struct Gone {
+    /// Data of a cache that is nowhere else.
+    loss: Option<Loss>,
+    /// What was there, in words, if it was anything.
+    overwritten: Option<String>,
 }
 
-/// Refuses to overwrite a cache or a file system, unless asked in so many words. What is lost by
-/// that is returned.
+impl Loss {
+    fn nothing() -> Gone {
+        Gone { loss: None, overwritten: None }
+    }
+}
+
+/// Overwritten is what is zero, a cache that is detached, and what an earlier creation had been allowed to overwrite.
+/// Everything else belongs to somebody: only with --force, and after it was said what it is.
 fn refuse_to_destroy(
-    path: &Path,
+    disk: &DeviceFile,
+    end: u64,
     arguments: &CreateArguments,
-) -> Result<Option<Loss>, CommandError> {
-    let image = CacheImage::open(path)?;
+    stop: &Stop,
+) -> Result<Gone, CommandError> {
+    let image = CacheImage::open(disk.path())?;
     let path = || -> PathBuf { image.path.clone() };
+    let force = arguments.force;
+    // All that is there is looked at, also what the last segment leaves over: who takes a disk, takes its end.
+    let end = end.min(disk.size_bytes);
+    let given_up = |what: String| {
+        if !arguments.json {
+            eprintln!("dcd: overwriting {}: {what}", disk.path().display());
+        }
+        Gone { loss: None, overwritten: Some(what) }
+    };
+    // What is between here and the end.
+    let foreign = |start: u64| match look_at(disk, start..end.max(start), stop)? {
+        None => Ok(None),
+        Some(content) if force => Ok(Some(given_up(content.to_string()))),
+        Some(content) => Err(CommandError::ForeignContent { path: path(), content }),
+    };
     let superblock = match image.superblock() {
         Ok(superblock) => superblock,
         Err(ImageError::Read { source, .. }) => {
             return Err(CommandError::File { action: "read", path: path(), source });
         }
         Err(ImageError::Format(FormatError::Magic { .. } | FormatError::Short { .. })) => {
-            let start = image.read(0, foreign_content::LENGTH);
-            let content = start.ok().and_then(|start| recognise(start.bytes()));
-            return match content {
-                Some(content) if !arguments.force => {
-                    Err(CommandError::ForeignContent { path: path(), content })
-                }
-                _ => Ok(None),
-            };
+            let start = creation_mark(&image).map_or(0, |mark| mark.end);
+            return Ok(foreign(start)?.unwrap_or(Loss::nothing()));
         }
-        Err(ImageError::Format(_)) if arguments.force => return Ok(None),
+        Err(ImageError::Format(problem)) if force => {
+            return Ok(given_up(format!("a damaged dcd cache ({problem})")));
+        }
         Err(ImageError::Format(problem)) => {
             return Err(CommandError::DamagedCacheExists { path: path(), problem });
         }
     };
     let uuid = superblock.uuid;
+    let cache = || format!("cache {uuid}");
     let Some(loss) = loss_of(&image, &superblock) else {
-        if !arguments.force {
-            return Err(CommandError::CacheExists { path: path(), uuid });
-        }
-        return Ok(None);
+        // Behind the old cache there may be something else.
+        let behind = foreign(superblock.end())?;
+        return match behind {
+            Some(gone) => Ok(gone),
+            None if force || superblock.state == CacheState::Detached => {
+                Ok(given_up(format!("{}, which holds nothing", cache())))
+            }
+            None => Err(CommandError::CacheExists { path: path(), uuid }),
+        };
     };
     // Whoever gives it up has seen what it is, or sees it now, while it is still there.
-    if arguments.uuid == Some(uuid) && arguments.force {
+    if arguments.uuid == Some(uuid) && force {
         if !arguments.json {
             loss.list("given up")?;
         }
-        return Ok(Some(loss));
+        return Ok(Gone { loss: Some(loss), overwritten: Some(cache()) });
     }
     if arguments.json {
         print_json(&json!({ "uuid": uuid.to_string(), "would_be_lost": loss.json() }))?;
@@ -260,6 +300,31 @@ fn refuse_to_destroy(
         loss.list("would be lost")?;
     }
     Err(CommandError::CacheDirty { path: path(), uuid, dirty: loss.summary() })
+}
+
+/// What a creation that was interrupted has left.
+fn creation_mark(image: &CacheImage) -> Option<CreationMark> {
+    let copies = SUPERBLOCK_OFFSETS.map(|offset| image.read(offset, SUPERBLOCK_SIZE).ok());
+    copies.into_iter().flatten().find_map(|bytes| CreationMark::decode(bytes.bytes()).ok())
+}
+
+/// Looks at what is to be overwritten; may take some seconds.
+pub fn look_at(
+    disk: &DeviceFile,
+    range: std::ops::Range<u64>,
+    stop: &Stop,
+) -> Result<Option<Content>, CommandError> {
+    if range.is_empty() {
+        return Ok(None);
+    }
+    let mut progress = Progress::new("looking", Unit::Bytes);
+    let found = look(disk, range, &content, &mut |seen, all| {
+        progress.update(seen, all);
+        !stop.is_stopped()
+    })?;
+    progress.finish();
+    stop.check()?;
+    Ok(found)
 }
 
 /// What would be lost with a cache; nothing if it is certain that nothing would.
@@ -303,31 +368,38 @@ impl Loss {
     }
 }
 
-/// Writes zeroes over the whole cache: the first write to each block of a new file costs its file
+/// Writes zeroes over the whole cache behind the mark: the first write to each block of a new file costs its file
 /// system a commit of its own (measured on ext4: 1.6 times the time of a later one).
-fn fill(path: &Path, size: u64) -> Result<(), CommandError> {
-    let cache_disk = DeviceFile::open(path)?;
+fn fill(cache_disk: &DeviceFile, size: u64, stop: &Stop) -> Result<(), CommandError> {
     let mut progress = Progress::new("filling", Unit::Bytes);
     let zeroes = Buffer::zeroed(FILL_BYTES);
     let mut offset = 0;
     while offset < size {
+        stop.check()?;
         progress.update(offset, size);
-        let length = (size - offset).min(FILL_BYTES as u64);
-        let written = rustix::io::pwrite(&cache_disk, &zeroes.bytes()[..length as usize], offset)
-            .map_err(|errno| CommandError::file("write to", path)(errno.into()))?;
-        offset += written as u64;
+        // Neither copy of the mark is in it.
+        let start = offset.max(SUPERBLOCK_OFFSETS[1] + SUPERBLOCK_SIZE as u64);
+        offset = (offset + FILL_BYTES as u64).min(size);
+        let mut at = start;
+        while at < offset {
+            let written =
+                rustix::io::pwrite(cache_disk, &zeroes.bytes()[..(offset - at) as usize], at)
+                    .map_err(|errno| {
+                        CommandError::file("write to", cache_disk.path())(errno.into())
+                    })?;
+            at += written as u64;
+        }
     }
     progress.finish();
     Ok(())
 }
 
-fn write(path: &Path, target: &Target, options: CreateOptions) -> Result<(), CommandError> {
-    let cache_disk = DeviceFile::open(path)?;
+fn write(
+    cache_disk: DeviceFile,
+    target: &Target,
+    options: CreateOptions,
+) -> Result<(), CommandError> {
     // Each write is flushed before the next.
-    // 1. No superblock of what was here before. Crash here: a disk that is no cache.
-    for offset in SUPERBLOCK_OFFSETS {
-        cache_disk.write_at(offset, &Buffer::zeroed(LINE_SIZE as usize))?;
-    }
     // 2. Labels of members. Crash here: no cache, and members of nothing.
     target.write_labels(options.uuid)?;
     // 3. The checkpoint and the tables of a volume, then the superblocks. Crash before the first superblock: no cache. Crash
@@ -335,10 +407,11 @@ fn write(path: &Path, target: &Target, options: CreateOptions) -> Result<(), Com
     for (offset, bytes) in create(options) {
         cache_disk.write_at(offset, &bytes)?;
     }
+    let path = cache_disk.path().to_owned();
     drop(cache_disk);
     // 4. The name of a new file, which its own flush does not make durable.
-    let file = File::open(path).map_err(CommandError::file("open", path))?;
-    file.sync_all().map_err(CommandError::file("flush", path))?;
+    let file = File::open(&path).map_err(CommandError::file("open", &path))?;
+    file.sync_all().map_err(CommandError::file("flush", &path))?;
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -1,10 +1,9 @@
 //! What a new cache is for: one data-disk, which is not changed, or the members of a volume, which get labels.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dcd_daemon::device::DeviceFile;
-use dcd_daemon::foreign_content;
-use dcd_daemon::members::content;
+use dcd_daemon::identity::same_disks;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::superblock::DATA_DISK_BLOCKS_MAX;
@@ -17,7 +16,7 @@ use dcd_engine::volume::format::label::{LABEL_OFFSETS, MemberLabel};
 use dcd_engine::{Buffer, DataDiskInfo, OpenError, Uuid};
 use serde_json::{Value, json};
 
-use super::create::refuse_same_disk;
+use super::create::{Stop, look_at};
 use crate::cli::CreateArguments;
 use crate::error::CommandError;
 use crate::volume_file::{self, VolumeFile};
@@ -39,12 +38,13 @@ pub struct NewVolume {
 
 impl Target {
     /// Opens the data-disks and checks that they can be what is asked for.
-    pub fn open(arguments: &CreateArguments) -> Result<Target, CommandError> {
+    pub fn open(arguments: &CreateArguments, stop: &Stop) -> Result<Target, CommandError> {
         let paths: Vec<&Path> = arguments.data_disk.iter().map(|disk| disk.path()).collect();
         let cache_disk = arguments.cache_disk.path();
-        for (index, path) in paths.iter().enumerate() {
-            refuse_same_disk(cache_disk, path)?;
-            paths[..index].iter().try_for_each(|earlier| refuse_same_disk(earlier, path))?;
+        let all: Vec<&Path> = std::iter::once(cache_disk).chain(paths.iter().copied()).collect();
+        if let Some((first, second, shared)) = same_disks(&all) {
+            let (first, second) = (first.to_owned(), second.to_owned());
+            return Err(ServeError::SameDisk { first, second, shared }.into());
         }
         // A typo is found before any disk is looked at.
         let file = arguments.volume.as_deref().map(volume_file::read).transpose()?;
@@ -57,14 +57,12 @@ impl Target {
                 let path = path.to_owned();
                 return Err(CommandError::Missing { what: "the data-disk", path });
             }
-            disks.push(DeviceFile::open(path)?);
+            disks.push(DeviceFile::open(path).map_err(ServeError::device("data-disk"))?);
         }
         let target = match file {
             None => Target::Disk(Box::new(disks.remove(0))),
             Some(file) => {
-                if !arguments.force {
-                    disks.iter().try_for_each(refuse_content)?;
-                }
+                disks.iter().try_for_each(|disk| refuse_content(disk, arguments, stop))?;
                 let sizes: Vec<u64> = disks.iter().map(|disk| disk.size_bytes).collect();
                 let config = file.plan(&sizes)?;
                 Target::Volume(Box::new(NewVolume { file, config, members: disks }))
@@ -167,14 +165,21 @@ impl Target {
     }
 }
 
-/// Refuses a disk that holds something, unless asked in so many words.
-fn refuse_content(disk: &DeviceFile) -> Result<(), CommandError> {
-    let start = disk.read_at(0, foreign_content::LENGTH)?;
-    match content(start.bytes()) {
+/// Refuses a disk that holds something, unless asked in so many words, and then says what is lost.
+fn refuse_content(
+    disk: &DeviceFile,
+    arguments: &CreateArguments,
+    stop: &Stop,
+) -> Result<(), CommandError> {
+    let path = disk.path();
+    match look_at(disk, 0..disk.size_bytes, stop)? {
         None => Ok(()),
-        Some(content) => {
-            let path: PathBuf = disk.path().to_owned();
-            Err(CommandError::ForeignContent { path, content })
+        Some(content) if arguments.force => {
+            if !arguments.json {
+                eprintln!("dcd: overwriting {}: {content}", path.display());
+            }
+            Ok(())
         }
+        Some(content) => Err(CommandError::ForeignContent { path: path.to_owned(), content }),
     }
 }
