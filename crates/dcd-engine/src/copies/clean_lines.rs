@@ -3,6 +3,7 @@
 //!
 //! Nothing is taken out when a segment is filled again: its serial tells that what was known of its slots is over.
 
+use crate::log::used_places::UsedPlaces;
 use crate::units::{Line, SegmentSerial, SlotIndex};
 
 /// No slot: the end of a chain.
@@ -16,6 +17,9 @@ pub struct CleanLines {
     /// Of each segment, the filling that is known of.
     serials: Vec<SegmentSerial>,
     lines: Vec<u64>,
+    /// Slots that hold one, and how many those are: a trim of much does not walk all slots.
+    used: UsedPlaces,
+    count: u64,
     /// Chains of slots by line: first of each bucket, next of each slot.
     heads: Vec<u32>,
     next: Vec<u32>,
@@ -29,6 +33,8 @@ impl CleanLines {
             slots_per_segment,
             serials: vec![SegmentSerial(0); segments as usize],
             lines: vec![EMPTY; slots],
+            used: UsedPlaces::new(slots),
+            count: 0,
             heads: vec![NONE; slots.next_power_of_two()],
             next: vec![NONE; slots],
         }
@@ -39,6 +45,7 @@ impl CleanLines {
         self.serials.len() * size_of::<SegmentSerial>()
             + self.lines.len() * (size_of::<u64>() + size_of::<u32>())
             + self.heads.len() * size_of::<u32>()
+            + self.used.memory_bytes()
     }
 
     fn bucket(&self, line: u64) -> usize {
@@ -58,6 +65,8 @@ impl CleanLines {
         self.clear(slot.0);
         let bucket = self.bucket(line.0);
         self.lines[slot.0 as usize] = line.0;
+        self.used.insert(slot.0 as usize);
+        self.count += 1;
         self.next[slot.0 as usize] = self.heads[bucket];
         self.heads[bucket] = slot.0;
     }
@@ -84,15 +93,15 @@ impl CleanLines {
 
     /// The same of a run of lines, which may be longer than the disk.
     pub fn remove_all(&mut self, line: Line, lines: u64) {
-        if lines < self.lines.len() as u64 {
+        if lines < self.count {
             return (line.0..line.0.saturating_add(lines)).for_each(|line| self.remove(Line(line)));
         }
-        for slot in 0..self.lines.len() as u32 {
-            let of = self.lines[slot as usize];
-            if of != EMPTY && of >= line.0 && of - line.0 < lines {
-                self.clear(slot);
-            }
-        }
+        let is_within = |slot: &usize| {
+            let of = self.lines[*slot];
+            of >= line.0 && of - line.0 < lines
+        };
+        let within: Vec<usize> = self.used.iter().filter(is_within).collect();
+        within.into_iter().for_each(|slot| self.clear(slot as u32));
     }
 
     fn clear(&mut self, slot: u32) {
@@ -100,6 +109,8 @@ impl CleanLines {
         if line == EMPTY {
             return;
         }
+        self.used.remove(slot as usize);
+        self.count -= 1;
         let bucket = self.bucket(line);
         let mut link = self.heads[bucket];
         if link == slot {
@@ -137,6 +148,21 @@ mod tests {
         assert_eq!(clean.find(Line(9)), None);
     }
 
+    /// A discard of much walks what is there, not every slot and not every line.
+    #[test]
+    fn a_large_discard_walks_what_is_there() {
+        let mut clean = CleanLines::new(100_000, 256);
+        for line in 0..100 {
+            clean.insert(Line(line * 1000), SlotIndex(line as u32 * 256), SegmentSerial(1));
+        }
+        clean.used.take_steps();
+        clean.remove_all(Line(0), 50_000);
+        let steps = clean.used.take_steps();
+        assert!(steps < 2000, "{steps} steps");
+        assert_eq!((clean.count, clean.find(Line(49_000)).is_some()), (50, false));
+        assert!(clean.find(Line(50_000)).is_some());
+    }
+
     proptest! {
         #[test]
         fn does_as_a_map(steps in proptest::collection::vec((0u8..3, 0u64..40, 0u32..32), 0..200)) {
@@ -158,6 +184,8 @@ mod tests {
                         model.retain(|known, _| *known < line || *known >= line + u64::from(slot));
                     }
                 }
+                prop_assert_eq!(clean.count, model.len() as u64);
+                prop_assert_eq!(clean.used.iter().count(), model.len());
                 for line in 0..40 {
                     let found = clean.find(Line(line)).map(|(slot, _)| slot.0);
                     prop_assert_eq!(found, model.get(&line).copied());

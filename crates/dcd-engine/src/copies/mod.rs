@@ -356,6 +356,9 @@ impl Copies {
 
     /// The same for a run of lines, which may be longer than the disk.
     pub fn change_all(&mut self, line: Line, lines: u64, mut lost: impl FnMut(CopySlot)) {
+        if self.counts.valid + self.counts.stale == 0 {
+            return; // No slot is of any line.
+        }
         if lines < self.slots.len() as u64 {
             return (line.0..line.0.saturating_add(lines))
                 .for_each(|line| self.change(Line(line), &mut lost));

@@ -6,6 +6,7 @@ pub mod control;
 pub mod lookup_table;
 pub mod rebuilt_zeroes;
 pub mod segment;
+pub mod used_places;
 pub mod zero_ranges;
 
 use std::collections::VecDeque;

@@ -1,0 +1,159 @@
+//! Which places of a large, mostly empty table are in use: a bit for each, and above it a bit for each word that
+//! has one, and so on. Walking those in use costs a few steps for each, however large the table is.
+
+/// Bits of a word.
+const BITS: usize = u64::BITS as usize;
+
+/// A set of places below a fixed number.
+pub struct UsedPlaces {
+    /// The first has a bit for each place, each further one a bit for each word of the one before; the last is
+    /// one word.
+    levels: Vec<Vec<u64>>,
+    /// Words that were looked at, for tests.
+    #[cfg(test)]
+    steps: std::cell::Cell<usize>,
+}
+
+impl UsedPlaces {
+    /// None of so many places.
+    pub fn new(places: usize) -> UsedPlaces {
+        let mut levels = vec![vec![0; places.div_ceil(BITS).max(1)]];
+        while let Some(below) = levels.last().map(Vec::len).filter(|words| *words > 1) {
+            levels.push(vec![0; below.div_ceil(BITS)]);
+        }
+        UsedPlaces {
+            levels,
+            #[cfg(test)]
+            steps: std::cell::Cell::new(0),
+        }
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.levels.iter().map(|words| words.capacity() * size_of::<u64>()).sum()
+    }
+
+    /// The place is in use.
+    pub fn insert(&mut self, place: usize) {
+        let mut at = place;
+        for words in &mut self.levels {
+            let word = &mut words[at / BITS];
+            let was_empty = *word == 0;
+            *word |= 1 << (at % BITS);
+            if !was_empty {
+                return;
+            }
+            at /= BITS;
+        }
+    }
+
+    /// It is not.
+    pub fn remove(&mut self, place: usize) {
+        let mut at = place;
+        for words in &mut self.levels {
+            let word = &mut words[at / BITS];
+            *word &= !(1 << (at % BITS));
+            if *word != 0 {
+                return;
+            }
+            at /= BITS;
+        }
+    }
+
+    /// All in use, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        let mut next = self.first_from(0);
+        std::iter::from_fn(move || {
+            let place = next?;
+            next = self.first_from(place + 1);
+            Some(place)
+        })
+    }
+
+    /// The first in use that is not below `place`.
+    fn first_from(&self, place: usize) -> Option<usize> {
+        let mut at = place;
+        for (level, words) in self.levels.iter().enumerate() {
+            #[cfg(test)]
+            self.steps.set(self.steps.get() + 1);
+            let rest = words.get(at / BITS)? & (u64::MAX << (at % BITS));
+            if rest != 0 {
+                let found = at / BITS * BITS + rest.trailing_zeros() as usize;
+                return Some(self.descend(level, found));
+            }
+            // Nothing behind it in this word: on with the words behind.
+            at = at / BITS + 1;
+        }
+        None
+    }
+
+    /// The first place below a bit of a level.
+    fn descend(&self, level: usize, bit: usize) -> usize {
+        self.levels[..level].iter().rev().fold(bit, |word, words| {
+            #[cfg(test)]
+            self.steps.set(self.steps.get() + 1);
+            word * BITS + words[word].trailing_zeros() as usize
+        })
+    }
+}
+
+#[cfg(test)]
+impl UsedPlaces {
+    /// Words that were looked at since the last call.
+    pub fn take_steps(&self) -> usize {
+        self.steps.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_set(
+            size in 1usize..10_000,
+            operations in prop::collection::vec((any::<bool>(), 0usize..10_000), 1..100),
+        ) {
+            let mut used = UsedPlaces::new(size);
+            let mut model = BTreeSet::new();
+            for (insert, place) in operations {
+                let place = place % size;
+                match insert {
+                    true => { used.insert(place); model.insert(place); }
+                    false => { used.remove(place); model.remove(&place); }
+                }
+                prop_assert!(used.iter().eq(model.iter().copied()));
+            }
+        }
+    }
+
+    #[test]
+    fn both_ends_of_every_level_are_there() {
+        for size in [1, 63, 64, 65, 4096, 4097, 64 * 64 * 64 + 1] {
+            let mut used = UsedPlaces::new(size);
+            assert_eq!(used.iter().next(), None);
+            used.insert(size - 1);
+            used.insert(0);
+            let last = (size > 1).then_some(size - 1);
+            assert!(used.iter().eq([0].into_iter().chain(last)), "{size}");
+        }
+    }
+
+    /// A handful in a hundred million costs a handful of steps.
+    #[test]
+    fn steps_are_for_places_in_use_and_not_for_the_others() {
+        let mut used = UsedPlaces::new(100_000_000);
+        for place in 0..2000 {
+            used.insert(place * 49_999);
+        }
+        used.take_steps();
+        assert_eq!(used.iter().count(), 2000);
+        let steps = used.take_steps();
+        assert!(steps < 2000 * 12, "{steps} steps");
+    }
+}
