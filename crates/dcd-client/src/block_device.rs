@@ -22,6 +22,8 @@ pub struct Usage {
     pub mapped: u64,
     /// Pointers between blocks.
     pub pointers: u64,
+    /// So many there can be.
+    pub pointers_max: u64,
 }
 
 /// Something to read.

@@ -344,9 +344,11 @@ impl BlockDevice for Device {
 
     fn usage(&mut self) -> Result<Usage, DeviceError> {
         let status = self.status()?;
-        let (mapped, pointers) = (status["extents_mapped"].as_u64(), status["pointers"].as_u64());
-        match (mapped, pointers) {
-            (Some(mapped), Some(pointers)) => Ok(Usage { mapped, pointers }),
+        let number = |name: &str| status[name].as_u64();
+        match (number("extents_mapped"), number("pointers"), number("pointers_max")) {
+            (Some(mapped), Some(pointers), Some(pointers_max)) => {
+                Ok(Usage { mapped, pointers, pointers_max })
+            }
             _ => Err(self.control.no_answer(status.to_string().as_bytes())),
         }
     }

@@ -72,13 +72,25 @@ pub struct MemoryDevice {
     recorded: Option<(State, Vec<Event>)>,
     /// Writes and flushes fail from this many on.
     fails_after: Option<u64>,
+    pointers_max: u64,
 }
 
 impl MemoryDevice {
     /// With this many blocks of this size, all free.
     pub fn new(geometry: Geometry) -> MemoryDevice {
         assert!(geometry.block_bytes.is_multiple_of(SECTOR_BYTES));
-        MemoryDevice { geometry, state: State::default(), recorded: None, fails_after: None }
+        MemoryDevice {
+            geometry,
+            state: State::default(),
+            recorded: None,
+            fails_after: None,
+            pointers_max: u64::from(u32::MAX),
+        }
+    }
+
+    /// There is room for this many pointers from now on.
+    pub fn limit_pointers(&mut self, pointers_max: u64) {
+        self.pointers_max = pointers_max;
     }
 
     /// From now on everything is remembered; what is there now survives power cuts.
@@ -107,6 +119,7 @@ impl MemoryDevice {
         let (state, recorded) = self.recorded.as_ref().expect("a device that records");
         let mut device = MemoryDevice::new(self.geometry);
         device.state = state.clone();
+        device.pointers_max = self.pointers_max;
         let recorded = &recorded[..events];
         let flushed = recorded.iter().rposition(|event| matches!(event, Event::Flush));
         let (durable, open) = recorded.split_at(flushed.map_or(0, |at| at + 1));
@@ -328,6 +341,11 @@ impl MemoryDevice {
                 let error = VolumeError::NoPointer { from: lba_from, to: lba_to };
                 return Err(DeviceError::Volume(error));
             }
+            (PointerVerb::Create, false)
+                if self.state.pointers.len() as u64 >= self.pointers_max =>
+            {
+                return Err(DeviceError::Volume(VolumeError::NoPointerRoom));
+            }
             _ => {}
         }
         self.tell(Event::Pointer(change));
@@ -426,7 +444,8 @@ impl BlockDevice for MemoryDevice {
     fn usage(&mut self) -> Result<Usage, DeviceError> {
         let State { allocated, unmanaged, pointers, .. } = &self.state;
         let mapped = (allocated.len() + unmanaged.len()) as u64;
-        Ok(Usage { mapped, pointers: pointers.len() as u64 })
+        let pointers = pointers.len() as u64;
+        Ok(Usage { mapped, pointers, pointers_max: self.pointers_max })
     }
 }
 

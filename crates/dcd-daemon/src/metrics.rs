@@ -227,6 +227,7 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_volume_failed", Gauge, None, "1 if redundant sets take no changes any more.", has_failed),
     volume!("dcd_volume_waiting_migrations", Gauge, None, "Extents that are to be moved to another set.", migrations_waiting),
     volume!("dcd_volume_pointers", Gauge, None, "Pointers between blocks.", pointers),
+    volume!("dcd_volume_pointers_limit", Gauge, None, "So many there can be.", pointers_max),
     volume!("dcd_volume_index_bytes", Gauge, BYTES, "Memory of the tables of a volume.", memory_bytes),
     volume!("dcd_member_reads", Counter, None, "Reads of members.", counters.member_reads),
     volume!("dcd_member_writes", Counter, None, "Writes of members.", counters.member_writes),

@@ -296,6 +296,8 @@ pub struct VolumeReport {
     pub raid0_lines_lost: u64,
     /// Pointers between blocks.
     pub pointers: u64,
+    /// So many there can be.
+    pub pointers_max: u64,
     /// Memory of all that.
     pub memory_bytes: u64,
     /// The data-disks, in order.
@@ -353,6 +355,7 @@ impl VolumeReport {
             migrations_waiting: status.moves_waiting,
             raid0_lines_lost: status.raid0_lines_lost,
             pointers: status.pointers,
+            pointers_max: status.pointers_max,
             memory_bytes: status.memory_bytes,
             members: members.collect(),
             sets: sets.collect(),

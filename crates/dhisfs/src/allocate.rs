@@ -5,18 +5,25 @@
 //! allocation, and then the block has room that nobody collects. So more are allocated than are wanted, those that
 //! are left become durable with the next flush, whatever it is for, and are used before others. If others are
 //! used as well, the contents of files wait for a flush more (`commit.rs`, 0).
+//!
+//! What a change needs is had before it changes anything: blocks, and room for the pointers to them (`pointers.rs`). Where
+//! something is removed and that takes a block on the way, it takes one of a few that are kept for it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use dcd_client::{Allocation, Attributes, BlockDevice};
 
-use crate::error::{FsError, FsResult};
+use crate::error::{FsError, FsResult, refuse};
 use crate::file_system::FileSystem;
+use crate::pointers::Need;
 
 /// The device is asked for at least so many at once.
 const BATCH: usize = 16;
 /// Of each kind that the running transaction needed, so many wait when it is durable.
 const READY: usize = 64;
+
+/// Blocks that are kept for removing files, which then are listed in a directory of their own while they are used.
+const KEPT: usize = 8;
 
 /// Blocks, by what they were allocated as.
 type ByKind = BTreeMap<u16, Vec<u64>>;
@@ -32,20 +39,23 @@ pub(crate) struct Allocator {
     flushing: ByKind,
     /// Some that were allocated since the last flush are in files.
     are_new_used: bool,
+    /// The same, for changes that remove something, when there are no others.
+    kept: Vec<u64>,
     /// Given to files by the running transaction: the device knows no pointer to them.
     fresh: HashMap<u64, Attributes>,
 }
 
 impl Allocator {
-    /// The blocks that wait.
+    /// The blocks that wait, or are kept.
     pub(crate) fn all_waiting(&self) -> impl Iterator<Item = u64> {
         let all = [&self.waiting, &self.new, &self.flushing];
-        all.into_iter().flat_map(BTreeMap::values).flatten().copied()
+        let all = all.into_iter().flat_map(BTreeMap::values).flatten();
+        all.chain(&self.kept).copied()
     }
 
-    /// How many blocks wait.
+    /// How many blocks wait for any use.
     pub(crate) fn waiting(&self) -> usize {
-        self.all_waiting().count()
+        self.all_waiting().count() - self.kept.len()
     }
 
     /// What was fresh is part of a transaction that goes to the journal: the device will know a pointer to it.
@@ -118,17 +128,25 @@ impl Allocator {
     }
 
     fn forget_waiting(&mut self) {
+        self.kept.clear();
         (self.waiting, self.new, self.flushing) = Default::default();
     }
 }
 
 impl<D: BlockDevice> FileSystem<D> {
-    /// A block for each of these. All that a change needs is to be asked for at once, before it changes anything.
-    pub(crate) fn allocate(&mut self, wanted: &[Allocation]) -> FsResult<Vec<u64>> {
+    /// A block for each of these, and room for so many pointers. All that a change needs is to be asked for at once, before
+    /// it changes anything.
+    pub(crate) fn allocate(
+        &mut self,
+        wanted: &[Allocation],
+        pointers: usize,
+        need: Need,
+    ) -> FsResult<Vec<u64>> {
+        debug_assert!(!self.has_changed, "what may not find room comes first");
+        self.reserve_pointers(pointers as u64, need)?;
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
-        debug_assert!(!self.has_changed, "what may not find room comes first");
         // What is allocated twice for one change would be lost: from here on it is not begun anew.
         let may_begin_anew = std::mem::replace(&mut self.may_begin_anew, false);
         match self.try_allocate(wanted) {
@@ -138,9 +156,49 @@ impl<D: BlockDevice> FileSystem<D> {
                     self.may_begin_anew = may_begin_anew;
                     return Err(FsError::Alone);
                 }
-                if self.reclaim()? { self.try_allocate(wanted) } else { Err(error) }
+                let result =
+                    if self.reclaim()? { self.try_allocate(wanted) } else { Err(error) };
+                match (result, need) {
+                    (Err(error), Need::ToRemove) => self.take_kept(wanted).ok_or(error),
+                    (result, _) => result,
+                }
             }
             result => result,
+        }
+    }
+
+    /// Whether all pointers that a change makes will find room on the device, now and in a replay.
+    fn reserve_pointers(&mut self, pointers: u64, need: Need) -> FsResult<()> {
+        if self.pointers.room(need) >= pointers {
+            return Ok(());
+        }
+        if self.is_committing || self.may_begin_anew {
+            return Err(FsError::Alone);
+        }
+        if self.pointers.may_become_fewer() {
+            self.checkpoint()?;
+        }
+        if self.pointers.room(need) >= pointers { Ok(()) } else { refuse(libc::ENOSPC) }
+    }
+
+    fn take_kept(&mut self, wanted: &[Allocation]) -> Option<Vec<u64>> {
+        let at = self.allocator.kept.len().checked_sub(wanted.len())?;
+        let blocks = self.allocator.kept.split_off(at);
+        let used = blocks.iter().zip(wanted).map(|(block, it)| (*block, it.attributes));
+        self.allocator.fresh.extend(used);
+        // They may be.
+        self.allocator.are_new_used = true;
+        Some(blocks)
+    }
+
+    /// Keeps some blocks for changes that remove something, as far as there are any.
+    pub(crate) fn keep_some(&mut self) {
+        let missing = KEPT.saturating_sub(self.allocator.kept.len());
+        if missing > 0 {
+            let wanted = Allocation { near: None, attributes: Attributes::METADATA };
+            let blocks = self.device.allocate(&vec![wanted; missing]);
+            self.is_unflushed = true;
+            self.allocator.kept.extend(blocks.into_iter().flatten());
         }
     }
 
@@ -193,6 +251,7 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// Has some blocks wait for the next files, of the kinds that were used last. If there are none, those files find out.
     pub(crate) fn allocate_ahead(&mut self) {
+        self.keep_some();
         for (attributes, missing) in self.allocator.wanted() {
             let blocks =
                 self.device.allocate(&vec![Allocation { near: None, attributes }; missing]);
@@ -214,6 +273,7 @@ impl<D: BlockDevice> FileSystem<D> {
         self.device.collect()?;
         self.is_unflushed = true;
         self.device.settle()?;
+        self.keep_some();
         Ok(true)
     }
 

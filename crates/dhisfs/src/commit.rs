@@ -19,7 +19,7 @@
 //!    back over a block, so blocks may be freed and used for something else.
 //! 8. The device is told of the pointers that are gone, and frees what nothing points to. *A crash here: the journal
 //!    still has them. No transaction names a block that was allocated meanwhile, so those that are told twice mean the
-//!    same.*
+//!    same.* It says how many there are now: what is gone is room for others.
 //! 9. Flush; then the header says that the journal is empty, which is durable before anything is written to the journal
 //!    again (2).
 //!
@@ -36,10 +36,15 @@
 //!
 //! A mount ([`FileSystem::recover`]) does 6 to 9 with what it finds in the journal, where of all changes of one pointer
 //! only the last counts, and then lets the device collect what cannot be reached.
+//!
+//! **A replay finds room.** Nothing above is given back before the header says durably that the journal is empty, and no
+//! change is accepted for which there would be no room with everything that comes before it (`pointers.rs`, `allocate.rs`).
+//! Where that was not so, by an older version or another program, a mount refuses and changes nothing
+//! that a larger table of pointers would not make good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use dcd_client::{BlockDevice, DeviceError, PointerChange, PointerVerb, VolumeError};
+use dcd_client::{BlockDevice, DeviceError, PointerChange, PointerVerb, Usage, VolumeError};
 
 use crate::error::{FsError, FsResult};
 use crate::file_system::FileSystem;
@@ -117,18 +122,33 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Steps 6 to 9.
-    pub(crate) fn write(&self, device: &mut impl BlockDevice) -> FsResult<()> {
+    /// Steps 6 to 9. What the device has afterwards, where something was deleted.
+    pub(crate) fn write(&self, device: &mut impl BlockDevice) -> FsResult<Option<Usage>> {
+        self.bring_home(device)?;
+        let usage = self.tell_deletes(device)?;
+        self.empty(device)?;
+        Ok(usage)
+    }
+
+    fn bring_home(&self, device: &mut impl BlockDevice) -> FsResult<()> {
         // 6.
         write_blocks(device, self.images.iter().map(|(block, image)| (*block, &**image)))?;
         // 7.
         device.flush()?;
-        write_header(device, &self.images_are_home)?;
+        write_header(device, &self.images_are_home)
+    }
+
+    fn tell_deletes(&self, device: &mut impl BlockDevice) -> FsResult<Option<Usage>> {
         // 8.
-        if !self.deletes.is_empty() {
-            device.flush()?;
-            tell_pointers(device, &self.deletes)?;
+        if self.deletes.is_empty() {
+            return Ok(None);
         }
+        device.flush()?;
+        tell_pointers(device, &self.deletes)?;
+        Ok(Some(device.usage()?))
+    }
+
+    fn empty(&self, device: &mut impl BlockDevice) -> FsResult<()> {
         // 9.
         device.flush()?;
         write_header(device, &self.pointers_are_told)
@@ -144,10 +164,22 @@ pub(crate) fn tell_pointers(
     device: &mut impl BlockDevice,
     changes: &[PointerChange],
 ) -> FsResult<()> {
-    if changes.is_empty() {
-        return Ok(());
+    match tell_while_there_is_room(device, changes)?.len() {
+        0 => Ok(()),
+        _ => Err(DeviceError::Volume(VolumeError::NoPointerRoom).into()),
     }
-    for told in device.change_pointers(changes) {
+}
+
+/// The same. Those that found no room.
+pub(crate) fn tell_while_there_is_room(
+    device: &mut impl BlockDevice,
+    changes: &[PointerChange],
+) -> FsResult<Vec<PointerChange>> {
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut untold = Vec::new();
+    for (change, told) in changes.iter().zip(device.change_pointers(changes)) {
         match told {
             Ok(()) => {}
             // Told before the crash; and what was freed by it points to nothing.
@@ -156,10 +188,11 @@ pub(crate) fn tell_pointers(
                 | VolumeError::NoPointer { .. }
                 | VolumeError::NotAllocated(_),
             )) => {}
+            Err(DeviceError::Volume(VolumeError::NoPointerRoom)) => untold.push(*change),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(untold)
 }
 
 impl<D: BlockDevice> FileSystem<D> {
@@ -244,9 +277,9 @@ impl<D: BlockDevice> FileSystem<D> {
         self.guarded(|this| {
             let Some(checkpoint) = this.begin_checkpoint() else { return Ok(()) };
             between(this);
-            checkpoint.write(&mut this.device)?;
+            let usage = checkpoint.write(&mut this.device)?;
             between(this);
-            this.end_checkpoint();
+            this.end_checkpoint(usage);
             Ok(())
         })
     }
@@ -316,7 +349,10 @@ impl<D: BlockDevice> FileSystem<D> {
     }
 
     /// Everything is in its place, and told.
-    pub(crate) fn end_checkpoint(&mut self) {
+    pub(crate) fn end_checkpoint(&mut self, usage: Option<Usage>) {
+        if let Some(Usage { pointers, pointers_max, .. }) = usage {
+            self.pointers.measured(pointers, pointers_max);
+        }
         self.metadata.logged_is_home();
         self.is_unflushed = true;
         self.is_committing = false;
@@ -339,15 +375,48 @@ impl<D: BlockDevice> FileSystem<D> {
         let changes = changes.map(|((from, to), verb)| PointerChange { verb, from, to });
         let (creates, deletes): (Vec<_>, Vec<_>) =
             changes.partition(|change| change.verb == PointerVerb::Create);
-        tell_pointers(&mut self.device, &creates)?;
+        let untold = tell_while_there_is_room(&mut self.device, &moved_first(creates, &deletes))?;
         // 6 to 9.
         if self.journal.fill().1 > 0 {
             let checkpoint =
                 Checkpoint { deletes, ..self.checkpoint_of(images.into_iter().collect()) };
-            checkpoint.write(&mut self.device)?;
+            checkpoint.bring_home(&mut self.device)?;
+            let untold = match has_moved(&untold, &checkpoint.deletes) {
+                // What is deleted may free what only one of these keeps.
+                true => untold,
+                false => {
+                    checkpoint.tell_deletes(&mut self.device)?;
+                    tell_while_there_is_room(&mut self.device, &untold)?
+                }
+            };
+            if !untold.is_empty() {
+                // The journal still has all of it; and nothing is collected, since what these lead to is in use.
+                let missing = untold.len() as u64;
+                let room = self.device.usage()?.pointers_max;
+                return Err(FsError::PointerRoom { missing, room });
+            }
+            checkpoint.empty(&mut self.device)?;
         }
         self.device.flush()?;
         self.device.collect()?;
-        Ok(self.device.flush()?)
+        self.device.flush()?;
+        let Usage { pointers, pointers_max, .. } = self.device.usage()?;
+        self.pointers.measured(pointers, pointers_max);
+        Ok(())
     }
+}
+
+/// Those first that lead to something another pointer leads away from, as of a file that was moved.
+fn moved_first(creates: Vec<PointerChange>, deletes: &[PointerChange]) -> Vec<PointerChange> {
+    let left: BTreeSet<u64> = deletes.iter().map(|change| change.to).collect();
+    let (mut first, rest): (Vec<_>, Vec<_>) =
+        creates.into_iter().partition(|change| left.contains(&change.to));
+    first.extend(rest);
+    first
+}
+
+/// Whether one of these is such a pointer.
+fn has_moved(creates: &[PointerChange], deletes: &[PointerChange]) -> bool {
+    let left: BTreeSet<u64> = deletes.iter().map(|change| change.to).collect();
+    creates.iter().any(|change| left.contains(&change.to))
 }

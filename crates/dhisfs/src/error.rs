@@ -44,6 +44,22 @@ pub enum FsError {
         /// What is needed.
         wanted: u64,
     },
+    /// The volume has room for too few pointers.
+    #[error("a volume with room for {found} pointers is too small, it needs {wanted}")]
+    TooFewPointers {
+        /// What there is room for.
+        found: u64,
+        /// What is needed.
+        wanted: u64,
+    },
+    /// What is in the journal makes more pointers than the volume has room for.
+    #[error("the volume has room for {room} pointers, and {missing} of the file system find none")]
+    PointerRoom {
+        /// Those without room.
+        missing: u64,
+        /// Room for all.
+        room: u64,
+    },
     /// Somebody else uses it.
     #[error("another `dcd dhisfs` uses this file system")]
     Busy,
@@ -98,6 +114,10 @@ impl FsError {
                 "make the volume with `extent = \"4k\"` in its configuration".into()
             }
             FsError::TooSmall { .. } => "use a larger volume, or smaller extents".into(),
+            FsError::TooFewPointers { wanted, .. } => {
+                format!("make the volume with `pointers = {}`", wanted.next_multiple_of(1024))
+            }
+            FsError::PointerRoom { .. } => "make room for more".into(),
             FsError::Busy => "unmount it, and wait until that `dcd dhisfs mount` has ended".into(),
             FsError::Lock { .. } => "is it the --control socket of a running dcd?".into(),
             FsError::Stopped => "see the messages, unmount, and mount again".into(),

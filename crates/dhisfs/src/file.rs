@@ -7,6 +7,7 @@ use std::ops::Range;
 use crate::error::{FsError, FsResult, refuse};
 use crate::file_system::FileSystem;
 use crate::format::inode::{MODE_KIND, Timestamp};
+use crate::pointers::Need;
 use crate::runs::read_blocks;
 
 /// What a single change of the file system writes at most, in blocks.
@@ -160,7 +161,7 @@ impl<D: BlockDevice> FileSystem<D> {
             let block = self.block_at(file, index)?;
             self.bring_page(file, index, block)?;
         }
-        let mut list_blocks = self.allocate(&wanted)?;
+        let mut list_blocks = self.allocate(&wanted, wanted.len(), Need::More)?;
         let data_blocks = list_blocks.split_off(lists);
 
         // From here on nothing fails but disks.

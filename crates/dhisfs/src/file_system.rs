@@ -16,7 +16,7 @@ use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FormatError};
 use crate::journal::Journal;
 use crate::metadata::{Metadata, MetadataCache};
 use crate::pages::Pages;
-use crate::pointers::Pointers;
+use crate::pointers::{Need, Pointers};
 use crate::rules::Rules;
 use crate::runs::read_blocks;
 use crate::watched::Watched;
@@ -77,6 +77,7 @@ impl<D: BlockDevice> FileSystem<D> {
     pub fn mount(device: D, options: MountOptions) -> FsResult<FileSystem<D>> {
         let mut file_system = FileSystem::open(device, options)?;
         file_system.remove_orphans()?;
+        file_system.keep_some();
         Ok(file_system)
     }
 
@@ -157,6 +158,13 @@ impl<D: BlockDevice> FileSystem<D> {
         // What waits for the next file is as good as free.
         usage.mapped = usage.mapped.saturating_sub(self.allocator.waiting() as u64);
         Ok(usage)
+    }
+
+    /// How many blocks files can still have: each takes a pointer to it.
+    pub fn free_blocks(&mut self) -> FsResult<Free> {
+        let mapped = self.usage()?.mapped;
+        let on_disks = self.blocks().saturating_sub(mapped);
+        Ok(Free { on_disks, usable: on_disks.min(self.pointers.room(Need::More)) })
     }
 
     /// Whether an error has ended all writing.
@@ -428,6 +436,15 @@ impl<D: BlockDevice> FileSystem<D> {
         self.cache_metadata(block, owner, metadata);
         let _ = self.metadata.change(block);
     }
+}
+
+/// How much is free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Free {
+    /// Blocks that nobody has.
+    pub on_disks: u64,
+    /// Blocks that files can have.
+    pub usable: u64,
 }
 
 /// So many blocks are read at once for something that is begun anew then.

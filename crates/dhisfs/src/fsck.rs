@@ -225,7 +225,8 @@ impl<D: BlockDevice> FileSystem<D> {
             .collect();
         missing.into_iter().for_each(|text| checked.problem(text));
         let usage = self.device.usage()?;
-        let expected = checked.used.len() as u64 + self.allocator.waiting() as u64;
+        let waiting = self.allocator.all_waiting().count();
+        let expected = (checked.used.len() + waiting) as u64;
         if usage.mapped > expected {
             let leaked = usage.mapped - expected;
             let waiting: HashSet<u64> = self.allocator.all_waiting().collect();

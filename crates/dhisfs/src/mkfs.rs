@@ -9,14 +9,23 @@ use crate::format::inode::Inode;
 use crate::format::journal_header::{JournalHeader, Position};
 use crate::format::superblock::{SUPERBLOCK, Superblock, encode_index};
 use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN};
+use crate::pointers::kept;
 use crate::runs::write_blocks;
 
 /// Smallest journal, in blocks: the largest change fits in a third of it.
 const JOURNAL_BLOCKS_MIN: u64 = 128;
 /// What the journal takes unless somebody says so.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
-/// Blocks for files that must be left.
+/// Blocks for files that must be left, and pointers to them.
 const FILE_BLOCKS_MIN: u64 = 64;
+/// The journal takes one of so many pointers, unless somebody says how large it is.
+const JOURNAL_POINTERS_SHARE: u64 = 8;
+
+/// For how many pointers the device should have room, if files are to use all of its blocks: one to each block, with some
+/// more for files with several names, and those that are kept for removing files.
+pub fn pointers_for(blocks: u64) -> u64 {
+    (blocks + blocks / 16 + 2 * kept(blocks)).next_multiple_of(1024)
+}
 
 /// How to make it.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +49,19 @@ pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Su
     if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) {
         return Err(FsError::BlockBytes { found: block_bytes });
     }
+    let pointers_max = device.usage()?.pointers_max;
     let wish = (geometry.blocks / 32).min(JOURNAL_BYTES_MAX / block_bytes as u64);
+    let wish = wish.min(pointers_max / JOURNAL_POINTERS_SHARE);
     let journal_blocks = options.journal_blocks.unwrap_or(wish).max(JOURNAL_BLOCKS_MIN);
     let journal_blocks = journal_blocks.min(Superblock::journal_blocks_max(block_bytes));
     let wanted = journal_blocks + FILE_BLOCKS_MIN;
     if geometry.blocks < wanted {
         return Err(FsError::TooSmall { found: geometry.blocks, wanted });
+    }
+    let indexes = journal_blocks.div_ceil(Superblock::per_index(block_bytes) as u64);
+    let wanted = 4 + indexes + wanted + kept(pointers_max);
+    if pointers_max < wanted {
+        return Err(FsError::TooFewPointers { found: pointers_max, wanted });
     }
     if options.force {
         // Without a ROOT nothing can be reached.
@@ -61,7 +77,6 @@ pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Su
     if is_used || made.allocate(1, None, Attributes::METADATA)? != [SUPERBLOCK] {
         return Err(FsError::InUse);
     }
-    let indexes = journal_blocks.div_ceil(Superblock::per_index(block_bytes) as u64);
     let near = Some(SUPERBLOCK);
     let metadata = made.allocate(4 + indexes, near, Attributes::METADATA)?;
     let journal = made.allocate(journal_blocks, near, Attributes::METADATA)?;

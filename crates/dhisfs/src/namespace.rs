@@ -9,6 +9,7 @@ use crate::format::inode::{
     Inode, MODE_DIRECTORY, MODE_FILE, MODE_KIND, MODE_LINK, slots, target_bytes_max,
 };
 use crate::metadata::Metadata;
+use crate::pointers::Need;
 
 /// Most names of a file.
 const LINKS_MAX: u32 = 1 << 30;
@@ -93,7 +94,8 @@ impl<D: BlockDevice> FileSystem<D> {
         let mut wanted = room.wanted.clone();
         let attributes = own.or(Attributes::METADATA);
         wanted.push(Allocation { near: Some(directory), attributes });
-        let mut blocks = self.allocate(&wanted)?;
+        // A pointer to each: the inode is named, and the others are in its directory.
+        let mut blocks = self.allocate(&wanted, wanted.len(), Need::More)?;
         let block = blocks.pop().expect("as many as were wanted");
 
         let now = self.now();
@@ -146,7 +148,7 @@ impl<D: BlockDevice> FileSystem<D> {
                 return refuse(libc::EEXIST);
             }
             let room = this.room_for(directory, name)?;
-            let blocks = this.allocate(&room.wanted)?;
+            let blocks = this.allocate(&room.wanted, room.wanted.len() + 1, Need::More)?;
             this.add(directory, Entry { name: name.into(), inode: file, kind }, &room, blocks)?;
             let now = this.now();
             let inode = this.change_inode(file)?;
@@ -236,7 +238,9 @@ impl<D: BlockDevice> FileSystem<D> {
             None => Some(self.room_for(new_parent, new_name)?),
         };
         let blocks = match &room {
-            Some(room) => self.allocate(&room.wanted)?,
+            // One pointer comes, and one goes.
+            Some(room) if room.wanted.is_empty() => self.allocate(&[], 1, Need::ToRemove)?,
+            Some(room) => self.allocate(&room.wanted, room.wanted.len() + 1, Need::More)?,
             None => Vec::new(),
         };
         let new_hint = match is_file && !is_chosen {
@@ -322,7 +326,8 @@ impl<D: BlockDevice> FileSystem<D> {
         }
         let name = file.to_string().into_bytes();
         let room = self.room_for(self.superblock.orphans, &name)?;
-        let blocks = self.allocate(&room.wanted)?;
+        // One more: a new name for what takes the place of the file.
+        let blocks = self.allocate(&room.wanted, room.wanted.len() + 2, Need::ToRemove)?;
         Ok(Some(Orphanage { name, room, blocks }))
     }
 

@@ -15,9 +15,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dcd_client::{BlockDevice, PointerChange};
+use dcd_client::{BlockDevice, PointerChange, Usage};
 
-use crate::commit::tell_pointers;
+use crate::commit::{tell_pointers, tell_while_there_is_room};
 use crate::error::FsResult;
 use crate::file_system::FileSystem;
 use crate::format::directory_block::{self, Entry};
@@ -26,6 +26,7 @@ use crate::format::superblock::SUPERBLOCK;
 use crate::fsck::Report;
 use crate::metadata::Metadata;
 use crate::namespace::NewFile;
+use crate::pointers::Need;
 
 /// What is mended may let other damage be seen: so often it is looked through again.
 const PASSES_MAX: usize = 12;
@@ -452,7 +453,7 @@ impl<D: BlockDevice> FileSystem<D> {
             let name = format!("#{inode}").into_bytes();
             let kind = this.inode(inode)?.kind();
             let room = this.room_for(directory, &name)?;
-            let blocks = this.allocate(&room.wanted)?;
+            let blocks = this.allocate(&room.wanted, room.wanted.len() + 1, Need::More)?;
             this.add(directory, Entry { name: name.into(), inode, kind }, &room, blocks)
         })
     }
@@ -510,7 +511,8 @@ impl<D: BlockDevice> FileSystem<D> {
         let usage = self.device.usage()?;
         let (known, wanted) = (usage.pointers, seen.pointers.len() as u64);
         let creates = seen.pointers.iter().map(|(from, to)| PointerChange::create(*from, *to));
-        tell_pointers(&mut self.device, &creates.collect::<Vec<_>>())?;
+        // For those that find no room there may be some when others have gone; the check tells what is left.
+        tell_while_there_is_room(&mut self.device, &creates.collect::<Vec<_>>())?;
         self.is_unflushed = true;
         let told = self.device.usage()?.pointers.saturating_sub(known);
         if told > 0 {
@@ -554,7 +556,8 @@ impl<D: BlockDevice> FileSystem<D> {
         self.device.discard(&unmanaged)?;
         self.device.flush()?;
         self.device.settle()?;
-        let mapped = self.device.usage()?.mapped;
+        let Usage { mapped, pointers, pointers_max } = self.device.usage()?;
+        self.pointers.measured(pointers, pointers_max);
         let freed = usage.mapped.saturating_sub(mapped);
         if freed > 0 {
             done.push(format!("{freed} blocks were used for nothing: freed"));

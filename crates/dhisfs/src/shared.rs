@@ -234,8 +234,8 @@ impl<D: BlockDevice> Shared<D> {
         let Some(checkpoint) = self.on_unless_stopped(|fs| fs.begin_checkpoint())? else {
             return Ok(());
         };
-        self.or_stop(checkpoint.write(writer))?;
-        self.on(|fs| fs.end_checkpoint())
+        let usage = self.or_stop(checkpoint.write(writer))?;
+        self.on(|fs| fs.end_checkpoint(usage))
     }
 
     fn write_back(&self, writer: &mut D) -> FsResult<()> {
@@ -256,7 +256,7 @@ impl<D: BlockDevice> Shared<D> {
     }
 
     /// After an error nobody knows what is on the device: nothing more is written.
-    fn or_stop(&self, result: FsResult<()>) -> FsResult<()> {
+    fn or_stop<T>(&self, result: FsResult<T>) -> FsResult<T> {
         if result.is_err() {
             self.on(|fs| fs.is_stopped = true)?;
         }

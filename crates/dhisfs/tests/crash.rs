@@ -7,8 +7,8 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use dcd_client::MemoryDevice;
-use dhisfs::{FileSystem, MountOptions};
+use dcd_client::{BlockDevice, MemoryDevice};
+use dhisfs::{FileSystem, FsError, MountOptions};
 
 /// What was done, and when.
 struct History {
@@ -19,8 +19,13 @@ struct History {
     synced: Vec<(usize, usize)>,
 }
 
-fn history(seed: u64, ops: usize) -> History {
+/// With room for so many pointers more than the smallest file system has, if that is said.
+fn history(seed: u64, ops: usize, pointers: Option<u64>) -> History {
     let mut device = mounted(6000).unmount().unwrap();
+    if let Some(more) = pointers {
+        let used = device.usage().unwrap().pointers;
+        device.limit_pointers(used + more);
+    }
     device.record();
     // Little memory: blocks are written at other times than with a sync, too.
     let cache_bytes = if seed.is_multiple_of(2) { 400 << 10 } else { 8 << 20 };
@@ -37,7 +42,7 @@ fn history(seed: u64, ops: usize) -> History {
             false => model.random_op(&mut random),
         };
         if !matches!(op, Op::Sync) {
-            step(&mut fs, &mut model, &op, seed, &mut moments);
+            step(&mut fs, &mut model, op, seed, &mut moments);
             continue;
         }
         let before = moments.len() - 1;
@@ -47,7 +52,7 @@ fn history(seed: u64, ops: usize) -> History {
             for _ in 0..random.below(others + 1) {
                 let op = model.random_op(&mut random);
                 if !matches!(op, Op::Sync) {
-                    step(fs, &mut model, &op, seed, &mut moments);
+                    step(fs, &mut model, op, seed, &mut moments);
                 }
             }
         };
@@ -61,12 +66,41 @@ fn history(seed: u64, ops: usize) -> History {
 fn step(
     fs: &mut FileSystem<MemoryDevice>,
     model: &mut Model,
-    op: &Op,
+    op: Op,
     seed: u64,
     moments: &mut Vec<(Model, usize)>,
 ) {
-    assert_eq!(run(fs, op), model.apply(op), "seed {seed}, op {}: {op:?}", moments.len());
-    moments.push((model.clone(), fs.device().recorded()));
+    // What is written with little room is written block by block, and may end after any of them.
+    let parts = match op {
+        Op::Write(path, offset, data) => by_block(&path, offset, &data),
+        op => vec![op],
+    };
+    for op in parts {
+        let context = format!("seed {seed}, op {}: {op:?}", moments.len());
+        let result = try_run(fs, &op);
+        let is_full = match &result {
+            Err(FsError::Alone) => true,
+            Err(error) => error.errno() == libc::ENOSPC,
+            Ok(()) => false,
+        };
+        if !is_full {
+            let is_refused = matches!(&result, Err(FsError::Refused(_)));
+            assert!(result.is_ok() || is_refused, "{context}: {result:?}");
+            assert_eq!(result.is_ok(), model.apply(&op), "{context}");
+        }
+        moments.push((model.clone(), fs.device().recorded()));
+        if is_full {
+            break;
+        }
+    }
+}
+
+fn by_block(path: &str, offset: u64, data: &[u8]) -> Vec<Op> {
+    let first = (4096 - offset as usize % 4096).min(data.len());
+    let (first, rest) = data.split_at(first);
+    let rest_at = (offset + first.len() as u64..).step_by(4096);
+    let parts = [(offset, first)].into_iter().chain(rest_at.zip(rest.chunks(4096)));
+    parts.map(|(at, data)| Op::Write(path.to_owned(), at, data.to_vec())).collect()
 }
 
 fn cut_power(history: &History, events: usize, seed: u64) {
@@ -118,8 +152,8 @@ fn cut_power(history: &History, events: usize, seed: u64) {
     }
 }
 
-fn cut_everywhere(seed: u64, ops: usize, step: usize) {
-    let history = history(seed, ops);
+fn cut_everywhere(seed: u64, ops: usize, pointers: Option<u64>, step: usize) {
+    let history = history(seed, ops, pointers);
     let all = history.fs.device().recorded();
     assert!(all > ops, "{all} events");
     for events in (0..=all).step_by(step) {
@@ -130,14 +164,22 @@ fn cut_everywhere(seed: u64, ops: usize, step: usize) {
 #[test]
 fn power_cuts_at_every_write() {
     for seed in 0..4 {
-        cut_everywhere(seed, 120, 1);
+        cut_everywhere(seed, 120, None, 1);
     }
 }
 
 #[test]
 fn power_cuts_in_long_runs() {
     for seed in 10..16 {
-        cut_everywhere(seed, 500, 37);
+        cut_everywhere(seed, 500, None, 37);
+    }
+}
+
+/// So few that most of what wants more is refused: no replay may find that there is no room.
+#[test]
+fn power_cuts_with_few_pointers() {
+    for (seed, pointers) in (20..).zip([20, 26, 32, 40, 60, 90]) {
+        cut_everywhere(seed, 250, Some(pointers), 7);
     }
 }
 
@@ -147,6 +189,7 @@ fn power_cuts_in_long_runs() {
 fn power_cuts_for_long() {
     let seeds = std::env::var("DCD_DHISFS_SEEDS").map_or(100, |text| text.parse().unwrap());
     for seed in 1000..1000 + seeds {
-        cut_everywhere(seed, 200, 5);
+        cut_everywhere(seed, 200, None, 5);
+        cut_everywhere(seed, 200, Some(seed % 80 + 17), 5);
     }
 }

@@ -131,6 +131,7 @@ fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, (String, St
                 "extent_bytes":device.geometry().block_bytes,
                 "extents_mapped":usage.mapped,
                 "pointers":usage.pointers,
+                "pointers_max":usage.pointers_max,
             }}))
         }
         _ => Err((format!("what is {asked}?"), "see the manual".into())),

@@ -82,6 +82,11 @@ impl Pointers {
         self.slot_of.len()
     }
 
+    /// Number of pointers that there is room for.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.slot_of.is_empty()

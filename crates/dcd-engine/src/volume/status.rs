@@ -82,6 +82,8 @@ pub struct VolumeStatus {
     pub raid0_lines_lost: u64,
     /// Pointers.
     pub pointers: u64,
+    /// Pointers that its table has room for.
+    pub pointers_max: u64,
     /// Memory of the tables.
     pub memory_bytes: u64,
     /// What has happened.
@@ -127,6 +129,7 @@ impl Volume {
             moves_waiting: self.migration.waiting(),
             raid0_lines_lost: self.lost.count(),
             pointers: self.pointers.len() as u64,
+            pointers_max: self.pointers.slots().into(),
             memory_bytes: self.extents.memory_bytes()
                 + self.checksums.memory_bytes()
                 + self.pointers.memory_bytes()

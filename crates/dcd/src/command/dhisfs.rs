@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use dcd_client::{BlockDevice, Device, DeviceError};
+use dcd_client::{BlockDevice, Device, DeviceError, Usage};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dhisfs::fuse::{Connections, FuseOptions, mount};
-use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Repaired, Rules, make};
+use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Repaired, Rules, make, pointers_for};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -171,6 +171,7 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             };
             let made = make(&mut device, &options)?;
             let bytes = |blocks: u64| format_size(blocks * geometry.block_bytes as u64);
+            warn_of_few_pointers(&mut device)?;
             print(&format!(
                 "made a file system of {} in blocks of {}, with a journal of {}\n",
                 bytes(geometry.blocks),
@@ -214,6 +215,28 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             })
         }
     }
+}
+
+/// Each block takes a pointer: where there are fewer of these than blocks, the file system is full before the volume is.
+fn warn_of_few_pointers(device: &mut Device) -> Result<(), CommandError> {
+    let geometry = device.geometry();
+    let Usage { mapped, pointers, pointers_max } = device.usage().map_err(failed)?;
+    let left = pointers_max.saturating_sub(pointers);
+    if left >= geometry.blocks.saturating_sub(mapped) {
+        return Ok(());
+    }
+    let bytes = |blocks: u64| format_size(blocks * geometry.block_bytes as u64);
+    eprintln!(
+        "dcd: warning: the volume has room for {pointers_max} pointers, and each block takes one: files can take about {} \
+         of {}",
+        bytes(left),
+        bytes(geometry.blocks),
+    );
+    eprintln!(
+        "hint: for all of it make the volume with `pointers = {}`, or with larger extents",
+        pointers_for(geometry.blocks)
+    );
+    Ok(())
 }
 
 fn fsck(volume: &Volume, repair: bool, json: bool) -> Result<(), CommandError> {

@@ -21,7 +21,7 @@ use super::tell;
 use crate::directory::Listed;
 use crate::error::{FsError, FsResult};
 use crate::file::AttributesChange;
-use crate::file_system::{FileSystem, Room};
+use crate::file_system::{FileSystem, Free, Room};
 use crate::format::directory_block::NAME_BYTES_MAX;
 use crate::format::inode::{Inode, MODE_DIRECTORY, MODE_LINK, Timestamp};
 use crate::namespace::{NewFile, RenameMode};
@@ -679,14 +679,13 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
         let found = self.with(|fs| {
-            let usage = fs.usage()?;
-            Ok((fs.blocks(), fs.blocks().saturating_sub(usage.mapped), fs.block_bytes() as u32))
+            Ok((fs.blocks(), fs.free_blocks()?, fs.block_bytes() as u32))
         });
         match found {
-            Ok((blocks, free, block_bytes)) => {
+            Ok((blocks, Free { on_disks, usable }, block_bytes)) => {
                 // Every free block can become a file.
-                let names = NAME_BYTES_MAX as u32;
-                reply.statfs(blocks, free, free, blocks, free, block_bytes, names, block_bytes);
+                let (names, size) = (NAME_BYTES_MAX as u32, block_bytes);
+                reply.statfs(blocks, on_disks, usable, blocks, usable, size, names, size);
             }
             Err(errno) => reply.error(errno),
         }
