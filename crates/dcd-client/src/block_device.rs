@@ -95,6 +95,11 @@ pub trait BlockDevice: Send {
     /// How large it is.
     fn geometry(&self) -> Geometry;
 
+    /// Whether it takes no changes.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// Reads. What was never written is zero.
     fn read(&mut self, reads: &mut [Read<'_>]) -> Result<(), DeviceError>;
 

@@ -201,6 +201,10 @@ impl BlockDevice for Device {
         self.geometry
     }
 
+    fn is_read_only(&self) -> bool {
+        self.nbd.is_read_only()
+    }
+
     fn read(&mut self, reads: &mut [Read<'_>]) -> Result<(), DeviceError> {
         let block_bytes = self.geometry.block_bytes as u64;
         for read in &*reads {

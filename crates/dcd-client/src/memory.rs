@@ -73,6 +73,7 @@ pub struct MemoryDevice {
     /// Writes and flushes fail from this many on.
     fails_after: Option<u64>,
     pointers_max: u64,
+    is_read_only: bool,
 }
 
 impl MemoryDevice {
@@ -85,7 +86,13 @@ impl MemoryDevice {
             recorded: None,
             fails_after: None,
             pointers_max: u64::from(u32::MAX),
+            is_read_only: false,
         }
+    }
+
+    /// Whether it takes no changes from now on. One that comes all the same is a panic.
+    pub fn set_read_only(&mut self, is_read_only: bool) {
+        self.is_read_only = is_read_only;
     }
 
     /// There is room for this many pointers from now on.
@@ -167,6 +174,7 @@ impl MemoryDevice {
     }
 
     fn tell(&mut self, event: Event) {
+        assert!(!self.is_read_only, "{event:?} for a device that takes no changes");
         self.apply(&event);
         if let Some((_, events)) = &mut self.recorded {
             events.push(event);
@@ -358,6 +366,10 @@ impl BlockDevice for MemoryDevice {
         self.geometry
     }
 
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     fn read(&mut self, reads: &mut [Read<'_>]) -> Result<(), DeviceError> {
         for read in reads {
             self.check(read.block, read.data.len())?;
@@ -457,6 +469,10 @@ fn locked(device: &Mutex<MemoryDevice>) -> MutexGuard<'_, MemoryDevice> {
 impl BlockDevice for Arc<Mutex<MemoryDevice>> {
     fn geometry(&self) -> Geometry {
         locked(self).geometry()
+    }
+
+    fn is_read_only(&self) -> bool {
+        locked(self).is_read_only()
     }
 
     fn read(&mut self, reads: &mut [Read<'_>]) -> Result<(), DeviceError> {

@@ -27,6 +27,8 @@ const COMMAND_DISCONNECT: u16 = 2;
 const COMMAND_FLUSH: u16 = 3;
 const COMMAND_TRIM: u16 = 4;
 const COMMAND_WRITE_ZEROES: u16 = 6;
+/// A flag of an export: it takes no writes.
+const EXPORT_READ_ONLY: u16 = 1 << 1;
 /// Longest reply to an option that is listened to.
 const OPTION_REPLY_BYTES_MAX: u32 = 4096;
 
@@ -35,6 +37,7 @@ pub struct NbdClient {
     stream: UnixStream,
     next_cookie: u64,
     size_bytes: u64,
+    is_read_only: bool,
 }
 
 impl NbdClient {
@@ -55,7 +58,7 @@ impl NbdClient {
         hello.extend(6u32.to_be_bytes());
         hello.extend([0; 6]);
         stream.write_all(&hello)?;
-        let mut size_bytes = 0;
+        let (mut size_bytes, mut is_read_only) = (0, false);
         loop {
             let mut header = [0; 20];
             stream.read_exact(&mut header)?;
@@ -71,9 +74,10 @@ impl NbdClient {
                 && text[..2] == INFO_EXPORT.to_be_bytes()
             {
                 size_bytes = u64::from(word(&text, 2)) << 32 | u64::from(word(&text, 6));
+                is_read_only = u16::from_be_bytes([text[10], text[11]]) & EXPORT_READ_ONLY != 0;
             }
             if reply == OPTION_REPLY_ACK {
-                return Ok(NbdClient { stream, next_cookie: 0, size_bytes });
+                return Ok(NbdClient { stream, next_cookie: 0, size_bytes, is_read_only });
             }
         }
     }
@@ -81,6 +85,11 @@ impl NbdClient {
     /// Size of the export.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// Whether it takes no writes.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// Writes and waits for the reply.

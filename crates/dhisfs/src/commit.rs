@@ -203,6 +203,9 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// The same; between its steps somebody else may do something, as with a mount that several programs use.
     pub fn sync_with(&mut self, between: &mut dyn FnMut(&mut Self)) -> FsResult<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
         self.commit(between)?;
         if self.wants_checkpoint() { self.empty_journal(between) } else { Ok(()) }
     }
@@ -356,6 +359,17 @@ impl<D: BlockDevice> FileSystem<D> {
         self.metadata.logged_is_home();
         self.is_unflushed = true;
         self.is_committing = false;
+    }
+
+    /// What a mount finds that may change nothing: blocks as they would be in their places.
+    pub(crate) fn recover_in_memory(&mut self) -> FsResult<()> {
+        let transactions = self.journal.read_all(&mut self.device)?;
+        let images_from = self.journal.images_from();
+        let counts = transactions.into_iter().filter(|it| it.sequence >= images_from);
+        self.replayed = counts.flat_map(|transaction| transaction.images).collect();
+        let Usage { pointers, pointers_max, .. } = self.device.usage()?;
+        self.pointers.measured(pointers, pointers_max);
+        Ok(())
     }
 
     /// Brings the device to where it was durable last.

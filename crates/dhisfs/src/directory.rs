@@ -104,6 +104,9 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// What a name stands for, and which kind of file that is.
     pub(crate) fn find(&mut self, directory: u64, name: &[u8]) -> FsResult<Option<(u64, u8)>> {
+        if name.len() > NAME_BYTES_MAX {
+            return refuse(libc::ENAMETOOLONG);
+        }
         let known = self.index(directory)?.names.get(name);
         Ok(known.map(|known| (known.inode, known.kind)))
     }

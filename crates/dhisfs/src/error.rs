@@ -60,6 +60,9 @@ pub enum FsError {
         /// Room for all.
         room: u64,
     },
+    /// The volume takes no changes.
+    #[error("the volume is served read-only")]
+    ReadOnlyDevice,
     /// Somebody else uses it.
     #[error("another `dcd dhisfs` uses this file system")]
     Busy,
@@ -92,7 +95,7 @@ impl FsError {
         match self {
             FsError::Refused(errno) => *errno,
             FsError::Device(error) if error.is_no_room() => libc::ENOSPC,
-            FsError::Stopped => libc::EROFS,
+            FsError::Stopped | FsError::ReadOnlyDevice => libc::EROFS,
             _ => libc::EIO,
         }
     }
@@ -118,6 +121,10 @@ impl FsError {
                 format!("make the volume with `pointers = {}`", wanted.next_multiple_of(1024))
             }
             FsError::PointerRoom { .. } => "make room for more".into(),
+            FsError::ReadOnlyDevice => {
+                "`dcd dhisfs mount` shows what is there; to change it, serve it without --read-only"
+                    .into()
+            }
             FsError::Busy => "unmount it, and wait until that `dcd dhisfs mount` has ended".into(),
             FsError::Lock { .. } => "is it the --control socket of a running dcd?".into(),
             FsError::Stopped => "see the messages, unmount, and mount again".into(),

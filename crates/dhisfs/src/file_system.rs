@@ -14,7 +14,7 @@ use crate::format::inode::{Inode, Timestamp};
 use crate::format::superblock::{SUPERBLOCK, Superblock};
 use crate::format::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, FormatError};
 use crate::journal::Journal;
-use crate::metadata::{Metadata, MetadataCache};
+use crate::metadata::{Image, Metadata, MetadataCache};
 use crate::pages::Pages;
 use crate::pointers::{Need, Pointers};
 use crate::rules::Rules;
@@ -28,11 +28,13 @@ pub struct MountOptions {
     pub cache_bytes: usize,
     /// Hints by name.
     pub rules: Rules,
+    /// Nothing is changed, not even what a crash has left: that is put right in memory.
+    pub read_only: bool,
 }
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
-        MountOptions { cache_bytes: 64 << 20, rules: Rules::default() }
+        MountOptions { cache_bytes: 64 << 20, rules: Rules::default(), read_only: false }
     }
 }
 
@@ -47,8 +49,10 @@ pub struct FileSystem<D> {
     pub(crate) pointers: Pointers,
     pub(crate) allocator: Allocator,
     pub(crate) directories: Directories,
-    /// How often an inode is open.
-    pub(crate) open: HashMap<u64, u32>,
+    /// How often an inode was looked up or opened, and not forgotten or closed: it lives until it is not in here.
+    pub(crate) held: HashMap<u64, u64>,
+    /// Those without a name.
+    pub(crate) orphans: HashSet<u64>,
     /// Inodes that are gone; somebody may still have the number.
     pub(crate) gone: HashSet<u64>,
     pub(crate) options: MountOptions,
@@ -61,6 +65,8 @@ pub struct FileSystem<D> {
     pub(crate) may_begin_anew: bool,
     /// Blocks that were read for what is under way, and are as they were.
     pub(crate) arrived: HashMap<u64, Vec<u8>>,
+    /// What the journal has of blocks that may not be in their places, if nothing may be changed.
+    pub(crate) replayed: HashMap<u64, Image>,
     /// Blocks that are being read while others go on.
     pub(crate) reading: Watched,
     /// A commit or a checkpoint is being written.
@@ -76,8 +82,10 @@ impl<D: BlockDevice> FileSystem<D> {
     /// Opens what is on the device, and brings it to where it was durable last.
     pub fn mount(device: D, options: MountOptions) -> FsResult<FileSystem<D>> {
         let mut file_system = FileSystem::open(device, options)?;
-        file_system.remove_orphans()?;
-        file_system.keep_some();
+        if !file_system.options.read_only {
+            file_system.remove_orphans()?;
+            file_system.keep_some();
+        }
         Ok(file_system)
     }
 
@@ -86,6 +94,9 @@ impl<D: BlockDevice> FileSystem<D> {
         let geometry = device.geometry();
         if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&geometry.block_bytes) {
             return Err(FsError::BlockBytes { found: geometry.block_bytes });
+        }
+        if device.is_read_only() && !options.read_only {
+            return Err(FsError::ReadOnlyDevice);
         }
         let mut bytes = vec![0; geometry.block_bytes];
         read_blocks(&mut device, &[Some(SUPERBLOCK)], &mut bytes)?;
@@ -101,20 +112,25 @@ impl<D: BlockDevice> FileSystem<D> {
             pointers: Pointers::default(),
             allocator: Allocator::default(),
             directories: Directories::default(),
-            open: HashMap::new(),
+            held: HashMap::new(),
+            orphans: HashSet::new(),
             gone: HashSet::new(),
             options,
             is_unflushed: false,
             has_changed: false,
             may_begin_anew: false,
             arrived: HashMap::new(),
+            replayed: HashMap::new(),
             reading: Watched::default(),
             is_committing: false,
             changes: 0,
             is_stopped: false,
             next_generation: 0,
         };
-        file_system.recover()?;
+        match file_system.options.read_only {
+            true => file_system.recover_in_memory()?,
+            false => file_system.recover()?,
+        }
         // So that no inode of an earlier mount has the same: each takes at least one transaction.
         file_system.next_generation = file_system.journal.next_sequence() << 24;
         Ok(file_system)
@@ -122,8 +138,12 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// Makes everything durable and brings it to its place.
     pub fn unmount(mut self) -> FsResult<D> {
-        self.sync()?;
-        self.checkpoint()?;
+        if !self.options.read_only {
+            self.sync()?;
+            // Nobody knows them any more.
+            self.remove_orphans()?;
+            self.checkpoint()?;
+        }
         Ok(self.device)
     }
 
@@ -172,6 +192,11 @@ impl<D: BlockDevice> FileSystem<D> {
         self.is_stopped
     }
 
+    /// Whether nothing may be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::try_from(since.as_nanos()).unwrap_or(Timestamp::MAX)
@@ -189,6 +214,9 @@ impl<D: BlockDevice> FileSystem<D> {
         &mut self,
         change: impl FnOnce(&mut Self) -> FsResult<T>,
     ) -> FsResult<T> {
+        if self.options.read_only {
+            return refuse(libc::EROFS);
+        }
         if self.is_stopped {
             return Err(FsError::Stopped);
         }
@@ -276,6 +304,9 @@ impl<D: BlockDevice> FileSystem<D> {
         if let Some(bytes) = self.arrived.remove(&block) {
             return Ok(bytes);
         }
+        if let Some(image) = self.replayed.get(&block) {
+            return Ok(image.to_vec());
+        }
         if self.may_begin_anew {
             return Err(FsError::NotInMemory { blocks: vec![block] });
         }
@@ -286,8 +317,11 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// The first of these blocks of metadata that are neither in memory nor have arrived, to be read at once.
     pub(crate) fn not_in_memory(&self, blocks: &[u64]) -> Vec<u64> {
-        let is_missing =
-            |block: &u64| !self.metadata.contains(*block) && !self.arrived.contains_key(block);
+        let is_missing = |block: &u64| {
+            !self.metadata.contains(*block)
+                && !self.arrived.contains_key(block)
+                && !self.replayed.contains_key(block)
+        };
         let mut missing: Vec<u64> =
             blocks.iter().copied().filter(is_missing).take(FETCH_MAX).collect();
         missing.sort_unstable();
@@ -363,7 +397,8 @@ impl<D: BlockDevice> FileSystem<D> {
         self.arrived.extend(read.map(|(block, bytes)| (block, bytes.to_vec())));
         for block in wanted {
             // What is wrong with it is told to who asks for it.
-            if let Some(bytes) = self.arrived.remove(&block)
+            let image = self.replayed.get(&block).map(|image| image.to_vec());
+            if let Some(bytes) = self.arrived.remove(&block).or(image)
                 && let Ok(inode) = Inode::decode(&bytes, block, blocks)
             {
                 self.cache_metadata(block, block, Metadata::Inode(inode));

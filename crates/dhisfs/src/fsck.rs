@@ -155,7 +155,10 @@ impl<D: BlockDevice> FileSystem<D> {
                             entry.inode
                         ));
                     }
-                    if let Some(links) = checked.inodes.get_mut(&directory) {
+                    // Its `..` leads nowhere if it has no name.
+                    if let Some(links) = checked.inodes.get_mut(&directory)
+                        && directory != self.superblock.orphans
+                    {
                         links.found += 1;
                     }
                     open.push(entry.inode);

@@ -49,6 +49,9 @@ pub fn make(device: &mut impl BlockDevice, options: &MakeOptions) -> FsResult<Su
     if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) {
         return Err(FsError::BlockBytes { found: block_bytes });
     }
+    if device.is_read_only() {
+        return Err(FsError::ReadOnlyDevice);
+    }
     let pointers_max = device.usage()?.pointers_max;
     let wish = (geometry.blocks / 32).min(JOURNAL_BYTES_MAX / block_bytes as u64);
     let wish = wish.min(pointers_max / JOURNAL_POINTERS_SHARE);

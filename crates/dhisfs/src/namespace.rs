@@ -47,7 +47,11 @@ impl<D: BlockDevice> FileSystem<D> {
     pub fn lookup(&mut self, directory: u64, name: &[u8]) -> FsResult<u64> {
         if name == b".." {
             let inode = self.inode(directory)?;
-            return if inode.is_directory() { Ok(inode.parent) } else { refuse(libc::ENOTDIR) };
+            return match (inode.is_directory(), inode.links) {
+                (true, 0) => refuse(libc::ENOENT),
+                (true, _) => Ok(inode.parent),
+                (false, _) => refuse(libc::ENOTDIR),
+            };
         }
         match self.find(directory, name)? {
             Some((inode, _)) => Ok(inode),
@@ -158,7 +162,7 @@ impl<D: BlockDevice> FileSystem<D> {
         })
     }
 
-    /// Removes a name of a file; with the last one goes the file, when nobody has it open.
+    /// Removes a name of a file; with the last one goes the file, when nobody knows it any more.
     pub fn unlink(&mut self, directory: u64, name: &[u8]) -> FsResult<()> {
         self.change(|this| {
             let file = this.lookup(directory, name)?;
@@ -166,13 +170,16 @@ impl<D: BlockDevice> FileSystem<D> {
                 return refuse(libc::EISDIR);
             }
             this.load_name(directory, name)?;
-            let orphanage = this.orphanage(file)?;
+            let orphanage = match this.inode(file)?.links {
+                0..=1 => this.orphanage(file)?,
+                _ => None,
+            };
             this.remove_name(directory, name)?;
             this.drop_link(file, orphanage)
         })
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory; it goes when nobody knows it any more.
     pub fn remove_directory(&mut self, parent: u64, name: &[u8]) -> FsResult<()> {
         self.change(|this| {
             let directory = this.lookup(parent, name)?;
@@ -182,10 +189,11 @@ impl<D: BlockDevice> FileSystem<D> {
             if !this.is_empty(directory)? {
                 return refuse(libc::ENOTEMPTY);
             }
+            this.load_name(parent, name)?;
+            let orphanage = this.orphanage(directory)?;
             this.remove_name(parent, name)?;
             this.count_links(parent, -1)?;
-            this.free(directory);
-            Ok(())
+            this.drop_directory(directory, orphanage)
         })
     }
 
@@ -227,7 +235,8 @@ impl<D: BlockDevice> FileSystem<D> {
                 (true, false) => return refuse(libc::ENOTDIR),
                 (false, true) => return refuse(libc::EISDIR),
                 (true, true) if !self.is_empty(replaced)? => return refuse(libc::ENOTEMPTY),
-                (true, true) => {}
+                (true, true) => orphanage = self.orphanage(replaced)?,
+                (false, false) if self.inode(replaced)?.links > 1 => {}
                 (false, false) => orphanage = self.orphanage(replaced)?,
             },
             None => {}
@@ -241,6 +250,8 @@ impl<D: BlockDevice> FileSystem<D> {
             // One pointer comes, and one goes.
             Some(room) if room.wanted.is_empty() => self.allocate(&[], 1, Need::ToRemove)?,
             Some(room) => self.allocate(&room.wanted, room.wanted.len() + 1, Need::More)?,
+            None if orphanage.is_none() => self.allocate(&[], 1, Need::ToRemove)?,
+            // It is in what the orphan has asked for.
             None => Vec::new(),
         };
         let new_hint = match is_file && !is_chosen {
@@ -261,7 +272,7 @@ impl<D: BlockDevice> FileSystem<D> {
         if let Some(replaced) = replaced {
             if is_directory {
                 self.count_links(new_parent, -1)?;
-                self.free(replaced);
+                self.drop_directory(replaced, orphanage)?;
             } else {
                 self.drop_link(replaced, orphanage)?;
             }
@@ -297,34 +308,54 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// Somebody opens a file.
     pub fn opened(&mut self, file: u64) {
-        *self.open.entry(file).or_default() += 1;
+        self.hold(file, 1);
     }
 
-    /// And closes it; a file without a name goes with the last one.
+    /// And closes it.
     pub fn closed(&mut self, file: u64) -> FsResult<()> {
-        match self.open.get_mut(&file) {
+        self.release(file, 1)
+    }
+
+    /// Somebody has learned which inode a name stands for, and may use its number from now on without any name: as the
+    /// kernel for descriptors, working directories, and what is being executed.
+    pub fn looked_up(&mut self, inode: u64) {
+        self.hold(inode, 1);
+    }
+
+    /// So many of those times count no more.
+    pub fn forgotten(&mut self, inode: u64, times: u64) -> FsResult<()> {
+        self.release(inode, times)
+    }
+
+    fn hold(&mut self, inode: u64, times: u64) {
+        *self.held.entry(inode).or_default() += times;
+    }
+
+    /// What has no name goes with the last who knows it.
+    fn release(&mut self, inode: u64, times: u64) -> FsResult<()> {
+        match self.held.get_mut(&inode) {
             None => return Ok(()),
-            Some(count) if *count > 1 => {
-                *count -= 1;
+            Some(count) if *count > times => {
+                *count -= times;
                 return Ok(());
             }
             Some(_) => {}
         }
-        // It is open until all is done that may have to be begun anew.
-        if self.inode(file)?.links == 0 {
-            self.remove_orphan(file)?;
+        // It is held until all is done that may have to be begun anew.
+        if self.orphans.contains(&inode) {
+            self.remove_orphan(inode)?;
         }
-        self.open.remove(&file);
+        self.held.remove(&inode);
         Ok(())
     }
 
-    /// Where a file goes whose last name is about to be removed while it is open: a directory that nobody sees, and that
-    /// is emptied by the next mount.
-    fn orphanage(&mut self, file: u64) -> FsResult<Option<Orphanage>> {
-        if self.inode(file)?.links > 1 || !self.open.contains_key(&file) {
+    /// Where a file or directory goes whose last name is about to be removed while somebody knows its number: a directory
+    /// that nobody sees, and that is emptied by the next mount. Until then it is all there.
+    fn orphanage(&mut self, inode: u64) -> FsResult<Option<Orphanage>> {
+        if !self.held.contains_key(&inode) {
             return Ok(None);
         }
-        let name = file.to_string().into_bytes();
+        let name = inode.to_string().into_bytes();
         let room = self.room_for(self.superblock.orphans, &name)?;
         // One more: a new name for what takes the place of the file.
         let blocks = self.allocate(&room.wanted, room.wanted.len() + 2, Need::ToRemove)?;
@@ -337,27 +368,49 @@ impl<D: BlockDevice> FileSystem<D> {
         let inode = self.change_inode(file)?;
         inode.links = inode.links.saturating_sub(1);
         inode.changed = now;
-        let (links, kind) = (inode.links, inode.kind());
+        let links = inode.links;
         match orphanage {
-            Some(Orphanage { name, room, blocks }) => {
-                let entry = Entry { name: name.into(), inode: file, kind };
-                self.add(self.superblock.orphans, entry, &room, blocks)?;
+            Some(orphanage) => self.keep_orphan(file, orphanage),
+            None if links == 0 => {
+                self.free(file);
+                Ok(())
             }
-            None if links == 0 => self.free(file),
-            None => {}
+            None => Ok(()),
         }
+    }
+
+    /// The name of a directory is gone.
+    fn drop_directory(&mut self, directory: u64, orphanage: Option<Orphanage>) -> FsResult<()> {
+        let Some(orphanage) = orphanage else {
+            self.free(directory);
+            return Ok(());
+        };
+        let (now, orphans) = (self.now(), self.superblock.orphans);
+        let inode = self.change_inode(directory)?;
+        // Nothing can be made in it any more.
+        (inode.links, inode.parent, inode.changed) = (0, orphans, now);
+        self.keep_orphan(directory, orphanage)
+    }
+
+    fn keep_orphan(&mut self, inode: u64, orphanage: Orphanage) -> FsResult<()> {
+        let Orphanage { name, room, blocks } = orphanage;
+        let kind = self.inode(inode)?.kind();
+        let entry = Entry { name: name.into(), inode, kind };
+        self.add(self.superblock.orphans, entry, &room, blocks)?;
+        self.orphans.insert(inode);
         Ok(())
     }
 
-    fn remove_orphan(&mut self, file: u64) -> FsResult<()> {
+    fn remove_orphan(&mut self, inode: u64) -> FsResult<()> {
         self.change(|this| {
-            this.remove_name(this.superblock.orphans, file.to_string().as_bytes())?;
-            this.free(file);
+            this.remove_name(this.superblock.orphans, inode.to_string().as_bytes())?;
+            this.orphans.remove(&inode);
+            this.free(inode);
             Ok(())
         })
     }
 
-    /// Removes files that were open without a name when the last mount ended.
+    /// Removes what was known without a name when the last mount ended.
     pub(crate) fn remove_orphans(&mut self) -> FsResult<()> {
         for orphan in self.list(self.superblock.orphans)? {
             self.remove_orphan(orphan.inode)?;
@@ -398,7 +451,7 @@ impl<D: BlockDevice> FileSystem<D> {
     }
 }
 
-/// A place for a file without a name.
+/// A place for what has no name.
 struct Orphanage {
     name: Vec<u8>,
     room: crate::directory::Room,

@@ -246,7 +246,9 @@ impl<D: BlockDevice> FileSystem<D> {
         seen.inodes.insert(inode, Counted { links, parent: directory, ..Counted::default() });
         if found == KIND_DIRECTORY {
             open.push(inode);
-            seen.inodes.get_mut(&directory).expect("it is being looked at").links += 1;
+            // Its `..` leads nowhere if it has no name.
+            let links = u32::from(directory != self.superblock.orphans);
+            seen.inodes.get_mut(&directory).expect("it is being looked at").links += links;
         } else if self.look_at_blocks(inode, seen).is_err() {
             return Err("cannot be read");
         }

@@ -61,6 +61,16 @@ impl<D: BlockDevice> Shared<D> {
         }
     }
 
+    /// Whether nothing may be changed.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.on(|fs| fs.is_read_only()).unwrap_or(true)
+    }
+
+    /// Whether nothing is written any more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.on(|fs| fs.is_stopped).unwrap_or(true)
+    }
+
     /// The file system, at the end.
     pub(crate) fn take(&self) -> Option<FileSystem<D>> {
         locked(&self.file_system).take()
@@ -187,6 +197,9 @@ impl<D: BlockDevice> Shared<D> {
 
     /// Makes everything durable that was done before.
     pub(crate) fn sync(&self) -> FsResult<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         let wanted = self.on(|fs| fs.changes)?;
         let mut writer = locked(&self.writer);
         // Who had the writer meanwhile may have done it.
@@ -198,6 +211,9 @@ impl<D: BlockDevice> Shared<D> {
 
     /// The same, and frees what is not needed any more.
     pub(crate) fn tidy(&self) -> FsResult<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         let mut writer = locked(&self.writer);
         self.sync_with(&mut writer)?;
         if self.on(|fs| fs.pointers.to_delete() > 0)? {

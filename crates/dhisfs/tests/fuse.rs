@@ -4,8 +4,9 @@ mod common;
 mod gated;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{Read, Write};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,12 +30,19 @@ impl Site {
 
     fn mount(&self, device: Gated, rules: Rules, synchronous: bool) -> MountHandle<Gated> {
         // Little memory: blocks come and go.
-        let options = MountOptions { cache_bytes: 4 << 20, rules };
+        let options = MountOptions { cache_bytes: 4 << 20, rules, ..MountOptions::default() };
         let fs = FileSystem::mount(device.clone(), options).unwrap();
         let options = FuseOptions { synchronous, ..FuseOptions::default() };
         let connections =
             Connections { writer: device.clone(), readers: vec![device.clone(), device] };
         mount(fs, connections, &self.directory, &options).unwrap()
+    }
+
+    fn mount_read_only(&self, device: Gated) -> MountHandle<Gated> {
+        let options = MountOptions { read_only: true, ..MountOptions::default() };
+        let fs = FileSystem::mount(device.clone(), options).unwrap();
+        let connections = Connections { writer: device.clone(), readers: vec![device] };
+        mount(fs, connections, &self.directory, &FuseOptions::default()).unwrap()
     }
 
     /// Starts a script in it.
@@ -123,6 +131,9 @@ fn worker() {
     match what {
         "fsx" => fsx(&directory.join(format!("fsx-{seed}")), seed),
         "storm" => storm(&directory, seed),
+        "unnamed" => unnamed(&directory),
+        "long" => long_names(&directory),
+        "lost" => lost(&directory),
         other => panic!("{other}"),
     }
 }
@@ -238,6 +249,167 @@ fn storm(directory: &Path, seed: u64) {
         }
     }
     assert_eq!(found, model.nodes.len());
+}
+
+/// What is known goes on without a name: descriptors of any kind, working directories, open directories.
+fn unnamed(directory: &Path) {
+    let at = |name: &str| directory.join(name);
+    let special = |name: &str, flags: i32| {
+        OpenOptions::new().read(true).custom_flags(flags).open(at(name)).unwrap()
+    };
+    let links = |file: &File| file.metadata().unwrap().nlink();
+    for round in 0..3 {
+        fs::write(at("file"), "contents").unwrap();
+        let file = special("file", libc::O_PATH);
+        let opened = special("file", 0);
+        fs::remove_file(at("file")).unwrap();
+        assert_eq!((links(&file), file.metadata().unwrap().len()), (0, 8), "{round}");
+        assert_eq!(std::io::read_to_string(&opened).unwrap(), "contents");
+        drop(opened);
+        assert_eq!(links(&file), 0);
+
+        let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+        assert!(made.success());
+        let pipe = OpenOptions::new().read(true).write(true).open(at("pipe")).unwrap();
+        fs::remove_file(at("pipe")).unwrap();
+        (&pipe).write_all(b"through").unwrap();
+        let mut through = [0; 7];
+        (&pipe).read_exact(&mut through).unwrap();
+        assert_eq!((links(&pipe), &through), (0, b"through"));
+
+        std::os::unix::fs::symlink("somewhere", at("link")).unwrap();
+        let link = special("link", libc::O_PATH | libc::O_NOFOLLOW);
+        fs::remove_file(at("link")).unwrap();
+        assert!(link.metadata().unwrap().is_symlink());
+
+        fs::create_dir(at("directory")).unwrap();
+        fs::write(at("directory/inside"), "x").unwrap();
+        let open = special("directory", 0);
+        let mut listing = fs::read_dir(at("directory")).unwrap();
+        std::env::set_current_dir(at("directory")).unwrap();
+        fs::remove_file(at("directory/inside")).unwrap();
+        fs::remove_dir(at("directory")).unwrap();
+        assert!(open.metadata().unwrap().is_dir() && links(&open) == 0);
+        assert!(fs::metadata(".").unwrap().is_dir());
+        assert!(listing.next().is_none_or(|it| {
+            it.is_ok() || it.is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
+        }));
+        assert_eq!(File::create("new").unwrap_err().raw_os_error(), Some(libc::ENOENT));
+
+        // Another file, or directory, takes the place.
+        fs::write(at("old"), "old").unwrap();
+        let old = special("old", libc::O_PATH);
+        fs::write(at("new"), "new").unwrap();
+        fs::rename(at("new"), at("old")).unwrap();
+        assert_eq!((links(&old), fs::read(at("old")).unwrap()), (0, b"new".to_vec()));
+        fs::create_dir(at("one")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        let one = special("one", 0);
+        fs::rename(at("other"), at("one")).unwrap();
+        assert!(one.metadata().unwrap().is_dir() && links(&one) == 0);
+        std::env::set_current_dir(directory).unwrap();
+        fs::remove_dir(at("one")).unwrap();
+        fs::remove_file(at("old")).unwrap();
+    }
+}
+
+/// A name of 255 bytes is a name, and a longer one is told from one that is not there.
+fn long_names(directory: &Path) {
+    let longest = directory.join("x".repeat(255));
+    fs::write(&longest, "x").unwrap();
+    fs::create_dir(directory.join("d")).unwrap();
+    fs::remove_file(&longest).unwrap();
+    for length in [256, 300, 1000] {
+        let long = directory.join("x".repeat(length));
+        let d = directory.join("d");
+        let tried = [
+            fs::metadata(&long).map(|_| ()),
+            File::open(&long).map(|_| ()),
+            File::create(&long).map(|_| ()),
+            fs::remove_file(&long),
+            fs::create_dir(&long),
+            fs::remove_dir(&long),
+            fs::rename(&long, &d),
+            fs::rename(&d, &long),
+            fs::hard_link(&long, &d),
+            std::os::unix::fs::symlink("x", &long),
+        ];
+        for (i, result) in tried.into_iter().enumerate() {
+            let error = result.expect_err("it is too long");
+            assert_eq!(error.raw_os_error(), Some(libc::ENAMETOOLONG), "{length}, {i}");
+        }
+    }
+}
+
+/// The disk takes nothing any more: who has written hears of it, by `write`, `fsync` or `close`.
+fn lost(directory: &Path) {
+    let file = File::create(directory.join("new")).unwrap();
+    (&file).write_all(b"lost").unwrap();
+    assert!(file.sync_all().is_err());
+    assert!((&file).write_all(b"lost").is_err());
+    assert_eq!(close(file.try_clone().unwrap().into()), Err(libc::EIO));
+    assert_eq!(close(file.into()), Err(libc::EIO));
+    let read = File::open(directory.join("old")).unwrap();
+    assert_eq!(std::io::read_to_string(&read).unwrap(), "old");
+    assert_eq!(close(read.into()), Ok(()));
+}
+
+fn close(descriptor: OwnedFd) -> Result<(), i32> {
+    // SAFETY: it is owned, and nobody uses it afterwards.
+    let result = unsafe { libc::close(descriptor.into_raw_fd()) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().raw_os_error().unwrap()) }
+}
+
+#[test]
+fn what_is_known_goes_on_without_a_name() {
+    if !has_fuse("what_is_known_goes_on_without_a_name") {
+        return;
+    }
+    let site = Site::new("unnamed");
+    let handle = site.mount(made(40_000), Rules::default(), false);
+    site.work("unnamed 0");
+    site.work("long 0");
+    site.sh("rmdir d; mkdir w; cd w; rmdir ../w; stat . > /dev/null; test -z \"$(ls -A)\"");
+    // Nothing of it is left, also of what is known when it ends.
+    let mut fs = remounted(handle);
+    let report = fs.check().unwrap();
+    assert_eq!((report.files, report.directories, report.others), (0, 2, 0));
+}
+
+#[test]
+fn a_read_only_volume_is_mounted_read_only() {
+    if !has_fuse("a_read_only_volume_is_mounted_read_only") {
+        return;
+    }
+    let site = Site::new("readonly");
+    let device = made(40_000);
+    let handle = site.mount(device.clone(), Rules::default(), false);
+    site.sh("echo kept > f; mkdir d; cp f d/g");
+    handle.unmount().unwrap();
+    device.memory().lock().unwrap().set_read_only(true);
+    let refused = FileSystem::mount(device.clone(), MountOptions::default()).err().unwrap();
+    assert!(matches!(refused, dhisfs::FsError::ReadOnlyDevice), "{refused}");
+    let handle = site.mount_read_only(device.clone());
+    site.sh(
+        "test $(cat d/g) = kept; ls -l . > /dev/null; df . > /dev/null
+         for try in 'echo x > n' 'rm -f f' 'mkdir m' 'mv f e' 'chmod 600 f' 'echo x >> f'; do
+             if sh -c \"$try\" 2> /dev/null; then echo \"$try\"; exit 1; fi; done",
+    );
+    handle.unmount().unwrap();
+}
+
+#[test]
+fn who_writes_hears_that_nothing_is_written_any_more() {
+    if !has_fuse("who_writes_hears_that_nothing_is_written_any_more") {
+        return;
+    }
+    let site = Site::new("lost");
+    let device = made(40_000);
+    let handle = site.mount(device.clone(), Rules::default(), false);
+    site.sh("echo -n old > old; sync old");
+    device.memory().lock().unwrap().fail_after(0);
+    site.work("lost 0");
+    assert!(handle.unmount().is_err());
 }
 
 #[test]

@@ -286,3 +286,91 @@ fn a_disk_that_fails_stops_everything_and_loses_nothing_durable() {
         assert!(fs.lookup(root, b"kept").is_ok());
     }
 }
+
+/// A mount that may change nothing shows what another would, without it: the journal stays as it is.
+#[test]
+fn a_read_only_mount_shows_what_a_crash_has_left() {
+    let mut device = mounted(20_000).unmount().unwrap();
+    device.record();
+    let mut fs = FileSystem::mount(device, MountOptions::default()).unwrap();
+    let mut random = Random::new(77);
+    let mut model = Model::default();
+    for i in 0..400 {
+        let op = model.random_op(&mut random);
+        assert_eq!(run(&mut fs, &op), model.apply(&op), "{op:?}");
+        if i % 40 == 39 {
+            fs.sync().unwrap();
+            let at = fs.device().recorded();
+            for keep in [0, usize::MAX] {
+                let mut device = fs.device().after_power_cut(at, &mut |end| keep.min(end - 1));
+                device.set_read_only(true);
+                let refused = FileSystem::mount(device, MountOptions::default()).err().unwrap();
+                assert!(matches!(refused, dhisfs::FsError::ReadOnlyDevice));
+                let mut device = fs.device().after_power_cut(at, &mut |end| keep.min(end - 1));
+                device.set_read_only(true);
+                let options = MountOptions { read_only: true, ..MountOptions::default() };
+                let mut seen = FileSystem::mount(device, options).unwrap();
+                compare(&mut seen, &model);
+                let root = seen.root();
+                assert_eq!(errno(seen.create(root, b"new-one", &file(FILE))), libc::EROFS);
+                seen.sync().unwrap();
+                let mut device = seen.unmount().unwrap();
+                device.set_read_only(false);
+                let mut fs = FileSystem::mount(device, MountOptions::default()).unwrap();
+                compare(&mut fs, &model);
+                check(&mut fs);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_of_256_bytes_is_too_long_for_everything() {
+    let mut fs = mounted(2000);
+    let root = fs.root();
+    let long = [b'x'; 256];
+    let a = fs.create(root, &long[..255], &file(FILE)).unwrap();
+    let too_long = libc::ENAMETOOLONG;
+    assert_eq!(errno(fs.lookup(root, &long)), too_long);
+    assert_eq!(errno(fs.create(root, &long, &file(FILE))), too_long);
+    assert_eq!(errno(fs.link(a, root, &long)), too_long);
+    assert_eq!(errno(fs.unlink(root, &long)), too_long);
+    assert_eq!(errno(fs.remove_directory(root, &long)), too_long);
+    for (from, to) in [(&long[..], &b"b"[..]), (&long[..255], &long)] {
+        assert_eq!(errno(fs.rename((root, from), (root, to), RenameMode::Replace)), too_long);
+    }
+    check(&mut fs);
+}
+
+#[test]
+fn what_is_known_lives_until_it_is_forgotten() {
+    let mut fs = mounted(2000);
+    let root = fs.root();
+    let a = fs.create(root, b"a", &file(FILE)).unwrap();
+    let d = fs.create(root, b"d", &file(DIRECTORY)).unwrap();
+    let e = fs.create(root, b"e", &file(DIRECTORY)).unwrap();
+    for inode in [a, d, e] {
+        fs.looked_up(inode);
+        fs.looked_up(inode);
+    }
+    fs.unlink(root, b"a").unwrap();
+    fs.remove_directory(root, b"d").unwrap();
+    fs.create(root, b"f", &file(DIRECTORY)).unwrap();
+    fs.rename((root, b"f"), (root, b"e"), RenameMode::Replace).unwrap();
+    for inode in [a, d, e] {
+        assert_eq!(fs.inode(inode).unwrap().links, 0);
+    }
+    assert_eq!(errno(fs.create(d, b"x", &file(FILE))), libc::ENOENT);
+    assert_eq!(errno(fs.lookup(d, b"..")), libc::ENOENT);
+    check(&mut fs);
+    for inode in [a, d] {
+        fs.forgotten(inode, 1).unwrap();
+        assert_eq!(fs.inode(inode).unwrap().links, 0);
+        fs.forgotten(inode, 1).unwrap();
+        assert_eq!(errno(fs.inode(inode)), libc::ESTALE);
+    }
+    check(&mut fs);
+    // The third is known when it is unmounted.
+    let mut fs = FileSystem::mount(fs.unmount().unwrap(), MountOptions::default()).unwrap();
+    assert_eq!(fs.check().unwrap().directories, 3);
+}

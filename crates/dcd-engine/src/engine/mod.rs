@@ -40,7 +40,7 @@ use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
-    Request, RequestError, RequestId, SequenceRequest,
+    Request, RequestError, RequestId, SequenceRequest, VolumeRequest,
 };
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
@@ -882,6 +882,15 @@ fn is_skipped(purpose: &Purpose) -> bool {
 fn changes_data(operation: &Operation) -> bool {
     matches!(
         operation,
-        Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+        Operation::Write { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Discard { .. }
+            | Operation::Volume(
+                VolumeRequest::SetAttributes { .. }
+                    | VolumeRequest::Allocate { .. }
+                    | VolumeRequest::CreatePointer { .. }
+                    | VolumeRequest::DeletePointer { .. }
+                    | VolumeRequest::Collect
+            )
     )
 }

@@ -114,6 +114,9 @@ Examples:
         /// Let other users use it, too.
         #[arg(long)]
         allow_other: bool,
+        /// Change nothing, as on a volume that is served read-only, where nothing else can be.
+        #[arg(long)]
+        read_only: bool,
     },
     /// Check it while it is not mounted
     ///
@@ -187,13 +190,15 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             sync,
             commit_interval,
             allow_other,
+            read_only,
         } => {
             let rules = rules.as_deref().map(Rules::read).transpose()?.unwrap_or_default();
             // Before there are other threads.
             let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
             let cache_bytes = usize::try_from(*cache).unwrap_or(usize::MAX);
-            let options = MountOptions { cache_bytes, rules };
             let (device, _exclusive) = volume.connect()?;
+            let read_only = *read_only || device.is_read_only();
+            let options = MountOptions { cache_bytes, rules, read_only };
             let file_system = FileSystem::mount(device, options)?;
             let options = FuseOptions {
                 allow_other: *allow_other,
@@ -201,7 +206,8 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
                 synchronous: *sync,
             };
             let mounted = mount(file_system, volume.connections()?, directory, &options)?;
-            print(&format!("mounted on {}\n", directory.display()))?;
+            let how = if read_only { ", read-only" } else { "" };
+            print(&format!("mounted on {}{how}\n", directory.display()))?;
             while !mounted.has_ended() && signals.take().is_none() {
                 let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], Some(&LOOK_INTERVAL));
             }

@@ -113,6 +113,9 @@ pub fn mount<D: BlockDevice + 'static>(
         MountOption::DefaultPermissions,
         MountOption::NoAtime,
     ];
+    if shared.is_read_only() {
+        config.mount_options.push(MountOption::RO);
+    }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(THREADS);
     let requests = Requests::new(Arc::clone(&shared), committer.asks(), options.synchronous);

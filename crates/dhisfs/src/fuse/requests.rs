@@ -34,6 +34,15 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Names whose files are looked at together.
 const PREFETCH: usize = 64;
 
+/// The handles of files that are open for reading alone, and of others.
+const FOR_READING: FileHandle = FileHandle(0);
+/// See [`FOR_READING`].
+const FOR_WRITING: FileHandle = FileHandle(1);
+
+fn handle(flags: i32) -> FileHandle {
+    if flags & libc::O_ACCMODE == libc::O_RDONLY { FOR_READING } else { FOR_WRITING }
+}
+
 pub(super) struct Requests<D> {
     shared: Arc<Shared<D>>,
     asks: Asks,
@@ -207,11 +216,13 @@ impl<D: BlockDevice + 'static> Requests<D> {
         self.change(|fs| {
             let root = fs.root();
             let made = fs.create(block(root, parent), name.as_bytes(), new)?;
+            let block_bytes = fs.block_bytes();
+            let known = known(root, made, fs.inode(made)?, block_bytes);
             if is_opened {
                 fs.opened(made);
             }
-            let block_bytes = fs.block_bytes();
-            Ok(known(root, made, fs.inode(made)?, block_bytes))
+            fs.looked_up(made);
+            Ok(known)
         })
     }
 }
@@ -231,6 +242,12 @@ fn unless_refused<T>(result: FsResult<T>) -> FsResult<Option<T>> {
         Err(error @ (FsError::NotInMemory { .. } | FsError::Alone | FsError::Later)) => Err(error),
         Err(_) => Ok(None),
     }
+}
+
+/// Whether the kernel remembers the inode of something in a list: it does not where it stands for the directory or the
+/// one above.
+fn counts(listed: &Listed, known: &Option<Known>) -> bool {
+    known.is_some() && !matches!(&*listed.name, b"." | b"..")
 }
 
 fn entry(result: Result<Known, Errno>, reply: ReplyEntry) {
@@ -286,9 +303,18 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
             let root = fs.root();
             let inode = fs.lookup(block(root, parent), name.as_bytes())?;
             let block_bytes = fs.block_bytes();
-            Ok(known(root, inode, fs.inode(inode)?, block_bytes))
+            let known = known(root, inode, fs.inode(inode)?, block_bytes);
+            fs.looked_up(inode);
+            Ok(known)
         });
         entry(found, reply);
+    }
+
+    /// The kernel has an inode as often as it was told of one in an answer; before it forgets the last of these it may use
+    /// the number, whether the inode has a name or not.
+    fn forget(&self, _request: &Request, inode: INodeNo, times: u64) {
+        // Nobody hears of an error; the next mount removes what could not be removed.
+        let _ = self.change(|fs| fs.forgotten(block(fs.root(), inode), times));
     }
 
     fn getattr(
@@ -410,15 +436,15 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         name: &OsStr,
         mode: u32,
         _umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let new = NewFile { mode, uid: request.uid(), gid: request.gid(), ..NewFile::default() };
         let made = self.make(parent, name, &new, true);
-        self.answer(made, |made| match made {
+        self.answer(made, move |made| match made {
             Ok(Known { attributes, generation }) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&TTL, &attributes, generation, FileHandle(0), flags);
+                let keep = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&TTL, &attributes, generation, handle(flags), keep);
             }
             Err(errno) => reply.error(errno),
         });
@@ -471,12 +497,14 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
             let (root, block_bytes) = (fs.root(), fs.block_bytes());
             let file = block(root, inode);
             fs.link(file, block(root, new_parent), new_name.as_bytes())?;
-            Ok(known(root, file, fs.inode(file)?, block_bytes))
+            let known = known(root, file, fs.inode(file)?, block_bytes);
+            fs.looked_up(file);
+            Ok(known)
         });
         self.answer(done, |done| entry(done, reply));
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.with(|fs| {
             let block = block(fs.root(), inode);
             fs.inode(block)?;
@@ -484,7 +512,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
             Ok(())
         });
         match opened {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(()) => reply.opened(handle(flags.0), FopenFlags::FOPEN_KEEP_CACHE),
             Err(errno) => reply.error(errno),
         }
     }
@@ -538,16 +566,20 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         });
     }
 
-    /// Closing promises nothing about durability.
+    /// Closing promises nothing about durability. But who has written, and closes when nothing is written any more, hears
+    /// that it was for nothing.
     fn flush(
         &self,
         _request: &Request,
         _inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply.ok();
+        match handle == FOR_WRITING && self.shared.is_stopped() {
+            true => reply.error(Errno::EIO),
+            false => reply.ok(),
+        }
     }
 
     fn release(
@@ -658,18 +690,26 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
                     let inode = unless_refused(fs.inode(it.inode))?;
                     Ok(inode.map(|inode| known(root, it.inode, inode, block_bytes)))
                 });
-                found.collect::<FsResult<Vec<_>>>()
+                let found = found.collect::<FsResult<Vec<_>>>()?;
+                let told = some.iter().zip(&found).filter(|(it, known)| counts(it, known));
+                told.for_each(|(it, _)| fs.looked_up(it.inode));
+                Ok(found)
             });
             let found = match found {
                 Ok(found) => found,
                 Err(errno) => return reply.error(errno),
             };
-            for (it, known) in some.iter().zip(found) {
+            for (next, (it, known)) in found.iter().enumerate().map(|(i, it)| (i, (&some[i], it))) {
                 at += 1;
                 let Some(Known { attributes, generation }) = known else { continue };
                 let name = OsStr::from_bytes(&it.name);
                 let number = attributes.ino;
-                if reply.add(number, at as u64, name, &TTL, &attributes, generation) {
+                if reply.add(number, at as u64, name, &TTL, attributes, *generation) {
+                    // The rest is not in the answer.
+                    let untold = some.iter().zip(&found).skip(next);
+                    for (it, _) in untold.filter(|(it, known)| counts(it, known)) {
+                        let _ = self.change(|fs| fs.forgotten(it.inode, 1));
+                    }
                     return reply.ok();
                 }
             }

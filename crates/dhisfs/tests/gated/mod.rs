@@ -33,6 +33,11 @@ impl Gated {
         Gated { device: Arc::new(Mutex::new(device)), gates: Arc::default() }
     }
 
+    /// What is behind it.
+    pub fn memory(&self) -> &Mutex<MemoryDevice> {
+        &self.device
+    }
+
     pub fn close(&self, gate: Gate) {
         *self.gates.0.lock().unwrap() = Gates { closed: Some(gate), held: 0 };
     }
@@ -61,6 +66,10 @@ impl Gated {
 impl BlockDevice for Gated {
     fn geometry(&self) -> Geometry {
         self.device.geometry()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
     }
 
     fn read(&mut self, reads: &mut [Read<'_>]) -> Result<(), DeviceError> {
