@@ -73,9 +73,9 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         ]),
         "recorded_batch" => texts(&[
             "{\"recorded\":{\"requests\":[],\"until_ns\":0,\"lost\":0}}\n",
-            "{\"recorded\":{\"requests\":[[10,15,\"write\",true,4096,512],[11,12,\"read\",false,0,1]],\"until_ns\":9,\"lost\":3}}",
-            "{\"recorded\":{\"requests\":[[1,2,\"write-zeroes\",false,0,512],[1,2,\"discard\",false,0,512],[2,2,\"flush\",true,0,0]],\"until_ns\":1,\"lost\":0}}",
-            "{\"recorded\":{\"requests\":[[2,1,\"read\",false,0,512]],\"until_ns\":1,\"lost\":0}}",
+            "{\"recorded\":{\"requests\":[[10,15,\"write\",true,4096,512,1],[11,12,\"read\",false,0,1,2]],\"until_ns\":9,\"lost\":3}}",
+            "{\"recorded\":{\"requests\":[[1,2,\"write-zeroes\",false,0,512,1],[1,2,\"discard\",false,0,512,2],[2,2,\"flush\",true,0,0,3]],\"until_ns\":1,\"lost\":0}}",
+            "{\"recorded\":{\"requests\":[[2,1,\"read\",false,0,512,1]],\"until_ns\":1,\"lost\":0}}",
             "{\"ok\":true}\n",
         ]),
         "volume_file" => texts(&[
@@ -367,6 +367,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
     let header = VolumeHeader { uuid: UUID, config, pointers_max: 100, journal_bytes: 1 << 20 };
     let rebuilding = MemberState::Rebuilding { set: 1, stripe: 7 };
     let root = Root {
+        pointer_pages_added: 0,
         uuid: UUID,
         checkpoint: 5,
         tail_sequence: 9,

@@ -139,6 +139,9 @@ pub trait BlockDevice: Send {
     /// Waits until what was freed is free: a device may do that when it has time.
     fn settle(&mut self) -> Result<(), DeviceError>;
 
+    /// Makes room for so many pointers, where there is less.
+    fn make_pointer_room(&mut self, pointers: u64) -> Result<(), DeviceError>;
+
     /// What is in use.
     fn usage(&mut self) -> Result<Usage, DeviceError>;
 }

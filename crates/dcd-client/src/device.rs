@@ -346,6 +346,10 @@ impl BlockDevice for Device {
         self.control.drain()
     }
 
+    fn make_pointer_room(&mut self, pointers: u64) -> Result<(), DeviceError> {
+        self.control.ask(json!({ "set-pointers": { "pointers": pointers } }), &[]).map(|_| ())
+    }
+
     fn usage(&mut self) -> Result<Usage, DeviceError> {
         let status = self.status()?;
         let number = |name: &str| status[name].as_u64();

@@ -453,6 +453,11 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
+    fn make_pointer_room(&mut self, pointers: u64) -> Result<(), DeviceError> {
+        self.pointers_max = self.pointers_max.max(pointers);
+        Ok(())
+    }
+
     fn usage(&mut self) -> Result<Usage, DeviceError> {
         let State { allocated, unmanaged, pointers, .. } = &self.state;
         let mapped = (allocated.len() + unmanaged.len()) as u64;
@@ -521,6 +526,10 @@ impl BlockDevice for Arc<Mutex<MemoryDevice>> {
 
     fn settle(&mut self) -> Result<(), DeviceError> {
         locked(self).settle()
+    }
+
+    fn make_pointer_room(&mut self, pointers: u64) -> Result<(), DeviceError> {
+        locked(self).make_pointer_room(pointers)
     }
 
     fn usage(&mut self) -> Result<Usage, DeviceError> {

@@ -85,7 +85,10 @@ fn free_blocks_pointers_and_attributes() {
 
     assert_eq!(device.collect().unwrap(), 597);
     device.settle().unwrap();
-    assert_eq!(device.usage().unwrap(), Usage { mapped: 3, pointers: 2, pointers_max: u64::from(u32::MAX) });
+    assert_eq!(
+        device.usage().unwrap(),
+        Usage { mapped: 3, pointers: 2, pointers_max: u64::from(u32::MAX) }
+    );
     assert_eq!(device.mapped(0..600).unwrap(), [0..1, 100..102]);
     assert_eq!(device.mapped(101..600).unwrap(), vec![101..102; 1]);
 }

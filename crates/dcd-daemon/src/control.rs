@@ -432,7 +432,12 @@ fn volume_hint(error: VolumeError) -> &'static str {
         VolumeError::NoPointer { .. } | VolumeError::PointerExists { .. } => "nothing was changed",
         VolumeError::Contradiction(_) => "say only one of them",
         VolumeError::NoRoom => "free blocks, or collect unreachable ones",
-        VolumeError::NoPointerRoom => "delete pointers, or make a volume with a larger table",
+        VolumeError::NoPointerRoom => {
+            "delete pointers, or make room for more: `dcd volume set --pointers N`"
+        }
+        VolumeError::TooManyPointers { .. } => {
+            "make a volume with a larger `journal`, or with more `pointers`, and copy what is on this one"
+        }
         VolumeError::NoMember(_) => "`dcd status` lists the members",
         VolumeError::LastCopy(_) => "rebuild the others first",
         VolumeError::UpToDate(_) => "there is nothing to rebuild",

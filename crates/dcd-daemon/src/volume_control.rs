@@ -9,6 +9,7 @@
 //! {"volume":{"create-pointer":{"from":N,"to":N}}}          {"ok":true}
 //! {"volume":{"delete-pointer":{"from":N,"to":N}}}          {"ok":true}
 //! {"volume":"collect"}                                     {"ok":true,"freed":N}
+//! {"volume":{"set-pointers":{"pointers":N}}}              {"ok":true}, when there is room for so many
 //! {"volume":{"fail":{"member":N}}}                         {"ok":true}
 //! {"volume":{"rebuild":{"member":N}}}                      {"ok":true}, at once: see the status
 //! {"volume":"scrub"}                                       {"ok":true}, at once
@@ -88,6 +89,11 @@ pub enum VolumeCommand {
     },
     /// Free what cannot be reached.
     Collect,
+    /// Make room for more pointers.
+    SetPointers {
+        /// So many.
+        pointers: u32,
+    },
     /// Treat a member as failed.
     Fail {
         /// Which.
@@ -234,6 +240,7 @@ fn change(submitter: &Submitter, command: VolumeCommand) -> Value {
             VolumeRequest::DeletePointer { from: lba(from), to: lba(to) }
         }
         VolumeCommand::Collect => VolumeRequest::Collect,
+        VolumeCommand::SetPointers { pointers } => VolumeRequest::SetPointers { pointers },
         VolumeCommand::Fail { member } => VolumeRequest::FailMember { member: MemberIndex(member) },
         VolumeCommand::Rebuild { member } => VolumeRequest::Rebuild { member: MemberIndex(member) },
         VolumeCommand::Scrub => VolumeRequest::Scrub,

@@ -203,6 +203,12 @@ pub enum VolumeRequest {
     },
     /// Free the allocated blocks that cannot be reached from a ROOT. The reply brings [`VolumeAnswer::Collected`].
     Collect,
+    /// Make room for so many pointers, if there is less: the table takes it from the journal of the volume. Durable when it is
+    /// answered; requests that need the journal wait meanwhile.
+    SetPointers {
+        /// How many.
+        pointers: u32,
+    },
     /// Treat a member as failed from now on.
     FailMember {
         /// Which.
@@ -265,6 +271,14 @@ pub enum VolumeError {
     /// The table of pointers is full.
     #[error("no room for another pointer")]
     NoPointerRoom,
+    /// The table of pointers cannot be that large.
+    #[error(
+        "the table of pointers can have room for {most} at most: the rest of the volume's journal is needed"
+    )]
+    TooManyPointers {
+        /// So many it can have room for.
+        most: u32,
+    },
     /// No member has this number.
     #[error("there is no member {}", .0.0)]
     NoMember(MemberIndex),
@@ -275,7 +289,7 @@ pub enum VolumeError {
     #[error("member {} is up to date", .0.0)]
     UpToDate(MemberIndex),
     /// A rebuild or scrub is under way.
-    #[error("another rebuild or scrub is under way")]
+    #[error("another rebuild or scrub, or change of the tables, is under way")]
     Busy,
     /// The metadata cannot be written.
     #[error("the cache-disk cannot take the metadata of the volume")]

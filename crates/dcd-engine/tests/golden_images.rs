@@ -562,6 +562,7 @@ fn volume_root() -> Root {
         MemberState::UpToDate,
     ];
     Root {
+        pointer_pages_added: 0,
         uuid: UUID,
         checkpoint: 8,
         tail_sequence: 501,

@@ -156,8 +156,7 @@ impl<D: BlockDevice> FileSystem<D> {
                     self.may_begin_anew = may_begin_anew;
                     return Err(FsError::Alone);
                 }
-                let result =
-                    if self.reclaim()? { self.try_allocate(wanted) } else { Err(error) };
+                let result = if self.reclaim()? { self.try_allocate(wanted) } else { Err(error) };
                 match (result, need) {
                     (Err(error), Need::ToRemove) => self.take_kept(wanted).ok_or(error),
                     (result, _) => result,
@@ -178,6 +177,8 @@ impl<D: BlockDevice> FileSystem<D> {
         if self.pointers.may_become_fewer() {
             self.checkpoint()?;
         }
+        // Nothing is being told, and somebody may have made room.
+        self.measure()?;
         if self.pointers.room(need) >= pointers { Ok(()) } else { refuse(libc::ENOSPC) }
     }
 

@@ -51,7 +51,9 @@ use crate::file_system::FileSystem;
 use crate::format::transaction::Transaction;
 use crate::journal::HeaderWrite;
 use crate::metadata::Image;
+use crate::mkfs::pointers_for;
 use crate::pages::FrozenPage;
+use crate::pointers::kept;
 use crate::runs::write_blocks;
 
 /// So many pointers to be deleted are told without waiting for another reason.
@@ -367,9 +369,29 @@ impl<D: BlockDevice> FileSystem<D> {
         let images_from = self.journal.images_from();
         let counts = transactions.into_iter().filter(|it| it.sequence >= images_from);
         self.replayed = counts.flat_map(|transaction| transaction.images).collect();
+        self.measure()
+    }
+
+    /// Asks the device how many pointers it has and has room for, while nothing is being told.
+    pub(crate) fn measure(&mut self) -> FsResult<()> {
         let Usage { pointers, pointers_max, .. } = self.device.usage()?;
         self.pointers.measured(pointers, pointers_max);
         Ok(())
+    }
+
+    /// Tells what found no room once more, after some was made: for as many as all blocks may take, or as there can be.
+    fn tell_with_more_room(&mut self, untold: Vec<PointerChange>) -> FsResult<Vec<PointerChange>> {
+        if untold.is_empty() || !self.options.make_pointer_room {
+            return Ok(untold);
+        }
+        let missing = untold.len() as u64;
+        let needed = self.device.usage()?.pointers_max + missing;
+        let needed = needed + 2 * kept(needed);
+        let wished = pointers_for(self.blocks()).max(needed);
+        if self.device.make_pointer_room(wished).is_err() {
+            self.device.make_pointer_room(needed)?;
+        }
+        tell_while_there_is_room(&mut self.device, &untold)
     }
 
     /// Brings the device to where it was durable last.
@@ -395,28 +417,29 @@ impl<D: BlockDevice> FileSystem<D> {
             let checkpoint =
                 Checkpoint { deletes, ..self.checkpoint_of(images.into_iter().collect()) };
             checkpoint.bring_home(&mut self.device)?;
-            let untold = match has_moved(&untold, &checkpoint.deletes) {
-                // What is deleted may free what only one of these keeps.
-                true => untold,
-                false => {
-                    checkpoint.tell_deletes(&mut self.device)?;
-                    tell_while_there_is_room(&mut self.device, &untold)?
-                }
-            };
+            // What is deleted may free what only one of these keeps.
+            let are_told_first = has_moved(&untold, &checkpoint.deletes);
+            let mut untold = untold;
+            if !are_told_first {
+                checkpoint.tell_deletes(&mut self.device)?;
+                untold = tell_while_there_is_room(&mut self.device, &untold)?;
+            }
+            let untold = self.tell_with_more_room(untold)?;
             if !untold.is_empty() {
                 // The journal still has all of it; and nothing is collected, since what these lead to is in use.
                 let missing = untold.len() as u64;
                 let room = self.device.usage()?.pointers_max;
                 return Err(FsError::PointerRoom { missing, room });
             }
+            if are_told_first {
+                checkpoint.tell_deletes(&mut self.device)?;
+            }
             checkpoint.empty(&mut self.device)?;
         }
         self.device.flush()?;
         self.device.collect()?;
         self.device.flush()?;
-        let Usage { pointers, pointers_max, .. } = self.device.usage()?;
-        self.pointers.measured(pointers, pointers_max);
-        Ok(())
+        self.measure()
     }
 }
 

@@ -118,9 +118,13 @@ impl FsError {
             }
             FsError::TooSmall { .. } => "use a larger volume, or smaller extents".into(),
             FsError::TooFewPointers { wanted, .. } => {
-                format!("make the volume with `pointers = {}`", wanted.next_multiple_of(1024))
+                format!("make room: `dcd volume set --pointers {}`", wanted.next_multiple_of(1024))
             }
-            FsError::PointerRoom { .. } => "make room for more".into(),
+            FsError::PointerRoom { missing, room } => format!(
+                "nothing is lost: `dcd dhisfs fsck --repair` makes room and goes on, so does `dcd volume set --pointers {}`; \
+                 until then `dcd dhisfs mount --read-only` shows all files",
+                (room + missing + 2 * crate::pointers::kept(*room)).next_multiple_of(1024)
+            ),
             FsError::ReadOnlyDevice => {
                 "`dcd dhisfs mount` shows what is there; to change it, serve it without --read-only"
                     .into()

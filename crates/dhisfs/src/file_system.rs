@@ -30,11 +30,18 @@ pub struct MountOptions {
     pub rules: Rules,
     /// Nothing is changed, not even what a crash has left: that is put right in memory.
     pub read_only: bool,
+    /// Where the volume has no room for pointers of the file system, some is made.
+    pub make_pointer_room: bool,
 }
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
-        MountOptions { cache_bytes: 64 << 20, rules: Rules::default(), read_only: false }
+        MountOptions {
+            cache_bytes: 64 << 20,
+            rules: Rules::default(),
+            read_only: false,
+            make_pointer_room: false,
+        }
     }
 }
 
@@ -182,7 +189,8 @@ impl<D: BlockDevice> FileSystem<D> {
 
     /// How many blocks files can still have: each takes a pointer to it.
     pub fn free_blocks(&mut self) -> FsResult<Free> {
-        let mapped = self.usage()?.mapped;
+        let Usage { mapped, pointers_max, .. } = self.usage()?;
+        self.pointers.limit(pointers_max);
         let on_disks = self.blocks().saturating_sub(mapped);
         Ok(Free { on_disks, usable: on_disks.min(self.pointers.room(Need::More)) })
     }

@@ -55,6 +55,11 @@ impl Pointers {
         (self.told, self.max) = (pointers, max);
     }
 
+    /// The device has room for so many.
+    pub(crate) fn limit(&mut self, max: u64) {
+        self.max = max;
+    }
+
     /// How many can be made before something has to go.
     pub(crate) fn room(&self, need: Need) -> u64 {
         let kept = if need == Need::More { kept(self.max) } else { 0 };

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use dcd_client::{BlockDevice, PointerChange, Usage};
+use dcd_client::{BlockDevice, PointerChange};
 
 use crate::commit::{tell_pointers, tell_while_there_is_room};
 use crate::error::FsResult;
@@ -558,8 +558,8 @@ impl<D: BlockDevice> FileSystem<D> {
         self.device.discard(&unmanaged)?;
         self.device.flush()?;
         self.device.settle()?;
-        let Usage { mapped, pointers, pointers_max } = self.device.usage()?;
-        self.pointers.measured(pointers, pointers_max);
+        self.measure()?;
+        let mapped = self.device.usage()?.mapped;
         let freed = usage.mapped.saturating_sub(mapped);
         if freed > 0 {
             done.push(format!("{freed} blocks were used for nothing: freed"));

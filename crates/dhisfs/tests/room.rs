@@ -144,7 +144,7 @@ fn a_journal_that_finds_no_room_is_kept_until_there_is_room() {
     let mut device = fs.device().after_power_cut(told, &mut |_| 0);
     let used = device.usage().unwrap().pointers;
     device.limit_pointers(used);
-    let device = std::sync::Arc::new(std::sync::Mutex::new(device));
+    let mut device = std::sync::Arc::new(std::sync::Mutex::new(device));
     for _ in 0..2 {
         let refused = FileSystem::mount(device.clone(), MountOptions::default()).err().unwrap();
         assert!(
@@ -152,8 +152,17 @@ fn a_journal_that_finds_no_room_is_kept_until_there_is_room() {
             "{refused}"
         );
     }
-    device.lock().unwrap().limit_pointers(used + 4000);
-    let mut fs = FileSystem::mount(device, MountOptions::default()).unwrap();
+    // Meanwhile it can be looked at.
+    let read_only = MountOptions { read_only: true, ..MountOptions::default() };
+    let mut fs = FileSystem::mount(device.clone(), read_only).unwrap();
+    fs.lookup(root, last.as_bytes()).unwrap();
+    // As `fsck --repair` does.
+    let options = MountOptions { make_pointer_room: true, ..MountOptions::default() };
+    let mut fs = FileSystem::open(device.clone(), options).unwrap();
+    let repaired = fs.repair().unwrap();
+    assert_eq!((repaired.done, repaired.left.problems), (Vec::<String>::new(), vec![]));
+    assert!(device.usage().unwrap().pointers_max >= pointers_for(20_000));
+    let mut fs = FileSystem::mount(fs.unmount().unwrap(), MountOptions::default()).unwrap();
     check(&mut fs);
     assert_eq!(errno(fs.lookup(root, b"f0")), libc::ENOENT);
     for i in 1..whole {

@@ -123,6 +123,10 @@ fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, (String, St
         );
         return Ok(json!({"ok":true,"places":places.collect::<Vec<_>>()}));
     }
+    if let Some(pointers) = asked["set-pointers"]["pointers"].as_u64() {
+        device.make_pointer_room(pointers).map_err(failed)?;
+        return Ok(json!({"ok":true}));
+    }
     match asked.as_str() {
         Some("collect") => Ok(json!({"ok":true,"freed":device.collect().map_err(failed)?})),
         Some("status") => {

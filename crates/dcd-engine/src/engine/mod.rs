@@ -891,6 +891,7 @@ fn changes_data(operation: &Operation) -> bool {
                     | VolumeRequest::CreatePointer { .. }
                     | VolumeRequest::DeletePointer { .. }
                     | VolumeRequest::Collect
+                    | VolumeRequest::SetPointers { .. }
             )
     )
 }

@@ -113,6 +113,7 @@ fn first_root(header: &VolumeHeader, area: &VolumeArea) -> [(u64, Buffer); 2] {
         epoch: 0,
         pages_checksum: pages_checksum(std::iter::repeat_n(0, area.pages() as usize)),
         lost_since_record: 0,
+        pointer_pages_added: 0,
         members: vec![MemberState::UpToDate; header.config.members],
         label_epochs: vec![0; header.config.members],
     };

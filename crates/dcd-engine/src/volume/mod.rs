@@ -40,7 +40,9 @@ use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
-use self::paths::{checkpoint, flush, job, journal, labels, migrate, open, read, repair, write};
+use self::paths::{
+    checkpoint, flush, job, journal, labels, migrate, more_pointers, open, read, repair, write,
+};
 use self::placement::RaidLevel;
 use self::pointers::Pointers;
 use self::raid::Layout;
@@ -104,6 +106,7 @@ enum Purpose {
     Label(labels::Step, MemberIndex),
     Journal,
     Checkpoint(checkpoint::Step),
+    MorePointers(more_pointers::Step),
 }
 
 struct IoUnderWay {
@@ -182,6 +185,7 @@ pub struct Volume {
     checkpoint: checkpoint::Checkpointing,
     opening: Option<Box<open::Opening>>,
     migration: migrate::Migration,
+    more_pointers: Option<more_pointers::MorePointers>,
     repair: repair::Repair,
     labels: labels::Labels,
     counters: status::VolumeCounters,
@@ -252,6 +256,7 @@ impl Volume {
             checkpoint: checkpoint::Checkpointing::new(area.pages()),
             opening: Some(Box::new(open::Opening::new(infos))),
             migration: migrate::Migration::default(),
+            more_pointers: None,
             repair: repair::Repair::default(),
             labels: labels::Labels::default(),
             counters: status::VolumeCounters::default(),
@@ -358,6 +363,7 @@ impl Volume {
             Purpose::Label(step, member) => self.label_io_done(step, member, result),
             Purpose::Journal => self.journal_written(result),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+            Purpose::MorePointers(step) => self.more_pointers_io_done(step, result),
         }
     }
 
@@ -376,6 +382,7 @@ impl Volume {
                 moved |= self.advance_labels();
                 moved |= self.advance_flushes();
                 moved |= self.advance_checkpoint();
+                moved |= self.advance_more_pointers();
                 // Last, because the others say what is to be written.
                 moved |= self.advance_journal();
                 moved |= self.end_uppers();
@@ -417,6 +424,7 @@ impl Volume {
             && self.jobs.is_empty()
             && self.journal.is_idle()
             && self.migration.is_idle()
+            && self.more_pointers.is_none()
             && self.repair.status().is_none()
     }
 

@@ -82,6 +82,16 @@ impl Pointers {
         self.slot_of.len()
     }
 
+    /// There is room for so many from now on, which are more.
+    pub fn grow(&mut self, slots: u32) {
+        assert!(slots >= self.slots());
+        self.slots.resize(slots as usize, 0);
+        self.free = FreeMap::all_free(u64::from(slots));
+        for slot in self.slot_of.values() {
+            self.free.take(u64::from(*slot));
+        }
+    }
+
     /// Number of pointers that there is room for.
     pub fn slots(&self) -> u32 {
         self.slots.len() as u32

@@ -51,7 +51,12 @@ pub struct Bench {
     pub bypass_threshold_bytes: u64,
     /// Ends of I/Os of members, when they are held back.
     pub held: Option<Vec<Input>>,
+    /// Whether, and what, is remembered of each moment.
+    pub moments: Option<Vec<Moment>>,
 }
+
+/// What the cache-disk and the members hold after a write or flush of the cache-disk.
+pub type Moment = (Vec<u8>, Vec<Option<Vec<u8>>>);
 
 pub fn set(level: RaidLevel, members: u8, copies: u32, place: u64, unit: u64) -> SetConfig {
     SetConfig {
@@ -99,8 +104,12 @@ pub fn raid5() -> VolumeConfig {
 
 impl Bench {
     pub fn new(config: VolumeConfig) -> Bench {
+        Bench::with_journal(config, MIB)
+    }
+
+    pub fn with_journal(config: VolumeConfig, journal_bytes: u64) -> Bench {
         let count = config.members;
-        let header = VolumeHeader { uuid: UUID, config, pointers_max: 1000, journal_bytes: MIB };
+        let header = VolumeHeader { uuid: UUID, config, pointers_max: 1000, journal_bytes };
         let mut cache_disk = vec![0; CACHE_BYTES as usize];
         for (offset, bytes) in create(CreateOptions {
             uuid: UUID,
@@ -137,6 +146,7 @@ impl Bench {
             accept_damage: false,
             bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
             held: None,
+            moments: None,
         };
         bench.open(false);
         bench
@@ -206,6 +216,11 @@ impl Bench {
                     }
                     Output::Io(io) => {
                         let (result, buffer) = self.perform(io.device, io.operation);
+                        if let Some(moments) = &mut self.moments
+                            && io.device == Device::CacheDisk
+                        {
+                            moments.push((self.cache_disk.clone(), self.members.clone()));
+                        }
                         let done = Input::IoDone(IoDone { id: io.id, result, buffer });
                         match &mut self.held {
                             Some(held) if matches!(io.device, Device::Member(_)) => held.push(done),

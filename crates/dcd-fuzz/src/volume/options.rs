@@ -56,7 +56,14 @@ pub struct MoreFaults {
     pub large: bool,
     /// So many times as many steps.
     pub length: u8,
+    /// There is room for more pointers from time to time.
+    pub grows_pointers: bool,
 }
+
+/// Seeds from this one on may have a table of pointers that grows, with a journal that gives it room.
+pub const GROWS_FROM: u64 = 1_000_000;
+/// For so many pages.
+const GROWS_BYTES: u64 = 32 * 8192;
 
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
@@ -69,6 +76,7 @@ impl MoreFaults {
             probes: random.one_in(2),
             large: random.one_in(2),
             length: random.pick(&[0, 0, 1, 2]),
+            grows_pointers: false,
         }
     }
 }
@@ -113,6 +121,10 @@ impl VolumeOptions {
             options.more = MoreFaults::draw(&mut Random::new(!seed));
             if options.more.past_the_log {
                 options.cache.bypass_bytes = LINE_SIZE;
+            }
+            if seed >= GROWS_FROM && options.hints {
+                options.more.grows_pointers = true;
+                options.journal_bytes += GROWS_BYTES;
             }
         }
         options

@@ -46,6 +46,9 @@ impl VolumeRun {
 
     /// Something about attributes, blocks or pointers.
     pub(super) fn hint(&mut self, random: &mut Random) -> Result<(), Violation> {
+        if self.options.more.grows_pointers && self.more.one_in(6) {
+            return self.grow_pointers(random);
+        }
         match random.below(10) {
             0..5 => self.set_attributes(random),
             5 | 6 => self.allocate(random),
@@ -55,6 +58,23 @@ impl VolumeRun {
                 false => self.delete_pointer(random),
             },
             _ => Ok(()),
+        }
+    }
+
+    /// Room for more pointers, with a crash in the middle now and then.
+    fn grow_pointers(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let pointers = 504 * (1 + self.more.below(24)) as u32;
+        let request = VolumeRequest::SetPointers { pointers };
+        if self.more.one_in(3) {
+            self.machine.submit(Operation::Volume(request), false);
+            for _ in 0..self.more.below(4) {
+                self.machine.end_one_io(random);
+            }
+            return self.crash(super::crash::Crash::real(random.one_in(2)), random);
+        }
+        match self.request(request, random)? {
+            Ok(_) | Err(VolumeError::TooManyPointers { .. } | VolumeError::Metadata) => Ok(()),
+            Err(error) => Err(Violation(format!("no room for more pointers: {error}"))),
         }
     }
 

@@ -10,7 +10,9 @@ use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dhisfs::fuse::{Connections, FuseOptions, mount};
-use dhisfs::{Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Repaired, Rules, make, pointers_for};
+use dhisfs::{
+    Exclusive, FileSystem, FsError, MakeOptions, MountOptions, Repaired, Rules, make, pointers_for,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -198,7 +200,7 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
             let cache_bytes = usize::try_from(*cache).unwrap_or(usize::MAX);
             let (device, _exclusive) = volume.connect()?;
             let read_only = *read_only || device.is_read_only();
-            let options = MountOptions { cache_bytes, rules, read_only };
+            let options = MountOptions { cache_bytes, rules, read_only, ..MountOptions::default() };
             let file_system = FileSystem::mount(device, options)?;
             let options = FuseOptions {
                 allow_other: *allow_other,
@@ -239,7 +241,7 @@ fn warn_of_few_pointers(device: &mut Device) -> Result<(), CommandError> {
         bytes(geometry.blocks),
     );
     eprintln!(
-        "hint: for all of it make the volume with `pointers = {}`, or with larger extents",
+        "hint: for all of it, now or later: `dcd volume set --pointers {}`",
         pointers_for(geometry.blocks)
     );
     Ok(())
@@ -247,7 +249,8 @@ fn warn_of_few_pointers(device: &mut Device) -> Result<(), CommandError> {
 
 fn fsck(volume: &Volume, repair: bool, json: bool) -> Result<(), CommandError> {
     let (device, _exclusive) = volume.connect()?;
-    let mut file_system = FileSystem::open(device, MountOptions::default())?;
+    let options = MountOptions { make_pointer_room: repair, ..MountOptions::default() };
+    let mut file_system = FileSystem::open(device, options)?;
     let Repaired { done, left } = match repair {
         true => file_system.repair()?,
         false => Repaired { left: file_system.check()?, ..Repaired::default() },

@@ -4,7 +4,7 @@ use dcd_daemon::units_text::format_size;
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::record::Entry;
-use dcd_engine::units::SegmentIndex;
+use dcd_engine::units::{LINE_SIZE, SegmentIndex};
 use dcd_engine::{Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
-use crate::image::volume::headers;
+use crate::image::volume::{area as volume_area, headers};
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -170,6 +170,11 @@ fn volume(disk: &InspectDisk) -> Result<(), CommandError> {
         let levels = levels.map(|level| level.to_string()).join(", ");
         rules.row(vec![required, excluded, levels]);
     }
+    let area = volume_area(&image, &superblock, &header);
+    let (journal_bytes, pointers_max) = match area {
+        Some(area) => (area.journal_lines() * LINE_SIZE, area.pointer_slots()),
+        None => (header.journal_bytes, header.pointers_max),
+    };
     let value = json!({
         "uuid": header.uuid.to_string(),
         "members": config.members,
@@ -178,8 +183,8 @@ fn volume(disk: &InspectDisk) -> Result<(), CommandError> {
         "temporary_bytes": config.temporary_bytes,
         "selective_caching": config.selective_caching,
         "migrate_bytes_per_second_max": config.migrate_bytes_per_second_max,
-        "journal_bytes": header.journal_bytes,
-        "pointers_max": header.pointers_max,
+        "journal_bytes": journal_bytes,
+        "pointers_max": pointers_max,
         "sets": set_values,
         "placement": rule_values,
     });

@@ -55,6 +55,18 @@ enum VolumeWhat {
         #[arg(long)]
         json: bool,
     },
+    /// Change what can be changed while it is served
+    #[command(after_help = "\
+Examples:
+  dcd volume set --pointers 278528 --control /run/vol.ctl")]
+    Set {
+        /// Room for so many pointers, if there is less: 16 bytes each, which the journal of the volume becomes smaller by.
+        #[arg(long, value_name = "N", required = true)]
+        pointers: u32,
+        /// Where the volume is.
+        #[command(flatten)]
+        control: VolumeControl,
+    },
     /// Treat a member as failed from now on
     Fail {
         /// Its number.
@@ -103,6 +115,12 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
         VolumeWhat::Status { control, json } => {
             let report = connect(control)?.report;
             if *json { print_json(&report) } else { print(&panel(&report, Paint::for_stdout())) }
+        }
+        VolumeWhat::Set { pointers, control } => {
+            let mut volume = connect(control)?;
+            volume.ask(&VolumeCommand::SetPointers { pointers: *pointers })?;
+            let VolumeReport { pointers_max, pointers, .. } = volume.status()?;
+            print(&format!("room for {pointers_max} pointers, of which there are {pointers}\n"))
         }
         VolumeWhat::Fail { member, control } => {
             connect(control)?.ask(&VolumeCommand::Fail { member: *member })?;
@@ -227,8 +245,12 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             format!("{}: reads fail until it is written again\n", paint.paint(Colour::Bad, &what))
         }
     };
+    let pointers = match report.pointers {
+        0 => String::new(),
+        pointers => format!("; {pointers} of {} pointers", report.pointers_max),
+    };
     format!(
-        "volume of {}, {state}: {} placed{waiting}; {} of memory\n{lost}{}\n{}{work}",
+        "volume of {}, {state}: {} placed{waiting}{pointers}; {} of memory\n{lost}{}\n{}{work}",
         format_size(report.volume_bytes),
         size(report.extents_mapped),
         format_size(report.memory_bytes),

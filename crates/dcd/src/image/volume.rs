@@ -4,6 +4,7 @@ use dcd_engine::error::VolumeOpenError;
 use dcd_engine::volume::Volume;
 use dcd_engine::volume::format::area::VolumeArea;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
+use dcd_engine::volume::format::root::{ROOT_BYTES, Root};
 use dcd_engine::volume::status::VolumeStatus;
 use dcd_engine::{FormatError, IoError, Superblock};
 
@@ -53,4 +54,21 @@ pub fn tables(
         progress(done, superblock.volume_bytes);
         if buffer.len() == length { Ok(()) } else { Err(IoError::Failed) }
     })
+}
+
+/// Where things are in its area, as the newest root has it: it may have more room for pointers than the header says.
+pub fn area(
+    image: &CacheImage,
+    superblock: &Superblock,
+    header: &VolumeHeader,
+) -> Option<VolumeArea> {
+    let area = VolumeArea::of(header, superblock.volume_offset())?;
+    let roots = (0..2).filter_map(|place| {
+        let bytes = image.read(area.root_offset(place), ROOT_BYTES).ok()?;
+        Root::decode(bytes.bytes(), header.uuid).ok()
+    });
+    match roots.max_by_key(|root| root.checkpoint).map_or(0, |root| root.pointer_pages_added) {
+        0 => Some(area),
+        added => area.with_more_pointers(added),
+    }
 }

@@ -122,6 +122,10 @@ impl BlockDevice for Gated {
         self.device.settle()
     }
 
+    fn make_pointer_room(&mut self, pointers: u64) -> Result<(), DeviceError> {
+        self.device.make_pointer_room(pointers)
+    }
+
     fn usage(&mut self) -> Result<Usage, DeviceError> {
         self.device.usage()
     }

@@ -58,6 +58,9 @@ pub struct VolumeArea {
     checksum_pages: Vec<(u64, u64)>,
     /// The first page, and how many there are.
     pointer_pages: (u64, u64),
+    /// Slots for pointers in the header, and pages behind all others for more of them.
+    pointers_max: u32,
+    pointer_pages_added: u32,
     /// For each set: its first page, and how many it has.
     lost_pages: Vec<(u64, u64)>,
     pages: u64,
@@ -100,13 +103,50 @@ impl VolumeArea {
             extent_pages,
             checksum_pages,
             pointer_pages,
+            pointers_max,
+            pointer_pages_added: 0,
             lost_pages,
             pages,
             journal_bytes,
         })
     }
 
-    /// The area that a header speaks of.
+    /// The same with so many more pages of pointers. They take the first lines of the journal; `None` if it would become too
+    /// small, or there would be too many pages or slots.
+    pub fn with_more_pointers(&self, pages: u32) -> Option<VolumeArea> {
+        let more = u64::from(pages);
+        let left = self.journal_bytes.checked_sub(2 * more * LINE_SIZE)?;
+        let area = VolumeArea {
+            pages: self.pages + more,
+            journal_bytes: left,
+            pointer_pages_added: self.pointer_pages_added.checked_add(pages)?,
+            ..self.clone()
+        };
+        let fits = area.pages <= PAGES_MAX
+            && is_journal_size(left)
+            && u32::try_from(area.pointer_slots_of_pages()).is_ok();
+        fits.then_some(area)
+    }
+
+    /// Pages of pointers behind all others.
+    pub fn pointer_pages_added(&self) -> u32 {
+        self.pointer_pages_added
+    }
+
+    /// Slots for pointers.
+    pub fn pointer_slots(&self) -> u32 {
+        match self.pointer_pages_added {
+            0 => self.pointers_max,
+            _ => self.pointer_slots_of_pages() as u32,
+        }
+    }
+
+    /// Slots that all pages of pointers have, used or not.
+    pub fn pointer_slots_of_pages(&self) -> u64 {
+        (self.pointer_pages.1 + u64::from(self.pointer_pages_added)) * ENTRIES_PER_PAGE
+    }
+
+    /// The area that a header speaks of, unless the root adds something to it.
     pub fn of(header: &VolumeHeader, offset: u64) -> Option<VolumeArea> {
         VolumeArea::new(&header.config, header.pointers_max, header.journal_bytes, offset)
     }
@@ -167,7 +207,12 @@ impl VolumeArea {
         if let Some((set, page)) = find(&self.lost_pages) {
             return TablePage::LostLines { set, first: page * ENTRIES_PER_PAGE };
         }
-        let pointers = place(&self.pointer_pages);
+        let first_added = self.pages - u64::from(self.pointer_pages_added);
+        let added = || {
+            let added = (first_added..self.pages).contains(&number).then(|| number - first_added);
+            added.map(|page| self.pointer_pages.1 + page)
+        };
+        let pointers = place(&self.pointer_pages).or_else(added);
         let pointers = pointers.unwrap_or_else(|| panic!("there is no page {number}"));
         TablePage::Pointers(pointers * ENTRIES_PER_PAGE)
     }
@@ -184,7 +229,13 @@ impl VolumeArea {
 
     /// The page that has this slot of the pointers.
     pub fn page_of_pointer(&self, slot: u64) -> PageIndex {
-        PageIndex((self.pointer_pages.0 + slot / ENTRIES_PER_PAGE) as u32)
+        let (first, count) = self.pointer_pages;
+        let page = slot / ENTRIES_PER_PAGE;
+        let page = match page.checked_sub(count) {
+            None => first + page,
+            Some(added) => self.pages - u64::from(self.pointer_pages_added) + added,
+        };
+        PageIndex(page as u32)
     }
 
     /// The page that tells whether this line of a RAID 0 set is lost.
@@ -225,5 +276,29 @@ mod tests {
         assert_eq!(offsets, expected);
         assert_eq!(area.journal_offset(), (1 << 20) + 36 * 4096);
         assert_eq!(area.bytes(), 36 * 4096 + header.journal_bytes);
+    }
+
+    #[test]
+    fn more_pointers_take_the_beginning_of_the_journal() {
+        let header = VolumeHeader { journal_bytes: 2 << 20, ..header() };
+        let area = VolumeArea::of(&header, 1 << 20).unwrap();
+        assert_eq!(area.pointer_slots(), 1000);
+        let more = area.with_more_pointers(3).unwrap();
+        assert_eq!((more.bytes(), more.pages()), (area.bytes(), area.pages() + 3));
+        assert_eq!(more.pointer_slots(), 5 * 504);
+        assert_eq!(more.page_offset(PageIndex(area.pages() as u32), false), area.journal_offset());
+        assert_eq!(more.journal_offset(), area.journal_offset() + 6 * 4096);
+        assert_eq!(more.journal_lines(), area.journal_lines() - 6);
+        for slot in 0..more.pointer_slots().into() {
+            let page = more.page_of_pointer(slot);
+            assert_eq!(more.content(page), TablePage::Pointers(slot / 504 * 504));
+            assert!(slot >= 1008 || page == area.page_of_pointer(slot));
+        }
+        // In two steps the same as in one.
+        let again = area.with_more_pointers(1).unwrap().with_more_pointers(2);
+        assert_eq!(again, Some(more));
+        // A journal of 1 MiB stays.
+        assert!(area.with_more_pointers(128).is_some() && area.with_more_pointers(129).is_none());
+        assert!(area.with_more_pointers(u32::MAX).is_none());
     }
 }

@@ -74,6 +74,8 @@ pub struct Root {
     pub pages_checksum: u32,
     /// What records of the journal before this one say of lost lines that were found does not count: they were lost again.
     pub lost_since_record: u64,
+    /// Pages of pointers behind all others, which the header does not know of.
+    pub pointer_pages_added: u32,
     /// The members, in order.
     pub members: Vec<MemberState>,
     /// Epoch of the newest label of each; 0: not known.
@@ -105,7 +107,8 @@ pub(crate) struct RootOnDisk {
     pub(crate) lost_since_record: U64,
     pub(crate) member: [MemberOnDisk; MEMBERS_MAX],
     pub(crate) label_epoch: [U64; MEMBERS_MAX],
-    pub(crate) unused: [u8; 3248],
+    pub(crate) pointer_pages_added: U32,
+    pub(crate) unused: [u8; 3244],
 }
 
 const _: () = assert!(size_of::<RootOnDisk>() == ROOT_BYTES);
@@ -127,6 +130,7 @@ pub fn layout() -> Vec<FieldLayout> {
         lost_since_record,
         member,
         label_epoch,
+        pointer_pages_added,
         unused,
     })
 }
@@ -160,6 +164,7 @@ impl Root {
         disk.pages_checksum = self.pages_checksum.into();
         disk.lost_since_record = self.lost_since_record.into();
         disk.members = (self.members.len() as u32).into();
+        disk.pointer_pages_added = self.pointer_pages_added.into();
         for (on_disk, member) in disk.member.iter_mut().zip(&self.members) {
             let (state, set, stripe) = member.encode();
             on_disk.state = state;
@@ -207,6 +212,7 @@ impl Root {
         }
         Ok(Root {
             uuid,
+            pointer_pages_added: disk.pointer_pages_added.get(),
             checkpoint: disk.checkpoint.get(),
             tail_sequence: disk.tail_sequence.get(),
             tail_line: disk.tail_line.get(),
@@ -227,6 +233,7 @@ mod tests {
     fn comes_back() {
         let uuid = Uuid([7; 16]);
         let root = Root {
+            pointer_pages_added: 3,
             uuid,
             checkpoint: 9,
             tail_sequence: 100,

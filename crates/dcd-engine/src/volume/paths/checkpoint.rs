@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::super::format::area::{CHECKSUMS_PER_PAGE, ENTRIES_PER_PAGE, TablePage};
+use super::super::format::area::{CHECKSUMS_PER_PAGE, ENTRIES_PER_PAGE, TablePage, VolumeArea};
 use super::super::format::page::{PageIndex, encode};
 use super::super::format::root::{Root, pages_checksum};
 use super::super::{Purpose, Volume};
@@ -92,7 +92,7 @@ impl Checkpointing {
 impl Volume {
     pub(in crate::volume) fn advance_checkpoint(&mut self) -> bool {
         let wanted = self.is_checkpoint_idle()
-            && self.journal.wants_checkpoint()
+            && (self.journal.wants_checkpoint() || self.is_ring_to_be_empty())
             && self.journal.error.is_none()
             && !self.checkpoint.failed
             && !self.checkpoint.is_held
@@ -232,7 +232,7 @@ impl Volume {
                 self.lost.page(set, first..first + ENTRIES_PER_PAGE)
             }
             TablePage::Pointers(first) => (first..first + ENTRIES_PER_PAGE)
-                .take_while(|slot| *slot < u64::from(self.header.pointers_max))
+                .take_while(|slot| *slot < u64::from(self.pointers.slots()))
                 .flat_map(|slot| {
                     let slot = slot as u32;
                     let committed = self.uncommitted_pointers.get(&slot).copied();
@@ -289,6 +289,43 @@ impl Volume {
         self.journal.error = self.journal.error.or(Some(IoError::Failed));
     }
 
+    /// The root of the next checkpoint.
+    fn root(&self, tail: (u64, u64), pages_checksum: u32, area: &VolumeArea) -> Root {
+        Root {
+            uuid: self.header.uuid,
+            checkpoint: self.checkpoint.number + 1,
+            tail_sequence: tail.0,
+            tail_line: tail.1,
+            epoch: self.epoch,
+            pages_checksum,
+            lost_since_record: self.lost.since_record,
+            pointer_pages_added: area.pointer_pages_added(),
+            members: self.members.states(),
+            label_epochs: self.members.label_epochs(),
+        }
+    }
+
+    /// The same when no page has changed since the last one, for an area with more pages, and a ring in which no record
+    /// counts.
+    pub(super) fn root_of_empty_ring(&self, area: &VolumeArea) -> Root {
+        assert!(self.journal.is_empty() && self.is_checkpoint_idle());
+        let added = area.pages() as usize - self.checkpoint.pages.len();
+        let pages = self.checkpoint.pages.iter().map(|(checkpoint, _)| *checkpoint);
+        let pages = pages_checksum(pages.chain(std::iter::repeat_n(0, added)));
+        self.root((self.journal.next_sequence(), 0), pages, area)
+    }
+
+    /// That root is durable.
+    pub(super) fn pages_added(&mut self, pages: u64) {
+        self.checkpoint.number += 1;
+        self.checkpoint.pages.resize(pages as usize, (0, true));
+    }
+
+    /// Whether a checkpoint waits until a member may be flushed again.
+    pub(super) fn is_checkpoint_put_off(&self) -> bool {
+        self.checkpoint.not_before > self.now
+    }
+
     fn write_root(&mut self) {
         let number = self.checkpoint.number + 1;
         let pages = self.checkpoint.pages.iter().enumerate().map(|(page, (checkpoint, _))| {
@@ -297,17 +334,7 @@ impl Volume {
                 false => *checkpoint,
             }
         });
-        let root = Root {
-            uuid: self.header.uuid,
-            checkpoint: number,
-            tail_sequence: self.checkpoint.tail.0,
-            tail_line: self.checkpoint.tail.1,
-            epoch: self.epoch,
-            pages_checksum: pages_checksum(pages),
-            lost_since_record: self.lost.since_record,
-            members: self.members.states(),
-            label_epochs: self.members.label_epochs(),
-        };
+        let root = self.root(self.checkpoint.tail, pages_checksum(pages), &self.area);
         self.checkpoint.state = State::WritingRoot;
         let place = if seeded(SeededBug::RootSamePlace) { 0 } else { number };
         let offset = self.area.root_offset(place);

@@ -113,6 +113,22 @@ impl Journal {
         self.jobs.is_empty() && self.changes.is_empty() && self.under_way.is_none()
     }
 
+    /// Whether no record counts.
+    pub(in crate::volume) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Whether a record is on its way.
+    pub(in crate::volume) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Nothing in it counts, and it begins elsewhere.
+    pub(in crate::volume) fn begin_again(&mut self, ring_lines: u64) {
+        assert!(self.records.is_empty() && self.under_way.is_none() && self.used_lines == 0);
+        (self.ring_lines, self.head_line) = (ring_lines, 0);
+    }
+
     /// Half of the ring counts, or a record waits for room.
     pub(in crate::volume) fn wants_checkpoint(&self) -> bool {
         2 * self.used_lines > self.ring_lines || self.is_full
@@ -257,7 +273,8 @@ impl Volume {
             }
             self.journal.changes.push_front(Change { items, then: Then::States });
         }
-        if self.journal.under_way.is_some()
+        if self.is_ring_to_be_empty()
+            || self.journal.under_way.is_some()
             || self.journal.jobs.is_empty() && self.journal.changes.is_empty()
         {
             return false;

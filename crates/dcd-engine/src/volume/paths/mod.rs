@@ -7,6 +7,7 @@ pub(super) mod job;
 pub(super) mod journal;
 pub(super) mod labels;
 pub(super) mod migrate;
+pub(super) mod more_pointers;
 pub(super) mod open;
 mod plan;
 pub(super) mod read;

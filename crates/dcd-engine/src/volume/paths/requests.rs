@@ -61,6 +61,7 @@ impl Volume {
             VolumeRequest::DeletePointer { from, to } => {
                 self.delete_pointer(from, to).map(|()| None)
             }
+            VolumeRequest::SetPointers { pointers } => return self.set_pointers(id, pointers),
             VolumeRequest::Collect => Ok(Some(VolumeAnswer::Collected(self.collect(above)))),
             VolumeRequest::FailMember { member } => return self.fail_member(id, member),
             VolumeRequest::Rebuild { member } => self.start_rebuild(member).map(|()| None),

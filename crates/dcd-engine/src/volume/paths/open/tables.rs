@@ -12,7 +12,10 @@ use crate::volume::format::page::{PAGE_BYTES, PageIndex, decode};
 use crate::volume::format::root::pages_checksum;
 use crate::volume::lost::LineRun;
 use crate::volume::members::Members;
+use crate::volume::paths::checkpoint::Checkpointing;
+use crate::volume::paths::journal::Journal;
 use crate::volume::placement::RaidLevel;
+use crate::volume::pointers::Pointers;
 use crate::volume::{Volume, VolumePhase};
 
 impl Volume {
@@ -27,7 +30,18 @@ impl Volume {
             [_, Ok(second)] => second.clone(),
             [Err(error), _] => return Err(VolumeOpenError::Format(error.clone())),
         };
-        if root.members.len() != self.members.len() || root.tail_line > self.area.journal_lines() {
+        if root.members.len() != self.members.len() {
+            return Err(VolumeOpenError::RootFields);
+        }
+        let area = match root.pointer_pages_added {
+            0 => Some(self.area.clone()),
+            added => self.area.with_more_pointers(added),
+        };
+        self.area = area.ok_or(VolumeOpenError::RootFields)?;
+        self.pointers = Pointers::new(self.area.pointer_slots(), self.extents.extents());
+        self.checkpoint = Checkpointing::new(self.area.pages());
+        self.journal = Journal::new(self.area.journal_lines());
+        if root.tail_line > self.area.journal_lines() {
             return Err(VolumeOpenError::RootFields);
         }
         self.members = Members::new(&root.members);
@@ -91,7 +105,7 @@ impl Volume {
             TablePage::Pointers(first) => {
                 for (i, packed) in words.enumerate() {
                     let slot = first + i as u64;
-                    if slot < u64::from(self.header.pointers_max)
+                    if slot < u64::from(self.pointers.slots())
                         && self.pointers.load(slot as u32, packed).is_err()
                     {
                         self.phase = VolumePhase::Failed(VolumeOpenError::Tables);
@@ -173,7 +187,7 @@ impl Volume {
     /// A block may have been freed durably before its pointers were gone. They would keep what they point to alive, or be
     /// taken for those of the next block there.
     fn drop_dangling_pointers(&mut self) {
-        let slots = 0..self.header.pointers_max;
+        let slots = 0..self.pointers.slots();
         let dangling: Vec<(ExtentIndex, ExtentIndex)> = slots
             .filter_map(|slot| self.pointers.slot(slot))
             .filter(|(from, to)| {
@@ -210,7 +224,7 @@ impl Volume {
                     self.checkpoint.dirty(self.area.page_of_extent(extent.into()));
                 }
                 JournalItem::Pointer { slot, packed } => {
-                    let slot = u32::try_from(slot).ok().filter(|s| *s < self.header.pointers_max);
+                    let slot = u32::try_from(slot).ok().filter(|s| *s < self.pointers.slots());
                     let slot = slot.ok_or(VolumeOpenError::Tables)?;
                     self.pointers.load(slot, packed).map_err(|_| VolumeOpenError::Tables)?;
                     self.checkpoint.dirty(self.area.page_of_pointer(slot.into()));
