@@ -129,6 +129,8 @@ pub struct EventLoop<C> {
     response_times: ResponseTimes,
     /// Who records requests; mostly nobody.
     recorders: Vec<Arc<RequestRing>>,
+    /// So many were to be recorded: their order.
+    requests_recorded: u64,
     mailbox: Mailbox,
     submitter: Submitter,
     signals: Option<Rc<Signals>>,
@@ -239,6 +241,7 @@ impl<C: Core> EventLoop<C> {
             answered: Vec::new(),
             response_times: ResponseTimes::default(),
             recorders: Vec::new(),
+            requests_recorded: 0,
             mailbox,
             submitter,
             signals,
@@ -528,7 +531,10 @@ impl<C: Core> EventLoop<C> {
         let kind = RequestKind::of(&operation);
         let asked = match self.recorders.is_empty() {
             true => None,
-            false => AskedRequest::of(&operation, fua),
+            false => {
+                self.requests_recorded += 1;
+                AskedRequest::of(&operation, fua, self.requests_recorded)
+            }
         };
         self.start(Pending { origin, kind, received, ticket: None, asked }, operation, fua);
     }

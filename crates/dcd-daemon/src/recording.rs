@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Requests come in the order of their ends. `until_ns` says how far the recording is complete, so that a client can
-//! bring them into the order in which they came without keeping all.
+//! bring them into the order in which they came without keeping all. Many come at the same time, as far as the daemon can see:
+//! each has a number, which says in which order.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn a_full_ring_is_sent_in_several_lines_and_complete_with_the_last() {
         let ring = RequestRing::new(RING_CAPACITY);
-        let line = r#"[10,15,"write",true,4096,512]"#;
+        let line = r#"[10,15,"write",true,4096,512,1]"#;
         let request: RecordedRequest = serde_json::from_str(line).unwrap();
         (0..BATCH_REQUESTS_MAX + 1).for_each(|_| ring.push(&request));
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -42,6 +42,7 @@ impl RecordedOperation {
 /// What is known of a request when it comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AskedRequest {
+    number: u64,
     operation: RecordedOperation,
     fua: bool,
     offset_bytes: u64,
@@ -49,9 +50,10 @@ pub struct AskedRequest {
 }
 
 impl AskedRequest {
-    /// Of an operation; none of those that are not requests of clients.
-    pub fn of(operation: &Operation, fua: bool) -> Option<AskedRequest> {
+    /// Of an operation; none of those that are not requests of clients. `number` is one more with each that comes.
+    pub fn of(operation: &Operation, fua: bool, number: u64) -> Option<AskedRequest> {
         let of = |operation, range: LbaRange| AskedRequest {
+            number,
             operation,
             fua,
             offset_bytes: range.start.byte(),
@@ -60,6 +62,7 @@ impl AskedRequest {
         Some(match operation {
             Operation::Read { range, .. } => of(RecordedOperation::Read, *range),
             Operation::Write { start, data } => AskedRequest {
+                number,
                 operation: RecordedOperation::Write,
                 fua,
                 offset_bytes: start.byte(),
@@ -68,6 +71,7 @@ impl AskedRequest {
             Operation::WriteZeroes { range, .. } => of(RecordedOperation::WriteZeroes, *range),
             Operation::Discard { range } => of(RecordedOperation::Discard, *range),
             Operation::Flush => AskedRequest {
+                number,
                 operation: RecordedOperation::Flush,
                 fua,
                 offset_bytes: 0,
@@ -100,15 +104,17 @@ pub struct RecordedRequest {
     pub offset_bytes: u64,
     /// How much; the sum of both fits into 64 bits.
     pub size_bytes: u64,
+    /// Larger than that of all that came before it: those that are taken together came at the same time.
+    pub number: u64,
 }
 
-type Fields = (u64, u64, RecordedOperation, bool, u64, u64);
+type Fields = (u64, u64, RecordedOperation, bool, u64, u64, u64);
 
 impl From<RecordedRequest> for Fields {
     fn from(request: RecordedRequest) -> Fields {
-        let RecordedRequest { received, answered, operation, fua, offset_bytes, size_bytes } =
-            request;
-        (received.0, answered.0, operation, fua, offset_bytes, size_bytes)
+        let RecordedRequest { received, answered, operation, fua, .. } = request;
+        let RecordedRequest { offset_bytes, size_bytes, number, .. } = request;
+        (received.0, answered.0, operation, fua, offset_bytes, size_bytes, number)
     }
 }
 
@@ -116,7 +122,7 @@ impl TryFrom<Fields> for RecordedRequest {
     type Error = &'static str;
 
     fn try_from(fields: Fields) -> Result<RecordedRequest, &'static str> {
-        let (received, answered, operation, fua, offset_bytes, size_bytes) = fields;
+        let (received, answered, operation, fua, offset_bytes, size_bytes, number) = fields;
         if offset_bytes.checked_add(size_bytes).is_none() {
             return Err("a request that ends beyond 2^64");
         }
@@ -124,24 +130,24 @@ impl TryFrom<Fields> for RecordedRequest {
             return Err("a request that was answered before it came");
         }
         let (received, answered) = (Time(received), Time(answered));
-        Ok(RecordedRequest { received, answered, operation, fua, offset_bytes, size_bytes })
+        Ok(RecordedRequest { received, answered, operation, fua, offset_bytes, size_bytes, number })
     }
 }
 
 impl RecordedRequest {
     /// A request that has been answered.
     pub fn new(asked: AskedRequest, received: Time, answered: Time) -> RecordedRequest {
-        let AskedRequest { operation, fua, offset_bytes, size_bytes } = asked;
-        RecordedRequest { received, answered, operation, fua, offset_bytes, size_bytes }
+        let AskedRequest { number, operation, fua, offset_bytes, size_bytes } = asked;
+        RecordedRequest { received, answered, operation, fua, offset_bytes, size_bytes, number }
     }
 
     fn words(&self) -> [u64; WORDS] {
         let kind = self.operation as u64 | u64::from(self.fua) << 8;
-        [self.received.0, self.answered.0, kind, self.offset_bytes, self.size_bytes]
+        [self.received.0, self.answered.0, kind, self.offset_bytes, self.size_bytes, self.number]
     }
 
     fn of_words(words: [u64; WORDS]) -> RecordedRequest {
-        let [received, answered, kind, offset_bytes, size_bytes] = words;
+        let [received, answered, kind, offset_bytes, size_bytes, number] = words;
         RecordedRequest {
             received: Time(received),
             answered: Time(answered),
@@ -149,11 +155,12 @@ impl RecordedRequest {
             fua: kind & 0x100 != 0,
             offset_bytes,
             size_bytes,
+            number,
         }
     }
 }
 
-const WORDS: usize = 5;
+const WORDS: usize = 6;
 
 /// The ring. Counters only grow; a slot is their remainder.
 pub struct RequestRing {
@@ -218,6 +225,7 @@ mod tests {
     fn request(number: u64) -> RecordedRequest {
         let operation = RecordedOperation::ALL[(number % 5) as usize];
         let asked = AskedRequest {
+            number,
             operation,
             fua: number.is_multiple_of(3),
             offset_bytes: number * 7,
@@ -268,19 +276,19 @@ mod tests {
     #[test]
     fn as_json_it_is_a_list_that_is_checked() {
         let write = Operation::Write { start: Lba(8), data: Buffer::zeroed(512) };
-        let asked = AskedRequest::of(&write, true).unwrap();
+        let asked = AskedRequest::of(&write, true, 3).unwrap();
         let recorded = RecordedRequest::new(asked, Time(10), Time(15));
         let text = serde_json::to_string(&recorded).unwrap();
-        assert_eq!(text, r#"[10,15,"write",true,4096,512]"#);
+        assert_eq!(text, r#"[10,15,"write",true,4096,512,3]"#);
         assert_eq!(serde_json::from_str::<RecordedRequest>(&text).unwrap(), recorded);
         for bad in [
-            r#"[10,9,"write",true,4096,512]"#,
-            r#"[10,15,"write",true,18446744073709551615,1]"#,
-            r#"[10,15,"paint",true,0,1]"#,
+            r#"[10,9,"write",true,4096,512,1]"#,
+            r#"[10,15,"write",true,18446744073709551615,1,1]"#,
+            r#"[10,15,"paint",true,0,1,1]"#,
             "[10,15]",
         ] {
             assert!(serde_json::from_str::<RecordedRequest>(bad).is_err(), "{bad}");
         }
-        assert_eq!(AskedRequest::of(&Operation::Drain, false), None);
+        assert_eq!(AskedRequest::of(&Operation::Drain, false, 1), None);
     }
 }

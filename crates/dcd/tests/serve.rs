@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use common::nbd::Nbd;
 use common::{Folder, Outcome};
+use dcd_client::nbd::{NbdClient, NbdRequest};
 use serde_json::Value;
 
 const SERVE: &str = "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl \
@@ -386,6 +387,37 @@ fn a_running_daemon_records_what_it_is_asked_for() {
         assert_eq!(recording.join().unwrap()["requests"], 5);
     });
     assert_eq!(served.wait().code, Some(0));
+}
+
+/// Thirty-two reads at a time, one behind the other, as `fio --rw=read --iodepth=32` asks for them: many are taken from the
+/// socket at once, and so come at the same time. They stay in their order.
+#[test]
+fn a_sequence_of_many_at_a_time_is_recorded_as_one() {
+    let folder = pair();
+    let served = folder.serve(SERVE);
+    let mut nbd = NbdClient::connect(&folder.path("sock")).unwrap();
+    let mut replies = nbd.receiver().unwrap();
+    std::thread::scope(|scope| {
+        let line = "trace record --control ctl t.csv --for 2s --json";
+        let recording = scope.spawn(|| json(&folder.dcd(line).ok()));
+        wait_for_recorders(&folder, 1);
+        for round in 0..40u64 {
+            for i in 0..32 {
+                let offset = (round * 32 + i) * 4096;
+                nbd.send(NbdRequest::Read { offset, length: 4096 }).unwrap();
+            }
+            for _ in 0..32 {
+                replies.receive(|_| 4096).unwrap();
+            }
+        }
+        assert_eq!(recording.join().unwrap()["requests"], 1280);
+    });
+    let trace = std::fs::read_to_string(folder.path("t.csv")).unwrap();
+    let offsets = trace.lines().skip(1).map(|line| line.split(',').nth(3).unwrap());
+    let offsets: Vec<u64> = offsets.map(|offset| offset.parse().unwrap()).collect();
+    assert!(offsets.iter().copied().eq((0..1280).map(|i| i * 4096)), "{offsets:?}");
+    drop(nbd);
+    served.stop();
 }
 
 #[test]

@@ -63,13 +63,15 @@ struct Sorted<W> {
     recorded: Recorded,
 }
 
-/// The earliest is the greatest.
+/// The earliest is the greatest. Of those that came at the same time, which are taken together from a queue, that with the
+/// lowest number.
 #[derive(PartialEq, Eq)]
 struct Waiting(RecordedRequest);
 
 impl Ord for Waiting {
     fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
-        other.0.received.cmp(&self.0.received)
+        let place = |waiting: &Waiting| (waiting.0.received, waiting.0.number);
+        place(other).cmp(&place(self))
     }
 }
 
@@ -153,19 +155,41 @@ mod tests {
             out.write(request).unwrap();
             Ok(())
         });
-        let first = r#"{"requests":[[1000,2000,"write",true,512,512],[2000,3000,"read",false,0,512]],"until_ns":0,"lost":0}"#;
+        let first = r#"{"requests":[[1000,2000,"write",true,512,512,2],[2000,3000,"read",false,0,512,3]],"until_ns":0,"lost":0}"#;
         sorted.add(&batch(first)).unwrap();
         assert_eq!(sorted.recorded.requests, 0);
-        let second = r#"{"requests":[[0,5000,"flush",false,0,0]],"until_ns":1500,"lost":7}"#;
+        let second = r#"{"requests":[[0,5000,"flush",false,0,0,1]],"until_ns":1500,"lost":7}"#;
         sorted.add(&batch(second)).unwrap();
         assert_eq!(sorted.recorded.requests, 2);
         let last =
-            r#"{"requests":[[3000,4000,"write-zeroes",false,0,4096]],"until_ns":1500,"lost":7}"#;
+            r#"{"requests":[[3000,4000,"write-zeroes",false,0,4096,4]],"until_ns":1500,"lost":7}"#;
         sorted.add(&batch(last)).unwrap();
         let recorded = sorted.finish().unwrap();
         assert_eq!((recorded.requests, recorded.lost), (4, 7));
         let wanted = "t_us,op,dev,off,len,fl,lat_us\n0,F,0,0,0,0,5\n1,W,0,512,512,2,1\n\
                       2,R,0,0,512,0,1\n3,D,0,0,4096,0,1\n";
         assert_eq!(String::from_utf8(out.finish().unwrap()).unwrap(), wanted);
+    }
+
+    /// Thirty-two reads are taken from a queue at once, again and again, and end in another order.
+    #[test]
+    fn what_came_at_the_same_time_stays_in_order() {
+        let mut offsets = Vec::new();
+        let mut sorted = Sorted::new(|request: &Request| {
+            offsets.push(request.offset_bytes);
+            Ok(())
+        });
+        for round in 0..20u64 {
+            let (came, until) = (round * 1000, round * 1000);
+            let ended = (0..32u64).map(|i| {
+                let number = round * 32 + (i * 13 + 5) % 32;
+                format!("[{came},{},\"read\",false,{},4096,{number}]", came + i, number * 4096)
+            });
+            let requests = ended.collect::<Vec<_>>().join(",");
+            let text = format!("{{\"requests\":[{requests}],\"until_ns\":{until},\"lost\":0}}");
+            sorted.add(&batch(&text)).unwrap();
+        }
+        sorted.finish().unwrap();
+        assert!(offsets.iter().copied().eq((0..640).map(|i| i * 4096)), "{offsets:?}");
     }
 }
