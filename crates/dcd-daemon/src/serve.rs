@@ -256,6 +256,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         one_disk,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
+        vhost_user: OnceLock::new(),
         isolation,
     });
     let control = control_socket
@@ -314,6 +315,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
     });
     let vhost_user = or_close!(vhost_user.transpose(), event_loop);
+    if let Some(thread) = &vhost_user {
+        let _ = facts.vhost_user.set(thread.trouble());
+    }
     // Threads that were started before run where they like.
     event_loop.set_busy_poll(options.busy_poll.on_this_machine());
     or_close!(options.processor.map_or(Ok(()), run_on_processor), event_loop);

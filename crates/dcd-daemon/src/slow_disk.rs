@@ -131,6 +131,7 @@ pub fn slow_disk(
         one_disk: false,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
+        vhost_user: OnceLock::new(),
         isolation,
     };
     let control = control_socket

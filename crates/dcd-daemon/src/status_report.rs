@@ -7,6 +7,7 @@ use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine};
 
+use crate::frontend::vhost_user::Trouble;
 use crate::isolation::IsolationReport;
 use crate::memory_watch::MemoryReport;
 use crate::response_times::ResponseTimesReport;
@@ -36,6 +37,8 @@ pub struct DaemonFacts {
     pub isolation: IsolationReport,
     /// Where the disk can be used, as soon as all of it is there.
     pub frontends: std::sync::OnceLock<Vec<String>>,
+    /// What is wrong with the virtual machine that uses it, if it is served to one.
+    pub vhost_user: std::sync::OnceLock<Trouble>,
 }
 
 /// All of it.
@@ -63,6 +66,9 @@ pub struct StatusReport {
     /// Where the disk can be used: devices, files, addresses.
     #[serde(default)]
     pub frontends: Vec<String>,
+    /// Why a virtual machine gets nothing from it, as far as is known: until one does.
+    #[serde(default)]
+    pub vhost_user_problem: Option<String>,
     /// What the process is kept from, and what is kept from it.
     #[serde(default)]
     pub isolation: IsolationReport,
@@ -317,6 +323,7 @@ impl StatusReport {
             tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
             one_disk: facts.one_disk,
             frontends: facts.frontends.get().cloned().unwrap_or_default(),
+            vhost_user_problem: facts.vhost_user.get().and_then(Trouble::words),
             isolation: facts.isolation.clone(),
             nbd_connections: 0,
             recorders: 0,

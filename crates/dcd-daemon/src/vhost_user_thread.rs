@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::frontend::vhost_user::{Server, StopHandle, Volume};
+use crate::frontend::vhost_user::{Server, StopHandle, Trouble, Volume};
 use crate::listen::UnixSocket;
 use crate::serve_error::ServeError;
 use crate::submitter::{StopKind, Submitter};
@@ -19,6 +19,7 @@ pub(crate) struct VhostUserThread {
     thread: Option<thread::JoinHandle<()>>,
     ready: Option<PathBuf>,
     has_stopped: bool,
+    trouble: Trouble,
 }
 
 impl VhostUserThread {
@@ -33,7 +34,7 @@ impl VhostUserThread {
         let submit = std::sync::Arc::new(submitter.clone());
         let server = Server::new(listener, volume, submit, quiet)
             .map_err(ServeError::system("serve vhost-user"))?;
-        let stop = server.stop_handle();
+        let (stop, trouble) = (server.stop_handle(), server.trouble());
         let (sender, ended) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("dcd-vhost-user".into())
@@ -53,7 +54,13 @@ impl VhostUserThread {
             thread: Some(thread),
             ready: Some(path),
             has_stopped: false,
+            trouble,
         })
+    }
+
+    /// What is wrong with who uses it.
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.clone()
     }
 
     /// The socket, once.

@@ -390,11 +390,9 @@ fn a_read_only_volume_is_mounted_read_only() {
     let refused = FileSystem::mount(device.clone(), MountOptions::default()).err().unwrap();
     assert!(matches!(refused, dhisfs::FsError::ReadOnlyDevice), "{refused}");
     let handle = site.mount_read_only(device.clone());
-    site.sh(
-        "test $(cat d/g) = kept; ls -l . > /dev/null; df . > /dev/null
+    site.sh("test $(cat d/g) = kept; ls -l . > /dev/null; df . > /dev/null
          for try in 'echo x > n' 'rm -f f' 'mkdir m' 'mv f e' 'chmod 600 f' 'echo x >> f'; do
-             if sh -c \"$try\" 2> /dev/null; then echo \"$try\"; exit 1; fi; done",
-    );
+             if sh -c \"$try\" 2> /dev/null; then echo \"$try\"; exit 1; fi; done");
     handle.unmount().unwrap();
 }
 

@@ -64,6 +64,12 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
+impl GuestQueue {
+    pub fn kick(&self) -> BorrowedFd<'_> {
+        self.kick.as_fd()
+    }
+}
+
 impl Guest {
     pub fn new(queues: usize) -> Guest {
         assert!(queues <= QUEUES_WITH_DATA);
@@ -419,6 +425,13 @@ impl FrontEnd {
         assert!(front_end.share_memory(guest));
         front_end.start(guest);
         front_end
+    }
+
+    /// The server ends the connection.
+    pub fn hang_up_by_server(mut self) {
+        let mut rest = Vec::new();
+        let _ = self.stream.read_to_end(&mut rest);
+        assert_eq!(rest, [], "an end");
     }
 
     /// Ends the connection, and waits until the server has let go of what it had of this side. What is kept.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use dcd_daemon::frontend::Submit;
-use dcd_daemon::frontend::vhost_user::{Server, StopHandle, Volume};
+use dcd_daemon::frontend::vhost_user::{Server, StopHandle, Trouble, Volume};
 use dcd_engine::{Buffer, Operation, Reply, RequestError, RequestId, Uuid};
 
 pub const DISK_BLOCKS: u64 = 4096;
@@ -125,6 +125,7 @@ pub struct Running {
     pub path: PathBuf,
     pub disk: Disk,
     stop: StopHandle,
+    pub trouble: Trouble,
     thread: Option<JoinHandle<std::io::Result<()>>>,
 }
 
@@ -152,9 +153,9 @@ impl Running {
         let _ = std::fs::remove_file(&path);
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let server = Server::new(listener, volume, Arc::new(disk.clone()), true).unwrap();
-        let stop = server.stop_handle();
+        let (stop, trouble) = (server.stop_handle(), server.trouble());
         let thread = Some(std::thread::spawn(move || server.run()));
-        Running { path, disk, stop, thread }
+        Running { path, disk, stop, trouble, thread }
     }
 
     pub fn new() -> Running {

@@ -272,3 +272,70 @@ fn descriptors_do_not_pile_up() {
     // Other tests of this process open and close some.
     assert!(counts.iter().all(|later| *later < counts[0] + 90), "{counts:?}");
 }
+
+/// A virtual machine whose memory nobody shares: QEMU with a plain `-m` sends no part of it, and with `share=off` one that is
+/// not what the guest sees. Neither can be served, and both are told why.
+#[test]
+fn a_guest_that_shares_no_memory_is_told_so() {
+    let server = Running::new();
+    let guest = Guest::new(1);
+    for answers in [false, true] {
+        let mut front_end = FrontEnd::connect(server.path());
+        front_end.negotiate();
+        front_end.config();
+        let queue = &guest.queues[0];
+        assert!(front_end.set_ring(request::SET_VRING_NUM, 0, QUEUE_SIZE.into()));
+        assert!(front_end.set_ring(request::SET_VRING_BASE, 0, 0));
+        let rings = ring_addresses(0, USER_START, USER_START + 8192, USER_START + 16384);
+        assert!(front_end.set(request::SET_VRING_ADDR, &rings, &[]));
+        let kick = [queue.kick()];
+        assert!(front_end.set(request::SET_VRING_KICK, &0u64.to_ne_bytes(), &kick));
+        // Asked for an answer or not: the connection is ended.
+        match answers {
+            true => assert!(!front_end.set_ring(request::SET_VRING_ENABLE, 0, 1)),
+            false => front_end.send(request::SET_VRING_ENABLE, 0, &pair(0, 1), &[]),
+        }
+        front_end.hang_up_by_server();
+        until("it is told", || server.trouble.words().filter(|it| it.contains("shares no memory")));
+    }
+
+    // Rings that stay empty here while the guest rings.
+    let (_seen, file) = SharedMemory::new("private", MEMORY_BYTES).unwrap();
+    let mut guest = Guest::new(1);
+    let real = std::mem::replace(&mut guest.file, file);
+    let mut front_end = FrontEnd::set_up(server.path(), &guest);
+    guest.ask(0, kind::FLUSH, 0, &[], 0);
+    until("it is told", || server.trouble.words().filter(|it| it.contains("share=off")));
+    assert!(front_end.config().len() == 60, "who waits for nothing may go on");
+    front_end.hang_up();
+
+    // One that shares it is served, and nothing is wrong any more.
+    let mut guest = Guest { file: real, ..Guest::new(1) };
+    let mapped = SharedMemory::map(&guest.file, 0, MEMORY_BYTES).unwrap();
+    guest.memory = mapped;
+    let _front_end = FrontEnd::set_up(server.path(), &guest);
+    assert_eq!(guest.run(kind::FLUSH, 0, &[], 0).status, 0);
+    until("all is well", || server.trouble.words().is_none().then_some(()));
+}
+
+/// A guest that has not asked for anything yet is none of these.
+#[test]
+fn a_guest_that_waits_is_left_alone() {
+    let server = Running::new();
+    let mut guest = Guest::new(2);
+    let _front_end = FrontEnd::set_up(server.path(), &guest);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert_eq!(server.trouble.words(), None);
+    assert_eq!(guest.run(kind::FLUSH, 0, &[], 0).status, 0);
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(std::time::Instant::now() < end, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -54,6 +54,9 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         text += &line("over TCP", ack_words(ack));
     }
     text += &line("isolation", &isolation_words(&report.isolation));
+    if let Some(problem) = &report.vhost_user_problem {
+        text += &line("vhost-user", problem);
+    }
     text += &line("NBD clients", &report.nbd_connections.to_string());
     let recovery = &report.recovery;
     let how = if recovery.was_closed { "after an end in order" } else { "after a crash" };

@@ -718,9 +718,7 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        let found = self.with(|fs| {
-            Ok((fs.blocks(), fs.free_blocks()?, fs.block_bytes() as u32))
-        });
+        let found = self.with(|fs| Ok((fs.blocks(), fs.free_blocks()?, fs.block_bytes() as u32)));
         match found {
             Ok((blocks, Free { on_disks, usable }, block_bytes)) => {
                 // Every free block can become a file.

@@ -15,6 +15,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::{Operation, Reply, RequestError};
@@ -28,6 +29,8 @@ use super::config::{IO_BYTES_MAX, Volume, feature};
 use super::inflight::Inflight;
 use super::memory::GuestMemory;
 use super::queue::{Queue, QueueError};
+use super::ring::RingError;
+use super::session::SHARE_HINT;
 
 /// Bytes under way: a request more is begun below that.
 pub const BYTES_UNDER_WAY_MAX: u64 = (64 << 20) - IO_BYTES_MAX as u64;
@@ -35,6 +38,9 @@ pub const BYTES_UNDER_WAY_MAX: u64 = (64 << 20) - IO_BYTES_MAX as u64;
 pub const REQUESTS_UNDER_WAY_MAX: usize = 1024;
 /// Chains that one queue may have served before it is the next queue's turn.
 const TURN_MAX: usize = 64;
+
+/// How long a guest that has kicked may show nothing.
+const KICK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a reply is to.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +120,11 @@ pub struct Device {
     pub is_held: bool,
     /// How the flush of a change to writing through has ended.
     pub flushed_for_write_through: Option<bool>,
+    /// Something was asked for on this connection.
+    has_begun: bool,
+    /// The first kick on it.
+    first_kick: Option<Instant>,
+    has_told_of_kicks: bool,
     /// The front-end has gone.
     is_abandoned: bool,
     under_way: Vec<Option<UnderWay>>,
@@ -146,6 +157,9 @@ impl Device {
             write_cache: WriteCache::Unknown,
             is_held: false,
             flushed_for_write_through: None,
+            has_begun: false,
+            first_kick: None,
+            has_told_of_kicks: false,
             is_abandoned: false,
             under_way: Vec::new(),
             pool: BufferPool::default(),
@@ -204,6 +218,7 @@ impl Device {
 
     /// Follows a chain, and asks the engine for what it wants.
     fn begin(&mut self, index: usize, head: u16) -> Result<(), QueueError> {
+        self.has_begun = true;
         let memory = self.memory.clone();
         let Some(running) = &self.queues[index].running else { return Ok(()) };
         let has_indirect = self.features & feature::INDIRECT_DESC != 0;
@@ -315,6 +330,46 @@ impl Device {
         self.queues.iter_mut().for_each(Queue::signal_if_wanted);
     }
 
+    /// A queue that is to be served, and nothing was shared in which it could be: whoever asks for it would wait for ever.
+    pub fn queue_without_memory(&self) -> Option<usize> {
+        let is_wanted = |queue: &Queue| {
+            queue.enabled && queue.kick.is_some() && queue.addresses.is_some() && queue.size > 0
+        };
+        let is_unserved = |queue: &Queue| is_wanted(queue) && queue.running.is_none();
+        let index = self.queues.iter().position(is_unserved);
+        index.filter(|_| self.memory.is_empty())
+    }
+
+    /// Whether anything was asked for.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// The guest has kicked, and may have asked for something.
+    pub fn kicked(&mut self, index: usize, now: Instant) {
+        if let Some(queue) = self.queues.get_mut(index) {
+            queue.heard();
+            self.first_kick.get_or_insert(now);
+        }
+    }
+
+    /// When to look whether kicks have brought anything.
+    pub fn looks_at_kicks_at(&self) -> Option<Instant> {
+        let is_open = !self.has_begun && !self.has_told_of_kicks;
+        self.first_kick.filter(|_| is_open).map(|first| first + KICK_PATIENCE)
+    }
+
+    /// Whether a guest has kicked and nothing of it can be seen here, for a while: its rings are as empty as memory that it
+    /// does not share. Told once.
+    pub fn kicks_in_vain(&mut self, now: Instant) -> bool {
+        if self.looks_at_kicks_at().is_none_or(|at| now < at) {
+            return false;
+        }
+        self.has_told_of_kicks = true;
+        let running = self.queues.iter().filter_map(|queue| queue.running.as_ref());
+        running.into_iter().all(|running| running.ring.is_blank())
+    }
+
     /// Begins to serve queues that are ready. Whether any began.
     pub fn start_queues(&mut self) -> bool {
         let mut has_started = false;
@@ -342,10 +397,14 @@ impl Device {
     /// Stops a queue that cannot be served. What the guest did wrong harms itself only.
     fn fail(&mut self, index: usize, error: &QueueError) {
         if !self.queues[index].is_broken && !self.quiet {
-            eprintln!(
-                "dcd: vhost-user: queue {index} is stopped: {error}\n\
-                 hint: the guest's driver has gone wrong; reset the virtual machine, which starts the queue again"
-            );
+            let hint = match error {
+                // Some of its memory is shared, and that is not.
+                QueueError::Ring(RingError::Outside { .. }) => SHARE_HINT,
+                _ => {
+                    "the guest's driver has gone wrong; reset the virtual machine, which starts the queue again"
+                }
+            };
+            eprintln!("dcd: vhost-user: queue {index} is stopped: {error}\nhint: {hint}");
         }
         self.queues[index].fail();
     }

@@ -29,6 +29,11 @@ impl VhostUserError {
         }
     }
 
+    /// Whether nothing can come of the connection.
+    pub fn ends_connection(&self) -> bool {
+        matches!(self, VhostUserError::Refused { source, .. } if source.ends_connection())
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -87,6 +87,15 @@ impl Ring {
         fits.ok_or(RingError::Size { size })
     }
 
+    /// Whether nothing was ever written to it: neither a descriptor, nor that something is available.
+    pub fn is_blank(&self) -> bool {
+        let is_zero = |index: u16| {
+            self.table.read::<DESCRIPTOR_BYTES>(usize::from(index) * DESCRIPTOR_BYTES)
+                == [0; DESCRIPTOR_BYTES]
+        };
+        self.available.read::<4>(0) == [0; 4] && (0..self.size).all(is_zero)
+    }
+
     /// A ring in the guest's memory. Goes on behind the last that is done.
     pub fn new(
         memory: &GuestMemory,

@@ -17,7 +17,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use dcd_engine::Reply;
@@ -32,7 +32,7 @@ use super::config::Volume;
 use super::device::{Device, Replies, Token};
 use super::error::VhostUserError;
 use super::message::reply_number;
-use super::session::{Answer, Session};
+use super::session::{Answer, SHARE_HINT, Session};
 use super::socket::{Received, Socket};
 
 /// How long a front-end has to be quiet before it is told that the configuration may have changed: some take that for the reply to
@@ -61,6 +61,32 @@ struct Asked {
     needs_reply: bool,
 }
 
+/// What is told of a guest that has kicked, and of which nothing can be seen.
+const NOTHING_SEEN: &str = "the guest has rung for a request, and its rings are empty as they are seen here: if it waits, it \
+    does not share its memory (share=off)";
+
+/// What keeps the guest from its disk, for who asks how it is.
+#[derive(Clone, Default)]
+pub struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    /// In words, as it was told last and is still so.
+    pub fn words(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, words: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = words;
+    }
+
+    fn tell(&self, text: &str, hint: &str, quiet: bool) {
+        self.set(Some(text.to_owned()));
+        if !quiet {
+            eprintln!("dcd: vhost-user: {text}\nhint: {hint}");
+        }
+    }
+}
+
 struct Connection {
     socket: Socket,
     session: Session,
@@ -69,6 +95,9 @@ struct Connection {
     /// Whether somebody else has tried meanwhile.
     has_refused: bool,
     quiet: bool,
+    trouble: Trouble,
+    /// It has got so far that there is no trouble.
+    is_well: bool,
 }
 
 impl Connection {
@@ -87,11 +116,13 @@ impl Connection {
             Ok(answer) => self.reply(answer)?,
             Err(source) => {
                 let error = VhostUserError::Refused { request, source };
-                if !needs_reply {
+                if needs_reply {
+                    // It is told, and may go on without.
+                    self.socket.send(&reply_number(request, 1), None)?;
+                }
+                if !needs_reply || error.ends_connection() {
                     return Err(error);
                 }
-                // It is told, and may go on without.
-                self.socket.send(&reply_number(request, 1), None)?;
                 if !self.quiet {
                     error.tell("refused");
                 }
@@ -115,13 +146,19 @@ impl Connection {
     /// Takes requests of the queues that were kicked, or have more; goes on with what waits for requests.
     fn turn(&mut self, events: &Events) -> Result<(), VhostUserError> {
         let device = &mut self.session.device;
+        let now = Instant::now();
         for index in &events.kicked {
-            if let Some(queue) = device.queues.get_mut(*index) {
-                queue.heard();
-            }
+            device.kicked(*index, now);
         }
         device.take_requests();
         device.signal();
+        if !self.is_well && device.has_begun() {
+            self.is_well = true;
+            self.trouble.set(None);
+        }
+        if device.kicks_in_vain(now) {
+            self.trouble.tell(NOTHING_SEEN, SHARE_HINT, self.quiet);
+        }
         if let Some(answer) = self.session.resume() {
             self.reply(answer)?;
         }
@@ -142,6 +179,7 @@ pub struct Server {
     replied: mpsc::Receiver<(Token, Reply)>,
     is_stopping: Arc<AtomicBool>,
     quiet: bool,
+    trouble: Trouble,
 }
 
 /// A server on its thread, where the guest's memory stays.
@@ -182,7 +220,13 @@ impl Server {
             replied,
             is_stopping: Arc::default(),
             quiet,
+            trouble: Trouble::default(),
         })
+    }
+
+    /// What is wrong with who uses it, if anything.
+    pub fn trouble(&self) -> Trouble {
+        self.trouble.clone()
     }
 
     /// What ends it.
@@ -253,6 +297,10 @@ impl Serving {
             } else if session.owes_news() {
                 timeout = Some(NEWS_DELAY.saturating_sub(connection.last_message.elapsed()));
             }
+            if let Some(at) = session.device.looks_at_kicks_at() {
+                let left = at.saturating_duration_since(Instant::now());
+                timeout = Some(timeout.map_or(left, |timeout: Duration| timeout.min(left)));
+            }
         }
         let timeout = timeout.map(|timeout| {
             let tv_nsec = i64::from(timeout.subsec_nanos());
@@ -317,6 +365,8 @@ impl Serving {
             last_message: Instant::now(),
             has_refused: false,
             quiet: self.server.quiet,
+            trouble: self.server.trouble.clone(),
+            is_well: false,
         });
     }
 
@@ -325,6 +375,10 @@ impl Serving {
         let Some(connection) = self.connection.take() else { return };
         if let Some(error) = error.filter(|_| !self.server.quiet) {
             error.tell("the connection is ended");
+        }
+        // It is of interest until somebody gets further.
+        if let Some(error) = error {
+            self.server.trouble.set(Some(error.to_string()));
         }
         let mut device = connection.session.device;
         device.abandon();

@@ -87,6 +87,14 @@ pub enum SessionError {
     /// Not memory that can be shared.
     #[error("the guest's memory: {0}")]
     Memory(#[from] MemoryError),
+    /// Rings, and no memory in which they could be.
+    #[error(
+        "the guest shares no memory: queue {queue} is to be served, and no part of the guest's memory was shared"
+    )]
+    NothingShared {
+        /// Its number.
+        queue: usize,
+    },
     /// Not a record that can be gone on from.
     #[error(transparent)]
     Inflight(#[from] InflightError),
@@ -99,9 +107,8 @@ impl SessionError {
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            SessionError::Memory(MemoryError::NotSealed) => {
-                "give the virtual machine memory that others can share and nobody can cut short: QEMU \
-                 -object memory-backend-memfd,share=on; libvirt <memoryBacking><source type='memfd'/><access mode='shared'/>"
+            SessionError::Memory(MemoryError::NotSealed) | SessionError::NothingShared { .. } => {
+                SHARE_HINT
             }
             SessionError::Inflight(InflightError::Foreign { .. }) => {
                 "the virtual machine belongs to another volume's socket; start it anew to use this one"
@@ -111,6 +118,18 @@ impl SessionError {
             }
             _ => return None,
         })
+    }
+}
+
+/// How a guest's memory comes to be shared.
+pub const SHARE_HINT: &str = "give the virtual machine memory that others can share and nobody can cut short: QEMU \
+    -object memory-backend-memfd,id=memory,size=SIZE,share=on -numa node,memdev=memory (or -machine memory-backend=memory); \
+    libvirt <memoryBacking><source type='memfd'/><access mode='shared'/>";
+
+impl SessionError {
+    /// Whether nothing can come of the connection: it is ended, also where the front-end hears of the error.
+    pub fn ends_connection(&self) -> bool {
+        matches!(self, SessionError::NothingShared { .. })
     }
 }
 
@@ -319,6 +338,11 @@ impl Session {
                 Answer::Done
             }
         };
+        if self.waiting.is_none()
+            && let Some(queue) = self.device.queue_without_memory()
+        {
+            return Err(SessionError::NothingShared { queue });
+        }
         if self.waiting.is_none() && self.device.start_queues() && !self.has_started {
             self.has_started = true;
             // It goes on where it was; the volume may have grown while nobody served it.
