@@ -171,6 +171,40 @@ impl fmt::Display for Pid {
     }
 }
 
+/// What can be done where there is nothing at a path that was given as a disk.
+pub fn missing_hint(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let prefix = text.split_once(':').map(|(prefix, _)| prefix);
+    let is_word = |prefix: &str| {
+        prefix.len() > 1 && prefix.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'+')
+    };
+    if prefix.is_some_and(is_word) {
+        return "a disk is a block device or a file, or one of these behind `slow:`, `model:` or `faulty:`; make a block \
+                device of anything else first, as `rbd map` or `nbd-client` do"
+            .into();
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if parent.starts_with("/dev") => {
+            "check the name: `lsblk` lists the block devices that there are".into()
+        }
+        Some(parent) if !parent.is_dir() => {
+            format!("check the name: there is no directory {}", parent.display())
+        }
+        _ => format!("check the name, or make a file: truncate -s 1G {}", quoted(path)),
+    }
+}
+
+/// A path as a shell takes it.
+pub fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |it: char| it.is_alphanumeric() || "/._-+,:@%=".contains(it);
+    match text.chars().all(is_plain) && !text.starts_with('-') {
+        true => text.into_owned(),
+        false => format!("./'{}'", text.replace('\'', "'\\''")).replace("./'/", "'/"),
+    }
+}
+
 impl DeviceError {
     /// Whether this process uses the disk already, perhaps under another name.
     pub fn is_our_own(&self) -> bool {
@@ -189,9 +223,7 @@ impl DeviceError {
                     "take a smaller file, at most {capacity} bytes, or a larger disk of `dcd disk list`"
                 )
             }
-            DeviceError::NotFound { path, .. } => {
-                format!("make a file with `truncate -s 1G {}`, or check the name", path.display())
-            }
+            DeviceError::NotFound { path, .. } => missing_hint(path),
             DeviceError::Kind { found: "a directory", .. } => {
                 "name a disk image inside it, or the block device that is mounted there".into()
             }
@@ -224,8 +256,11 @@ impl DeviceError {
             DeviceError::Locked { path, .. } | DeviceError::LockedBelow { below: path, .. } => {
                 format!("find who uses it: fuser -v {}", path.display())
             }
+            DeviceError::Size { path, found: 0 } if path.starts_with("/dev") => {
+                "it has no medium, or nothing is attached to it: `lsblk` shows its size".into()
+            }
             DeviceError::Size { path, found: 0 } => {
-                format!("give it a size: truncate -s 1G {}", path.display())
+                format!("give it a size: truncate -s 1G {}", quoted(path))
             }
             DeviceError::Size { found, .. } if *found < IMAGE_BYTES_MIN => {
                 "that is no disk image; check the name".into()
@@ -233,7 +268,7 @@ impl DeviceError {
             DeviceError::Size { path, found } => format!(
                 "make it {} bytes long: truncate -s %512 {}",
                 found.next_multiple_of(BLOCK_SIZE),
-                path.display()
+                quoted(path)
             ),
             DeviceError::BlockSize { .. } | DeviceError::Io { .. } => return None,
         })

@@ -40,12 +40,23 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
         drop(rows);
         std::fs::remove_file(&row_path).map_err(CommandError::file("remove", &row_path))?;
     }
+    let errors = found.iter().filter_map(|row| row.get("error").filter(|it| !it.is_null()));
+    let errors: Vec<String> =
+        errors.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned)).collect();
+    let nothing = match errors.first() {
+        Some(first) if errors.len() == found.len() => Err(CommandError::SweepFailed {
+            rows: errors.len(),
+            path: out.path.clone(),
+            first: first.clone(),
+        }),
+        _ => Ok(()),
+    };
     if arguments.json {
-        return print_json(&json!({ "rows": found }));
+        print_json(&json!({ "rows": found }))?;
+        return nothing;
     }
-    let failed =
-        found.iter().filter(|row| row.get("error").is_some_and(|it| !it.is_null())).count();
-    let failed = match failed {
+    nothing?;
+    let failed = match errors.len() {
         0 => String::new(),
         failed => format!("; {failed} not simulated: column `error` tells why"),
     };
