@@ -7,7 +7,7 @@ use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::control_client::ControlError;
-use dcd_daemon::device::DeviceError;
+use dcd_daemon::device::{DeviceError, missing_hint};
 use dcd_daemon::device_spec::DeviceSpecError;
 use dcd_daemon::file_watch::WatchError;
 use dcd_daemon::foreign_content::Content;
@@ -374,6 +374,24 @@ pub enum CommandError {
     /// Files cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// Nothing of a sweep could be simulated.
+    #[error("nothing was simulated: all {} of {} failed, the first with: {first}", count(*rows as u64, "row"), path.display())]
+    SweepFailed {
+        /// How many.
+        rows: usize,
+        /// Where they are.
+        path: PathBuf,
+        /// What is wrong with the first.
+        first: String,
+    },
+    /// Some of several were told of before.
+    #[error("{failed} of {} could not be looked at or told of", count(*of as u64, "path"))]
+    SomePaths {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        of: usize,
+    },
     /// Neither a file nor a directory.
     #[error("{} is neither a file nor a directory", path.display())]
     NotAFile {
@@ -702,10 +720,7 @@ impl CommandError {
             CommandError::Missing { what: "the cache-disk", .. } => {
                 Some("`dcd create` makes a cache".into())
             }
-            CommandError::Missing { path, .. } => {
-                let path = path.display();
-                Some(format!("check the name, or make a file: truncate -s 1G {path}"))
-            }
+            CommandError::Missing { path, .. } => Some(missing_hint(path)),
             CommandError::NotADisk { .. } => Some("give a disk image or a block device".into()),
             CommandError::LoopWithoutFuse => Some("add --fuse DIRECTORY".into()),
             CommandError::Setting(_) => {
@@ -809,6 +824,10 @@ impl CommandError {
             CommandError::Tracing { .. } => {
                 Some("it needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing".into())
             }
+            CommandError::SweepFailed { path, .. } => Some(format!(
+                "column `error` of {} tells why; remove it before another try",
+                path.display()
+            )),
             CommandError::OtherSweep { .. } => {
                 Some("nothing was changed; choose another --out, or the settings of the file".into())
             }

@@ -6,11 +6,12 @@
 //!      = bytes of the volume
 //! ```
 //!
-//! The kernel cannot say whether the device below is the one of a certain dcd, so its size is compared. A wrong answer
-//! makes wrong hints, which may cost time and nothing else.
+//! The kernel cannot say whether the device below is the one of a certain dcd, so its size is compared. What the user says of
+//! the beginning is compared with what sysfs says, or with what is there. A dhisfs says itself which blocks of the volume a file
+//! has. A wrong answer makes wrong hints, which may cost time and nothing else.
 
 use std::fs::File;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::fiemap::file_extents;
@@ -30,7 +31,9 @@ const LAYERS_MAX: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum FileBlocksError {
     /// A file system whose addresses are its own.
-    #[error("{}: only ext2, ext3, ext4, XFS and F2FS tell where their files lie", path.display())]
+    #[error(
+        "{}: only ext2, ext3, ext4, XFS, F2FS and dhisfs tell where their files lie", path.display()
+    )]
     FileSystem {
         /// The file.
         path: PathBuf,
@@ -45,6 +48,30 @@ pub enum FileBlocksError {
         /// What it is on.
         found: String,
     },
+    /// The file system does not begin where the user says.
+    #[error("{}: its file system does not begin at byte {offset} of the volume: {found}", path.display())]
+    Offset {
+        /// The file.
+        path: PathBuf,
+        /// What was said.
+        offset: u64,
+        /// What is known.
+        found: String,
+    },
+    /// It is a dhisfs, which needs nobody for that.
+    #[error("{}: a dhisfs tells the volume what its files and its metadata are itself", path.display())]
+    Dhisfs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It has blocks, and none of them is on the volume.
+    #[error("{}: none of its blocks is on the volume of {}", path.display(), format_size(*volume_bytes))]
+    Elsewhere {
+        /// The file.
+        path: PathBuf,
+        /// Size of the volume.
+        volume_bytes: u64,
+    },
 }
 
 impl FileBlocksError {
@@ -57,6 +84,13 @@ impl FileBlocksError {
             FileBlocksError::OtherDevice { .. } => {
                 "is it the right --control? --offset BYTES says where on the volume the file system begins".into()
             }
+            FileBlocksError::Offset { .. } => {
+                "leave --offset out: partitions and loop devices are followed; it is for what lies on device-mapper".into()
+            }
+            FileBlocksError::Dhisfs { .. } => {
+                "rules for names are those of `dcd dhisfs mount --rules`".into()
+            }
+            FileBlocksError::Elsewhere { .. } => "is it the right --control, and --offset?".into(),
         }
     }
 }
@@ -70,6 +104,8 @@ pub struct FileSystemStart {
     pub offset_bytes: u64,
     /// How that was found, for people.
     pub way: String,
+    /// It is a dhisfs, which tells the volume of its files itself.
+    pub is_dhisfs: bool,
 }
 
 /// What a file takes.
@@ -88,6 +124,9 @@ pub fn blocks_of(
     start: &FileSystemStart,
     sync: bool,
 ) -> Result<FileBlocks, CommandError> {
+    if start.is_dhisfs {
+        return blocks_in_dhisfs(file).map_err(CommandError::file("find the blocks of", path));
+    }
     let extents =
         file_extents(file, sync).map_err(CommandError::file("find the blocks of", path))?;
     let mut blocks = FileBlocks::default();
@@ -130,10 +169,27 @@ pub fn file_system_start(
     let kind = rustix::fs::statfs(path)
         .map_err(|errno| CommandError::file("look at", path)(errno.into()))?
         .f_type as u64;
+    if kind == FUSE_MAGIC && is_dhisfs(path, volume_bytes)? {
+        let way = "a dhisfs is all of the volume".into();
+        return Ok(FileSystemStart { device, offset_bytes: 0, way, is_dhisfs: true });
+    }
     if !FILE_SYSTEMS.contains(&kind) {
         return Err(FileBlocksError::FileSystem { path: path.to_owned() }.into());
     }
     device_start(path, device, volume_bytes, offset)
+}
+
+/// The same where the file system has to be one that is on a device.
+pub fn device_file_system_start(
+    path: &Path,
+    volume_bytes: u64,
+    offset: Option<u64>,
+) -> Result<FileSystemStart, CommandError> {
+    let start = file_system_start(path, volume_bytes, offset)?;
+    match start.is_dhisfs {
+        true => Err(FileBlocksError::Dhisfs { path: path.to_owned() }.into()),
+        false => Ok(start),
+    }
 }
 
 /// The same for the file system on a device.
@@ -143,14 +199,107 @@ pub fn device_start(
     volume_bytes: u64,
     offset: Option<u64>,
 ) -> Result<FileSystemStart, CommandError> {
-    if let Some(offset_bytes) = offset {
-        let way = "as given with --offset".into();
-        return Ok(FileSystemStart { device, offset_bytes, way });
+    let devices = Devices { sysfs: Path::new("/sys") };
+    let found = devices.start_on_volume(device, volume_bytes);
+    let (offset_bytes, way) = match (offset, found) {
+        (None, found) => {
+            found.map_err(|found| FileBlocksError::OtherDevice { path: path.to_owned(), found })?
+        }
+        (Some(offset), found) => {
+            let checked = devices.check_offset(device, volume_bytes, offset, found);
+            let wrong = |found| FileBlocksError::Offset { path: path.to_owned(), offset, found };
+            (offset, checked.map_err(wrong)?)
+        }
+    };
+    Ok(FileSystemStart { device, offset_bytes, way, is_dhisfs: false })
+}
+
+/// The extended attribute in which a dhisfs tells the blocks of a file, from a place in the file on.
+const DHISFS_BLOCKS: &str = "user.dcd.blocks";
+/// It takes no more.
+const DHISFS_BLOCKS_BYTES: usize = 64 << 10;
+
+/// Whether a file is on a dhisfs on a volume of this size.
+fn is_dhisfs(path: &Path, volume_bytes: u64) -> Result<bool, CommandError> {
+    let mut bytes = vec![0; DHISFS_BLOCKS_BYTES];
+    let Ok(length) = rustix::fs::getxattr(path, DHISFS_BLOCKS, &mut bytes[..]) else {
+        return Ok(false);
+    };
+    let Some(told) = DhisfsBlocks::parse(&bytes[..length]) else { return Ok(false) };
+    let found = told.block_bytes.saturating_mul(told.blocks);
+    match as_large("the volume of this dhisfs", found, volume_bytes) {
+        Ok(()) => Ok(true),
+        Err(found) => Err(FileBlocksError::OtherDevice { path: path.to_owned(), found }.into()),
     }
-    let (offset_bytes, way) = Devices { sysfs: Path::new("/sys") }
-        .start_on_volume(device, volume_bytes)
-        .map_err(|found| FileBlocksError::OtherDevice { path: path.to_owned(), found })?;
-    Ok(FileSystemStart { device, offset_bytes, way })
+}
+
+fn blocks_in_dhisfs(file: &File) -> std::io::Result<FileBlocks> {
+    let mut blocks = FileBlocks::default();
+    let mut next = 0;
+    loop {
+        let mut bytes = vec![0; DHISFS_BLOCKS_BYTES];
+        let name = format!("{DHISFS_BLOCKS}.{next}");
+        let length = rustix::fs::fgetxattr(file, &*name, &mut bytes[..])?;
+        let told = DhisfsBlocks::parse(&bytes[..length]);
+        let told = told.ok_or(std::io::ErrorKind::InvalidData)?;
+        let Some((index, _, count)) = told.runs.last() else { return Ok(blocks) };
+        // It comes to an end, whatever is told.
+        let end = index.saturating_add(*count);
+        if end <= next {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        next = end;
+        let scale = told.block_bytes / BLOCK_SIZE;
+        for (_, block, count) in told.runs {
+            let (from, length) = (block.saturating_mul(scale), count.saturating_mul(scale));
+            match blocks.ranges.last_mut() {
+                Some((last, before)) if *last + *before == from => *before += length,
+                _ => blocks.ranges.push((from, length)),
+            }
+        }
+    }
+}
+
+/// What a dhisfs tells: size and number of blocks of the volume, and on a line each the place in the file, the block and the
+/// number of blocks of what lies in one piece.
+struct DhisfsBlocks {
+    block_bytes: u64,
+    blocks: u64,
+    runs: Vec<(u64, u64, u64)>,
+}
+
+impl DhisfsBlocks {
+    fn parse(bytes: &[u8]) -> Option<DhisfsBlocks> {
+        let text = str::from_utf8(bytes).ok()?;
+        let numbers = |line: &str| {
+            let words = line.split(' ').map(|word| word.parse().ok());
+            words.collect::<Option<Vec<u64>>>()
+        };
+        let (first, rest) = text.split_once('\n')?;
+        let [block_bytes, blocks] = numbers(first.strip_prefix("dhisfs ")?)?[..] else {
+            return None;
+        };
+        let runs = rest.lines().map(|line| match numbers(line)?[..] {
+            [index, block, count] if count > 0 => Some((index, block, count)),
+            _ => None,
+        });
+        let runs = runs.collect::<Option<Vec<_>>>()?;
+        (block_bytes >= BLOCK_SIZE).then_some(DhisfsBlocks { block_bytes, blocks, runs })
+    }
+}
+
+/// Where file systems keep what tells them from others: magic number and UUID, as byte ranges.
+const IDENTITIES: [(&[u8], usize, usize); 3] = [
+    // ext2 to ext4, XFS, F2FS.
+    (&[0x53, 0xef], 1024 + 56, 1024 + 104),
+    (b"XFSB", 0, 32),
+    (&[0x10, 0x20, 0xf5, 0xf2], 1024, 1024 + 108),
+];
+
+/// What tells a file system from others, in its first bytes.
+fn identity(bytes: &[u8]) -> Option<&[u8]> {
+    let found = IDENTITIES.iter().find(|(magic, at, _)| bytes[*at..].starts_with(magic));
+    found.map(|(_, _, uuid)| &bytes[*uuid..*uuid + 16])
 }
 
 /// Block devices, as sysfs tells of them.
@@ -177,6 +326,77 @@ impl Devices<'_> {
         let directory = std::fs::canonicalize(self.directory(number)).ok();
         let name = directory.as_deref().and_then(Path::file_name);
         name.map_or_else(|| "an unknown device".into(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Whether a file system on a device may begin at this byte of the volume, and how that is known; else what is known
+    /// instead. `known` is where it begins as far as it can be followed.
+    fn check_offset(
+        &self,
+        device: u64,
+        volume_bytes: u64,
+        offset: u64,
+        known: Result<(u64, String), String>,
+    ) -> Result<String, String> {
+        match known {
+            Ok((start, way)) if start == offset => return Ok(way),
+            Ok((start, way)) => return Err(format!("it begins at byte {start}: {way}")),
+            Err(_) => {}
+        }
+        let size = self.number(device, "size").unwrap_or(0) * BLOCK_SIZE;
+        if !offset.is_multiple_of(BLOCK_SIZE) {
+            return Err(format!("no device begins in the middle of a block of {BLOCK_SIZE} bytes"));
+        }
+        if offset.checked_add(size.max(BLOCK_SIZE)).is_none_or(|end| end > volume_bytes) {
+            let size = format_size(size);
+            return Err(format!(
+                "with {size} it would end behind the volume of {volume_bytes} bytes"
+            ));
+        }
+        // Through device-mapper and the like nothing tells where; but what is there can be compared.
+        let unchecked = "as given with --offset".to_owned();
+        let Some(whole) = self.volume_below(device, volume_bytes) else { return Ok(unchecked) };
+        let first = |number, offset| {
+            let mut bytes = [0; 4096];
+            let node = File::open(self.node(number)).ok()?;
+            node.read_exact_at(&mut bytes, offset).ok()?;
+            Some(bytes)
+        };
+        let (Some(own), Some(there)) = (first(device, 0), first(whole, offset)) else {
+            return Ok(unchecked);
+        };
+        match (identity(&own), identity(&there)) {
+            (Some(own), Some(there)) if own == there => {
+                Ok(format!("as given with --offset; {} has it there", self.name(whole)))
+            }
+            (Some(_), Some(_)) => Err("another file system begins there".into()),
+            (Some(_), None) => Err("no file system begins there".into()),
+            (None, _) => Ok(unchecked),
+        }
+    }
+
+    /// The device of the volume, if that is all that a device lies on.
+    fn volume_below(&self, device: u64, volume_bytes: u64) -> Option<u64> {
+        let mut number = device;
+        for _ in 0..LAYERS_MAX {
+            let size = self.number(number, "size")? * BLOCK_SIZE;
+            if as_large("", size, volume_bytes).is_ok() && number != device {
+                return Some(number);
+            }
+            let slaves = std::fs::read_dir(self.directory(number).join("slaves")).ok();
+            let below = slaves.and_then(|mut slaves| match (slaves.next(), slaves.next()) {
+                (Some(Ok(only)), None) => std::fs::read_to_string(only.path().join("dev")).ok(),
+                _ => None,
+            });
+            let below = below.or_else(|| self.text(number, "../dev"))?;
+            let (major, minor) = below.trim().split_once(':')?;
+            number = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+        }
+        None
+    }
+
+    fn node(&self, number: u64) -> PathBuf {
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        PathBuf::from(format!("/dev/block/{major}:{minor}"))
     }
 
     /// Byte of the volume at which a device begins, and how it was found; else what it is on.
@@ -259,6 +479,7 @@ mod tests {
         write("nbd0/nbd0p1/start", "64\n");
         write("nbd0/nbd0p1/size", "1000\n");
         write("dm-0/dm/name", "lv\n");
+        write("dm-0/size", "100\n");
         write("loop0/loop/backing_file", &format!("{}\n", root.join("devices/nbd0/dev").display()));
         write("loop0/loop/offset", "4096\n");
         let block = root.join("dev/block");
@@ -291,6 +512,45 @@ mod tests {
         assert_eq!(start(253, 0, 1 << 20), Err("dm-0 is made of other devices".into()));
         assert!(start(7, 0, 1 << 20).unwrap_err().contains("no file of dcd"));
         assert!(start(9, 9, 1 << 20).is_err());
+        // What is said of it has to be so, or at least possible.
+        let said = |major, minor, offset, bytes: u64| {
+            let device = rustix::fs::makedev(major, minor);
+            let known = devices.start_on_volume(device, bytes);
+            devices.check_offset(device, bytes, offset, known)
+        };
+        assert!(said(43, 1, 64 * 512, 1 << 20).is_ok());
+        assert!(said(43, 1, 12345, 1 << 20).unwrap_err().starts_with("it begins at byte 32768"));
+        assert!(said(253, 0, 12345, 1 << 20).unwrap_err().contains("middle of a block"));
+        for beyond in [1 << 20, (1 << 20) - 512 * 99, u64::MAX - 511] {
+            assert!(said(253, 0, beyond, 1 << 20).unwrap_err().contains("behind the volume"));
+        }
+        assert_eq!(said(253, 0, 512, 1 << 20), Ok("as given with --offset".into()));
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_a_dhisfs_tells() {
+        let told = DhisfsBlocks::parse(b"dhisfs 4096 1000\n0 17 3\n5 30 1\n").unwrap();
+        assert_eq!((told.block_bytes, told.blocks), (4096, 1000));
+        assert_eq!(told.runs, [(0, 17, 3), (5, 30, 1)]);
+        assert!(DhisfsBlocks::parse(b"dhisfs 4096 1000\n").unwrap().runs.is_empty());
+        for bad in
+            ["", "dhisfs 4096\n", "ext4 1 2\n", "dhisfs 4096 9\n1 2\n", "dhisfs 4096 9\n1 2 0\n"]
+        {
+            assert!(DhisfsBlocks::parse(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn file_systems_are_told_apart() {
+        let mut bytes = [0; 4096];
+        assert_eq!(identity(&bytes), None);
+        bytes[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+        bytes[1024 + 104..1024 + 120].copy_from_slice(&[7; 16]);
+        assert_eq!(identity(&bytes), Some(&[7; 16][..]));
+        let mut bytes = [0; 4096];
+        bytes[..4].copy_from_slice(b"XFSB");
+        bytes[32..48].copy_from_slice(&[8; 16]);
+        assert_eq!(identity(&bytes), Some(&[8; 16][..]));
     }
 }

@@ -231,6 +231,98 @@ fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
     served.stop();
 }
 
+/// A volume with few pointers is full when they are used up, which is no harm: what does not fit is refused, and there can be
+/// more at any time. Served read-only it is mounted read-only.
+#[test]
+fn a_volume_with_few_pointers_is_full_and_nothing_else() {
+    if !has_fuse("a_volume_with_few_pointers_is_full_and_nothing_else") {
+        return;
+    }
+    let folder = Folder::new();
+    let disks = ["m0", "m1"].map(|name| {
+        folder.disk(name, 64 << 20);
+        format!("--data-disk {name}")
+    });
+    let disks = disks.join(" ");
+    let volume =
+        "extent = \"4k\"\npointers = 3000\njournal = \"4M\"\n[[set]]\nlevel = 1\ncopies = 2\n";
+    std::fs::write(folder.path("v.toml"), volume).unwrap();
+    folder.dcd(&format!("create --cache-disk c --cache-size 32M {disks} --volume v.toml")).ok();
+    let serve = format!(
+        "serve --cache-disk c {disks} --nbd unix:sock --control ctl --memory-directory . --quiet \
+         --idle-max 20ms"
+    );
+    let sockets = format!(
+        "--control {} --nbd {}",
+        folder.path("ctl").display(),
+        folder.path("sock").display()
+    );
+    let served = folder.serve(&serve);
+    let made = folder.dcd(&format!("dhisfs mkfs {sockets}"));
+    assert!(made.stderr.contains("room for 3000 pointers"), "{}", made.stderr);
+    assert!(made.stderr.contains("dcd volume set --pointers 1"), "{}", made.stderr);
+    made.ok();
+
+    let mounted = Mounted::start(&folder, &sockets, "--commit-interval 300ms");
+    mounted.sh("echo precious > precious; sync precious");
+    // A program that only writes: all that it is told is there is there.
+    let fill = "for i in $(seq 1000); do
+                    head -c 100000 /dev/zero | tr '\\0' x > f$i 2> why || { rm f$i; break; }
+                    whole=$i; done; grep -q 'No space left' why; rm why; echo $whole";
+    let whole: u64 = mounted.sh(fill).trim().parse().unwrap();
+    assert!((80..120).contains(&whole), "{whole}");
+    let available: u64 = mounted.sh("df --output=avail . | tail -1").trim().parse().unwrap();
+    assert!(available < 400, "{available} KiB");
+    mounted.sh("echo changed > precious; sync precious");
+    mounted.stop();
+    folder.dcd(&format!("dhisfs fsck {sockets}")).ok();
+
+    let mounted = Mounted::start(&folder, &sockets, "--commit-interval 300ms");
+    let all = format!(
+        "test $(cat precious) = changed; for i in $(seq {whole}); do
+             test $(tr -d x < f$i | wc -c) = 0; test $(wc -c < f$i) = 100000; done"
+    );
+    mounted.sh(&all);
+    mounted.sh("exec 3< f1; rm f1 f2 f3; cat <&3 | wc -c; sync precious; head -c 150000 /dev/zero > g; rm g");
+    // More, while it is mounted.
+    let told = folder.dcd("volume set --pointers 20000 --control ctl").ok();
+    assert!(told.starts_with("room for 20160 pointers"), "{told}");
+    mounted.sh("for i in 1 2 3; do head -c 100000 /dev/zero | tr '\\0' x > f$i; done; head -c 20M /dev/zero > h; sync h");
+    mounted.sh(&all);
+    // Which blocks it has.
+    let file = mounted.directory.join("precious").display().to_string();
+    let got = folder.dcd(&format!("hint get {file} --control ctl --json")).ok();
+    assert!(got.contains("\"level\": 1") || got.contains("\"level\":1"), "{got}");
+    folder.dcd(&format!("hint set hot {file} --control ctl")).ok();
+    let inspected = folder.dcd(&format!("inspect --file {file} --control ctl")).ok();
+    assert!(inspected.contains("hot") && inspected.contains("a dhisfs"), "{inspected}");
+    let both = folder.dcd(&format!("hint get {file} {file}-none --control ctl"));
+    both.fails(1, "1 of 2 paths", "");
+    mounted.kill();
+    served.kill();
+
+    let served = folder.serve(&serve);
+    folder.dcd(&format!("dhisfs fsck {sockets}")).ok();
+    let inspected = folder.dcd("volume status --control ctl --json").ok();
+    assert!(inspected.contains("20160"), "{inspected}");
+    folder.dcd("volume set --pointers 4000000 --control ctl").fails(
+        1,
+        "can have room for",
+        "journal",
+    );
+    served.stop();
+    assert!(folder.dcd("inspect volume --cache-disk c --json").ok().contains("20160"));
+
+    let served = folder.serve(&format!("{serve} --read-only"));
+    let mounted = Mounted::start(&folder, &sockets, "");
+    mounted.sh(&all);
+    mounted.fails("echo x > new");
+    mounted.fails("rm f1");
+    mounted.stop();
+    folder.dcd(&format!("dhisfs fsck {sockets}")).fails(8, "served read-only", "--read-only");
+    served.stop();
+}
+
 #[test]
 fn mistakes_are_told() {
     let folder = Folder::new();

@@ -70,7 +70,7 @@ impl Volume {
         if asked == "status" {
             return json!({"ok": true, "volume": {
                 "volume_bytes": self.blocks * 512, "extent_bytes": self.extent_blocks * 512,
-                "extents_mapped": 0, "migrations_waiting": 0, "raid0_lines_lost": 0, "pointers": 0, "memory_bytes": 0,
+                "extents_mapped": 0, "migrations_waiting": 0, "raid0_lines_lost": 0, "pointers": 0, "pointers_max": 0, "memory_bytes": 0,
                 "members": [], "sets": [], "work": null, "last_work": null, "has_failed": false,
                 "counters": {},
             }});
@@ -157,7 +157,7 @@ fn what_is_said_of_files_reaches_their_blocks() {
     let path = |name: &str| site.path("mnt").join(name);
     let hint = |line: &str| site.dcd(&format!("hint {line} --control ctl --offset 0"));
     let told = hint("set important,random mnt/three").ok();
-    assert!(told.contains("1 file: important,random, changed for 25 extents"), "{told}");
+    assert!(told.contains("1 file: important,random, changed for 25 of 25 extents"), "{told}");
     assert!(volume.is(&path("three"), "important,random"));
     assert!(volume.is(&path("a/one"), "none"));
     // A directory, with all that is in it.
@@ -170,7 +170,7 @@ fn what_is_said_of_files_reaches_their_blocks() {
     assert_eq!(get[1]["said"], "temporary");
     // Said again it changes nothing; and it can be taken back.
     let told = hint("set important,random mnt/three").ok();
-    assert!(told.contains("changed for 0 extents"), "{told}");
+    assert!(told.contains("changed for 0 of 25 extents"), "{told}");
     hint("set none mnt/three").ok();
     assert!(volume.is(&path("three"), "none"));
     assert!(hint("get mnt/three").ok().contains("three  -"));

@@ -8,6 +8,11 @@ use crate::format::inode::{Inode, extended_bytes_max};
 
 /// The name under which the hint is set and read.
 pub const HINT_NAME: &[u8] = b"user.dcd.hint";
+/// The name under which it is read which blocks of the device a file or directory has; with `.N` behind it, from block `N` of
+/// the file on. It is in no list.
+pub const BLOCKS_NAME: &[u8] = b"user.dcd.blocks";
+/// What is told at once.
+const BLOCKS_BYTES_MAX: usize = 60_000;
 /// All others of this kind are kept as they are.
 const PREFIX: &[u8] = b"user.";
 
@@ -18,6 +23,15 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     if name.len() > 255 { refuse(libc::ERANGE) } else { Ok(()) }
 }
 
+/// The number behind the name of the blocks; none is 0.
+fn from_block(rest: &[u8]) -> Option<u64> {
+    match rest {
+        [] => Some(0),
+        [b'.', digits @ ..] => str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
 fn has_extended(inode: &Inode) -> bool {
     inode.is_file() || inode.is_directory()
 }
@@ -26,6 +40,12 @@ impl<D: BlockDevice> FileSystem<D> {
     /// Reads one.
     pub fn extended(&mut self, file: u64, name: &[u8]) -> FsResult<Vec<u8>> {
         check_name(name)?;
+        if let Some(from) = name.strip_prefix(BLOCKS_NAME) {
+            return match from_block(from) {
+                Some(from) => self.blocks_in_words(file, from),
+                None => refuse(libc::ENODATA),
+            };
+        }
         let inode = self.inode(file)?;
         let found = if name == HINT_NAME {
             (!inode.hint.is_empty()).then(|| inode.hint.to_string().into_bytes())
@@ -33,6 +53,37 @@ impl<D: BlockDevice> FileSystem<D> {
             inode.extended.get(name).cloned()
         };
         found.map_or_else(|| refuse(libc::ENODATA), Ok)
+    }
+
+    /// First the size and number of blocks of the device; then of each piece its place in the file, its first block, and how
+    /// many blocks it has.
+    fn blocks_in_words(&mut self, file: u64, from: u64) -> FsResult<Vec<u8>> {
+        if !has_extended(self.inode(file)?) {
+            return refuse(libc::ENODATA);
+        }
+        let mut text = format!("dhisfs {} {}\n", self.block_bytes(), self.blocks());
+        let mut piece: Option<(u64, u64, u64)> = None;
+        let words = |(index, block, count): (u64, u64, u64)| format!("{index} {block} {count}\n");
+        self.walk(file, &mut |_, walked| {
+            let is_wanted = walked.index + walked.span > from && text.len() < BLOCKS_BYTES_MAX;
+            if !is_wanted || walked.level > 0 {
+                return Ok(is_wanted);
+            }
+            match &mut piece {
+                Some((index, block, count))
+                    if *index + *count == walked.index && *block + *count == walked.block =>
+                {
+                    *count += 1;
+                }
+                _ => {
+                    let next = (walked.index, walked.block, 1);
+                    text.extend(piece.replace(next).map(words));
+                }
+            }
+            Ok(true)
+        })?;
+        text.extend(piece.map(words));
+        Ok(text.into_bytes())
     }
 
     /// Their names, each with a zero behind it.
@@ -56,6 +107,9 @@ impl<D: BlockDevice> FileSystem<D> {
         flags: i32,
     ) -> FsResult<()> {
         check_name(name)?;
+        if name.starts_with(BLOCKS_NAME) {
+            return refuse(libc::EPERM);
+        }
         self.change(|this| {
             let block_bytes = this.block_bytes();
             let inode = this.inode(file)?;

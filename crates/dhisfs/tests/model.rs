@@ -374,3 +374,49 @@ fn what_is_known_lives_until_it_is_forgotten() {
     let mut fs = FileSystem::mount(fs.unmount().unwrap(), MountOptions::default()).unwrap();
     assert_eq!(fs.check().unwrap().directories, 3);
 }
+
+#[test]
+fn a_file_tells_which_blocks_it_has() {
+    let mut fs = mounted(6000);
+    let root = fs.root();
+    let (a, b) =
+        (fs.create(root, b"a", &file(FILE)).unwrap(), fs.create(root, b"b", &file(FILE)).unwrap());
+    // Pieces that lie apart, with a hole, in the inode and in lists.
+    for i in 0..500 {
+        fs.write(a, i * 2 * 4096, &[1; 4096]).unwrap();
+        fs.write(b, i * 4096, &[2; 4096]).unwrap();
+    }
+    fs.write(a, 3000 * 4096, &[3; 40_960]).unwrap();
+    fs.sync().unwrap();
+    let told = |fs: &mut FileSystem<_>, from: u64| {
+        let name = format!("user.dcd.blocks.{from}");
+        let text = String::from_utf8(fs.extended(a, name.as_bytes()).unwrap()).unwrap();
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert_eq!(first, "dhisfs 4096 6000");
+        let runs = rest.lines().map(|line| {
+            let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            (numbers[0], numbers[1], numbers[2])
+        });
+        runs.collect::<Vec<(u64, u64, u64)>>()
+    };
+    let runs = told(&mut fs, 0);
+    assert_eq!(runs.iter().map(|run| run.2).sum::<u64>(), 510);
+    assert_eq!(told(&mut fs, 2990).iter().map(|run| run.2).sum::<u64>(), 10);
+    assert_eq!(told(&mut fs, 3010), []);
+    let without = fs.extended(a, b"user.dcd.blocks").unwrap();
+    assert_eq!(without, fs.extended(a, b"user.dcd.blocks.0").unwrap());
+    // They hold what the file does.
+    let mut device = fs.unmount().unwrap();
+    for (index, block, count) in runs {
+        let mut data = vec![0; count as usize * 4096];
+        device.read(&mut [dcd_client::Read { block, data: &mut data }]).unwrap();
+        let expected = if index < 3000 { 1 } else { 3 };
+        assert!(data.iter().all(|byte| *byte == expected), "{index}");
+    }
+    let mut fs = FileSystem::mount(device, MountOptions::default()).unwrap();
+    assert_eq!(errno(fs.extended(a, b"user.dcd.blocks.x")), libc::ENODATA);
+    assert_eq!(errno(fs.set_extended(a, b"user.dcd.blocks", b"1", 0)), libc::EPERM);
+    assert_eq!(fs.extended_names(a).unwrap(), b"");
+    // A directory has some, too.
+    assert!(fs.extended(root, b"user.dcd.blocks").unwrap().len() > 20);
+}

@@ -69,13 +69,22 @@ fn cut(range: BlockRange, extent: u64) -> (Option<BlockRange>, Vec<BlockRange>) 
     (Some((first, last - first)), head.into_iter().chain(tail).collect())
 }
 
-/// Gives the blocks of a file these attributes. How many extents were changed.
+/// What was said of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Said {
+    /// Extents of it on the volume.
+    pub extents: u64,
+    /// Those that were something else before.
+    pub changed: u64,
+}
+
+/// Gives the blocks of a file these attributes.
 pub fn apply(
     volume: &mut VolumeClient,
     blocks: &FileBlocks,
     said: Attributes,
     manner: Manner,
-) -> Result<u64, CommandError> {
+) -> Result<Said, CommandError> {
     let extent = volume.extent_blocks();
     let (mut whole, mut shared) = (Vec::new(), Vec::new());
     for range in &blocks.ranges {
@@ -84,8 +93,10 @@ pub fn apply(
         shared.extend(ends);
     }
     let mut changes: Vec<(AttributeChange, Vec<BlockRange>)> = Vec::new();
+    let mut told = Said::default();
     for (ranges, is_shared) in [(whole, false), (shared, true)] {
         for place in volume.places(&ranges)? {
+            told.extents += place.blocks.div_ceil(extent);
             let Some(change) = wanted(place.attributes, said, manner, is_shared) else { continue };
             let range = (place.block, place.blocks);
             match changes.iter_mut().find(|(known, _)| *known == change) {
@@ -94,12 +105,29 @@ pub fn apply(
             }
         }
     }
-    let mut extents = 0;
     for (change, ranges) in changes {
-        extents += ranges.iter().map(|(_, blocks)| blocks.div_ceil(extent)).sum::<u64>();
+        told.changed += ranges.iter().map(|(_, blocks)| blocks.div_ceil(extent)).sum::<u64>();
         volume.set_attributes(&ranges, change.set, change.clear)?;
     }
-    Ok(extents)
+    Ok(told)
+}
+
+/// The same without doing it, where somebody else does.
+pub fn would_change(
+    volume: &mut VolumeClient,
+    blocks: &FileBlocks,
+    said: Attributes,
+) -> Result<Said, CommandError> {
+    let extent = volume.extent_blocks();
+    let mut told = Said::default();
+    for place in volume.places(&blocks.ranges)? {
+        let extents = place.blocks.div_ceil(extent);
+        told.extents += extents;
+        if wanted(place.attributes, said, Manner::Share, false).is_some() {
+            told.changed += extents;
+        }
+    }
+    Ok(told)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::VolumeArguments;
 use crate::error::CommandError;
-use crate::file_blocks::{FileSystemStart, device_start, file_system_start};
+use crate::file_blocks::{FileSystemStart, device_file_system_start, device_start};
 use crate::output::{count, print, print_json};
 use crate::static_metadata::{StaticMetadata, static_metadata};
 use crate::volume_client::VolumeClient;
@@ -54,7 +54,7 @@ fn start_of(
     let metadata = std::fs::metadata(path).map_err(CommandError::file("look at", path))?;
     match metadata.file_type().is_block_device() {
         true => device_start(path, metadata.rdev(), volume_bytes, offset),
-        false => file_system_start(path, volume_bytes, offset),
+        false => device_file_system_start(path, volume_bytes, offset),
     }
 }
 

@@ -20,11 +20,11 @@ use dcd_engine::volume::attributes::Attributes;
 use serde_json::{Value, json};
 
 use crate::error::CommandError;
-use crate::file_blocks::{FileSystemStart, blocks_of, file_system_start, open};
+use crate::file_blocks::{FileBlocksError, FileSystemStart, blocks_of, file_system_start, open};
 use crate::hint_rules::parse_attributes;
 use crate::output::{Align, Paint, Table, count, print, print_json};
 use crate::volume_client::VolumeClient;
-use apply::{Manner, apply};
+use apply::{Manner, Said, apply};
 
 /// Tell a volume what the files on it are.
 ///
@@ -166,6 +166,32 @@ pub fn run(arguments: &HintArguments) -> Result<(), CommandError> {
     }
 }
 
+/// Does the same with each path, whatever becomes of the others: what goes wrong with one is told, and counts in the end.
+fn each_path(
+    paths: &[PathBuf],
+    mut one: impl FnMut(&Path) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    if let [path] = paths {
+        return one(path);
+    }
+    let mut failed = 0;
+    for path in paths {
+        if let Err(error) = one(path) {
+            error.report();
+            failed += 1;
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(CommandError::SomePaths { failed, of: paths.len() }),
+    }
+}
+
+/// What a path leads to, which somebody has named: links are followed.
+fn target(path: &Path) -> Result<PathBuf, CommandError> {
+    std::fs::canonicalize(path).map_err(CommandError::file("look at", path))
+}
+
 fn set(
     paths: &[PathBuf],
     attributes: Attributes,
@@ -174,34 +200,51 @@ fn set(
 ) -> Result<(), CommandError> {
     let mut volume = VolumeClient::connect(&arguments.control)?;
     let mut files = 0;
-    let mut extents = 0;
+    let mut extents = Said::default();
     let mut is_delayed = false;
-    for path in paths {
+    let result = each_path(paths, |path| {
+        let path = &target(path)?;
         let start = file_system_start(path, volume.report.volume_bytes, arguments.offset)?;
+        let volume_bytes = volume.report.volume_bytes;
         let mut one = |path: &Path| {
             let Some(file) = open(path)? else { return Ok(()) };
-            tree::write_hint(path, &file, attributes)?;
-            if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-                // Whoever says it now wants it now.
-                let blocks = blocks_of(path, &file, &start, true)?;
-                let changed = apply(&mut volume, &blocks, attributes, Manner::Replace)?;
-                files += 1;
-                extents += changed;
-                is_delayed |= blocks.is_delayed;
+            if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                return tree::write_hint(path, &file, attributes);
             }
+            // Whoever says it now wants it now.
+            let blocks = blocks_of(path, &file, &start, true)?;
+            // A dhisfs tells the volume when it is told itself; before, so that it can be seen what that changes.
+            let told = match start.is_dhisfs {
+                true => apply::would_change(&mut volume, &blocks, attributes)?,
+                false => apply(&mut volume, &blocks, attributes, Manner::Replace)?,
+            };
+            if told.extents == 0 && !blocks.ranges.is_empty() {
+                let path = path.to_owned();
+                return Err(FileBlocksError::Elsewhere { path, volume_bytes }.into());
+            }
+            tree::write_hint(path, &file, attributes)?;
+            files += 1;
+            extents.extents += told.extents;
+            extents.changed += told.changed;
+            is_delayed |= blocks.is_delayed;
             Ok(())
         };
         one(path)?;
         if recursive {
             tree::each(path, start.device, &mut |path, _| one(path))?;
         }
-    }
+        Ok(())
+    });
     let later = if is_delayed { "; some blocks are chosen later: say it again then" } else { "" };
-    print(&format!(
-        "{}: {attributes}, changed for {}{later}\n",
-        count(files, "file"),
-        count(extents, "extent")
-    ))
+    if files > 0 || result.is_ok() {
+        print(&format!(
+            "{}: {attributes}, changed for {} of {}{later}\n",
+            count(files, "file"),
+            extents.changed,
+            count(extents.extents, "extent")
+        ))?;
+    }
+    result
 }
 
 fn get(paths: &[PathBuf], arguments: &VolumeArguments, as_json: bool) -> Result<(), CommandError> {
@@ -214,12 +257,13 @@ fn get(paths: &[PathBuf], arguments: &VolumeArguments, as_json: bool) -> Result<
         ("size", Align::Right),
         ("attributes", Align::Left),
     ]);
-    for path in paths {
+    let result = each_path(paths, |named| {
+        let path = &target(named)?;
         let start = file_system_start(path, volume.report.volume_bytes, arguments.offset)?;
-        let Some(file) = open(path)? else { continue };
+        let file = open(path)?.ok_or_else(|| CommandError::NotAFile { path: path.to_owned() })?;
         let said = tree::read_hint(&file).map_or_else(|| "-".into(), |said| said.to_string());
         let places = places_of(&mut volume, path, &file, &start)?;
-        let mut name = path.display().to_string();
+        let mut name = named.display().to_string();
         if places.is_empty() {
             table.row(vec![name.clone(), said.clone(), "-".into(), "-".into(), String::new()]);
         }
@@ -234,9 +278,15 @@ fn get(paths: &[PathBuf], arguments: &VolumeArguments, as_json: bool) -> Result<
                 part.attributes.to_string(),
             ]);
         }
-        all.push(json!({ "file": path.display().to_string(), "said": said, "parts": parts }));
+        all.push(json!({ "file": named.display().to_string(), "said": said, "parts": parts }));
+        Ok(())
+    });
+    if as_json {
+        print_json(&Value::Array(all))?;
+    } else if !all.is_empty() {
+        print(&table.render(Paint::for_stdout()))?;
     }
-    if as_json { print_json(&Value::Array(all)) } else { print(&table.render(Paint::for_stdout())) }
+    result
 }
 
 /// What of a file lies alike.
@@ -307,6 +357,7 @@ fn places_of(
 ) -> Result<Vec<Part>, CommandError> {
     let blocks = blocks_of(path, file, start, false)?;
     let mut parts: Vec<Part> = Vec::new();
+    let is_anywhere = !blocks.ranges.is_empty();
     for range in blocks.ranges {
         for (_, found) in place_parts(volume, range)? {
             let alike = |part: &&mut Part| {
@@ -318,6 +369,10 @@ fn places_of(
                 None => parts.push(found),
             }
         }
+    }
+    if is_anywhere && parts.is_empty() {
+        let (path, volume_bytes) = (path.to_owned(), volume.report.volume_bytes);
+        return Err(FileBlocksError::Elsewhere { path, volume_bytes }.into());
     }
     Ok(parts)
 }

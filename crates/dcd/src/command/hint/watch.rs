@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::apply::{Manner, apply};
 use super::{VolumeArguments, metadata, tree};
 use crate::error::CommandError;
-use crate::file_blocks::{FileSystemStart, blocks_of, file_system_start, open};
+use crate::file_blocks::{FileSystemStart, blocks_of, device_file_system_start, open};
 use crate::hint_rules::{self, HintRules};
 use crate::output::{count, print};
 use crate::volume_client::VolumeClient;
@@ -73,7 +73,7 @@ pub fn run(options: &Options<'_>) -> Result<(), CommandError> {
     let rules = options.rules.map(hint_rules::read).transpose()?.unwrap_or_default();
     let root = options.root.canonicalize().map_err(CommandError::file("look at", options.root))?;
     let volume = VolumeClient::connect(&options.volume.control)?;
-    let start = file_system_start(&root, volume.report.volume_bytes, options.volume.offset)?;
+    let start = device_file_system_start(&root, volume.report.volume_bytes, options.volume.offset)?;
     // Before the first time through: what changes meanwhile is told afterwards.
     let events = FileWatch::open(&root)?;
     let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
@@ -177,7 +177,7 @@ impl Watch<'_> {
         }
         let said = self.said_of(path, &file);
         let blocks = blocks_of(path, &file, &self.start, self.options.sync)?;
-        let extents = apply(&mut self.volume, &blocks, said, Manner::Share)?;
+        let extents = apply(&mut self.volume, &blocks, said, Manner::Share)?.changed;
         self.files += 1;
         self.extents += extents;
         if self.options.verbose && extents > 0 {
