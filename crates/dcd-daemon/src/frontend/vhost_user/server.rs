@@ -66,7 +66,7 @@ const NOTHING_SEEN: &str = "the guest has rung for a request, and its rings are 
     does not share its memory (share=off)";
 
 /// What keeps the guest from its disk, for who asks how it is.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub struct Trouble(Arc<Mutex<Option<String>>>);
 
 impl Trouble {
