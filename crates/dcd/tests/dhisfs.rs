@@ -267,8 +267,8 @@ fn a_volume_with_few_pointers_is_full_and_nothing_else() {
     mounted.sh("echo precious > precious; sync precious");
     // A program that only writes: all that it is told is there is there.
     let fill = "for i in $(seq 1000); do
-                    head -c 100000 /dev/zero | tr '\\0' x > f$i 2> why || { rm f$i; break; }
-                    whole=$i; done; grep -q 'No space left' why; rm why; echo $whole";
+                    head -c 100000 /dev/zero | tr '\\0' x > f$i 2> ../why || { rm f$i; break; }
+                    whole=$i; done; grep -q 'No space left' ../why; echo $whole";
     let whole: u64 = mounted.sh(fill).trim().parse().unwrap();
     assert!((80..120).contains(&whole), "{whole}");
     let available: u64 = mounted.sh("df --output=avail . | tail -1").trim().parse().unwrap();
