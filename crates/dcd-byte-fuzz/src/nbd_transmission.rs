@@ -338,6 +338,7 @@ impl Session {
             let code = match error {
                 RequestError::Io
                 | RequestError::Cancelled
+                | RequestError::Lost { .. }
                 | RequestError::Sequence(_)
                 | RequestError::Volume(_) => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,

@@ -195,6 +195,7 @@ pub(crate) fn control_request(bytes: &[u8]) {
         match asked {
             None => break,
             Some(Asked::Command(command)) => assert!(!format!("{command:?}").is_empty()),
+            Some(Asked::Detach(asked)) => assert!(!format!("{asked:?}").is_empty()),
             Some(Asked::Volume(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Sequence(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Refused(answer)) => {

@@ -7,7 +7,8 @@
 //! {"command":"requests"}  {"ok":true,"requests":{...}}, of a disk without a cache
 //! {"command":"flush"}     {"ok":true}
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
-//! {"command":"detach"}    the same; then the daemon ends
+//! {"command":"detach"}    the same; then the daemon ends. With "accept_lost":true although blocks are lost, but only
+//!                         those that the last answer on this connection listed
 //! {"command":"cancel"}    while a drain or detach of this connection is under way: ends it
 //! {"command":"cancel-drain"}   {"ok":true}; ends the drains of all connections
 //! {"command":"cancel-detach"}  {"ok":true}; ends the detach, whoever asked for it
@@ -17,6 +18,9 @@
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"error":"...","hint":"..."}
 //! ```
+//!
+//! A drain or detach that could not bring everything to the data-disk, because it is damaged in the log, is answered
+//! {"ok":false,"lost":{"lines":3,"ranges":[[first byte,bytes],...]},...}. All else is there; there was no detach.
 //!
 //! A drain or detach that was cancelled is answered {"ok":false,"cancelled":true,...}. It is
 //! cancelled too when the client that asked for it closes its connection: who ends `dcd drain` wants
@@ -34,19 +38,20 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_engine::units::LINE_SIZE;
+use dcd_engine::units::{LINE_SIZE, LbaRange};
 use dcd_engine::{Operation, RequestError, SequenceError, VolumeError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::listen::UnixSocket;
+use crate::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
 use crate::metrics;
 use crate::recording;
 use crate::sequence_control::{self, SequenceCommand};
 pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
-use crate::submitter::{DrainTicket, StopKind, Submitter};
+use crate::submitter::{DetachTerms, DrainTicket, Snapshot, StopKind, Submitter};
 use crate::units_text::format_size;
 use crate::volume_control::{self, VolumeCommand};
 
@@ -94,8 +99,18 @@ pub enum Command {
 #[derive(Deserialize)]
 pub(crate) struct CommandLine {
     pub(crate) command: Option<Command>,
+    #[serde(flatten)]
+    detach: DetachAsked,
     sequence: Option<SequenceCommand>,
     volume: Option<VolumeCommand>,
+}
+
+/// What goes with [`Command::Detach`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DetachAsked {
+    /// Give up what is lost, as the last answer listed it.
+    #[serde(default)]
+    pub accept_lost: bool,
 }
 
 /// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
@@ -267,6 +282,8 @@ pub(crate) fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Opt
 pub enum Asked {
     /// A command.
     Command(Command),
+    /// [`Command::Detach`], on these terms.
+    Detach(DetachAsked),
     /// Something about sequences.
     Sequence(SequenceCommand),
     /// Something about the volume and its members.
@@ -296,10 +313,11 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             continue;
         }
         return Ok(Some(match serde_json::from_slice::<CommandLine>(&line) {
+            Ok(CommandLine { command: Some(Command::Detach), detach, .. }) => Asked::Detach(detach),
             Ok(CommandLine { command: Some(command), .. }) => Asked::Command(command),
             Ok(CommandLine { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
             Ok(CommandLine { volume: Some(volume), .. }) => Asked::Volume(volume),
-            Ok(CommandLine { command: None, sequence: None, volume: None }) => {
+            Ok(CommandLine { command: None, sequence: None, volume: None, .. }) => {
                 Asked::Refused(failure(
                     "expected a command, found something else: missing field `command`",
                     COMMANDS_HINT,
@@ -317,6 +335,8 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
+    // What is lost, as this client was told last.
+    let mut listed = Vec::new();
     loop {
         let asked = match read_command(&mut reader)? {
             None => return Ok(()),
@@ -325,7 +345,8 @@ fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
         };
         shared.clients.fetch_add(1, Ordering::AcqRel);
         let answered = match asked {
-            Asked::Command(command) => run_command(&mut reader, shared, command),
+            Asked::Command(command) => run_command(&mut reader, shared, command, &mut listed),
+            Asked::Detach(asked) => detach(&mut reader, shared, asked, &mut listed),
             Asked::Sequence(command) => {
                 sequence_control::run(&mut reader, &shared.submitter, command)
             }
@@ -345,6 +366,7 @@ fn run_command(
     reader: &mut BufReader<&UnixStream>,
     shared: &Shared,
     command: Command,
+    listed: &mut Vec<LbaRange>,
 ) -> io::Result<Value> {
     let submitter = &shared.submitter;
     Ok(match command {
@@ -367,15 +389,9 @@ fn run_command(
         Command::Drain => {
             let ticket = submitter.new_ticket();
             let job = Long::Drain(ticket);
-            with_progress(reader, shared, job, |done| submitter.drain(ticket, done))?
+            with_progress(reader, shared, job, listed, |done| submitter.drain(ticket, done))?
         }
-        Command::Detach if volume_control::is_served(submitter) => failure(
-            "a volume cannot be detached: where its blocks lie only dcd knows",
-            "copy what is on it to another disk, or drain it and stop dcd",
-        ),
-        Command::Detach => with_progress(reader, shared, Long::Detach, |done| {
-            submitter.stop(StopKind::Detach, done);
-        })?,
+        Command::Detach => detach(reader, shared, DetachAsked::default(), listed)?,
         Command::Cancel => failure(
             "nothing that could be cancelled is under way on this connection",
             "cancel-drain and cancel-detach end what others have begun",
@@ -399,9 +415,28 @@ fn run_command(
             recording::run(reader, submitter)?;
             success()
         }
-        Command::Shutdown => with_progress(reader, shared, Long::Shutdown, |done| {
+        Command::Shutdown => with_progress(reader, shared, Long::Shutdown, listed, |done| {
             submitter.stop(StopKind::Shutdown, done);
         })?,
+    })
+}
+
+fn detach(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    asked: DetachAsked,
+    listed: &mut Vec<LbaRange>,
+) -> io::Result<Value> {
+    if volume_control::is_served(&shared.submitter) {
+        return Ok(failure(
+            "a volume cannot be detached: where its blocks lie only dcd knows",
+            "copy what is on it to another disk, or drain it and stop dcd",
+        ));
+    }
+    let accepted = if asked.accept_lost { std::mem::take(listed) } else { Vec::new() };
+    let terms = DetachTerms { accepted };
+    with_progress(reader, shared, Long::Detach, listed, |done| {
+        shared.submitter.detach(terms, done);
     })
 }
 
@@ -417,6 +452,7 @@ pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
         Err(RequestError::ShuttingDown) => "the daemon is ending; start it again",
         Err(RequestError::ReadOnly) => "the volume is served read-only",
         Err(RequestError::Cancelled) => "ask again",
+        Err(RequestError::Lost { .. }) => NOT_DRAINED_HINT,
         Err(RequestError::Sequence(error)) => sequence_hint(error),
         Err(RequestError::Volume(error)) => volume_hint(error),
     };
@@ -519,11 +555,27 @@ impl Long {
     }
 }
 
+/// What to say when something is lost. The list is remembered: it may be accepted by who was told of it.
+fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> Value {
+    let ranges = |snapshot: &Snapshot<'_>| snapshot.core.engine().map(|engine| engine.lost());
+    let ranges = shared.submitter.ask(ranges).flatten();
+    *listed = ranges.unwrap_or_default();
+    let report = LostReport::of(lines, listed);
+    let (what, hint) = match job {
+        Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
+        Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
+    };
+    let mut value = failure(&format!("{what}: {}", report.words()), hint);
+    value["lost"] = json!(report);
+    value
+}
+
 /// Starts something long and tells how far it is until it has ended.
 fn with_progress(
     reader: &mut BufReader<&UnixStream>,
     shared: &Shared,
     job: Long,
+    listed: &mut Vec<LbaRange>,
     start: impl FnOnce(Done),
 ) -> io::Result<Value> {
     let result = wait_with_progress(reader, shared, job, start);
@@ -533,6 +585,7 @@ fn with_progress(
     job.end(shared);
     match result? {
         Err(RequestError::Cancelled) => Ok(job.cancelled(shared)),
+        Err(RequestError::Lost { lines }) => Ok(lost(shared, job, lines, listed)),
         result => Ok(answer(result)),
     }
 }

@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::control::{Command, Progress, read_line};
+use crate::control::{Command, DetachAsked, Progress, read_line};
+use crate::lost::LostReport;
 use crate::recording::RecordedBatch;
 use crate::sequence_control::{RANGES_PER_LINE, SequenceCommand};
 use crate::signals::Signals;
@@ -62,6 +63,16 @@ pub enum ControlError {
         /// What it advises.
         hint: Option<String>,
     },
+    /// Something is lost, and so not everything is on the data-disk.
+    #[error("{error}")]
+    Lost {
+        /// What the daemon says.
+        error: String,
+        /// What it advises.
+        hint: Option<String>,
+        /// What is lost.
+        lost: LostReport,
+    },
     /// Somebody did not want to wait for the answer to a cancel.
     #[error("gone without an answer of the daemon at {}", path.display())]
     Left {
@@ -86,9 +97,9 @@ impl ControlError {
             ControlError::Answer { .. } => {
                 Some("is it another program's socket, or another version of dcd?".into())
             }
-            ControlError::Refused { hint, .. } | ControlError::Cancelled { hint, .. } => {
-                hint.clone()
-            }
+            ControlError::Refused { hint, .. }
+            | ControlError::Cancelled { hint, .. }
+            | ControlError::Lost { hint, .. } => hint.clone(),
             ControlError::Left { .. } => {
                 Some("the daemon cancels what you have asked for when it finds you gone".into())
             }
@@ -104,6 +115,7 @@ struct Answer {
     progress: Option<Progress>,
     #[serde(default)]
     cancelled: bool,
+    lost: Option<LostReport>,
 }
 
 /// A connection to a daemon.
@@ -139,6 +151,23 @@ impl ControlClient {
         self.answer(progress)
     }
 
+    /// Asks for a detach on these terms.
+    pub fn detach(
+        &mut self,
+        asked: DetachAsked,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Value, ControlError> {
+        let mut value = json!(asked);
+        value["command"] = json!(Command::Detach);
+        match self.send_value(&value) {
+            // As in [`ControlClient::ask`].
+            Err(ControlError::Broken { source, .. })
+                if source.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent?,
+        }
+        self.answer(progress)
+    }
+
     fn answer(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Value, ControlError> {
         let mut is_cancelling = false;
         loop {
@@ -158,8 +187,11 @@ impl ControlClient {
             match answer {
                 Answer { progress: Some(so_far), ok: None, .. } => progress(so_far),
                 Answer { ok: Some(true), .. } => return Ok(value),
-                Answer { ok: Some(false), error, hint, cancelled, .. } => {
+                Answer { ok: Some(false), error, hint, cancelled, lost, .. } => {
                     let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
+                    if let Some(lost) = lost {
+                        return Err(ControlError::Lost { error, hint, lost });
+                    }
                     if cancelled {
                         return Err(ControlError::Cancelled { error, hint });
                     }
@@ -213,7 +245,11 @@ impl ControlClient {
     }
 
     fn send(&mut self, command: Command) -> Result<(), ControlError> {
-        let mut line = json!({ "command": command }).to_string();
+        self.send_value(&json!({ "command": command }))
+    }
+
+    fn send_value(&mut self, value: &Value) -> Result<(), ControlError> {
+        let mut line = value.to_string();
         line.push('\n');
         let sent = self.reader.get_mut().write_all(line.as_bytes());
         sent.map_err(|source| self.broken(source))

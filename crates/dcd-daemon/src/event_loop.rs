@@ -38,7 +38,9 @@ use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
 use crate::request_ring::{AskedRequest, RecordedRequest, RequestRing};
 use crate::response_times::{RequestKind, ResponseTimes};
 use crate::signals::{Signal, Signals};
-use crate::submitter::{Completion, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter};
+use crate::submitter::{
+    Completion, DetachTerms, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter,
+};
 use crate::ublk_server::{UblkKey, UblkServer};
 use crate::uring::{Completed, Ring};
 
@@ -103,6 +105,8 @@ pub enum StopRequest {
     Stop {
         /// How.
         kind: StopKind,
+        /// Of a detach.
+        terms: DetachTerms,
         /// Who waits for it: another thread, or nobody (a signal).
         completion: Option<Completion>,
     },
@@ -652,9 +656,9 @@ impl<C: Core> EventLoop<C> {
                     self.start_drain(ticket, received, completion);
                 }
                 Message::CancelDrain(ticket) => self.cancel_drain(ticket),
-                Message::Stop { kind, completion } => {
+                Message::Stop { kind, terms, completion } => {
                     let completion = Some(completion);
-                    self.stop_requests.push_back(StopRequest::Stop { kind, completion });
+                    self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion });
                 }
                 Message::ServeUblk { end, io_bytes_max } => {
                     self.ublk = Some(UblkServer::start(*end, io_bytes_max, &mut self.ring));
@@ -673,7 +677,8 @@ impl<C: Core> EventLoop<C> {
                 Signal::Stop => StopKind::Shutdown,
                 Signal::Restart => StopKind::Restart,
             };
-            self.stop_requests.push_back(StopRequest::Stop { kind, completion: None });
+            let terms = DetachTerms::default();
+            self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion: None });
         }
         self.ring.poll(Key::Signals, signals.clone(), PollFlags::IN);
     }

@@ -52,7 +52,9 @@ pub fn grow(
     // Step 2.
     let is_detached = superblock.state == CacheState::Detached;
     if !old_bytes.is_multiple_of(LINE_SIZE) && !is_detached {
-        let OfflineReport { ended, .. } = run_offline(&as_recorded, OfflineTask::Drain, progress)?;
+        // What is damaged in the log stays there: zeroes are what must not.
+        let OfflineReport { ended, .. } =
+            run_offline(&as_recorded, OfflineTask::Drain, progress, &mut |_| false)?;
         report.ended = ended;
         if ended != Ended::Done {
             return Ok(report);
@@ -60,6 +62,7 @@ pub fn grow(
     }
     // Step 3. What was parted stays parted.
     let task = if is_detached { OfflineTask::Detach } else { OfflineTask::Nothing };
-    report.ended = run_offline(&with(DataDiskSize::Grown), task, progress)?.ended;
+    let grown = with(DataDiskSize::Grown);
+    report.ended = run_offline(&grown, task, progress, &mut |_| false)?.ended;
     Ok(report)
 }

@@ -20,7 +20,7 @@
 //! | `confine.rs`, `privileges.rs` | files, capabilities and system calls that it gives up |
 //! | `service_manager.rs`, `waiting.rs` | being a service: told, watched, started before its disks |
 //! | `submitter.rs`, `bell.rs` | requests from other threads |
-//! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs` | being asked and told |
+//! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs`, `lost.rs` | being asked and told |
 //! | `metrics.rs`, `open_metrics.rs`, `metrics_server.rs` | what is exported, in which form, and over HTTP |
 //! | `fiemap.rs`, `file_watch.rs` | files of file systems that lie on the device |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
@@ -51,6 +51,7 @@ pub mod identity;
 pub mod in_process;
 pub mod isolation;
 pub mod listen;
+pub mod lost;
 pub mod members;
 mod memory_error;
 pub mod memory_files;

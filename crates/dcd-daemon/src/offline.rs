@@ -1,15 +1,18 @@
 //! Running a cache without frontends, for as long as one request takes: `dcd detach` while no daemon
 //! runs. A SIGINT or SIGTERM ends it in order before its time, a second one at once.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use dcd_engine::stats::RecoveryReport;
+use dcd_engine::units::LbaRange;
 use dcd_engine::{Engine, Operation, Phase, RequestError, Uuid};
 
 use crate::control::Progress;
 use crate::event_loop::EventLoop;
+use crate::lost::LostReport;
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
@@ -23,7 +26,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 pub enum OfflineTask {
     /// Bring everything to the data-disk, and let it stand on its own.
     Detach,
-    /// Bring everything to the data-disk, and close the cache; the pair stays one.
+    /// Bring everything to the data-disk that can be read, and close the cache; the pair stays one.
     Drain,
     /// Close the cache again.
     Nothing,
@@ -60,11 +63,14 @@ pub struct OfflineReport {
 
 /// Opens a pair, does one thing, closes it. Interrupted at any point it can be begun again.
 ///
+/// If something is lost a detach asks `give_up`, and does not take place if the answer is no.
+///
 /// It runs on the calling thread, where signals are blocked meanwhile.
 pub fn run_offline(
     options: &PairOptions,
     task: OfflineTask,
     progress: &mut dyn FnMut(Progress),
+    give_up: &mut dyn FnMut(&LostReport) -> bool,
 ) -> Result<OfflineReport, ServeError> {
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
     let Pair { mut event_loop, superblock, .. } = open_pair(options, Some(signals))?;
@@ -87,15 +93,16 @@ pub fn run_offline(
     };
     let total = left(&event_loop);
 
-    let steps: &[Step] = match task {
-        OfflineTask::Detach => &[Step::Detach],
-        OfflineTask::Drain => &[Step::Drain, Step::Shutdown],
-        OfflineTask::Nothing => &[Step::Shutdown],
+    let mut steps = match task {
+        OfflineTask::Detach => VecDeque::from([Step::Drain, Step::Detach(Vec::new())]),
+        OfflineTask::Drain => VecDeque::from([Step::Drain, Step::Shutdown]),
+        OfflineTask::Nothing => VecDeque::from([Step::Shutdown]),
     };
+    let mut lost = None;
     report.ended = Ended::Done;
     report.lines_left = total;
     let mut result = Ok(());
-    for step in steps {
+    while let Some(step) = steps.pop_front() {
         let under_way = step.start(&mut event_loop);
         result = loop {
             if let Ok(result) = under_way.answer.try_recv() {
@@ -117,10 +124,24 @@ pub fn run_offline(
                 progress(Progress { done: total - report.lines_left, total });
             }
         };
-        // A drain that was cancelled is followed by its shutdown.
-        if result == Err(RequestError::Cancelled) {
+        if let Err(RequestError::Lost { lines }) = result
+            && step == Step::Drain
+        {
+            let ranges = event_loop.core().lost();
+            let accepts = task == OfflineTask::Drain || give_up(&LostReport::of(lines, &ranges));
+            steps = match task {
+                OfflineTask::Detach if accepts => VecDeque::from([Step::Detach(ranges)]),
+                _ => VecDeque::from([Step::Shutdown]),
+            };
+            lost = (!accepts).then_some(lines);
             result = Ok(());
-        } else if result.is_ok() && *step != Step::Shutdown {
+        } else if result == Err(RequestError::Cancelled) {
+            // Begun with a drain, it ends with a shutdown.
+            if step == Step::Drain {
+                steps = VecDeque::from([Step::Shutdown]);
+            }
+            result = Ok(());
+        } else if result.is_ok() && step != Step::Shutdown {
             // All was moved, however late somebody wished that it were not.
             (report.ended, report.lines_left) = (Ended::Done, 0);
         }
@@ -137,14 +158,20 @@ pub fn run_offline(
         OfflineTask::Drain => "drain",
         OfflineTask::Nothing => "shut down in order",
     };
-    result.map_err(|source| ServeError::Stop { operation, source })?;
+    match (result, lost) {
+        (Err(RequestError::Lost { lines }), _) | (Ok(()), Some(lines)) => {
+            return Err(ServeError::NotDetached { lines });
+        }
+        (result, _) => result.map_err(|source| ServeError::Stop { operation, source })?,
+    }
     Ok(report)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Step {
     Drain,
-    Detach,
+    /// Giving this up.
+    Detach(Vec<LbaRange>),
     Shutdown,
 }
 
@@ -154,7 +181,7 @@ struct StepUnderWay {
 }
 
 impl Step {
-    fn start(self, event_loop: &mut EventLoop<Engine>) -> StepUnderWay {
+    fn start(&self, event_loop: &mut EventLoop<Engine>) -> StepUnderWay {
         let (sender, answer) = mpsc::channel();
         let completion = Completion::new(move |reply| {
             let _ = sender.send(reply.result);
@@ -162,16 +189,22 @@ impl Step {
         let ticket = event_loop.submitter().new_ticket();
         match self {
             Step::Drain => event_loop.drain(ticket, completion),
-            Step::Detach => event_loop.request(Operation::Detach, completion),
+            Step::Detach(lost) if lost.is_empty() => {
+                event_loop.request(Operation::Detach, completion);
+            }
+            Step::Detach(lost) => {
+                let operation = Operation::DetachAccepting { lost: lost.clone() };
+                event_loop.request(operation, completion);
+            }
             Step::Shutdown => event_loop.request(Operation::Shutdown, completion),
         }
         StepUnderWay { ticket, answer }
     }
 
-    fn cancel(self, under_way: &StepUnderWay, event_loop: &mut EventLoop<Engine>) {
+    fn cancel(&self, under_way: &StepUnderWay, event_loop: &mut EventLoop<Engine>) {
         match self {
             Step::Drain => event_loop.cancel_drain(under_way.ticket),
-            Step::Detach => event_loop.request(Operation::CancelDetach, Completion::new(|_| ())),
+            Step::Detach(_) => event_loop.request(Operation::CancelDetach, Completion::new(|_| ())),
             Step::Shutdown => {}
         }
     }

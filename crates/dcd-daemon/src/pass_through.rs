@@ -80,7 +80,7 @@ impl PassThrough {
                 self.reply(id, Err(SequenceError::NoReadArea.into()), None);
             }
             Operation::Volume(_) => self.reply(id, Err(VolumeError::NoVolume.into()), None),
-            Operation::Detach | Operation::Shutdown => {
+            Operation::Detach | Operation::DetachAccepting { .. } | Operation::Shutdown => {
                 self.closing = Some(id);
                 self.close_when_idle();
             }

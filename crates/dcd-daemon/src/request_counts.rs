@@ -67,6 +67,7 @@ impl RequestCounts {
             | Operation::Sequence(_)
             | Operation::Volume(_)
             | Operation::Detach
+            | Operation::DetachAccepting { .. }
             | Operation::CancelDetach
             | Operation::Shutdown => {}
         }

@@ -82,6 +82,7 @@ impl AskedRequest {
             | Operation::Sequence(_)
             | Operation::Volume(_)
             | Operation::Detach
+            | Operation::DetachAccepting { .. }
             | Operation::CancelDetach
             | Operation::Shutdown => return None,
         })

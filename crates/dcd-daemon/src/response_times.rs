@@ -38,6 +38,7 @@ impl RequestKind {
             | Operation::Sequence(_)
             | Operation::Volume(_)
             | Operation::Detach
+            | Operation::DetachAccepting { .. }
             | Operation::CancelDetach
             | Operation::Shutdown => RequestKind::Other,
         }

@@ -13,6 +13,7 @@ use crate::frontend::loop_device::LoopError;
 use crate::frontend::ublk::UblkError;
 use crate::isolation::{LockMemoryError, ProcessorError};
 use crate::listen::ListenError;
+use crate::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::members::MemberError;
 use crate::segment_memory::SegmentMemoryError;
 use crate::tls_files::TlsFilesError;
@@ -21,6 +22,12 @@ use crate::units_text::format_size;
 /// Why a daemon cannot start or end in order.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// There is no detach, because it would leave stale blocks on the data-disk without a word.
+    #[error("not detached: {}", LostReport { lines: *lines, ranges: Vec::new() }.words())]
+    NotDetached {
+        /// Lines that are lost.
+        lines: u64,
+    },
     /// A disk cannot be opened.
     #[error("{role}: {source}")]
     Device {
@@ -276,6 +283,7 @@ impl ServeError {
                     .into()
             }
             ServeError::System { .. } => return None,
+            ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
             ServeError::Stop { .. } => {
                 "nothing that was acknowledged is lost; start again with the same disks".into()
             }

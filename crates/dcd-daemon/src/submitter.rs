@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use dcd_engine::stats::Status;
+use dcd_engine::units::LbaRange;
 use dcd_engine::{Operation, Reply, RequestError, RequestId, Time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -92,6 +93,13 @@ pub enum StopKind {
     Detach,
 }
 
+/// On what terms the data-disk may be parted from its cache.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DetachTerms {
+    /// What may be given up: blocks that are lost, as somebody was told of them.
+    pub accepted: Vec<LbaRange>,
+}
+
 /// A message to the event loop.
 pub(crate) enum Message {
     Request {
@@ -109,6 +117,7 @@ pub(crate) enum Message {
     Query(Box<dyn FnOnce(&Snapshot<'_>) + Send>),
     Stop {
         kind: StopKind,
+        terms: DetachTerms,
         completion: Completion,
     },
     CancelDetach,
@@ -208,7 +217,14 @@ impl Submitter {
     /// Asks the daemon to end: frontends stop, then the cache. The completion is called when the
     /// cache has answered.
     pub fn stop(&self, kind: StopKind, completion: impl FnOnce(Reply) + Send + 'static) {
-        self.send(Message::Stop { kind, completion: Completion::new(completion) });
+        let terms = DetachTerms::default();
+        self.send(Message::Stop { kind, terms, completion: Completion::new(completion) });
+    }
+
+    /// Asks the daemon to part the data-disk from its cache, and to end.
+    pub fn detach(&self, terms: DetachTerms, completion: impl FnOnce(Reply) + Send + 'static) {
+        let completion = Completion::new(completion);
+        self.send(Message::Stop { kind: StopKind::Detach, terms, completion });
     }
 
     /// Ends the detach under way, if there is one. See [`crate::supervise`].

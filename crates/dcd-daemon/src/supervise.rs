@@ -4,6 +4,7 @@
 //! detach asked (control socket)
 //!   0. all is brought to the data-disk while the volume is still served
 //!        cancelled here: serving goes on as if nothing had been asked
+//!        so it does when something is lost that nobody has accepted, or when a disk fails
 //! stop asked (signal, control socket), or 0 is done
 //!   1. take no new NBD clients
 //!   2. frontends with threads stop (ublk, loop device, FUSE): their last writes still come in
@@ -20,13 +21,14 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use dcd_engine::stats::{CacheDiskFailure, Uncached};
+use dcd_engine::units::LbaRange;
 use dcd_engine::{Operation, RequestError};
 
 use crate::core::Core;
 use crate::event_loop::{EventLoop, StopRequest};
 use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
-use crate::submitter::{Completion, DrainTicket, StopKind, Submitter};
+use crate::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
 
 /// How a daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,11 +58,13 @@ struct Draining {
     waiting: Vec<Completion>,
     ticket: DrainTicket,
     answer: Answer,
+    terms: DetachTerms,
 }
 
 /// Steps 1 to 4.
 struct Stop {
     kind: StopKind,
+    terms: DetachTerms,
     waiting: Vec<Completion>,
     /// What the core was told, and where its answer comes.
     asked: Option<(StopKind, Answer)>,
@@ -102,10 +106,10 @@ pub(crate) fn run_until_stopped<C: Core>(
         while let Some(request) = supervisor.event_loop.take_stop_request() {
             match request {
                 StopRequest::CancelDetach => supervisor.cancel_detach(),
-                StopRequest::Stop { kind, completion: Some(completion) } => {
-                    supervisor.stop_asked(kind, completion);
+                StopRequest::Stop { kind, terms, completion: Some(completion) } => {
+                    supervisor.stop_asked(kind, terms, completion);
                 }
-                StopRequest::Stop { kind, completion: None } => {
+                StopRequest::Stop { kind, completion: None, .. } => {
                     if supervisor.signal(kind) {
                         return Ok(Outcome::Aborted);
                     }
@@ -152,18 +156,21 @@ struct Supervisor<'a, C> {
 
 impl<C: Core> Supervisor<'_, C> {
     /// The control socket wants the end.
-    fn stop_asked(&mut self, kind: StopKind, completion: Completion) {
+    fn stop_asked(&mut self, kind: StopKind, terms: DetachTerms, completion: Completion) {
         match (&mut self.stop, &mut self.draining) {
             (Some(stop), _) if stop.kind == kind && !stop.cancelled => {
                 stop.waiting.push(completion);
             }
             // Another end than the one under way.
             (Some(_), _) => completion.complete_with(Err(RequestError::ShuttingDown)),
-            (None, Some(draining)) if kind == StopKind::Detach => draining.waiting.push(completion),
-            (None, _) if kind == StopKind::Detach => self.begin_drain(completion),
+            (None, Some(draining)) if kind == StopKind::Detach => {
+                draining.terms = terms;
+                draining.waiting.push(completion);
+            }
+            (None, _) if kind == StopKind::Detach => self.begin_drain(terms, completion),
             (None, _) => {
                 self.end_drain();
-                self.begin_stop(kind, vec![completion]);
+                self.begin_stop(kind, terms, vec![completion]);
             }
         }
     }
@@ -183,17 +190,17 @@ impl<C: Core> Supervisor<'_, C> {
         }
         self.cancel_detach();
         if self.stop.is_none() {
-            self.begin_stop(kind, Vec::new());
+            self.begin_stop(kind, DetachTerms::default(), Vec::new());
         }
         false
     }
 
-    fn begin_drain(&mut self, completion: Completion) {
+    fn begin_drain(&mut self, terms: DetachTerms, completion: Completion) {
         let submitter = self.event_loop.submitter();
         let ticket = submitter.new_ticket();
         let (completion_of_drain, answer) = answer_of(submitter);
         self.event_loop.drain(ticket, completion_of_drain);
-        self.draining = Some(Draining { waiting: vec![completion], ticket, answer });
+        self.draining = Some(Draining { waiting: vec![completion], ticket, answer, terms });
     }
 
     /// Those who wait for a detach are told that there will be none.
@@ -217,19 +224,29 @@ impl<C: Core> Supervisor<'_, C> {
         }
     }
 
-    /// Step 0 is done, or has failed, which the detach itself will tell.
+    /// Step 0 is done, or there is no detach: then serving goes on.
     fn look_at_drain(&mut self) {
-        if self.draining.as_ref().is_some_and(|draining| draining.answer.try_recv().is_ok()) {
-            let draining = self.draining.take().expect("looked at");
-            self.begin_stop(StopKind::Detach, draining.waiting);
+        let Some(draining) = &self.draining else { return };
+        let Ok(result) = draining.answer.try_recv() else { return };
+        let engine = self.event_loop.core().engine();
+        let is_accepted =
+            engine.is_some_and(|engine| engine.all_lost_is_within(&draining.terms.accepted));
+        let Draining { waiting, terms, .. } = self.draining.take().expect("looked at");
+        match result {
+            Err(RequestError::Lost { .. }) if is_accepted => {}
+            Ok(()) => {}
+            Err(error) => {
+                return waiting.into_iter().for_each(|one| one.complete_with(Err(error)));
+            }
         }
+        self.begin_stop(StopKind::Detach, terms, waiting);
     }
 
     /// Steps 1 and 2.
-    fn begin_stop(&mut self, kind: StopKind, waiting: Vec<Completion>) {
+    fn begin_stop(&mut self, kind: StopKind, terms: DetachTerms, waiting: Vec<Completion>) {
         self.event_loop.stop_listening();
         self.frontends.begin_stop(kind);
-        self.stop = Some(Stop { kind, waiting, asked: None, cancelled: false });
+        self.stop = Some(Stop { kind, terms, waiting, asked: None, cancelled: false });
     }
 
     /// Steps 3 and 4.
@@ -238,7 +255,8 @@ impl<C: Core> Supervisor<'_, C> {
         let Some((asked, answer)) = &stop.asked else {
             if self.frontends.have_stopped() {
                 let kind = if stop.cancelled { StopKind::Shutdown } else { stop.kind };
-                stop.asked = Some((kind, ask_to_stop(self.event_loop, kind)));
+                let accepted = std::mem::take(&mut stop.terms.accepted);
+                stop.asked = Some((kind, ask_to_stop(self.event_loop, kind, accepted)));
             }
             return None;
         };
@@ -258,6 +276,7 @@ impl<C: Core> Supervisor<'_, C> {
         Some(match result {
             Ok(()) => Ok(outcome),
             Err(RequestError::Cancelled) => Ok(Outcome::ShutDown),
+            Err(RequestError::Lost { lines }) => Err(ServeError::NotDetached { lines }),
             Err(source) => Err(ServeError::Stop { operation, source }),
         })
     }
@@ -275,10 +294,15 @@ fn answer_of(submitter: Submitter) -> (Completion, Answer) {
 }
 
 /// Tells the core to end.
-fn ask_to_stop<C: Core>(event_loop: &mut EventLoop<C>, kind: StopKind) -> Answer {
+fn ask_to_stop<C: Core>(
+    event_loop: &mut EventLoop<C>,
+    kind: StopKind,
+    accepted: Vec<LbaRange>,
+) -> Answer {
     let operation = match kind {
         StopKind::Shutdown | StopKind::Restart => Operation::Shutdown,
-        StopKind::Detach => Operation::Detach,
+        StopKind::Detach if accepted.is_empty() => Operation::Detach,
+        StopKind::Detach => Operation::DetachAccepting { lost: accepted },
     };
     let (completion, answer) = answer_of(event_loop.submitter());
     event_loop.request(operation, completion);
@@ -287,7 +311,7 @@ fn ask_to_stop<C: Core>(event_loop: &mut EventLoop<C>, kind: StopKind) -> Answer
 
 /// Ends in order, at once.
 pub(crate) fn shut_down_now<C: Core>(event_loop: &mut EventLoop<C>) -> Result<(), ServeError> {
-    let answer = ask_to_stop(event_loop, StopKind::Shutdown);
+    let answer = ask_to_stop(event_loop, StopKind::Shutdown, Vec::new());
     loop {
         event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
         if let Ok(result) = answer.try_recv() {

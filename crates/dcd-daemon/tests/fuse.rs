@@ -106,6 +106,7 @@ fn perform(
         | Operation::Sequence(_)
         | Operation::Volume(_)
         | Operation::Detach
+        | Operation::DetachAccepting { .. }
         | Operation::CancelDetach
         | Operation::Shutdown => unreachable!(),
     }

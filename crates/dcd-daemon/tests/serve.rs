@@ -214,7 +214,8 @@ fn a_pair_can_be_detached_offline() {
     served.write(0, 7, 4096);
     served.stop(StopKind::Shutdown);
     assert_eq!(std::fs::read(pair.path("data")).unwrap()[0], 0, "still in the cache only");
-    let report = run_offline(&pair.pair_options(), OfflineTask::Detach, &mut |_| {}).unwrap();
+    let options = pair.pair_options();
+    let report = run_offline(&options, OfflineTask::Detach, &mut |_| {}, &mut |_| false).unwrap();
     assert_eq!(report.lines_moved, 1);
     assert_eq!(std::fs::read(pair.path("data")).unwrap()[..4096], [7; 4096]);
     assert!(!pair.has_memory());

@@ -95,7 +95,8 @@ pub enum Operation {
     },
     /// Reply when everything acknowledged before is durable (C2).
     Flush,
-    /// Reply when everything acknowledged before is on the data-disk and that is flushed.
+    /// Reply when everything acknowledged before is on the data-disk and that is flushed. Answered with
+    /// [`RequestError::Lost`] when that is done with all but what is lost.
     Drain,
     /// End a drain that is still under way: it is answered with [`RequestError::Cancelled`]. What
     /// it has moved stays moved. Harmless if it has been answered already.
@@ -107,8 +108,15 @@ pub enum Operation {
     Sequence(SequenceRequest),
     /// Something about what blocks are and where they go, or about members. The reply may bring an [`Reply::answer`].
     Volume(VolumeRequest),
-    /// Take no more requests, drain, mark the pair as detached (C31).
+    /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is answered with
+    /// [`RequestError::Lost`] when all else is moved and the cache is closed, and the pair stays one.
     Detach,
+    /// The same, although some of these blocks are lost: the data-disk keeps what it has there.
+    DetachAccepting {
+        /// What [`Engine::lost`](crate::Engine::lost) said, and somebody was told of. With anything else lost the
+        /// pair stays one.
+        lost: Vec<LbaRange>,
+    },
     /// Make a shutdown of the detach under way: it is answered with [`RequestError::Cancelled`]
     /// when the cache is closed, and the pair stays one. Too late when all has been moved.
     CancelDetach,
@@ -333,6 +341,12 @@ pub enum RequestError {
     /// Somebody wanted it no more.
     #[error("cancelled")]
     Cancelled,
+    /// Not everything could be brought to the data-disk: of these lines the newest copy is damaged.
+    #[error("{lines} lines of 4 KiB that were acknowledged are lost: their newest copy is damaged")]
+    Lost {
+        /// How many.
+        lines: u64,
+    },
 }
 
 /// Why a request about sequences cannot be met.

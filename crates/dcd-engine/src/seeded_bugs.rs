@@ -232,6 +232,12 @@ bugs! {
     StaleCopyShown = "stale-copy-shown", "C21";
     /// A damaged slot is taken out of the log and forgotten.
     DamageForgotten = "damage-forgotten", "C21";
+    /// A drain that could not bring everything to the data-disk, because it is damaged, says that it has.
+    DrainHidesLoss = "drain-hides-loss", "C21";
+    /// A detach gives the data-disk free although blocks on it are stale, because the newer ones are damaged.
+    DetachReleasesLoss = "detach-releases-loss", "C21";
+    /// A detach that may give up some lost blocks gives up all.
+    LossAcceptedUntold = "loss-accepted-untold", "C21";
     /// A damaged block fails even after it was overwritten.
     PoisonStays = "poison-stays", "C21";
     /// Taking a line out of the lookup table hides others behind the gap.

@@ -27,7 +27,7 @@ fn a_rotten_dirty_block_fails_until_overwritten_and_the_stale_copy_is_not_shown(
     assert_eq!(d.try_read(100 * 8 + 7, 1), Err(RequestError::Io), "every block of it");
     assert_eq!(d.read(101), 1, "and only those");
     assert_eq!(d.status().counters.checksum_errors, 1);
-    d.drain();
+    d.drain_with_loss(1);
     assert_eq!(d.data_disk.line(100), 7, "the data-disk keeps what it has");
     assert_eq!(d.data_disk.line(101), 1);
     assert_eq!(d.try_read(100 * 8, 8), Err(RequestError::Io), "which is stale");
@@ -69,7 +69,7 @@ fn rot_is_not_destaged() {
     d.write_durably(100..115, 1);
     let slot = d.slots_of(1)[3];
     d.cache_disk.flip(slot);
-    d.drain();
+    d.drain_with_loss(1);
     assert_eq!((d.data_disk.line(102), d.data_disk.line(103), d.data_disk.line(104)), (1, 0, 1));
     assert_eq!(d.try_read(103 * 8, 8), Err(RequestError::Io));
 }
@@ -87,7 +87,7 @@ fn rot_in_a_neighbour_is_not_destaged() {
     d.write_durably((0..LINES_PER_SEGMENT).map(|i| 101 + 2 * i), 2);
     let slot = d.slots_of(2)[1];
     d.cache_disk.flip(slot);
-    d.drain();
+    d.drain_with_loss(1);
     let content = [101, 102, 103, 104, 105].map(|line| d.data_disk.line(line));
     assert_eq!(content, [2, 1, 0, 1, 2]);
     assert_eq!(d.try_read(103 * 8, 8), Err(RequestError::Io));

@@ -61,6 +61,8 @@ enum Asked {
     Drain {
         is_cancelled: bool,
     },
+    /// To detach a cache in which something may be lost.
+    Detach,
     /// To shut down, or to detach.
     Close,
     /// To cancel something: never fails.
@@ -452,6 +454,12 @@ impl Run {
                 }
             }
             Asked::TooLate => return Err(Violation("taken although it is being closed".into())),
+            // Uncached, the data-disk was in use all the time.
+            Asked::Drain { .. } | Asked::Detach if !self.host.engine().lost().is_empty() => {
+                let lost = self.host.engine().lost();
+                return Err(Violation(format!("drained or detached, and {lost:?} are lost")));
+            }
+            Asked::Detach => {}
             Asked::Drain { .. } | Asked::Close | Asked::Cancel | Asked::Sequence => {}
         }
         Ok(())
@@ -460,6 +468,11 @@ impl Run {
     fn may_fail(&self, asked: Asked, error: RequestError) -> bool {
         let allowed = &self.host.allowed;
         match asked {
+            _ if matches!(error, RequestError::Lost { .. }) => {
+                let may_find_it =
+                    matches!(asked, Asked::Drain { .. } | Asked::Detach | Asked::Close);
+                return may_find_it && !self.host.engine().lost().is_empty();
+            }
             Asked::TooLate => return error == RequestError::ShuttingDown,
             Asked::Cancel => return false,
             Asked::Sequence => return matches!(error, RequestError::Sequence(_)),
@@ -756,6 +769,10 @@ impl Run {
         if self.is_over || self.host.allowed.level == Level::Anything {
             return Ok(());
         }
+        self.part_from_damaged(&mut random)?;
+        if self.is_over {
+            return Ok(());
+        }
         self.overwrite_damaged(&mut random)?;
         self.finish_requests(&mut random)?;
         let blocks: Vec<u64> = (0..self.options.data_blocks).collect();
@@ -766,6 +783,33 @@ impl Run {
         }
         self.host.data_disk.power_cut(&mut random, |_| crate::disk::Fate::Dropped);
         self.compare_detached(&shown)
+    }
+
+    /// Neither a drain nor a detach succeeds while something is lost, whether somebody has noticed it before or
+    /// they find it; nor does one that gives up less than all of it (C21).
+    fn part_from_damaged(&mut self, random: &mut Random) -> Result<(), Violation> {
+        if !self.host.allowed.reads_fail || self.host.has_failed() {
+            return Ok(());
+        }
+        let is_known = random.one_in(2);
+        let blocks: Vec<u64> = (0..self.options.data_blocks).collect();
+        if is_known {
+            self.host.read_blocks(&blocks, &self.options, random)?;
+        }
+        if random.one_in(2) {
+            self.ask(Asked::Drain { is_cancelled: false }, Operation::Drain, false)?;
+            self.finish_requests(random)?;
+        }
+        let mut given_up = self.host.engine().lost();
+        given_up.pop();
+        let operation = match given_up.is_empty() {
+            true => Operation::Detach,
+            false => Operation::DetachAccepting { lost: given_up },
+        };
+        self.is_closing = true;
+        self.ask(Asked::Detach, operation, false)?;
+        self.end_close(random)?;
+        self.crash(Crash { is_full: true, ..Crash::real(false) }, random)
     }
 
     /// What could not be read can, after it was overwritten (C21).

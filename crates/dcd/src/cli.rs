@@ -315,6 +315,9 @@ pub struct DrainArguments {
     /// Cancel the drains under way, whoever began them.
     #[arg(long)]
     pub cancel: bool,
+    /// If something is lost, because it is damaged in the cache, write what it is to this file.
+    #[arg(long, value_name = "FILE")]
+    pub lost_list: Option<PathBuf>,
 }
 
 /// Bring everything to the data-disk and part it from the cache.
@@ -327,6 +330,9 @@ pub struct DrainArguments {
 /// Ctrl-C or SIGTERM cancel it, with exit code 7: the pair stays one, what was moved stays moved. A
 /// running dcd goes on serving, unless it has disconnected its clients already: then it stops in
 /// order. Each part may be repeated at any time, after a crash too.
+///
+/// Blocks whose newest copy is damaged cannot be brought to the data-disk. Then everything else is, they
+/// are listed, and there is no detach (exit code 4), except with --accept-damage.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -354,10 +360,14 @@ pub struct DetachArguments {
     /// and not flushed: as after a power cut. Without effect where it is found.
     #[arg(long, conflicts_with = "control")]
     pub memory_lost: bool,
-    /// Detach although blocks are lost or the data-disk was changed behind the cache: say so only
-    /// after reading what is lost.
-    #[arg(long, conflicts_with = "control")]
+    /// Detach although blocks are lost, because they are damaged in the cache, or although the
+    /// data-disk was changed behind the cache. What is lost is listed first; the data-disk keeps
+    /// what it has there, which is older.
+    #[arg(long)]
     pub accept_damage: bool,
+    /// If something is lost, write what it is to this file, before anything is given up.
+    #[arg(long, value_name = "FILE")]
+    pub lost_list: Option<PathBuf>,
 }
 
 /// Where a volume is served.

@@ -43,7 +43,7 @@ pub mod exit_code {
     pub const COMMAND_LINE: u8 = 2;
     /// The reader of stdout went away.
     pub const READER_CLOSED: u8 = 3;
-    /// `check` found damage.
+    /// `check` found damage; `drain` or `detach` could not bring home what is damaged.
     pub const DAMAGE: u8 = 4;
     /// `dhisfs fsck` has mended everything that was damaged. As of fsck(8).
     pub const MENDED: u8 = 1;
@@ -350,6 +350,14 @@ pub enum CommandError {
     /// A second signal wanted no end in order.
     #[error("stopped at once, like a crash")]
     Aborted,
+    /// Blocks are lost; they have been listed.
+    #[error("{error}")]
+    Lost {
+        /// What could not be done, and why.
+        error: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// A signal came before the end of a detach.
     #[error(
         "the detach was cancelled: {} moved, {} stay in the cache",
@@ -653,7 +661,10 @@ impl CommandError {
             CommandError::ReaderClosed => exit_code::READER_CLOSED,
             CommandError::Damage { .. }
             | CommandError::DhisfsDamage { .. }
-            | CommandError::SalvageIncomplete { .. } => exit_code::DAMAGE,
+            | CommandError::SalvageIncomplete { .. }
+            | CommandError::Lost { .. }
+            | CommandError::Control(ControlError::Lost { .. })
+            | CommandError::Serve(ServeError::NotDetached { .. }) => exit_code::DAMAGE,
             CommandError::DhisfsMended { .. } => exit_code::MENDED,
             CommandError::DhisfsFsck(_) => exit_code::CANNOT_CHECK,
             CommandError::Dhisfs(error)
@@ -860,6 +871,7 @@ impl CommandError {
             CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {
                 Some("the pair is one as before: serve it, or detach again".into())
             }
+            CommandError::Lost { hint, .. } => hint.clone(),
             CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
             _ => None,
         }

@@ -15,6 +15,7 @@ mod daemons;
 mod error;
 mod file_blocks;
 mod image;
+mod lost_list;
 mod output;
 mod page_file;
 mod progress;

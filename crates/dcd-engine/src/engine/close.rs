@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A detach that is cancelled before step 4 goes on as a shutdown: what was moved stays moved, what
-//! was not stays in the log.
+//! was not stays in the log. So does one that finds at the end of step 2 that changes are lost which
+//! whoever asked for it was not told of ([`super::lost`]): the pair stays one, and the answer says so.
 //! Without a cache-disk ([`super::uncached`]) steps 2 to 5 are a flush of the data-disk.
 
 use super::volume::BehindCommit;
@@ -18,6 +19,7 @@ use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::seeded_bugs::{SeededBug, seeded};
+use crate::units::LbaRange;
 
 /// How the cache is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +37,10 @@ pub(super) struct Closing {
     step: Step,
     /// A detach that has become a shutdown.
     cancelled: bool,
+    /// What whoever wants the detach knows to be lost.
+    accepted: Vec<LbaRange>,
+    /// Lines that are lost besides: why there is no detach.
+    lost_lines: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,13 +54,14 @@ enum Step {
 }
 
 impl Engine {
-    pub(super) fn close(&mut self, id: RequestId, kind: Kind) {
+    pub(super) fn close(&mut self, id: RequestId, kind: Kind, accepted: Vec<LbaRange>) {
         self.fail_stalled(RequestError::ShuttingDown);
         if kind == Kind::Shutdown {
             self.end_drains(RequestError::ShuttingDown, |_| true);
         }
         self.end_reading_ahead();
-        self.close = Some(Closing { id, kind, step: Step::EndRequests, cancelled: false });
+        let step = Step::EndRequests;
+        self.close = Some(Closing { id, kind, step, cancelled: false, accepted, lost_lines: 0 });
     }
 
     /// A batch under way is finished: some megabytes at most.
@@ -76,7 +83,7 @@ impl Engine {
     }
 
     pub(super) fn advance_close(&mut self) -> bool {
-        let Some(close) = &self.close else { return false };
+        let Some(&Closing { id, kind, step, .. }) = self.close.as_ref() else { return false };
         if self.is_passing_by() {
             return self.advance_uncached_close();
         }
@@ -86,20 +93,20 @@ impl Engine {
                 return false;
             }
             // The log cannot be made durable. What is in it stays there: nothing is marked.
-            let id = close.id;
             self.close = None;
             self.phase = Phase::Closed;
             self.reply(id, Err(RequestError::Io), None);
             return true;
         }
-        let next = match close.step {
+        let next = match step {
             Step::EndRequests
                 if self.reads.is_empty() && !self.has_bypasses() && self.copying_is_idle() =>
             {
                 Step::Drain
             }
-            Step::Drain if self.is_drained(close.kind) => {
-                let (id, made) = (close.id, self.own_requests_made);
+            Step::Drain if self.is_drained(kind) => {
+                let made = self.own_requests_made;
+                self.part_from_what_is_lost();
                 if self.commit_discards(id, made, BehindCommit::Close) {
                     Step::Tables
                 } else {
@@ -160,14 +167,44 @@ impl Engine {
         }
     }
 
+    /// All that can be moved has been. A detach that may not go on, because of what cannot, is a
+    /// shutdown from here on.
+    fn part_from_what_is_lost(&mut self) {
+        let Some(Closing { kind: Kind::Detach, accepted, .. }) = &mut self.close else { return };
+        let accepted = std::mem::take(accepted);
+        let is_accepted = match accepted.is_empty() {
+            true => seeded(SeededBug::DetachReleasesLoss),
+            false => seeded(SeededBug::LossAcceptedUntold),
+        };
+        if is_accepted || self.all_lost_is_within(&accepted) {
+            // It stays listed on the cache-disk until the last step, so that a crash before that shows
+            // nothing stale. The next start of a pair that was parted forgets it.
+            return;
+        }
+        let lost_lines = self.lost_lines();
+        let close = self.close.as_mut().expect("being closed");
+        (close.kind, close.lost_lines) = (Kind::Shutdown, lost_lines);
+    }
+
     fn is_drained(&self, kind: Kind) -> bool {
-        let is_empty =
-            self.table.lines() == 0 && self.zeroes.is_empty() && self.zeroes_destaging.is_empty();
+        let is_empty = self.zeroes.is_empty()
+            && self.zeroes_destaging.is_empty()
+            && self.only_lost_lines_are_left();
         self.destage.is_idle()
             && self.checkpoint.is_idle()
             && (self.log.newest_record() == self.log.durable_record()
                 || seeded(SeededBug::ShutdownWithoutCommit))
             && (kind == Kind::Shutdown || is_empty || seeded(SeededBug::DetachBeforeDestaged))
+    }
+
+    /// A detach without a cache-disk marks nothing; it tells what is lost all the same.
+    pub(super) fn note_what_is_lost(&mut self) {
+        let Some(Closing { kind: Kind::Detach, accepted, .. }) = &mut self.close else { return };
+        let accepted = std::mem::take(accepted);
+        if !self.all_lost_is_within(&accepted) {
+            let lost_lines = self.lost_lines();
+            self.close.as_mut().expect("being closed").lost_lines = lost_lines;
+        }
     }
 
     fn write_close(&mut self) {
@@ -194,6 +231,7 @@ impl Engine {
         }
         let result = match result {
             Ok(()) if close.cancelled => Err(RequestError::Cancelled),
+            Ok(()) if close.lost_lines > 0 => Err(RequestError::Lost { lines: close.lost_lines }),
             Ok(()) => Ok(()),
             Err(_) => Err(RequestError::Io),
         };

@@ -15,6 +15,7 @@ mod flush;
 mod invariants;
 mod log_again;
 mod log_use;
+mod lost;
 mod pace;
 mod policy;
 mod prefetch;
@@ -132,6 +133,8 @@ pub struct Engine {
     poisoned: BTreeMap<Line, FragmentMask>,
     /// More was damaged than a checkpoint lists: the rest is found anew wherever it is read.
     has_unlisted_poison: bool,
+    /// What is damaged and has no room in that list.
+    unlisted: lost::Unlisted,
     witnesses: witness::Witnesses,
     /// Clean copies in the read area.
     copies: Copies,
@@ -315,6 +318,7 @@ impl Engine {
             zeroes_rebuilt: RebuiltZeroes::default(),
             poisoned: BTreeMap::new(),
             has_unlisted_poison: false,
+            unlisted: lost::Unlisted::default(),
             witnesses: witness::Witnesses::new(
                 superblock.uuid,
                 data_disk,
@@ -459,9 +463,12 @@ impl Engine {
                 self.reply(request.id, result.map_err(RequestError::Sequence), None);
             }
             Operation::Volume(wanted) => self.volume_request(request.id, wanted),
-            Operation::Detach => self.close(request.id, close::Kind::Detach),
+            Operation::Detach => self.close(request.id, close::Kind::Detach, Vec::new()),
+            Operation::DetachAccepting { lost } => {
+                self.close(request.id, close::Kind::Detach, lost);
+            }
             Operation::CancelDetach => unreachable!("answered above"),
-            Operation::Shutdown => self.close(request.id, close::Kind::Shutdown),
+            Operation::Shutdown => self.close(request.id, close::Kind::Shutdown, Vec::new()),
         }
     }
 
@@ -848,7 +855,7 @@ impl Engine {
             read_ahead_bytes_held: self.prefetch.bytes_held(),
             dirty_lines: self.table.lines() as u64,
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
-            poisoned_lines: self.poisoned.len() as u64,
+            poisoned_lines: self.lost_lines(),
             index_bytes: self.table.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,

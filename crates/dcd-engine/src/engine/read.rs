@@ -515,7 +515,12 @@ impl Engine {
     pub(super) fn damaged_slot(&mut self, line: Line, slot: SlotIndex) {
         let live = self.table.find(line);
         if let Some((_, mask)) = live.as_slice().iter().find(|(s, _)| *s == slot) {
-            self.poison(line, *mask);
+            let mask = *mask;
+            self.poison(line, mask);
+            let is_unlisted = self.table.find(line).as_slice().iter().any(|(s, _)| *s == slot);
+            if is_unlisted {
+                self.remember_unlisted(line, slot);
+            }
         }
     }
 }

@@ -20,7 +20,7 @@
 //! time, both disks have failed: EIO, for good. What was written and not flushed may be lost then, and a
 //! later flush would prove nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::write::Change;
 use super::{Engine, Purpose};
@@ -66,6 +66,8 @@ pub(super) struct PassingBy {
     /// Wait for the next flush, and for the one under way.
     flush_waiters: Vec<RequestId>,
     flushing: Option<Vec<RequestId>>,
+    /// Those of them that are drains.
+    drains: BTreeSet<RequestId>,
     /// The data-disk cannot zero a range: zeroes are written to it.
     zeroes_by_writing: bool,
     /// The last flush has been started.
@@ -350,9 +352,15 @@ impl Engine {
         self.passing().changes.push(Passing { id, range, fua, state });
     }
 
-    /// A FLUSH, or a drain: everything that was acknowledged becomes durable on the data-disk.
+    /// A FLUSH: everything that was acknowledged becomes durable on the data-disk.
     pub(super) fn pass_flush(&mut self, id: RequestId) {
         self.passing().flush_waiters.push(id);
+    }
+
+    /// A drain is the same, and tells what could not be brought there.
+    pub(super) fn pass_drain(&mut self, id: RequestId) {
+        self.passing().drains.insert(id);
+        self.pass_flush(id);
     }
 
     /// Whether some of these blocks are to be changed without the log. What step 2 writes is in the table, or among the zeroes, until step 5.
@@ -470,7 +478,12 @@ impl Engine {
             Step::Flush => {
                 let covered = self.passing().flushing.take().expect("a flush under way");
                 for id in covered {
-                    self.reply(id, result.map_err(|_| RequestError::Io), None);
+                    let is_drain = self.passing().drains.remove(&id);
+                    let result = match result {
+                        Ok(()) if is_drain => self.drained(),
+                        result => result.map_err(|_| RequestError::Io),
+                    };
+                    self.reply(id, result, None);
                 }
                 if result.is_err() {
                     self.fail_uncached();
@@ -555,6 +568,7 @@ impl Engine {
             return false;
         }
         passing.is_closing = true;
+        self.note_what_is_lost();
         match &mut self.volume {
             Some(volume) => volume.close(),
             None => self.flush_uncached_close(),

@@ -737,6 +737,13 @@ impl Driver {
         self.expect_ok(id);
     }
 
+    /// Destages everything that can be, and is told that so many lines cannot.
+    #[track_caller]
+    pub fn drain_with_loss(&mut self, lines: u64) {
+        let id = self.submit(Operation::Drain, false);
+        assert_eq!(self.wait(id), Err(RequestError::Lost { lines }));
+    }
+
     /// Flushes and shuts down in order; the disks can be opened again.
     #[track_caller]
     pub fn shut_down(&mut self) {

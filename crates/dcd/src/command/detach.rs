@@ -1,20 +1,27 @@
 //! `dcd detach`: brings everything to the data-disk and parts it from the cache; through the dcd
 //! that serves it, or here from the two disks when none does.
 
-use dcd_daemon::control::Command;
+use std::path::Path;
+
+use dcd_daemon::control::{Command, DetachAsked};
+use dcd_daemon::control_client::ControlError;
+use dcd_daemon::lost::LostReport;
 use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use dcd_engine::units::LINE_SIZE;
 
-use super::drain::ask_with_progress;
+use super::drain::{connect, with_progress};
 use crate::cli::DetachArguments;
-use crate::daemons;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
 use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+use crate::{daemons, lost_list};
+
+/// How often what is lost may have become more since it was listed.
+const LISTS_MAX: u32 = 5;
 
 const DETACHED_UNMARKED: &str = "detached: the data-disk holds everything; the cache-disk has failed \
 and could not be marked, so make it anew with `dcd create` before you use it again\n";
@@ -25,10 +32,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
             daemons::connect(control)?.request(Command::CancelDetach, &mut |_| ())?;
             return print("cancelled\n");
         }
-        // Asked before: afterwards nobody is there.
-        let is_uncached = daemons::connect(control)?.status()?.uncached.is_some();
-        ask_with_progress(control, Command::Detach, "detaching")?;
-        return print(if is_uncached { DETACHED_UNMARKED } else { "detached\n" });
+        return through_daemon(control, arguments);
     }
     let missing = CommandError::SettingMissing;
     let options = PairOptions {
@@ -47,8 +51,19 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         quiet: true,
     };
     let mut progress = Progress::new("detaching", Unit::Bytes);
-    let report = run_offline(&options, OfflineTask::Detach, &mut |so_far| progress.lines(so_far));
+    let mut untold = None;
+    let mut give_up = |lost: &LostReport| {
+        let told = lost_list::tell(lost, arguments.lost_list.as_deref());
+        let is_told = told.is_ok();
+        untold = told.err();
+        is_told && arguments.accept_damage
+    };
+    let show = &mut |so_far| progress.lines(so_far);
+    let report = run_offline(&options, OfflineTask::Detach, show, &mut give_up);
     progress.finish();
+    if let Some(error) = untold {
+        return Err(error);
+    }
     let report = report?;
     match report.ended {
         Ended::Done => {}
@@ -68,4 +83,27 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
     print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disks))
+}
+
+fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), CommandError> {
+    // Asked before: afterwards nobody is there.
+    let is_uncached = daemons::connect(control)?.status()?.uncached.is_some();
+    let mut client = connect(control)?;
+    let mut asked = DetachAsked::default();
+    let mut lists = 0;
+    loop {
+        let answer = with_progress("detaching", |progress| client.detach(asked, progress));
+        let Err(ControlError::Lost { error, hint, lost }) = answer else {
+            answer?;
+            return print(if is_uncached { DETACHED_UNMARKED } else { "detached\n" });
+        };
+        lost_list::tell(&lost, arguments.lost_list.as_deref())?;
+        lists += 1;
+        // Without ranges it was found when the daemon was ending.
+        if !arguments.accept_damage || lost.ranges.is_empty() || lists == LISTS_MAX {
+            return Err(CommandError::Lost { error, hint });
+        }
+        // Only what was listed is given up.
+        asked.accept_lost = true;
+    }
 }

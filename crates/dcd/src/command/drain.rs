@@ -1,36 +1,45 @@
 //! `dcd drain`: asks a running dcd to bring everything to the data-disk.
 
+use dcd_daemon::control::{Command, Progress as SoFar};
+use dcd_daemon::control_client::{ControlClient, ControlError};
+use dcd_daemon::serve::ServeError;
+use serde_json::Value;
 use std::path::Path;
 
-use dcd_daemon::control::Command;
-use dcd_daemon::serve::ServeError;
-
 use crate::cli::DrainArguments;
-use crate::daemons;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
+use crate::{daemons, lost_list};
 
 pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
     if arguments.cancel {
         daemons::connect(&arguments.control)?.request(Command::CancelDrain, &mut |_| ())?;
         return print("cancelled\n");
     }
-    ask_with_progress(&arguments.control, Command::Drain, "draining")?;
+    let mut client = connect(&arguments.control)?;
+    let answer = with_progress("draining", |progress| client.request(Command::Drain, progress));
+    if let Err(ControlError::Lost { error, hint, lost }) = answer {
+        lost_list::tell(&lost, arguments.lost_list.as_deref())?;
+        return Err(CommandError::Lost { error, hint });
+    }
+    answer?;
     print("drained\n")
 }
 
-/// Asks for something that takes as long as there is dirty data, and cancels it when a signal comes.
-pub fn ask_with_progress(
-    control: &Path,
-    command: Command,
-    what: &'static str,
-) -> Result<(), CommandError> {
+/// A client that cancels what it has asked for when a signal comes.
+pub fn connect(control: &Path) -> Result<ControlClient, CommandError> {
     let client = daemons::connect(control)?.cancel_by_signal();
-    let mut client = client.map_err(ServeError::system("receive signals"))?;
+    Ok(client.map_err(ServeError::system("receive signals"))?)
+}
+
+/// Asks for something that takes as long as there is dirty data, and shows how far it is.
+pub fn with_progress(
+    what: &'static str,
+    ask: impl FnOnce(&mut dyn FnMut(SoFar)) -> Result<Value, ControlError>,
+) -> Result<Value, ControlError> {
     let mut progress = Progress::new(what, Unit::Bytes);
-    let answer = client.request(command, &mut |so_far| progress.lines(so_far));
+    let answer = ask(&mut |so_far| progress.lines(so_far));
     progress.finish();
-    answer?;
-    Ok(())
+    answer
 }

@@ -414,6 +414,8 @@ fn errno(error: RequestError) -> Errno {
         RequestError::NoSpace => Errno::ENOSPC,
         RequestError::ReadOnly => Errno::EROFS,
         // Nobody asks for these through a file.
-        RequestError::Sequence(_) | RequestError::Volume(_) => Errno::EIO,
+        RequestError::Sequence(_) | RequestError::Volume(_) | RequestError::Lost { .. } => {
+            Errno::EIO
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Engine {
 
     pub(super) fn drain(&mut self, id: RequestId) {
         if self.is_passing_by() {
-            return self.pass_flush(id);
+            return self.pass_drain(id);
         }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
@@ -196,11 +196,12 @@ impl Engine {
             return false;
         }
         let has_zeroes = !self.zeroes.is_empty();
+        let stuck = self.stuck_slots();
         let oldest_live = self
             .log
             .segments
             .iter()
-            .filter(|(_, segment)| segment.live_slots > 0)
+            .filter(|(index, segment)| segment.live_slots > stuck.get(index).copied().unwrap_or(0))
             .map(|(_, segment)| segment.serial)
             .min();
         let (done, waiting) =
@@ -210,7 +211,8 @@ impl Engine {
         self.destage.drains = waiting;
         let moved = !done.is_empty();
         for drain in done {
-            self.reply(drain.id, Ok(()), None);
+            let result = self.drained();
+            self.reply(drain.id, result, None);
         }
         moved
     }

@@ -4,6 +4,7 @@ use super::{SCANS_AT_ONCE, Stage, Step};
 use crate::engine::{Engine, Purpose};
 use crate::error::{FormatError, OpenError};
 use crate::format::record::Record;
+use crate::format::superblock::CacheState;
 use crate::io::Device;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FRAGMENTS_PER_LINE, LINE_SIZE, Line, SegmentIndex, SegmentSerial};
@@ -158,10 +159,16 @@ impl Engine {
             return self.fail_open(OpenError::CheckpointLost { lost, found: generation });
         }
         let old_blocks = self.superblock.data_disk.blocks;
+        let epoch = self.recovery().checkpoint.as_ref().expect("read").epoch;
         if self.replay().is_err() {
             let found = self.table.lines() as u64;
             let error = FormatError::Field { what: "the log", field: "number of lines", found };
             return self.fail_open(OpenError::Format(error));
+        }
+        // A later session, whose superblock is damaged, began with a checkpoint of its own.
+        let is_of_detach = epoch + 1 == self.superblock.generation;
+        if self.superblock.state == CacheState::Detached && is_of_detach {
+            self.forget_what_was_given_up();
         }
         // Zeroes are whole lines, so those that ended with the disk would now reach behind its old
         // end. Everything else of a line that was not whole is kept by the block.
