@@ -431,7 +431,7 @@ impl FrontEnd {
     pub fn hang_up_by_server(mut self) {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
-        assert_eq!(rest, [], "an end");
+        assert!(rest.is_empty(), "an end");
     }
 
     /// Ends the connection, and waits until the server has let go of what it had of this side. What is kept.
