@@ -90,4 +90,5 @@ pub mod units_text;
 pub mod uring;
 mod vhost_user_thread;
 pub mod volume_control;
+mod volume_news;
 mod waiting;

@@ -6,7 +6,7 @@
 use crate::open_metrics::{Document, MetricKind, Samples};
 use crate::response_times::HistogramReport;
 use crate::status_report::StatusReport;
-use crate::volume_control::VolumeReport;
+use crate::volume_control::{MemberReport, VolumeReport};
 
 use MetricKind::{Counter, Gauge, Histogram, Info, StateSet};
 
@@ -66,6 +66,13 @@ macro_rules! volume {
         Metric::new($name, $kind, $unit, &[], $help, |report, to| {
             if let Some(volume) = &report.volume {
                 to.number(&[], number(volume.$($field).+));
+            }
+        })
+    };
+    ($name:literal, $kind:expr, $unit:expr, $help:literal, $method:ident()) => {
+        Metric::new($name, $kind, $unit, &[], $help, |report, to| {
+            if let Some(volume) = &report.volume {
+                to.number(&[], number(volume.$method()));
             }
         })
     };
@@ -209,11 +216,19 @@ pub const METRICS: &[Metric] = &[
 
     // A volume of several disks; without one there are no samples.
     Metric::new("dcd_member_state", StateSet, None, &["member", "dcd_member_state"], "How the members of a volume are.",
-        |report, to| each_member(report, |member, state, _| {
-            to.state(&[("member", member)], &["up-to-date", "stale", "rebuilding", "missing"], state);
+        |report, to| each_member(report, |member, of| {
+            to.state(&[("member", member)], &["up-to-date", "stale", "rebuilding", "missing"], &of.state);
         })),
     Metric::new("dcd_member_errors", Counter, None, &["member"], "I/Os of a member that failed.",
-        |report, to| each_member(report, |member, _, errors| to.whole(&[("member", member)], errors))),
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.errors))),
+    Metric::new("dcd_member_read_errors", Counter, None, &["member"], "Of them, reads.",
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.read_errors))),
+    Metric::new("dcd_member_rotten_lines", Counter, None, &["member"], "Lines of a member that were not what was written there.",
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.lines_rotten))),
+    Metric::new("dcd_member_mended_lines", Counter, None, &["member"], "Lines of a member that were written anew from what the others have.",
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.lines_mended))),
+    Metric::new("dcd_member_suspect", Gauge, None, &["member"], "1 if a member has as many errors and rotten lines as `suspect-after` says.",
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.suspect.into()))),
     Metric::new("dcd_set_extents", Gauge, None, &["set", "level"], "Extents that fit into a RAID set.",
         |report, to| each_set(report, |set, level, all, _| to.whole(&[("set", set), ("level", level)], all))),
     Metric::new("dcd_set_used_extents", Gauge, None, &["set", "level"], "Of them, in use.",
@@ -225,6 +240,10 @@ pub const METRICS: &[Metric] = &[
             }
         }),
     volume!("dcd_volume_failed", Gauge, None, "1 if redundant sets take no changes any more.", has_failed),
+    volume!("dcd_volume_unreadable_lines", Gauge, None, "Lines that are lost now: reads of them fail until they are written.", lines_lost()),
+    volume!("dcd_volume_held_log_bytes", Gauge, BYTES, "Bytes of the log held by what cannot be written to members that are away.", log_held_bytes),
+    volume!("dcd_volume_held_log_max_bytes", Gauge, BYTES, "They may be so many; then changes of such lines fail.", log_held_max_bytes),
+    volume!("dcd_volume_refused_changes", Counter, None, "Changes that have failed for that.", changes_refused),
     volume!("dcd_volume_waiting_migrations", Gauge, None, "Extents that are to be moved to another set.", migrations_waiting),
     volume!("dcd_volume_pointers", Gauge, None, "Pointers between blocks.", pointers),
     volume!("dcd_volume_pointers_limit", Gauge, None, "So many there can be.", pointers_max),
@@ -252,9 +271,9 @@ fn state_of(report: &StatusReport) -> &str {
     }
 }
 
-fn each_member(report: &StatusReport, mut tell: impl FnMut(&str, &str, u64)) {
+fn each_member(report: &StatusReport, mut tell: impl FnMut(&str, &MemberReport)) {
     for member in report.volume.iter().flat_map(|volume: &VolumeReport| &volume.members) {
-        tell(&member.member.to_string(), &member.state, member.errors);
+        tell(&member.member.to_string(), member);
     }
 }
 

@@ -32,6 +32,10 @@ fn full_report() -> StatusReport {
         disk: None,
         state: state.into(),
         errors: 7_000_000 + u64::from(member),
+        read_errors: 7_000_010 + u64::from(member),
+        lines_rotten: 7_000_020 + u64::from(member),
+        lines_mended: 7_000_030 + u64::from(member),
+        suspect: member == 1,
     };
     report.volume = Some(VolumeReport {
         members: vec![member(0, "up-to-date"), member(1, "missing")],

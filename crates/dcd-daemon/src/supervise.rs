@@ -29,6 +29,7 @@ use crate::event_loop::{EventLoop, StopRequest};
 use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
+use crate::volume_news::VolumeTeller;
 
 /// How a daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +85,7 @@ pub(crate) fn run_until_stopped<C: Core>(
     let mut supervisor = Supervisor { event_loop, frontends, quiet, draining: None, stop: None };
     let mut is_stopping = false;
     let mut failure = None;
+    let mut volume = VolumeTeller::default();
     loop {
         // The sign of life comes from here: a loop that does not turn gives none.
         let due = notifier.watchdog_due();
@@ -95,6 +97,9 @@ pub(crate) fn run_until_stopped<C: Core>(
             notifier.stopping();
         }
         tell_failure(&mut failure, supervisor.event_loop.core().cache_disk_failure());
+        for news in volume.news(supervisor.event_loop.core().engine()) {
+            eprintln!("dcd: {news}");
+        }
         if let Err(error) = supervisor.frontends.turn()
             && supervisor.stop.is_none()
         {

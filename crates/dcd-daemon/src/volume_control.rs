@@ -301,6 +301,18 @@ pub struct VolumeReport {
     pub migrations_waiting: u64,
     /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until they are written.
     pub raid0_lines_lost: u64,
+    /// Lines of 4 KiB on RAID 1 and 5 that nothing tells any more: the same.
+    #[serde(default)]
+    pub redundant_lines_lost: u64,
+    /// Bytes of the log that are held by what cannot be written to members that are away.
+    #[serde(default)]
+    pub log_held_bytes: u64,
+    /// They may be so many; then changes of such lines fail.
+    #[serde(default)]
+    pub log_held_max_bytes: u64,
+    /// Changes that have failed for that, since the start.
+    #[serde(default)]
+    pub changes_refused: u64,
     /// Pointers between blocks.
     pub pointers: u64,
     /// So many there can be.
@@ -343,6 +355,10 @@ impl VolumeReport {
             }
             .into(),
             errors: member.errors,
+            read_errors: member.read_errors,
+            lines_rotten: member.lines_rotten,
+            lines_mended: member.lines_mended,
+            suspect: member.is_suspect,
         });
         let sets = status.sets.iter().zip(&config.sets).enumerate();
         let sets = sets.map(|(index, (set, config))| SetReport {
@@ -355,12 +371,17 @@ impl VolumeReport {
             temporary_extents: set.room.temporary,
             temporary_used: set.room.temporary_used,
         });
+        let share = status.log_share;
         VolumeReport {
             volume_bytes: config.logical_bytes,
             extent_bytes: config.extent_bytes,
             extents_mapped: status.extents_mapped,
             migrations_waiting: status.moves_waiting,
             raid0_lines_lost: status.raid0_lines_lost,
+            redundant_lines_lost: status.redundant_lines_lost,
+            log_held_bytes: u64::from(share.segments) * share.segment_bytes,
+            log_held_max_bytes: u64::from(share.segments_max) * share.segment_bytes,
+            changes_refused: share.changes_refused,
             pointers: status.pointers,
             pointers_max: status.pointers_max,
             memory_bytes: status.memory_bytes,
@@ -371,6 +392,11 @@ impl VolumeReport {
             has_failed: status.has_failed,
             counters: VolumeCountersReport::from(&status.counters),
         }
+    }
+
+    /// Lines of 4 KiB whose reads fail until they are written.
+    pub fn lines_lost(&self) -> u64 {
+        self.raid0_lines_lost + self.redundant_lines_lost
     }
 }
 
@@ -395,6 +421,18 @@ pub struct MemberReport {
     pub state: String,
     /// I/Os that failed, since the start.
     pub errors: u64,
+    /// Of them, reads.
+    #[serde(default)]
+    pub read_errors: u64,
+    /// Lines of 4 KiB that were not what was written there, since the start.
+    #[serde(default)]
+    pub lines_rotten: u64,
+    /// Lines that were written anew from what the others have, since the start.
+    #[serde(default)]
+    pub lines_mended: u64,
+    /// Errors and rotten lines are as many as `suspect-after` says, or more.
+    #[serde(default)]
+    pub suspect: bool,
 }
 
 /// A RAID set.

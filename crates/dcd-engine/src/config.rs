@@ -86,6 +86,8 @@ pub struct EngineConfig {
     /// Start although blocks that were durable are lost, or the data-disk was changed behind a
     /// dirty cache; only after a person has read what is lost.
     pub accept_damage: bool,
+    /// A member of a volume with so many failed I/Os and rotten lines since the start is suspect; 0: none is.
+    pub suspect_after: u64,
     /// The data-disk has grown: its new size is recorded when the cache is opened (C32). What the
     /// new part holds is as it is on the disk.
     pub grow: bool,
@@ -154,6 +156,7 @@ impl Default for EngineConfig {
             sequence_percent: 50,
             read_only: false,
             accept_damage: false,
+            suspect_after: 16,
             grow: false,
             limits: Limits::MOST,
             memory: None,

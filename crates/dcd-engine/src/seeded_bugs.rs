@@ -390,6 +390,11 @@ bugs! {
     /// Both labels of a member are one: a torn one makes it blank.
     LabelSameCopy = "label-same-copy", "C20";
 
+    /// A lost line that was written still counts as lost.
+    LostLinesStayCounted = "lost-lines-stay-counted", "lost lines";
+    /// What cannot be destaged because a member is away takes all of the log.
+    StuckLinesFillTheLog = "stuck-lines-fill-the-log", "members away";
+
     // ---- volumes: rebuild and scrub ----
     /// A member counts as rebuilt when the last stripes are begun.
     RebuildEndsEarly = "rebuild-ends-early", "rebuild";

@@ -45,7 +45,7 @@ Exit codes:
   1    wrong setting, or refused; nothing was changed
   2    bad command line
   3    the reader of the output closed the pipe
-  4    damage found (check)
+  4    damage found (check, volume scrub), or lines of a volume that are lost (volume rebuild)
   5    a disk failed to read or write
   6    nobody answers on the control socket
   7    cancelled before the end (drain, detach, grow, fuzz, making a trace); nothing is lost, and it can be begun again

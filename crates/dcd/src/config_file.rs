@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 42] = [
+pub const KEYS: [&str; 43] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -51,6 +51,7 @@ pub const KEYS: [&str; 42] = [
     "one-disk",
     "no-verify-reads",
     "no-log",
+    "suspect-after",
     "full-timeout",
     "io-timeout",
     "segment-buffers",
@@ -131,6 +132,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "one-disk" => settings.one_disk = Some(choice(value)?),
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
         "no-log" => settings.no_log = Some(boolean(value)?),
+        "suspect-after" => settings.suspect_after = Some(number(value)?),
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
         "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),
         "segment-buffers" => settings.segment_buffers = Some(number(value)?),

@@ -317,6 +317,12 @@ pub enum CommandError {
         /// Why.
         error: crate::image::ImageError,
     },
+    /// A rebuild or scrub has come to its end, and not everything is there.
+    #[error("{} of the volume lost: reads of them fail until they are written", count(*lines, "line"))]
+    LinesLost {
+        /// Lines of 4 KiB.
+        lines: u64,
+    },
     /// A file system on a volume.
     #[error(transparent)]
     Dhisfs(#[from] dhisfs::FsError),
@@ -660,6 +666,7 @@ impl CommandError {
         match self {
             CommandError::ReaderClosed => exit_code::READER_CLOSED,
             CommandError::Damage { .. }
+            | CommandError::LinesLost { .. }
             | CommandError::DhisfsDamage { .. }
             | CommandError::SalvageIncomplete { .. }
             | CommandError::Lost { .. }
@@ -818,6 +825,9 @@ impl CommandError {
             ),
             CommandError::DhisfsDamage { .. } => Some(
                 "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
+            ),
+            CommandError::LinesLost { .. } => Some(
+                "bring back what was there from a copy: what is written is not lost any more".into(),
             ),
             CommandError::DhisfsMended { .. } => {
                 Some("files that had lost their names are in lost+found".into())

@@ -115,6 +115,9 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_log: Option<bool>,
+    /// Call a member of a volume suspect after so many errors and rotten lines; 0: never [default: 16].
+    #[arg(long, value_name = "NUMBER")]
+    pub suspect_after: Option<u64>,
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
@@ -217,6 +220,7 @@ impl Settings {
             one_disk,
             no_verify_reads,
             no_log,
+            suspect_after,
             full_timeout,
             io_timeout,
             segment_buffers,
@@ -251,6 +255,7 @@ impl Settings {
             ("--one-disk", one_disk.is_some()),
             ("--no-verify-reads", is_on(no_verify_reads)),
             ("--no-log", is_on(no_log)),
+            ("--suspect-after", suspect_after.is_some()),
             ("--full-timeout", full_timeout.is_some()),
             ("--io-timeout", io_timeout.is_some()),
             ("--segment-buffers", segment_buffers.is_some()),
@@ -301,6 +306,7 @@ impl Settings {
             one_disk: self.one_disk.or(under.one_disk),
             no_verify_reads: self.no_verify_reads.or(under.no_verify_reads),
             no_log: self.no_log.or(under.no_log),
+            suspect_after: self.suspect_after.or(under.suspect_after),
             full_timeout: self.full_timeout.or(under.full_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
             segment_buffers: self.segment_buffers.or(under.segment_buffers),
@@ -386,6 +392,7 @@ impl Settings {
             one_disk: self.one_disk().unwrap_or(default.one_disk),
             verify_reads: !self.no_verify_reads.unwrap_or(!default.verify_reads),
             no_log: self.no_log.unwrap_or(default.no_log),
+            suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
             full_timeout: span(self.full_timeout, default.full_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),
             segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),

@@ -70,6 +70,7 @@ impl Engine {
                 Some((_, mask)) => {
                     let dead = self.table.insert(slot.line, *mask, slot.to, slot.checksum);
                     self.drop_dead_slots(dead.as_slice());
+                    self.note_if_stuck(slot.line);
                 }
                 // Overwritten since: logged again all the same, for the order of changes.
                 None => self.drop_dead_slots(&[slot.to]),

@@ -23,6 +23,7 @@ mod promote;
 mod read;
 mod recover;
 mod sequences;
+mod stuck;
 mod uncached;
 mod volume;
 mod witness;
@@ -129,6 +130,8 @@ pub struct Engine {
     zeroes_destaging: ZeroRanges,
     /// Both together, and what a start would make of the log.
     zeroes_rebuilt: RebuiltZeroes,
+    /// Lines that cannot be destaged while a member of the volume is away.
+    stuck: stuck::Stuck,
     /// Fragments whose newest copy is damaged: they fail until overwritten (C19, C21).
     poisoned: BTreeMap<Line, FragmentMask>,
     /// More was damaged than a checkpoint lists: the rest is found anew wherever it is read.
@@ -259,9 +262,7 @@ impl Engine {
         }
         let data_disk = Volume::data_disk_info(&parts.header.config);
         let mut volume = Volume::open(now, parts, superblock.volume_offset())?;
-        if config.accept_damage {
-            volume.accept_damage();
-        }
+        volume.configure(&config);
         let volume = Some(Box::new(volume));
         Engine::open_on(now, superblock, cache_disk_bytes, data_disk, volume, config, memory)
     }
@@ -316,6 +317,7 @@ impl Engine {
             zeroes: ZeroRanges::default(),
             zeroes_destaging: ZeroRanges::default(),
             zeroes_rebuilt: RebuiltZeroes::default(),
+            stuck: stuck::Stuck::default(),
             poisoned: BTreeMap::new(),
             has_unlisted_poison: false,
             unlisted: lost::Unlisted::default(),
@@ -665,6 +667,7 @@ impl Engine {
         for slot in dead {
             let (segment, _) = self.superblock.geometry.locate(*slot);
             self.log.segments.drop_live(segment);
+            self.stuck.remove(*slot, segment);
         }
     }
 

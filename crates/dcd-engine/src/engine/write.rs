@@ -59,6 +59,9 @@ impl Engine {
 
     /// Does a change now, or puts it in line.
     pub(super) fn change(&mut self, id: RequestId, mut change: Change, fua: bool) {
+        if self.refuses_stuck(&change) {
+            return self.reply(id, Err(RequestError::Io), change.into_buffer());
+        }
         if self.stalled.is_empty() && self.try_change(&mut change) {
             return self.acknowledge(id, change.into_buffer(), fua);
         }
@@ -72,6 +75,12 @@ impl Engine {
         let mut moved = false;
         while let Some(mut stalled) = self.stalled.pop_front() {
             let before = stalled.change.progress();
+            if self.refuses_stuck(&stalled.change) {
+                // It came before its member was away, or before others had taken the share of the log.
+                self.reply(stalled.id, Err(RequestError::Io), stalled.change.into_buffer());
+                moved = true;
+                continue;
+            }
             if self.try_change(&mut stalled.change) {
                 self.acknowledge(stalled.id, stalled.change.into_buffer(), stalled.fua);
                 if let Some(next) = self.stalled.front_mut() {
@@ -174,6 +183,7 @@ impl Engine {
             let dead = self.table.insert(line, mask, slot, checksum);
             self.counters.overwritten_lines += u64::from(!dead.as_slice().is_empty());
             self.drop_dead_slots(dead.as_slice());
+            self.note_if_stuck(line);
             self.clear_poison(line, mask);
             self.copies_of_line_changed(line);
             self.counters.logged_lines += 1;

@@ -58,13 +58,15 @@ impl LineSum {
 #[derive(Clone, Debug)]
 pub struct Checksums {
     sets: Vec<Vec<u32>>,
+    /// Lines whose checksum is [`LineSum::Lost`], parity too.
+    lost: u64,
 }
 
 impl Checksums {
     /// Of a volume of which nothing is written.
     pub fn new(config: &VolumeConfig) -> Checksums {
         let sets = config.sets.iter().map(|set| vec![NEVER; checksums(set) as usize]).collect();
-        Checksums { sets }
+        Checksums { sets, lost: 0 }
     }
 
     /// Whether a set has any.
@@ -85,7 +87,15 @@ impl Checksums {
 
     /// Changes that.
     pub fn set(&mut self, set: u8, index: u64, sum: LineSum) {
-        self.sets[usize::from(set)][index as usize] = sum.pack();
+        let known = &mut self.sets[usize::from(set)][index as usize];
+        self.lost -= u64::from(*known == LOST);
+        *known = sum.pack();
+        self.lost += u64::from(*known == LOST);
+    }
+
+    /// Lines that are nowhere any more, parity too, whether or not anything is placed there.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Up to `count` of a set from `first` on, as little-endian numbers for a page.
@@ -99,7 +109,9 @@ impl Checksums {
     pub fn load_page(&mut self, set: usize, first: u64, content: &[u8]) {
         let sums = self.sets[set][first as usize..].iter_mut();
         for (sum, bytes) in sums.zip(content.as_chunks::<4>().0) {
+            self.lost -= u64::from(*sum == LOST);
             *sum = u32::from_le_bytes(*bytes);
+            self.lost += u64::from(*sum == LOST);
         }
     }
 

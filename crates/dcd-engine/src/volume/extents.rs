@@ -148,6 +148,17 @@ pub struct SetRoom {
     pub temporary_used: u64,
 }
 
+/// A free place, and how it was found.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundPlace {
+    place: Place,
+    region: Region,
+    start: Option<u64>,
+}
+
+/// Free places looked at for one that can be used.
+const CANDIDATES_MAX: usize = 4096;
+
 #[derive(Clone, Debug)]
 struct SetMap {
     level: RaidLevel,
@@ -205,19 +216,40 @@ impl SetMap {
         was_taken
     }
 
-    /// Takes the free place at `start` or the first behind it; without `start` it goes on where it was last.
-    fn allocate(&mut self, region: Region, start: Option<u64>) -> Option<u64> {
-        let range = self.range(region);
+    /// The free place at `start` or the first behind it that can be used; without `start` the search goes on where it was last.
+    fn find(
+        &self,
+        region: Region,
+        start: Option<u64>,
+        is_usable: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
         let next = match region {
-            Region::Ordinary => &mut self.next,
-            Region::Temporary => &mut self.next_temporary,
+            Region::Ordinary => self.next,
+            Region::Temporary => self.next_temporary,
         };
-        let found = self.free.next_in(range, start.unwrap_or(*next))?;
+        let mut at = start.unwrap_or(next);
+        let first = self.free.next_in(self.range(region), at)?;
+        let mut found = first;
+        for _ in 0..CANDIDATES_MAX {
+            if is_usable(found) {
+                return Some(found);
+            }
+            at = found + 1;
+            found = self.free.next_in(self.range(region), at).filter(|found| *found != first)?;
+        }
+        None
+    }
+
+    /// Takes what was found.
+    fn take_found(&mut self, region: Region, start: Option<u64>, found: u64) {
         if start.is_none() {
+            let next = match region {
+                Region::Ordinary => &mut self.next,
+                Region::Temporary => &mut self.next_temporary,
+            };
             *next = found + 1;
         }
         assert!(self.take(found), "the search found a place that is taken");
-        Some(found)
     }
 }
 
@@ -354,20 +386,42 @@ impl Extents {
     }
 
     /// Takes room for an extent with these attributes: on the first of its levels that has any, there on the set of `near`
-    /// or else the one with most room, directly behind `near` or else at the first free place after it.
+    /// or else the one with most room, directly behind `near` or else at the first free place after it that can be used.
     pub fn allocate(
         &mut self,
         attributes: Attributes,
         near: Option<Place>,
         placement: &Placement,
+        is_usable: impl Fn(Place) -> bool,
     ) -> Option<Place> {
+        let found = self.find(attributes, near, placement, is_usable)?;
+        Some(self.take(found))
+    }
+
+    /// The same, without taking it.
+    pub fn find(
+        &self,
+        attributes: Attributes,
+        near: Option<Place>,
+        placement: &Placement,
+        is_usable: impl Fn(Place) -> bool,
+    ) -> Option<FoundPlace> {
         let parts = self.parts_for(attributes, placement);
-        parts.into_iter().flatten().find_map(|part| self.allocate_in(part, near))
+        parts.into_iter().flatten().find_map(|part| self.find_in(part, near, &is_usable))
+    }
+
+    /// Takes a place that was found, before anything else is taken or given back.
+    pub fn take(&mut self, found: FoundPlace) -> Place {
+        let FoundPlace { place, region, start } = found;
+        self.sets[usize::from(place.set)].take_found(region, start, place.extent);
+        place
     }
 
     /// The same for an extent that has a place: only if the new one is more wanted than that.
     pub fn allocate_better(&mut self, entry: Entry, placement: &Placement) -> Option<Place> {
-        self.better_parts(entry, placement).find_map(|part| self.allocate_in(part, None))
+        let found =
+            self.better_parts(entry, placement).find_map(|part| self.find_in(part, None, |_| true));
+        found.map(|found| self.take(found))
     }
 
     /// Where an extent that has a place is more wanted than there, most of all first.
@@ -390,6 +444,11 @@ impl Extents {
     pub fn free(&mut self, place: Place) {
         let was_taken = self.sets[usize::from(place.set)].give_back(place.extent);
         assert!(was_taken, "{place:?} was free already");
+    }
+
+    /// Whether there is such a place.
+    pub fn has_place(&self, place: Place) -> bool {
+        place.extent < self.sets[usize::from(place.set)].extents
     }
 
     /// Whether a place is taken.
@@ -484,21 +543,29 @@ impl Extents {
         Part { level: self.level(place), region }
     }
 
-    fn allocate_in(&mut self, part: Part, near: Option<Place>) -> Option<Place> {
+    /// On the set of `near`, or else on the one with most room that has a place which can be used.
+    fn find_in(
+        &self,
+        part: Part,
+        near: Option<Place>,
+        is_usable: impl Fn(Place) -> bool,
+    ) -> Option<FoundPlace> {
         let Part { level, region } = part;
+        let find = |set: usize, start: Option<u64>| {
+            let place = |extent| Place { set: set as u8, extent };
+            let found = self.sets[set].find(region, start, |extent| is_usable(place(extent)))?;
+            Some(FoundPlace { place: place(found), region, start })
+        };
         let has_room = |set: &SetMap| set.level == level && set.room(region) > 0;
         let near = near.filter(|near| has_room(&self.sets[usize::from(near.set)]));
-        let set = match near {
-            Some(near) => usize::from(near.set),
-            None => {
-                let sets = self.sets.iter().enumerate().filter(|(_, set)| has_room(set));
-                // The first of those with the same room.
-                sets.rev().max_by_key(|(_, set)| set.room(region))?.0
-            }
-        };
-        let start = near.map(|near| near.extent + 1);
-        let extent = self.sets[set].allocate(region, start)?;
-        Some(Place { set: set as u8, extent })
+        if let Some(found) = near.and_then(|near| find(near.set.into(), Some(near.extent + 1))) {
+            return Some(found);
+        }
+        let sets = self.sets.iter().enumerate().filter(|(_, set)| has_room(set));
+        let mut sets: Vec<usize> = sets.map(|(set, _)| set).collect();
+        // The first of those with the same room.
+        sets.sort_by_key(|set| std::cmp::Reverse(self.sets[*set].room(region)));
+        sets.into_iter().find_map(|set| find(set, None))
     }
 }
 

@@ -54,7 +54,9 @@ fn attributes(words: &str) -> Attributes {
 /// Takes places until there is none; how many of each set, in the order in which the sets were used.
 fn fill(extents: &mut Extents, words: &str) -> Vec<(u8, u64)> {
     let mut used: Vec<(u8, u64)> = Vec::new();
-    while let Some(place) = extents.allocate(attributes(words), None, &Placement::default()) {
+    while let Some(place) =
+        extents.allocate(attributes(words), None, &Placement::default(), |_| true)
+    {
         match used.last_mut() {
             Some((set, count)) if *set == place.set => *count += 1,
             _ => used.push((place.set, 1)),
@@ -156,7 +158,9 @@ fn temporary_data_is_kept_apart() {
     // TEMPORARY goes there as long as it can, then to the rest of RAID 0, then as all others.
     let place = |set, extent| Place { set, extent };
     let mut places = Vec::new();
-    while let Some(place) = extents.allocate(attributes("temporary"), None, &Placement::default()) {
+    while let Some(place) =
+        extents.allocate(attributes("temporary"), None, &Placement::default(), |_| true)
+    {
         places.push(place);
     }
     assert_eq!(places.len(), 18);
@@ -167,7 +171,7 @@ fn temporary_data_is_kept_apart() {
     assert_eq!(extents.set_status(2).temporary_used, 4);
     // Where TEMPORARY is wanted on another level it has nothing to do with the region.
     let mut raid5 = Extents::new(&config);
-    let got = raid5.allocate(attributes("temporary"), None, &always(Raid5));
+    let got = raid5.allocate(attributes("temporary"), None, &always(Raid5), |_| true);
     assert_eq!(got, Some(place(1, 0)));
 }
 
@@ -185,7 +189,8 @@ fn beside_a_neighbour() {
     let mut extents = Extents::new(&config(&[(Raid0, 8), (Raid0, 16)], 4));
     let placement = Placement::default();
     let near = |set, extent| Some(Place { set, extent });
-    let mut allocate = |words, near| extents.allocate(attributes(words), near, &placement);
+    let mut allocate =
+        |words, near| extents.allocate(attributes(words), near, &placement, |_| true);
     assert_eq!(allocate("none", near(0, 3)), near(0, 4));
     assert_eq!(allocate("none", near(0, 3)), near(0, 5));
     assert_eq!(allocate("none", near(0, 7)), near(0, 0));
@@ -284,7 +289,7 @@ proptest! {
                 0..6 => {
                     let near = entries.get(&(number / 7 % extents.extents())).and_then(|e| e.place);
                     let is_temporary = attributes == Attributes::TEMPORARY;
-                    let Some(place) = extents.allocate(attributes, near, placement) else {
+                    let Some(place) = extents.allocate(attributes, near, placement, |_| true) else {
                         // All is taken that this extent may have.
                         let in_region = taken.iter().filter(|p| extents.is_temporary(**p)).count();
                         let kept_back = if is_temporary { 0 } else { temporary - in_region as u64 };

@@ -33,8 +33,14 @@ pub struct Member {
     pub flushed: u64,
     /// The newest of these writes that was of a RAID 0 set: an error of the flush may have lost it.
     pub newest_raid0: u64,
-    /// Errors since the start.
+    /// I/Os that have failed since the start ...
     pub errors: u64,
+    /// ... of them, reads.
+    pub read_errors: u64,
+    /// Lines that were read, and had not their checksum, since the start.
+    pub lines_rotten: u64,
+    /// Lines that were written anew from what the others have, since the start.
+    pub lines_mended: u64,
     /// I/Os that it has not answered, those included that nobody waits for any more.
     pub in_flight: u32,
     /// Its label could not be written when the volume was opened: it has an older one.
@@ -43,6 +49,8 @@ pub struct Member {
     pub label_epoch: u64,
     /// I/Os that nobody waits for any more: a write among them may still land.
     pub given_up: u32,
+    /// Writes that have failed one after the other, where nobody else stands in for it.
+    pub refusals: u32,
 }
 
 /// Some of the members.
@@ -75,10 +83,14 @@ impl Members {
             flushed: 0,
             newest_raid0: 0,
             errors: 0,
+            read_errors: 0,
+            lines_rotten: 0,
+            lines_mended: 0,
             in_flight: 0,
             has_old_label: false,
             label_epoch: 0,
             given_up: 0,
+            refusals: 0,
         };
         Members { members: states.iter().map(member).collect() }
     }

@@ -14,6 +14,7 @@
 //! A volume reads and writes whole lines of 4 KiB; that is its logical block.
 
 pub mod attributes;
+pub mod away;
 pub mod checksums;
 pub mod config;
 pub mod extents;
@@ -21,6 +22,7 @@ pub mod format;
 mod free_map;
 mod fresh;
 mod lost;
+mod lost_sums;
 pub mod members;
 mod paths;
 pub mod placement;
@@ -47,7 +49,7 @@ use self::placement::RaidLevel;
 use self::pointers::Pointers;
 use self::raid::Layout;
 use crate::buffer::Buffer;
-use crate::config::DataDiskInfo;
+use crate::config::{DataDiskInfo, EngineConfig};
 use crate::error::VolumeOpenError;
 use crate::io::{
     Device, Io, IoData, IoDone, IoError, IoId, IoOperation, RequestId, VolumeAnswer, VolumeError,
@@ -158,6 +160,8 @@ pub struct Volume {
     left_places: BTreeMap<ExtentIndex, Vec<Place>>,
     fresh: fresh::Fresh,
     lost: lost::LostLines,
+    /// Lines of redundant sets that are lost, where extents are.
+    redundant_lost: u64,
     /// Pieces that are being read from a place; and places that are free when there are none.
     readers: BTreeMap<Place, u32>,
     free_after_readers: BTreeSet<Place>,
@@ -189,9 +193,14 @@ pub struct Volume {
     repair: repair::Repair,
     labels: labels::Labels,
     counters: status::VolumeCounters,
+    /// Whether extents without a place, of these attributes, would find one; forgotten when that may have changed.
+    no_place_for: Option<(Attributes, bool)>,
+    log_share: away::LogShare,
     degraded_allowed: bool,
     /// An older copy of a member is taken for a blank disk.
     accept_damage: bool,
+    /// A member with so many errors and rotten lines is suspect; 0: none is.
+    suspect_after: u64,
 }
 
 impl Volume {
@@ -236,6 +245,7 @@ impl Volume {
             left_places: BTreeMap::new(),
             fresh: fresh::Fresh::default(),
             lost: lost::LostLines::new(config),
+            redundant_lost: 0,
             readers: BTreeMap::new(),
             free_after_readers: BTreeSet::new(),
             members: Members::new(&vec![format::root::MemberState::Stale; config.members]),
@@ -260,8 +270,11 @@ impl Volume {
             repair: repair::Repair::default(),
             labels: labels::Labels::default(),
             counters: status::VolumeCounters::default(),
+            no_place_for: None,
+            log_share: away::LogShare::default(),
             degraded_allowed: degraded,
             accept_damage: false,
+            suspect_after: 0,
             header,
             area,
         };
@@ -269,9 +282,11 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Whoever opens it knows that a member is an older copy, and what that means: its lines of RAID 0 sets are lost.
-    pub(crate) fn accept_damage(&mut self) {
-        self.accept_damage = true;
+    /// What the engine was told. `accept_damage`: whoever opens it knows that a member is an older copy, and what that means: its lines of
+    /// RAID 0 sets are lost.
+    pub(crate) fn configure(&mut self, config: &EngineConfig) {
+        self.accept_damage = config.accept_damage;
+        self.suspect_after = config.suspect_after;
     }
 
     /// What the volume looks like to the engine.
@@ -349,7 +364,10 @@ impl Volume {
         buffer: Option<Buffer>,
     ) {
         if let (Device::Member(member), Err(_)) = (device, result) {
-            self.members.get_mut(member).errors += 1;
+            let is_read = matches!(purpose, Purpose::Read(_) | Purpose::Cells(..));
+            let member = self.members.get_mut(member);
+            member.errors += 1;
+            member.read_errors += u64::from(is_read);
         }
         match purpose {
             Purpose::Open(step) => self.open_io_done(step, result, buffer),
@@ -370,6 +388,7 @@ impl Volume {
     /// Lets everything go on that can.
     pub(crate) fn advance(&mut self, now: Time) {
         self.now = now;
+        self.no_place_for = None;
         self.give_up_hung_members();
         match self.phase {
             VolumePhase::Opening => self.advance_opening(),

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use super::attributes::Attributes;
+use super::away::LogShare;
 use super::extents::{ExtentIndex, SetRoom};
 use super::format::root::MemberState;
+use super::members::Member;
 use super::placement::RaidLevel;
 use super::raid::SetLine;
 use super::{Volume, WorkStatus};
@@ -48,8 +50,16 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Its disk is there.
     pub is_present: bool,
-    /// Errors since the start.
+    /// I/Os that have failed since the start ...
     pub errors: u64,
+    /// ... of them, reads.
+    pub read_errors: u64,
+    /// Lines that had not their checksum, since the start.
+    pub lines_rotten: u64,
+    /// Lines that were written anew from what the others have, since the start.
+    pub lines_mended: u64,
+    /// Its errors and rotten lines are as many as a disk that should be replaced has.
+    pub is_suspect: bool,
 }
 
 /// A set.
@@ -80,6 +90,10 @@ pub struct VolumeStatus {
     pub moves_waiting: u64,
     /// Lines of RAID 0 sets that a disk took along which was replaced: they cannot be read until they are written.
     pub raid0_lines_lost: u64,
+    /// Lines of redundant sets that nothing tells any more: the same.
+    pub redundant_lines_lost: u64,
+    /// What the log holds for members that are away.
+    pub log_share: LogShare,
     /// Pointers.
     pub pointers: u64,
     /// Pointers that its table has room for.
@@ -90,6 +104,19 @@ pub struct VolumeStatus {
     pub counters: VolumeCounters,
     /// The journal cannot be written any more: redundant sets take no changes.
     pub has_failed: bool,
+}
+
+/// What somebody should hear of at once. Members are bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VolumeNews {
+    /// Members that are suspect.
+    pub suspect: u32,
+    /// Lines whose reads fail until they are written.
+    pub lines_lost: u64,
+    /// Changes have failed because the log holds as much as it may for members that are away.
+    pub refuses_changes: bool,
+    /// Members that are away: not there, not up to date, or refusing every write.
+    pub away: u32,
 }
 
 /// Where a line is.
@@ -110,10 +137,14 @@ pub struct Placed {
 impl Volume {
     /// A picture of it.
     pub fn status(&self) -> VolumeStatus {
-        let member = |(_, member): (MemberIndex, &super::members::Member)| MemberStatus {
+        let member = |(_, member): (MemberIndex, &Member)| MemberStatus {
             state: member.state,
             is_present: member.is_present,
             errors: member.errors,
+            read_errors: member.read_errors,
+            lines_rotten: member.lines_rotten,
+            lines_mended: member.lines_mended,
+            is_suspect: self.is_suspect(member),
         };
         let set = |(index, layout): (usize, &super::raid::Layout)| SetStatus {
             level: layout.level(),
@@ -128,6 +159,8 @@ impl Volume {
             extents_mapped: self.extents.extents_mapped(),
             moves_waiting: self.migration.waiting(),
             raid0_lines_lost: self.lost.count(),
+            redundant_lines_lost: self.redundant_lost,
+            log_share: self.log_share,
             pointers: self.pointers.len() as u64,
             pointers_max: self.pointers.slots().into(),
             memory_bytes: self.extents.memory_bytes()
@@ -137,6 +170,21 @@ impl Volume {
                 + self.area.pages() * 16,
             counters: self.counters,
             has_failed: self.journal.error.is_some(),
+        }
+    }
+
+    fn is_suspect(&self, member: &Member) -> bool {
+        self.suspect_after > 0 && member.errors + member.lines_rotten >= self.suspect_after
+    }
+
+    /// What somebody should hear of at once.
+    pub fn news(&self) -> VolumeNews {
+        let suspect = self.members.iter().filter(|(_, member)| self.is_suspect(member));
+        VolumeNews {
+            suspect: suspect.fold(0, |mask, (index, _)| mask | 1 << index.0),
+            lines_lost: self.lost.count() + self.redundant_lost,
+            refuses_changes: self.log_share.changes_refused > 0,
+            away: if self.is_open() { self.away() } else { 0 },
         }
     }
 

@@ -494,7 +494,11 @@ impl VolumeRun {
             }
             Asked::Change { number, is_atomic, .. } => {
                 // What cannot be moved to the members fills the log.
-                let may_fail = self.had_losses && (error == RequestError::NoSpace || !is_atomic);
+                let is_refused = self.machine.volume().status().log_share.changes_refused > 0;
+                let may_fail = self.had_losses
+                    && (error == RequestError::NoSpace
+                        || error == RequestError::Io && is_refused
+                        || !is_atomic);
                 if !may_fail {
                     return wrong(&format!("change {number}"));
                 }

@@ -69,6 +69,8 @@ struct VolumeTables {
     journal_records: u64,
     /// Lines of RAID 0 sets that a disk took along which was replaced.
     raid0_lines_lost: u64,
+    /// Lines of redundant sets that nothing tells any more.
+    redundant_lines_lost: u64,
     /// The states of the members, in order.
     members: Vec<&'static str>,
 }
@@ -378,12 +380,21 @@ impl CheckReport {
             pointers: status.pointers,
             journal_records: status.counters.records_replayed,
             raid0_lines_lost: status.raid0_lines_lost,
+            redundant_lines_lost: status.redundant_lines_lost,
             members: status.members.iter().map(|m| member_state_name(m.state)).collect(),
         });
         if status.raid0_lines_lost > 0 {
             let lines = count(status.raid0_lines_lost, "line");
             let message = format!(
                 "{lines} on RAID 0 lost with a disk: reads of them fail until they are written"
+            );
+            self.problem("volume", message, None);
+        }
+        if status.redundant_lines_lost > 0 {
+            let lines = count(status.redundant_lines_lost, "line");
+            let message = format!(
+                "{lines} on RAID 1 and 5 lost, on more members than they bear: reads of them fail until \
+                 they are written"
             );
             self.problem("volume", message, None);
         }

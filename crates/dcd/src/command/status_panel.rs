@@ -8,6 +8,7 @@ use dcd_daemon::response_times::HistogramReport;
 use dcd_daemon::status_report::StatusReport;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_daemon::volume_control::VolumeReport;
+use dcd_engine::units::LINE_SIZE;
 
 use crate::output::{Colour, Paint, bar, count};
 
@@ -152,9 +153,19 @@ fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
         format!("; {} {:.0} %", work.kind, work.done as f64 * 100.0 / work.total.max(1) as f64)
     });
     let members = count(volume.members.len() as u64, "member");
-    match other.is_empty() {
+    let mut bad: Vec<String> = other;
+    let suspect = volume.members.iter().filter(|member| member.suspect);
+    bad.extend(suspect.map(|member| format!("member {} is suspect", member.member)));
+    if volume.lines_lost() > 0 {
+        let size = format_size(volume.lines_lost().saturating_mul(LINE_SIZE));
+        bad.push(format!("{size} lost: reads fail until it is written again"));
+    }
+    if volume.changes_refused > 0 {
+        bad.push(format!("{} refused", count(volume.changes_refused, "change")));
+    }
+    match bad.is_empty() {
         true => format!("{members}, {}{work}", paint.paint(Colour::Good, "whole")),
-        false => format!("{members}, {}{work}", paint.paint(Colour::Bad, &other.join(", "))),
+        false => format!("{members}, {}{work}", paint.paint(Colour::Bad, &bad.join(", "))),
     }
 }
 

@@ -92,7 +92,7 @@ Examples:
     },
     /// Read everything that is redundant, compare, and repair
     ///
-    /// Ctrl-C leaves it running: `dcd volume cancel` stops it.
+    /// Ctrl-C leaves it running: `dcd volume cancel` stops it. Exit code 4: lines of the volume are lost.
     Scrub {
         /// Where the volume is.
         #[command(flatten)]
@@ -168,10 +168,15 @@ fn begin(
     };
     progress.finish();
     if follow.json {
-        return print_json(&report);
+        print_json(&report)?;
+    } else {
+        let found = report.last_work.as_ref().map_or(String::new(), mismatches);
+        print(&format!("{what} has ended{found}\n{}", panel(&report, Paint::for_stdout())))?;
     }
-    let found = report.last_work.as_ref().map_or(String::new(), mismatches);
-    print(&format!("{what} has ended{found}\n{}", panel(&report, Paint::for_stdout())))
+    match report.lines_lost() {
+        0 => Ok(()),
+        lines => Err(CommandError::LinesLost { lines }),
+    }
 }
 
 fn mismatches(work: &WorkReport) -> String {
@@ -187,13 +192,20 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         ("member", Align::Right),
         ("state", Align::Left),
         ("errors", Align::Right),
+        ("rotten", Align::Right),
+        ("mended", Align::Right),
         ("disk", Align::Left),
     ]);
     for member in &report.members {
         members.row(vec![
             member.member.to_string(),
-            member.state.clone(),
+            match member.suspect {
+                true => format!("{}, suspect", member.state),
+                false => member.state.clone(),
+            },
             member.errors.to_string(),
+            member.lines_rotten.to_string(),
+            member.lines_mended.to_string(),
             member.disk.clone().unwrap_or_else(|| "-".into()),
         ]);
     }
@@ -232,19 +244,33 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         }
     };
     let whole = report.members.iter().all(|member| member.state == "up-to-date");
-    let state = match (report.has_failed, whole) {
-        (true, _) => paint.paint(Colour::Bad, "takes no changes: its journal cannot be written"),
-        (false, true) => paint.paint(Colour::Good, "whole"),
-        (false, false) => paint.paint(Colour::Bad, "degraded"),
+    let state = match (report.has_failed, whole, report.lines_lost()) {
+        (true, ..) => paint.paint(Colour::Bad, "takes no changes: its journal cannot be written"),
+        (false, true, 0) => paint.paint(Colour::Good, "whole"),
+        (false, true, _) => paint.paint(Colour::Bad, "with lost lines"),
+        (false, false, _) => paint.paint(Colour::Bad, "degraded"),
     };
-    let lost = match report.raid0_lines_lost {
-        0 => String::new(),
-        lines => {
-            let size = format_size(lines.saturating_mul(LINE_SIZE));
-            let what = format!("{size} of RAID 0 went with a disk that was replaced");
-            format!("{}: reads fail until it is written again\n", paint.paint(Colour::Bad, &what))
+    let mut lost = String::new();
+    for (lines, what) in [
+        (report.raid0_lines_lost, "of RAID 0 went with a disk that was replaced"),
+        (report.redundant_lines_lost, "of RAID 1 and 5 lost, on more disks than they bear"),
+    ] {
+        if lines > 0 {
+            let what = format!("{} {what}", format_size(lines.saturating_mul(LINE_SIZE)));
+            let what = paint.paint(Colour::Bad, &what);
+            lost += &format!("{what}: reads fail until it is written again\n");
         }
-    };
+    }
+    if report.log_held_bytes > 0 {
+        let (held, most) =
+            (format_size(report.log_held_bytes), format_size(report.log_held_max_bytes));
+        let refused = match report.changes_refused {
+            0 => String::new(),
+            refused => format!("; {} refused", count(refused, "change")),
+        };
+        let what = format!("{held} of the log wait for members, of at most {most}{refused}");
+        lost += &format!("{}\n", paint.paint(Colour::Bad, &what));
+    }
     let pointers = match report.pointers {
         0 => String::new(),
         pointers => format!("; {pointers} of {} pointers", report.pointers_max),

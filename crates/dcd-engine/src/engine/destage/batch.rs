@@ -110,6 +110,8 @@ impl Engine {
         self.want_completions(incomplete);
         if chosen.is_empty() {
             self.destage.exhausted.insert(victim);
+            let live_slots = self.log.segments.get(victim).live_slots;
+            self.stuck.tried_in_vain(victim, live_slots);
             return;
         }
         self.read_batch(chosen, victim, image);

@@ -217,6 +217,7 @@ impl Engine {
             return;
         }
         assert!(dead.as_slice().is_empty(), "what was missing kills nothing");
+        self.note_if_stuck(line);
         self.counters.completed_lines += 1;
         self.destage.completions.record = self.log.newest_record();
     }

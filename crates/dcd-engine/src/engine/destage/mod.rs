@@ -221,6 +221,7 @@ impl Engine {
 
     pub(super) fn advance_destage(&mut self) -> bool {
         self.watch_marks();
+        self.watch_stuck();
         self.unblock();
         let mut moved = self.finish_drains();
         let is_lost = self.data_disk_writes_lost > 0 && !seeded(SeededBug::LostWriteForgotten);
@@ -241,6 +242,12 @@ impl Engine {
             return None;
         }
         if let Some(at) = self.destage.retry_at(self.now) {
+            return Some(at);
+        }
+        let look_again = self.stuck.wake_up().filter(|at| *at > self.now);
+        if let Some(at) = look_again
+            && matches!(self.destage.work, Work::None)
+        {
             return Some(at);
         }
         if matches!(self.destage.work, Work::None) && !self.destage.exhausted.is_empty() {
@@ -387,6 +394,7 @@ impl Engine {
         self.log.segments.get(index).live_slots > 0
             && self.log.durable_slots(index) > 0
             && !self.destage.exhausted.contains(&index)
+            && !self.stuck.is_in_vain(index, self.log.segments.get(index).live_slots)
     }
 
     fn choose_among(&self, buffered: bool) -> Option<SegmentIndex> {

@@ -11,7 +11,7 @@ use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation};
 use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE};
+use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line};
 
 /// Most ranges brought to the data-disk before a flush, and most lines in one of its operations
 /// (1 GiB).
@@ -61,7 +61,10 @@ impl Engine {
             if to_start.len() >= ZERO_OPERATIONS_MAX {
                 break;
             }
-            let piece = ZeroRange { lines: range.lines.min(lines_max), ..range };
+            let lines = range.lines.min(lines_max);
+            // Parts of extents whose member is away wait, and hold up no others.
+            let Some((line, lines)) = self.zeroes_that_can_go(range.line, lines) else { continue };
+            let piece = ZeroRange { line, lines, ..range };
             if !self.is_bypassed(piece.line, piece.lines) {
                 to_start.push_back(piece);
             }
@@ -75,6 +78,13 @@ impl Engine {
         }
         self.destage.work = Work::Zero(ZeroWork { to_start, ..ZeroWork::default() });
         true
+    }
+
+    fn zeroes_that_can_go(&self, line: Line, lines: u64) -> Option<(Line, u64)> {
+        match &self.volume {
+            Some(volume) if volume.away() != 0 => volume.zeroes_that_can_be_written(line, lines),
+            _ => Some((line, lines)),
+        }
     }
 
     pub(super) fn advance_zero_work(&mut self) -> bool {

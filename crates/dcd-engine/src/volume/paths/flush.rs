@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::format::journal::JournalItem;
 use super::super::lost::LineRun;
+use super::super::placement::RaidLevel;
 use super::super::{Purpose, UpperId, Volume};
 use super::journal::Then;
 use super::write::OpId;
@@ -136,9 +137,14 @@ impl Volume {
         let is_lost = result.is_err() && !self.do_without(index);
         let error = result.err().filter(|_| is_lost || had_raid0);
         // Also after an error that was heard of: a later flush would tell nothing new. But lines of redundant sets may still come to be
-        // durable with the next, and until then the journal keeps them.
+        // durable with the next, and until then the journal keeps them. A member that has none is not waited for: all else would
+        // fail with it for ever.
+        let is_for_redundant = self
+            .layouts
+            .iter()
+            .any(|layout| layout.level() != RaidLevel::Raid0 && layout.place_of(index).is_some());
         let member = self.members.get_mut(index);
-        if !is_lost {
+        if !is_lost || !is_for_redundant {
             member.flushed = member.flushed.max(covers);
         }
         if error.is_some() && had_raid0 {

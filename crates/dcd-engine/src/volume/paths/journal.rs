@@ -239,7 +239,7 @@ impl Volume {
     }
 
     /// All lines of a place.
-    pub(super) fn lines_of_place(&self, place: Place) -> LineRun {
+    pub(in crate::volume) fn lines_of_place(&self, place: Place) -> LineRun {
         let first = place.first_line(self.header.config.extent_bytes);
         LineRun { set: place.set, first, lines: self.extent_lines() }
     }

@@ -114,6 +114,7 @@ impl Volume {
             self.wait_for_room(extent);
             return true;
         };
+        self.place_changed(to, true);
         self.writes.moving = (!seeded(SeededBug::MoveLosesChanges)).then_some(extent);
         self.migration.state = Some(State::Reading { extent, to });
         let extent_bytes = self.header.config.extent_bytes;
@@ -158,7 +159,7 @@ impl Volume {
             }
             // What cannot be read stays, with its errors; what cannot be written has its old place.
             (State::Reading { extent, to } | State::Writing { extent, to }, ..) => {
-                self.extents.free(to);
+                self.give_place_back(to);
                 self.end_move(extent, false);
             }
             (State::Committing { .. }, ..) => unreachable!("it has been written"),

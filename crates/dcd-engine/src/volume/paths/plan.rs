@@ -21,7 +21,7 @@ use super::super::raid::xor_into;
 use super::job::{ChunkKey, From, Job, Kind};
 use crate::io::IoError;
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::LINE_SIZE;
+use crate::units::{LINE_SIZE, MemberIndex};
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
 
@@ -393,7 +393,7 @@ impl Volume {
             job.bad.insert((place, column));
             job.put_new(row, column, &line);
             job.writes.insert((place, column), (row, From::New));
-            self.counters.lines_repaired += 1;
+            self.note_mended(layout.member(place));
         }
         true
     }
@@ -403,6 +403,7 @@ impl Volume {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set);
         let layout_places = layout.places();
+        let members: Vec<MemberIndex> = (0..layout_places).map(|p| layout.member(p)).collect();
         let Some(line) = line else { return };
         if seeded(SeededBug::ScrubDoesNotRepair) {
             return;
@@ -422,8 +423,13 @@ impl Volume {
                 false => place,
             };
             job.writes.insert((place, column), (row, From::Old));
-            self.counters.lines_repaired += 1;
+            self.note_mended(members[place]);
         }
+    }
+
+    fn note_mended(&mut self, member: MemberIndex) {
+        self.counters.lines_repaired += 1;
+        self.members.get_mut(member).lines_mended += 1;
     }
 
     fn conclude_write(&mut self, job: &mut Job) {

@@ -245,6 +245,7 @@ impl Volume {
                 None => {
                     self.counters.lines_bad += 1;
                     if bytes.is_some() {
+                        self.members.get_mut(layout.member(run.place)).lines_rotten += 1;
                         job.rotten.insert((run.place, column));
                     }
                     job.bad.insert((run.place, column));
@@ -337,6 +338,8 @@ impl Volume {
         sum: LineSum,
     ) {
         let index = Checksums::index(self.layout(set), stripe, row, column);
+        let location = Location { stripe, unit: row, line_in_unit: column };
+        self.sum_changes(set, location, self.checksums.get(set, index), sum);
         self.checksums.set(set, index, sum);
         if seeded(SeededBug::ChecksumPageOmitted) {
             return;
@@ -409,7 +412,8 @@ impl Volume {
     ) {
         let job = &self.jobs.jobs[&id];
         let is_raid0 = self.layout(job.key.set).level() == RaidLevel::Raid0;
-        if !(job.fua && is_raid0) {
+        // A write to a RAID 0 set that has failed promised nothing: no flush is for it, which would fail with all else in it.
+        if !(job.fua && is_raid0) && !(is_raid0 && result.is_err()) {
             let member = self.members.get_mut(member);
             member.writes += 1;
             if is_raid0 {
@@ -420,10 +424,13 @@ impl Volume {
             && (is_raid0 || !seeded(SeededBug::FailedMemberWriteBelieved))
         {
             let is_kept = !is_raid0 && self.do_without(member);
+            self.note_refusal(member, !is_kept);
             let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");
             if !is_kept {
                 job.result = Err(error);
             }
+        } else {
+            self.note_refusal(member, false);
         }
         let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");
         job.ios_left -= 1;

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::super::attributes::Attributes;
 use super::super::extents::{Entry, ExtentIndex, Place};
 use super::super::placement::RaidLevel;
 use super::super::raid::SetLine;
@@ -201,8 +202,7 @@ impl Volume {
             Some(place) => (place, false),
             None => {
                 let near = self.place_before(extent);
-                let placement = &self.header.config.placement;
-                let Some(place) = self.extents.allocate(entry.attributes, near, placement) else {
+                let Some(place) = self.find_place(entry.attributes, near) else {
                     let full = Err(IoError::NoSpace);
                     return parts.iter().for_each(|part| self.piece_done(part.upper, full));
                 };
@@ -245,6 +245,23 @@ impl Volume {
         let write =
             ExtentWrite { extent, uppers, chunks_left, is_new, doubts, fua, result: Ok(()) };
         self.writes.ops.insert(op, write);
+    }
+
+    /// A place for an extent, where all of it can be written; the level falls back if that is nowhere on the wanted one.
+    fn find_place(&mut self, attributes: Attributes, near: Option<Place>) -> Option<Place> {
+        let placement = &self.header.config.placement;
+        let are_all_there = self.away() == 0;
+        let is_usable = |place| are_all_there || self.is_usable(place);
+        let found = self.extents.find(attributes, near, placement, is_usable)?;
+        let place = self.extents.take(found);
+        self.place_changed(place, true);
+        Some(place)
+    }
+
+    /// Nothing is there any more.
+    pub(super) fn give_place_back(&mut self, place: Place) {
+        self.place_changed(place, false);
+        self.extents.free(place);
     }
 
     /// Step 3; how many chunks are concerned.
@@ -394,7 +411,7 @@ impl Volume {
             true => {
                 self.free_after_readers.insert(place);
             }
-            false => self.extents.free(place),
+            false => self.give_place_back(place),
         }
     }
 
@@ -410,7 +427,7 @@ impl Volume {
         if *left == 0 {
             self.readers.remove(&place);
             if self.free_after_readers.remove(&place) {
-                self.extents.free(place);
+                self.give_place_back(place);
             }
         }
     }

@@ -179,6 +179,7 @@ impl Volume {
         self.journal.restore(&found, line, sequence);
         self.extents.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
         self.pointers.index_loaded().map_err(|_| VolumeOpenError::Tables)?;
+        self.count_lost_lines();
         self.opening().ring = ring;
         self.drop_dangling_pointers();
         Ok(())
