@@ -390,6 +390,8 @@ bugs! {
     /// Both labels of a member are one: a torn one makes it blank.
     LabelSameCopy = "label-same-copy", "C20";
 
+    /// A start does not count the lines that are lost.
+    LostLinesForgottenAtStart = "lost-lines-forgotten-at-start", "lost lines";
     /// A lost line that was written still counts as lost.
     LostLinesStayCounted = "lost-lines-stay-counted", "lost lines";
     /// What cannot be destaged because a member is away takes all of the log.
@@ -424,6 +426,8 @@ bugs! {
     EntryBeforeLines = "entry-before-lines", "TTABLE";
     /// A write with FUA ends before the place of its extent is durable.
     FuaWithoutEntry = "fua-without-entry", "C3";
+    /// Without a log a write ends before the place of its extent is durable.
+    UnloggedWithoutEntry = "unlogged-without-entry", "C4";
     /// A flush does not flush the members: RAID 0 sets have no journal.
     FlushWithoutMembers = "flush-without-members", "C2";
     /// Writes with FUA go to RAID 0 sets without it.

@@ -423,6 +423,19 @@ fn a_write_with_fua_has_a_place_after_a_crash() {
     assert_eq!((bench.read(80), bench.read(81)), (3, 0));
 }
 
+// Where a new extent lies is known before a write of it ends: the process may die before any flush.
+#[test]
+fn without_a_log_what_was_acknowledged_is_there_after_a_kill() {
+    for config in [tiered(), raid5()] {
+        let mut bench = Bench::new(config);
+        bench.no_log = true;
+        bench.open(false);
+        let written = fill(&mut bench, 1);
+        bench.open(false);
+        check(&mut bench, &written);
+    }
+}
+
 #[test]
 fn without_a_log_blocks_can_be_allocated_at_once() {
     let mut bench = Bench::new(tiered());

@@ -110,6 +110,8 @@ pub struct VolumeUse {
     pub lines_repaired: u64,
     /// Lines that were given up.
     pub lines_lost: u64,
+    /// Cache-disks that failed while the volume was used.
+    pub cache_disks_failed: u64,
 }
 
 impl VolumeUse {
@@ -125,6 +127,7 @@ impl VolumeUse {
     /// Adds another.
     pub fn add(&mut self, other: &VolumeUse) {
         self.members_failed += other.members_failed;
+        self.cache_disks_failed += other.cache_disks_failed;
         self.members_replaced += other.members_replaced;
         self.io_faults += other.io_faults;
         self.lines_rotted += other.lines_rotted;

@@ -2,6 +2,7 @@
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
+use dcd_fuzz::volume::options::CACHE_DISK_FAILS_FROM;
 use dcd_fuzz::volume::run::run;
 
 /// Runs of each kind.
@@ -51,6 +52,22 @@ fn raid5_bears_what_it_must() {
 fn tiers_and_hints_agree_with_the_model() {
     let volume = runs(VolumeKind::Tiered, 160).volume;
     assert!(volume.rebuilds > 0 && volume.lines_rotted > 0 && volume.scrubs > 0, "{volume:?}");
+}
+
+#[test]
+fn a_cache_disk_that_fails_loses_nothing_that_was_acknowledged() {
+    let mut volume = dcd_fuzz::report::VolumeUse::default();
+    for kind in VolumeKind::ALL {
+        for seed in (CACHE_DISK_FAILS_FROM..).filter(|seed| seed.is_multiple_of(3)).take(8) {
+            match run(kind, seed, false) {
+                Ok(report) => volume.add(&report.volume),
+                Err(failure) => {
+                    panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+                }
+            }
+        }
+    }
+    assert!(volume.cache_disks_failed > 20, "{volume:?}");
 }
 
 #[test]

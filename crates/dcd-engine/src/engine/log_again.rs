@@ -97,6 +97,8 @@ impl Engine {
         self.cache_disk_failed = true;
         self.fail_checkpoint_waiters();
         let is_clean = self.log_use.is_clean() || seeded(SeededBug::UncachedWhileDirty);
+        // The tables of a volume are on the cache-disk: without it nobody would know after a restart where a new extent lies.
+        let is_clean = is_clean && self.volume.is_none();
         if self.phase == Phase::Running && is_clean {
             return self.go_uncached();
         }

@@ -201,6 +201,8 @@ pub struct Volume {
     accept_damage: bool,
     /// A member with so many errors and rotten lines is suspect; 0: none is.
     suspect_after: u64,
+    /// There is no log above: a write that has ended is acknowledged.
+    is_unlogged: bool,
 }
 
 impl Volume {
@@ -275,6 +277,7 @@ impl Volume {
             degraded_allowed: degraded,
             accept_damage: false,
             suspect_after: 0,
+            is_unlogged: false,
             header,
             area,
         };
@@ -287,6 +290,7 @@ impl Volume {
     pub(crate) fn configure(&mut self, config: &EngineConfig) {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
+        self.is_unlogged = config.no_log;
     }
 
     /// What the volume looks like to the engine.

@@ -55,9 +55,12 @@ impl VolumeRun {
     pub(super) fn crash(&mut self, crash: Crash, random: &mut Random) -> Result<(), Violation> {
         self.say(|| format!("{crash}"));
         let mut wreck = self.machine.wreck(crash.power, random);
+        wreck.cache_disk.failing = None;
         self.meanwhile(&mut wreck, crash.is_last, random);
+        self.probe_older(&wreck)?;
         let (mut machine, memory_survived) = self.recover(wreck, crash.is_last, random)?;
         check_older(&machine)?;
+        machine.volume().check_lost_lines();
         machine.note_losses();
         self.check_nothing_is_lost(&machine)?;
         self.report.volume.crash_points_degraded += u64::from(!all_are_well(&machine));
@@ -288,6 +291,13 @@ impl VolumeRun {
         }
         self.machine.come_to_rest(2_000, random);
         self.take_replies()?;
+        self.machine.volume().check_lost_lines();
+        let lost = self.machine.volume().status().redundant_lines_lost;
+        if lost > 0 {
+            return Err(Violation(format!(
+                "{lost} lines count as lost, and all of them were written"
+            )));
+        }
         self.check_redundancy(true, random)?;
         self.check_blocks(&self.machine)?;
         let blocks: Vec<u64> = (0..self.model.blocks()).collect();

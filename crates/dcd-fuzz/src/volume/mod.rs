@@ -5,7 +5,7 @@
 //! requests  about hints and members                          hints     what attributes and pointers must be
 //! crash     cut, recover, check; and the end of a run        machine   engine, disks, clock
 //! faults    members fail and rot                             placing  whether extents are on the level that is theirs
-//! truth     what the members really hold
+//! truth     what the members really hold               trouble   older copies of members, a cache-disk that fails
 //! script    a run as events that can be left out             minimise  leaves them out
 //! ```
 
@@ -19,6 +19,7 @@ mod placing;
 mod requests;
 pub mod run;
 pub mod script;
+mod trouble;
 pub mod truth;
 
 use std::str::FromStr;

@@ -58,7 +58,12 @@ pub struct MoreFaults {
     pub length: u8,
     /// There is room for more pointers from time to time.
     pub grows_pointers: bool,
+    /// The cache-disk fails, and is well again behind the next crash.
+    pub cache_disk_fails: bool,
 }
+
+/// Seeds from this one on may have a cache-disk that fails.
+pub const CACHE_DISK_FAILS_FROM: u64 = 100_000;
 
 /// Seeds from this one on may have a table of pointers that grows, with a journal that gives it room.
 pub const GROWS_FROM: u64 = 1_000_000;
@@ -77,6 +82,7 @@ impl MoreFaults {
             large: random.one_in(2),
             length: random.pick(&[0, 0, 1, 2]),
             grows_pointers: false,
+            cache_disk_fails: false,
         }
     }
 }
@@ -121,6 +127,9 @@ impl VolumeOptions {
             options.more = MoreFaults::draw(&mut Random::new(!seed));
             if options.more.past_the_log {
                 options.cache.bypass_bytes = LINE_SIZE;
+            }
+            if seed >= CACHE_DISK_FAILS_FROM {
+                options.more.cache_disk_fails = seed.is_multiple_of(3);
             }
             if seed >= GROWS_FROM && options.hints {
                 options.more.grows_pointers = true;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_engine::volume::away::LogShare;
 use dcd_engine::{AckMode, Buffer, Duration, Lba, LbaRange, Operation, Reply, RequestError};
 
 use super::VolumeKind;
@@ -49,6 +50,10 @@ pub struct VolumeRun {
     pub(super) older: Vec<Vec<Pages>>,
     /// What each event does, if somebody wants to know.
     told: Option<Vec<Vec<String>>>,
+    /// The cache-disk fails until the next crash: what is asked may fail.
+    pub(super) has_no_cache_disk: bool,
+    /// At the last look, with the members that were away.
+    pub(super) log_share: (u32, LogShare),
     asked: BTreeMap<u64, Asked>,
 }
 
@@ -133,6 +138,8 @@ impl VolumeRun {
             is_calm: false,
             older: Vec::new(),
             told: None,
+            has_no_cache_disk: false,
+            log_share: Default::default(),
             asked: BTreeMap::new(),
             options,
         }
@@ -190,8 +197,12 @@ impl VolumeRun {
         match event {
             Event::Op(_) | Event::CalmOp(_) => {
                 self.more_faults()?;
+                if self.cache_disk_trouble()? {
+                    return Ok(true);
+                }
                 let is_crash = self.step(random)?;
                 self.look_at_places()?;
+                self.look_at_log_share()?;
                 self.check_rebuilt()?;
                 Ok(is_crash)
             }
@@ -203,6 +214,7 @@ impl VolumeRun {
             Event::Finish(_) => {
                 self.say(|| "the end".into());
                 self.finish(random)?;
+                self.close_and_probe(random)?;
                 Ok(false)
             }
         }
@@ -213,10 +225,7 @@ impl VolumeRun {
         match random.below(100) {
             0..32 => self.change(random)?,
             32..42 => self.read(random)?,
-            42..48 => {
-                let submitted = self.model.tick();
-                self.ask(Asked::Flush { submitted }, Operation::Flush, false)?;
-            }
+            42..48 => self.ask_flush()?,
             48..70 => {
                 let ios = 1 + random.below(12);
                 self.say(|| format!("{ios} I/Os end"));
@@ -254,6 +263,11 @@ impl VolumeRun {
         self.take_replies()
     }
 
+    pub(super) fn ask_flush(&mut self) -> Result<(), Violation> {
+        let submitted = self.model.tick();
+        self.ask(Asked::Flush { submitted }, Operation::Flush, false)
+    }
+
     /// Some lines; more often near the start, where they meet others.
     fn draw_range(&mut self, random: &mut Random) -> (u64, u64) {
         let lines = self.model.blocks() / LINE_BLOCKS;
@@ -267,7 +281,7 @@ impl VolumeRun {
         (start * LINE_BLOCKS, length.min(lines - start) * LINE_BLOCKS)
     }
 
-    fn read(&mut self, random: &mut Random) -> Result<(), Violation> {
+    pub(super) fn read(&mut self, random: &mut Random) -> Result<(), Violation> {
         let (start, blocks) = self.draw_range(random);
         let submitted = self.model.tick();
         let operation = Operation::read(LbaRange::new(start, blocks));
@@ -285,7 +299,7 @@ impl VolumeRun {
         Ok(())
     }
 
-    fn change_once(&mut self, random: &mut Random) -> Result<(), Violation> {
+    pub(super) fn change_once(&mut self, random: &mut Random) -> Result<(), Violation> {
         let (start, blocks) = self.draw_range(random);
         if self.model.overlaps_open(start, blocks) {
             return self.end_one_io(random);
@@ -487,7 +501,9 @@ impl VolumeRun {
         match asked {
             Asked::Read { start, blocks, .. } => {
                 let is_lost = |block: u64| self.machine.may_be_lost(block);
-                match (start..start + blocks).any(is_lost) {
+                match (start..start + blocks).any(is_lost)
+                    || self.may_fail_without_cache_disk(error)
+                {
                     true => self.report.errors += 1,
                     false => return wrong(&format!("a read of blocks {start}+{blocks}")),
                 }
@@ -495,10 +511,11 @@ impl VolumeRun {
             Asked::Change { number, is_atomic, .. } => {
                 // What cannot be moved to the members fills the log.
                 let is_refused = self.machine.volume().status().log_share.changes_refused > 0;
-                let may_fail = self.had_losses
-                    && (error == RequestError::NoSpace
-                        || error == RequestError::Io && is_refused
-                        || !is_atomic);
+                let may_fail = self.may_fail_without_cache_disk(error)
+                    || self.had_losses
+                        && (error == RequestError::NoSpace
+                            || error == RequestError::Io && is_refused
+                            || !is_atomic);
                 if !may_fail {
                     return wrong(&format!("change {number}"));
                 }
@@ -507,7 +524,7 @@ impl VolumeRun {
                     self.allowed.taint(start, blocks);
                 }
             }
-            Asked::Flush { .. } if self.had_losses => {}
+            Asked::Flush { .. } if self.had_losses || self.has_no_cache_disk => {}
             Asked::Flush { .. } => return wrong("a flush"),
         }
         Ok(())

@@ -89,11 +89,13 @@ pub enum Plain {
     Probes,
     /// Requests are as large as else.
     Large,
+    /// The cache-disk does not fail.
+    CacheDiskFails,
 }
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 18] = [
+    pub const ALL: [Plain; 19] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -101,6 +103,7 @@ impl Plain {
         Plain::BusyMembers,
         Plain::Probes,
         Plain::Large,
+        Plain::CacheDiskFails,
         Plain::Hints,
         Plain::MembersFail,
         Plain::TooManyFail,
@@ -134,6 +137,7 @@ impl Plain {
             Plain::BusyMembers => options.more.busy_members = false,
             Plain::Probes => options.more.probes = false,
             Plain::Large => options.more.large = false,
+            Plain::CacheDiskFails => options.more.cache_disk_fails = false,
         }
     }
 }

@@ -238,7 +238,9 @@ impl Volume {
             self.writes.new.insert(extent);
         }
         *self.writes.under_way.entry(extent).or_default() += 1;
-        let fua = parts.iter().any(|part| self.uppers[&part.upper].fua);
+        // Without a log above nothing repeats it when the process dies before a flush: then its place must be known.
+        let fua = parts.iter().any(|part| self.uppers[&part.upper].fua)
+            || is_new && self.is_unlogged && !seeded(SeededBug::UnloggedWithoutEntry);
         let chunks_left = self.change_lines(op, place, &lines);
         let uppers = parts.iter().map(|part| part.upper).collect();
         let doubts = self.fresh.doubts(extent);
