@@ -268,6 +268,11 @@ impl<C: Core> EventLoop<C> {
         &self.core
     }
 
+    /// The time of this turn.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
     /// Where the core stands.
     pub fn phase(&self) -> &Phase {
         self.core.phase()

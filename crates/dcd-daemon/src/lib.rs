@@ -52,6 +52,7 @@ pub mod in_process;
 pub mod isolation;
 pub mod listen;
 pub mod lost;
+mod member_news;
 pub mod members;
 mod memory_error;
 pub mod memory_files;

@@ -217,7 +217,7 @@ pub const METRICS: &[Metric] = &[
     // A volume of several disks; without one there are no samples.
     Metric::new("dcd_member_state", StateSet, None, &["member", "dcd_member_state"], "How the members of a volume are.",
         |report, to| each_member(report, |member, of| {
-            to.state(&[("member", member)], &["up-to-date", "stale", "rebuilding", "missing"], &of.state);
+            to.state(&[("member", member)], &["up-to-date", "late", "stale", "rebuilding", "missing"], &of.state);
         })),
     Metric::new("dcd_member_errors", Counter, None, &["member"], "I/Os of a member that failed.",
         |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.errors))),
@@ -229,6 +229,8 @@ pub const METRICS: &[Metric] = &[
         |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.lines_mended))),
     Metric::new("dcd_member_suspect", Gauge, None, &["member"], "1 if a member has as many errors and rotten lines as `suspect-after` says.",
         |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.suspect.into()))),
+    Metric::new("dcd_member_times_late", Counter, None, &["member"], "How often a member has kept others waiting for a third of member-timeout.",
+        |report, to| each_member(report, |member, of| to.whole(&[("member", member)], of.times_late))),
     Metric::new("dcd_set_extents", Gauge, None, &["set", "level"], "Extents that fit into a RAID set.",
         |report, to| each_set(report, |set, level, all, _| to.whole(&[("set", set), ("level", level)], all))),
     Metric::new("dcd_set_used_extents", Gauge, None, &["set", "level"], "Of them, in use.",

@@ -36,6 +36,7 @@ fn full_report() -> StatusReport {
         lines_rotten: 7_000_020 + u64::from(member),
         lines_mended: 7_000_030 + u64::from(member),
         suspect: member == 1,
+        times_late: 8_000_000 + u64::from(member),
     };
     report.volume = Some(VolumeReport {
         members: vec![member(0, "up-to-date"), member(1, "missing")],

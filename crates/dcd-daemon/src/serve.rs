@@ -21,6 +21,7 @@ pub use crate::fuse_thread::FuseReady;
 use crate::fuse_thread::{FuseOptions, FuseThread};
 use crate::isolation::{Clients, MemoryLimit, check_processor, isolate, run_on_processor};
 use crate::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
+use crate::member_news::{MemberNews, members_not_whole};
 use crate::metrics_server::MetricsServer;
 use crate::nbd_doors::NbdDoors;
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
@@ -121,6 +122,8 @@ pub struct Ready {
     pub control: Option<PathBuf>,
     /// How the start went.
     pub recovery: RecoveryReport,
+    /// Members of a volume that are not up to date.
+    pub degraded: Vec<u8>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
     /// For requests of this process, and to stop it.
@@ -250,7 +253,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         uuid: superblock.uuid,
         cache_disk: options.cache_disk.to_string(),
         data_disk: options.data_disks.to_string(),
-        members: member_names,
+        members: member_names.clone(),
         ack: options.engine.ack,
         tcp_ack: options.nbd_options.tcp_ack(&options.nbd, options.engine.ack),
         one_disk,
@@ -279,6 +282,10 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         metrics: metrics.as_ref().map(MetricsServer::address),
         control: options.control.clone(),
         recovery,
+        degraded: event_loop.core().volume().map_or_else(Vec::new, |volume| {
+            let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
+            others.map(|(index, _)| index.0).collect()
+        }),
         one_disk,
         submitter: event_loop.submitter(),
     };
@@ -331,13 +338,24 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
-    let outcome = run_until_stopped(&mut event_loop, &mut frontends, &mut watched, options.quiet);
+    let mut members = MemberNews::new(member_names, options.engine.member_timeout);
+    let outcome = run_until_stopped(
+        &mut event_loop,
+        &mut frontends,
+        &mut watched,
+        &mut members,
+        options.quiet,
+    );
 
     // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
     // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
     // in it counts no more.
     let (engine, _) = event_loop.close();
     let is_uncached = engine.cache_disk_failure().is_some();
+    let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
+    if !not_whole.is_empty() {
+        eprintln!("dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
+    }
     if is_uncached && outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached) {
         eprintln!(
             "dcd: detached: the data-disk holds everything. The cache-disk has failed and could not \

@@ -20,6 +20,7 @@ use crate::frontend::{ublk, vhost_user};
 use crate::fuse_thread::{FuseOptions, FuseReady, FuseThread};
 use crate::isolation::{check_processor, isolate, run_on_processor};
 use crate::listen::{NbdAddress, NbdOptions, listen_unix};
+use crate::member_news::MemberNews;
 use crate::nbd_doors::NbdDoors;
 use crate::pair::export_of;
 use crate::pass_through::PassThrough;
@@ -187,7 +188,14 @@ pub fn slow_disk(
     };
     let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
     let mut notifier = Notifier::from_environment();
-    let stopped = run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, options.quiet);
+    let mut members = MemberNews::new(Vec::new(), dcd_engine::Duration(0));
+    let stopped = run_until_stopped(
+        &mut event_loop,
+        &mut frontends,
+        &mut notifier,
+        &mut members,
+        options.quiet,
+    );
     event_loop.close();
     if let Some(control) = control {
         control.stop();

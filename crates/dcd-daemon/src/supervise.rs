@@ -22,10 +22,11 @@ use std::time::Instant;
 
 use dcd_engine::stats::{CacheDiskFailure, Uncached};
 use dcd_engine::units::LbaRange;
-use dcd_engine::{Operation, RequestError};
+use dcd_engine::{Engine, Operation, RequestError};
 
 use crate::core::Core;
 use crate::event_loop::{EventLoop, StopRequest};
+use crate::member_news::MemberNews;
 use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
@@ -80,6 +81,7 @@ pub(crate) fn run_until_stopped<C: Core>(
     event_loop: &mut EventLoop<C>,
     frontends: &mut dyn Frontends,
     notifier: &mut Notifier,
+    members: &mut MemberNews,
     quiet: bool,
 ) -> Result<Outcome, ServeError> {
     let mut supervisor = Supervisor { event_loop, frontends, quiet, draining: None, stop: None };
@@ -96,10 +98,12 @@ pub(crate) fn run_until_stopped<C: Core>(
             is_stopping = supervisor.stop.is_some();
             notifier.stopping();
         }
-        tell_failure(&mut failure, supervisor.event_loop.core().cache_disk_failure());
-        for news in volume.news(supervisor.event_loop.core().engine()) {
+        let core = supervisor.event_loop.core();
+        tell_failure(&mut failure, core.cache_disk_failure());
+        for news in volume.news(core.engine()) {
             eprintln!("dcd: {news}");
         }
+        members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
         if let Err(error) = supervisor.frontends.turn()
             && supervisor.stop.is_none()
         {

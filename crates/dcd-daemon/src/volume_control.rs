@@ -23,7 +23,7 @@ use std::sync::Arc;
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::volume::status::VolumeCounters;
+use dcd_engine::volume::status::{MemberStatus, VolumeCounters};
 use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
 use dcd_engine::{Operation, VolumeAnswer, VolumeError, VolumeRequest};
 use serde::{Deserialize, Serialize};
@@ -342,6 +342,15 @@ pub fn member_state_name(state: MemberState) -> &'static str {
     }
 }
 
+/// The word for how a member is.
+pub fn member_word(member: &MemberStatus) -> &'static str {
+    match member.state {
+        _ if !member.is_present => "missing",
+        MemberState::UpToDate if member.is_late => "late",
+        state => member_state_name(state),
+    }
+}
+
 impl VolumeReport {
     /// The report of this moment; `names` are the disks of its members.
     pub fn of(volume: &Volume, names: &[Option<String>]) -> VolumeReport {
@@ -349,16 +358,13 @@ impl VolumeReport {
         let members = status.members.iter().enumerate().map(|(index, member)| MemberReport {
             member: index as u8,
             disk: names.get(index).cloned().flatten(),
-            state: match member.state {
-                _ if !member.is_present => "missing",
-                state => member_state_name(state),
-            }
-            .into(),
+            state: member_word(member).into(),
             errors: member.errors,
             read_errors: member.read_errors,
             lines_rotten: member.lines_rotten,
             lines_mended: member.lines_mended,
             suspect: member.is_suspect,
+            times_late: member.times_late,
         });
         let sets = status.sets.iter().zip(&config.sets).enumerate();
         let sets = sets.map(|(index, (set, config))| SetReport {
@@ -417,7 +423,7 @@ pub struct MemberReport {
     pub member: u8,
     /// As it was named; none: it was not given.
     pub disk: Option<String>,
-    /// `up-to-date`, `stale`, `rebuilding`, `missing`.
+    /// `up-to-date`, `late`, `stale`, `rebuilding`, `missing`.
     pub state: String,
     /// I/Os that failed, since the start.
     pub errors: u64,
@@ -433,6 +439,9 @@ pub struct MemberReport {
     /// Errors and rotten lines are as many as `suspect-after` says, or more.
     #[serde(default)]
     pub suspect: bool,
+    /// How often it has kept others waiting, since the start.
+    #[serde(default)]
+    pub times_late: u64,
 }
 
 /// A RAID set.

@@ -68,6 +68,8 @@ pub struct EngineConfig {
     pub full_timeout: Duration,
     /// After how long without an answer a disk counts as failed (C26).
     pub io_timeout: Duration,
+    /// After how long without an answer a member of a volume is done without, where others hold the same.
+    pub member_timeout: Duration,
     /// Leave the log unused: every change goes straight to the data-disk, as if the cache-disk had failed while clean. The
     /// log must be empty.
     pub no_log: bool,
@@ -148,6 +150,7 @@ impl Default for EngineConfig {
             verify_reads: true,
             full_timeout: Duration::from_secs(60),
             io_timeout: Duration::from_secs(30),
+            member_timeout: Duration::from_secs(30),
             no_log: false,
             segment_buffers: 16,
             read_ahead_bytes: 16 << 20,
@@ -168,7 +171,16 @@ impl EngineConfig {
     /// The shortest time after which somebody is given up who does not answer.
     pub(crate) fn shortest_wait(&self, has_members: bool) -> Duration {
         let shortest = self.io_timeout.min(self.full_timeout);
-        if has_members { shortest.min(crate::volume::MEMBER_TIMEOUT) } else { shortest }
+        if has_members { shortest.min(self.member_timeout) } else { shortest }
+    }
+
+    /// After how long without an answer a data-disk counts as failed. What goes to a volume may wait for a late member
+    /// twice, when it reads what was there and when it writes, before the others are asked.
+    pub(crate) fn data_disk_timeout(&self, has_members: bool) -> Duration {
+        match has_members {
+            true => Duration(self.io_timeout.0.saturating_add(2 * self.member_timeout.0)),
+            false => self.io_timeout,
+        }
     }
 
     /// Checks the settings against each other.
@@ -209,6 +221,9 @@ impl EngineConfig {
         }
         if self.io_timeout == Duration(0) || self.full_timeout == Duration(0) {
             return bad("io-timeout", "and full-timeout must be longer than nothing");
+        }
+        if self.member_timeout == Duration(0) {
+            return bad("member-timeout", "must be longer than nothing");
         }
         Ok(())
     }

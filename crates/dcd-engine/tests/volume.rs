@@ -12,8 +12,8 @@ use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{
-    Buffer, Duration, Input, Lba, LbaRange, Operation, Phase, Request, RequestError, RequestId,
-    VolumeAnswer, VolumeError, VolumeRequest,
+    Buffer, Device, Duration, Input, Lba, LbaRange, Operation, Phase, Request, RequestError,
+    RequestId, VolumeAnswer, VolumeError, VolumeRequest,
 };
 
 #[test]
@@ -715,4 +715,80 @@ fn one_parity_does_not_stand_for_two_rows() {
         bench.open(false);
         assert_eq!((bench.read(lines[0]), bench.read(lines[1])), (1, 0));
     }
+}
+
+// ---- members that are late ---------------------------------------------------------------------
+
+/// A member that does not answer for a while (a drive that spins up) is late, and nothing more: who reads is served by the others,
+/// who writes waits, and when it answers it is as up to date as before.
+#[test]
+fn a_late_member_is_given_time_and_reads_go_elsewhere() {
+    for level in [RaidLevel::Raid1, RaidLevel::Raid5] {
+        let mut bench = redundant(level);
+        (0..24).for_each(|line| bench.write(line, 1 + line as u8));
+        bench.drain();
+        bench.holds = vec![Device::Member(MemberIndex(0))];
+        bench.held = Some(Vec::new());
+        let begin = bench.now;
+        for line in 0..24 {
+            assert_eq!(bench.read(line), 1 + line as u8);
+        }
+        let took = bench.now.since(begin);
+        assert!(took >= Duration::from_secs(9) && took < Duration::from_secs(12), "{took:?}");
+        let late = |bench: &Bench| bench.volume().status().members[0];
+        assert!(late(&bench).is_late && late(&bench).times_late == 1);
+        (0..24).for_each(|line| bench.write(line, 100 + line as u8));
+        bench.start_drain();
+        (0..15).for_each(|_| bench.pass_in_steps(Duration::from_secs(1)));
+        assert_eq!(late(&bench).state, MemberState::UpToDate);
+        let held = bench.held.take().unwrap();
+        held.into_iter().for_each(|done| bench.input(done));
+        bench.drain();
+        let member = late(&bench);
+        assert_eq!(
+            (member.state, member.is_late, member.errors),
+            (MemberState::UpToDate, false, 0)
+        );
+        // What it missed, it did not miss.
+        let mut bench = bench.without(1);
+        (0..24).for_each(|line| assert_eq!(bench.read(line), 100 + line as u8));
+    }
+}
+
+/// One that never answers is done without after `member-timeout`, not before; and a pause of ours is none of its time.
+#[test]
+fn a_member_that_hangs_is_done_without_when_its_time_is_over() {
+    for level in [RaidLevel::Raid1, RaidLevel::Raid5] {
+        for pauses in [false, true] {
+            let mut bench = redundant(level);
+            (0..24).for_each(|line| bench.write(line, 1));
+            bench.drain();
+            (0..24).for_each(|line| bench.write(line, 2));
+            bench.holds = vec![Device::Member(MemberIndex(0))];
+            bench.held = Some(Vec::new());
+            bench.start_drain();
+            bench.pass(Duration::from_millis(200));
+            let begin = bench.now;
+            let mut paused = Duration(0);
+            while bench.volume().status().members[0].state == MemberState::UpToDate {
+                bench.pass_in_steps(Duration::from_millis(500));
+                if pauses && paused < Duration::from_secs(3 * 3600) {
+                    paused = Duration(paused.0 + Duration::from_secs(3600).0);
+                    bench.pass(Duration::from_secs(3600));
+                }
+                assert!(bench.now.since(begin) < Duration::from_secs(100 + 4 * 3600));
+            }
+            let took = Duration(bench.now.since(begin).0 - paused.0);
+            assert!(took >= Duration::from_secs(26) && took < Duration::from_secs(33), "{took:?}");
+            bench.drain();
+            (0..24).for_each(|line| assert_eq!(bench.read(line), 2));
+        }
+    }
+}
+
+fn redundant(level: RaidLevel) -> Bench {
+    Bench::new(match level {
+        RaidLevel::Raid5 => raid5(),
+        _ => config(4, vec![set(RaidLevel::Raid1, 4, 2, 0, 16 << 10)], 16 << 10),
+    })
 }

@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 43] = [
+pub const KEYS: [&str; 44] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -54,6 +54,7 @@ pub const KEYS: [&str; 43] = [
     "suspect-after",
     "full-timeout",
     "io-timeout",
+    "member-timeout",
     "segment-buffers",
     "read-ahead",
     "sequence-share",
@@ -135,6 +136,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "suspect-after" => settings.suspect_after = Some(number(value)?),
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
         "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),
+        "member-timeout" => settings.member_timeout = Some(with(value, parse_duration)?),
         "segment-buffers" => settings.segment_buffers = Some(number(value)?),
         "read-ahead" => settings.read_ahead = Some(with(value, parse_size)?),
         "sequence-share" => settings.sequence_share = Some(with(value, parse_percent)?),

@@ -124,6 +124,9 @@ pub struct Settings {
     /// After how long without an answer a disk counts as failed [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub io_timeout: Option<Duration>,
+    /// After how long without an answer a member of a volume is done without [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub member_timeout: Option<Duration>,
     /// Number of segment buffers in memory, at least 3 [default: 16].
     #[arg(long, value_name = "COUNT")]
     pub segment_buffers: Option<u32>,
@@ -223,6 +226,7 @@ impl Settings {
             suspect_after,
             full_timeout,
             io_timeout,
+            member_timeout,
             segment_buffers,
             read_ahead,
             sequence_share,
@@ -258,6 +262,7 @@ impl Settings {
             ("--suspect-after", suspect_after.is_some()),
             ("--full-timeout", full_timeout.is_some()),
             ("--io-timeout", io_timeout.is_some()),
+            ("--member-timeout", member_timeout.is_some()),
             ("--segment-buffers", segment_buffers.is_some()),
             ("--read-ahead", read_ahead.is_some()),
             ("--sequence-share", sequence_share.is_some()),
@@ -309,6 +314,7 @@ impl Settings {
             suspect_after: self.suspect_after.or(under.suspect_after),
             full_timeout: self.full_timeout.or(under.full_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
+            member_timeout: self.member_timeout.or(under.member_timeout),
             segment_buffers: self.segment_buffers.or(under.segment_buffers),
             read_ahead: self.read_ahead.or(under.read_ahead),
             sequence_share: self.sequence_share.or(under.sequence_share),
@@ -395,6 +401,7 @@ impl Settings {
             suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
             full_timeout: span(self.full_timeout, default.full_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),
+            member_timeout: span(self.member_timeout, default.member_timeout),
             segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),
             read_ahead_bytes: self.read_ahead.unwrap_or(default.read_ahead_bytes),
             sequence_percent: self.sequence_share.unwrap_or(default.sequence_percent),

@@ -93,3 +93,84 @@ fn pauses_between_kills_cost_nothing() {
     );
     assert!(answered >= 2 * all);
 }
+
+const MIRROR: &str = "extent = \"64k\"\njournal = \"2M\"\n[[set]]\nlevel = 1\n";
+
+fn member(site: &Site, member: usize) -> (String, u64) {
+    let report = site.dcd("volume status --control ctl --json").ok();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let member = &report["members"][member];
+    (member["state"].as_str().unwrap().to_owned(), member["times_late"].as_u64().unwrap())
+}
+
+/// A megabyte, in requests that go to the log.
+fn write(client: &mut Client, value: u8) {
+    (0..4).for_each(|part| client.write(part << 18, &[value; 1 << 18]).unwrap());
+}
+
+/// A member that does not answer for a while (a drive that spins up) is late, which is said, and is as it was when it
+/// answers. One that never answers is stale, which is said when it happens, at the end, and by the next start.
+#[test]
+fn a_late_member_is_given_time_and_told_of() {
+    let site = Site::empty();
+    for disk in ["m0", "m1"] {
+        site.folder.disk(disk, 33 << 20);
+    }
+    std::fs::write(site.path("v.toml"), MIRROR).unwrap();
+    site.dcd(
+        "create --cache-disk c --cache-size 16M --data-disk m0 --data-disk m1 --volume v.toml",
+    )
+    .ok();
+    let serve = "serve --cache-disk c --data-disk m0 --data-disk faulty:m1,control=faults --nbd unix:sock \
+                 --control ctl --memory-directory . --quiet --idle-max 20ms --member-timeout";
+    // A third of a minute, and the time of a spin-up that is longer than that third of it.
+    site.faults("faults", "");
+    let daemon = site.start_line(&format!("{serve} 30s")).ready();
+    assert_eq!(daemon.told("degraded"), None);
+    let mut client = Client::connect(&site.socket());
+    write(&mut client, 7);
+    site.dcd("drain --control ctl").ok();
+    site.faults("faults", "any hang");
+    write(&mut client, 8);
+    client.flush().unwrap();
+    // The rules are looked at now and then: something must be asked of the disk behind that.
+    harness::until("the member is late", || {
+        write(&mut client, 8);
+        (member(&site, 1).0 == "late").then_some(())
+    });
+    // Reads do not wait for it.
+    assert_eq!(client.read(1 << 20, 4096).unwrap(), [0; 4096]);
+    site.faults("faults", "");
+    harness::until("it answers again", || (member(&site, 1).0 == "up-to-date").then_some(()));
+    assert_eq!(member(&site, 1).1, 1);
+    site.dcd("drain --control ctl").ok();
+    daemon.stop();
+    let log = std::fs::read_to_string(site.path("dcd.log")).unwrap();
+    assert!(log.contains("member 1 (") && log.contains("is late: it does not answer"), "{log}");
+    assert!(log.contains("answers again") && !log.contains("degraded"), "{log}");
+
+    // Now it never does.
+    let daemon = site.start_line(&format!("{serve} 3s")).ready();
+    let mut client = Client::connect(&site.socket());
+    site.faults("faults", "any hang");
+    write(&mut client, 9);
+    client.flush().unwrap();
+    harness::until("it is done without", || {
+        write(&mut client, 9);
+        (member(&site, 1).0 == "stale").then_some(())
+    });
+    assert!(daemon.log().contains("is STALE"), "{}", daemon.log());
+    site.faults("faults", "");
+    site.dcd("drain --control ctl").ok();
+    daemon.stop();
+    let log = std::fs::read_to_string(site.path("dcd.log")).unwrap();
+    assert!(log.contains("stopped. The volume is degraded: member 1 is stale"), "{log}");
+    let daemon = site.start_line(&format!("{serve} 3s")).ready();
+    assert_eq!(daemon.told("degraded"), Some("1"));
+    let mut client = Client::connect(&site.socket());
+    assert_eq!(client.read(0, 1 << 20).unwrap(), vec![9; 1 << 20]);
+    site.dcd("volume rebuild 1 --control ctl").ok();
+    harness::until("it is rebuilt", || (member(&site, 1).0 == "up-to-date").then_some(()));
+    assert!(daemon.log().contains("is up to date again"), "{}", daemon.log());
+    daemon.stop();
+}

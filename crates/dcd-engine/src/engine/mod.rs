@@ -564,7 +564,7 @@ impl Engine {
             .ios
             .values()
             .find(|io| io.purpose.is_some())
-            .map(|io| self.patience.wake_up(io.started, self.config.io_timeout));
+            .map(|io| self.patience.wake_up(io.started, self.io_limit(io.device)));
         if self.phase != Phase::Running {
             return hung.filter(|_| !self.volume_is_opening());
         }
@@ -640,22 +640,38 @@ impl Engine {
             // It reads all its tables first, and it has a limit of its own for members.
             return;
         }
-        let limit = self.config.io_timeout;
-        while let Some((_, io)) = self.ios.iter_mut().find(|(_, io)| io.purpose.is_some()) {
-            // I/Os are numbered in the order in which they were started: the first is the oldest.
-            if !self.patience.is_over(io.started, limit) {
-                return;
-            }
-            let purpose = io.purpose.take().expect("looked at");
-            match io.device {
-                Device::CacheDisk => self.counters.cache_disk_errors += 1,
-                Device::DataDisk => self.counters.data_disk_errors += 1,
-                Device::Member(_) => unreachable!("members belong to the volume"),
-            }
-            if io.device == Device::DataDisk && !io.is_read {
-                self.data_disk_writes_lost += 1;
-            }
-            self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
+        // I/Os are numbered in the order in which they were started: the first of a disk is the oldest.
+        for device in [Device::CacheDisk, Device::DataDisk] {
+            while self.give_up_oldest(device) {}
+        }
+    }
+
+    /// Whether the oldest I/O of a disk has been given up.
+    fn give_up_oldest(&mut self, device: Device) -> bool {
+        let limit = self.io_limit(device);
+        let mut ios = self.ios.values_mut();
+        let oldest = ios.find(|io| io.purpose.is_some() && io.device == device);
+        let Some(io) = oldest.filter(|io| self.patience.is_over(io.started, limit)) else {
+            return false;
+        };
+        let purpose = io.purpose.take().expect("looked at");
+        match device {
+            Device::CacheDisk => self.counters.cache_disk_errors += 1,
+            Device::DataDisk => self.counters.data_disk_errors += 1,
+            Device::Member(_) => unreachable!("members belong to the volume"),
+        }
+        if device == Device::DataDisk && !io.is_read {
+            self.data_disk_writes_lost += 1;
+        }
+        self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
+        true
+    }
+
+    /// How long an I/O may take.
+    fn io_limit(&self, device: Device) -> Duration {
+        match device {
+            Device::DataDisk => self.config.data_disk_timeout(self.volume.is_some()),
+            Device::CacheDisk | Device::Member(_) => self.config.io_timeout,
         }
     }
 

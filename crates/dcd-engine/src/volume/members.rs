@@ -41,6 +41,10 @@ pub struct Member {
     pub lines_rotten: u64,
     /// Lines that were written anew from what the others have, since the start.
     pub lines_mended: u64,
+    /// It keeps others waiting for longer than it should (`lateness.rs`).
+    pub is_late: bool,
+    /// How often it has begun to.
+    pub times_late: u64,
     /// I/Os that it has not answered, those included that nobody waits for any more.
     pub in_flight: u32,
     /// Its label could not be written when the volume was opened: it has an older one.
@@ -86,6 +90,8 @@ impl Members {
             read_errors: 0,
             lines_rotten: 0,
             lines_mended: 0,
+            is_late: false,
+            times_late: 0,
             in_flight: 0,
             has_old_label: false,
             label_epoch: 0,

@@ -21,6 +21,7 @@ pub mod extents;
 pub mod format;
 mod free_map;
 mod fresh;
+mod lateness;
 mod lost;
 mod lost_sums;
 pub mod members;
@@ -59,8 +60,8 @@ use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE, Lba, LbaRange, MemberIndex, 
 
 /// I/Os of a volume have this bit in their names, those of the engine have not.
 pub(crate) const IO_BIT: u64 = 1 << 63;
-/// After how long without an answer a member is done without, where another holds the same.
-pub(crate) const MEMBER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Until it has been set.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a driver gives to open a volume.
 #[derive(Clone, Debug)]
@@ -144,6 +145,8 @@ pub struct Volume {
     now: Time,
     /// The engine's.
     patience: Patience,
+    /// After how long without an answer a member is done without, where others hold the same.
+    member_timeout: Duration,
     outputs: VecDeque<VolumeOutput>,
     ios: BTreeMap<IoId, IoUnderWay>,
     next_io: u64,
@@ -235,6 +238,7 @@ impl Volume {
             phase: VolumePhase::Opening,
             now,
             patience: Patience::new(now, MEMBER_TIMEOUT),
+            member_timeout: MEMBER_TIMEOUT,
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
             next_io: 0,
@@ -290,6 +294,7 @@ impl Volume {
     pub(crate) fn configure(&mut self, config: &EngineConfig) {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
+        self.member_timeout = config.member_timeout;
         self.is_unlogged = config.no_log;
     }
 
@@ -356,6 +361,7 @@ impl Volume {
             member.in_flight -= 1;
             member.given_up -= u32::from(io.purpose.is_none());
         }
+        self.heard_of(io.device);
         let Some(purpose) = io.purpose else { return };
         self.dispatch_done(purpose, io.device, done.result, done.buffer);
     }
@@ -393,7 +399,7 @@ impl Volume {
     pub(crate) fn advance(&mut self, now: Time) {
         self.now = now;
         self.no_place_for = None;
-        self.give_up_hung_members();
+        self.look_at_late_members();
         match self.phase {
             VolumePhase::Opening => self.advance_opening(),
             VolumePhase::Failed(_) => {}
@@ -425,14 +431,9 @@ impl Volume {
     }
 
     pub(crate) fn next_wake_up(&self) -> Option<Time> {
-        let hung = self
-            .ios
-            .values()
-            .filter(|io| io.purpose.is_some() && matches!(io.device, Device::Member(_)))
-            .find(|io| self.patience.waited(io.started) < MEMBER_TIMEOUT)
-            .map(|io| self.patience.wake_up(io.started, MEMBER_TIMEOUT));
+        let late = self.lateness_wake_up();
         let others = [self.migration_wake_up(), self.checkpoint_wake_up(), self.jobs_wake_up()];
-        others.into_iter().chain([hung]).flatten().min()
+        others.into_iter().chain([late]).flatten().min()
     }
 
     /// Whether it has been opened, so that what it says of lines and members is true.
@@ -540,52 +541,6 @@ impl Volume {
         self.counters.members_failed += 1;
         self.repair_lost_member(member);
         true
-    }
-
-    /// A member that does not answer is done without, where that can be. Elsewhere its I/Os go on waiting: nobody else has what it
-    /// holds, who asked knows how long to wait, and a write that was given up could land behind a newer one.
-    fn give_up_hung_members(&mut self) {
-        if self.phase != VolumePhase::Running {
-            return;
-        }
-        let hung: BTreeSet<IoId> = self
-            .ios
-            .iter()
-            // They are numbered as they were started: the first are the oldest.
-            .take_while(|(_, io)| self.patience.is_over(io.started, MEMBER_TIMEOUT))
-            .filter(|(_, io)| self.is_for_others_too(io))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in hung {
-            let Some(io) = self.ios.get_mut(&id) else { continue };
-            let Device::Member(member) = io.device else { continue };
-            // A label that lands late is not believed for more than it says.
-            let is_label = matches!(io.purpose, Some(Purpose::Label(..)));
-            if !is_label && !self.members.is_done_without(member, &self.layouts) {
-                continue;
-            }
-            let Some(purpose) = io.purpose.take() else { continue };
-            self.members.get_mut(member).given_up += 1;
-            self.dispatch_done(purpose, Device::Member(member), Err(IoError::TimedOut), None);
-        }
-    }
-
-    fn is_for_others_too(&self, io: &IoUnderWay) -> bool {
-        let set = match &io.purpose {
-            Some(Purpose::Read(piece)) => piece.set,
-            Some(Purpose::Cells(job, _) | Purpose::Written(job, _)) => match self.jobs.set_of(*job)
-            {
-                Some(set) => set,
-                None => return false,
-            },
-            Some(Purpose::MemberFlush(_, _, member)) => {
-                let member = self.members.get(*member);
-                return member.newest_raid0 <= member.flushed;
-            }
-            Some(Purpose::Label(..)) => return true,
-            _ => return false,
-        };
-        matches!(io.device, Device::Member(_)) && self.layout(set).level() != RaidLevel::Raid0
     }
 
     // ---- looking from outside -----------------------------------------------------------------

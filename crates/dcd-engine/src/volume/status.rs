@@ -60,6 +60,17 @@ pub struct MemberStatus {
     pub lines_mended: u64,
     /// Its errors and rotten lines are as many as a disk that should be replaced has.
     pub is_suspect: bool,
+    /// It has not answered for a third of `member-timeout`, and is given time.
+    pub is_late: bool,
+    /// How often that has happened since the start.
+    pub times_late: u64,
+}
+
+impl MemberStatus {
+    /// Whether it is there and up to date.
+    pub fn is_whole(&self) -> bool {
+        self.is_present && self.state == MemberState::UpToDate
+    }
 }
 
 /// A set.
@@ -135,23 +146,32 @@ pub struct Placed {
 }
 
 impl Volume {
+    /// How the members are. Cheap.
+    pub fn member_statuses(&self) -> impl Iterator<Item = (MemberIndex, MemberStatus)> + '_ {
+        self.members.iter().map(|(index, member)| {
+            let status = MemberStatus {
+                state: member.state,
+                is_present: member.is_present,
+                errors: member.errors,
+                read_errors: member.read_errors,
+                lines_rotten: member.lines_rotten,
+                lines_mended: member.lines_mended,
+                is_suspect: self.is_suspect(member),
+                is_late: member.is_late,
+                times_late: member.times_late,
+            };
+            (index, status)
+        })
+    }
+
     /// A picture of it.
     pub fn status(&self) -> VolumeStatus {
-        let member = |(_, member): (MemberIndex, &Member)| MemberStatus {
-            state: member.state,
-            is_present: member.is_present,
-            errors: member.errors,
-            read_errors: member.read_errors,
-            lines_rotten: member.lines_rotten,
-            lines_mended: member.lines_mended,
-            is_suspect: self.is_suspect(member),
-        };
         let set = |(index, layout): (usize, &super::raid::Layout)| SetStatus {
             level: layout.level(),
             room: self.extents.set_status(index as u8),
         };
         VolumeStatus {
-            members: self.members.iter().map(member).collect(),
+            members: self.member_statuses().map(|(_, member)| member).collect(),
             sets: self.layouts.iter().enumerate().map(set).collect(),
             work: self.repair.status(),
             last_work: self.repair.last,

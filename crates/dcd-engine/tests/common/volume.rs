@@ -53,6 +53,8 @@ pub struct Bench {
     pub held: Option<Vec<Input>>,
     /// Whether, and what, is remembered of each moment.
     pub moments: Option<Vec<Moment>>,
+    /// Whose I/Os these are.
+    pub holds: Vec<Device>,
 }
 
 /// What the cache-disk and the members hold after a write or flush of the cache-disk.
@@ -147,6 +149,7 @@ impl Bench {
             bypass_threshold_bytes: EngineConfig::default().bypass_threshold_bytes,
             held: None,
             moments: None,
+            holds: (0..count as u8).map(|member| Device::Member(MemberIndex(member))).collect(),
         };
         bench.open(false);
         bench
@@ -223,7 +226,7 @@ impl Bench {
                         }
                         let done = Input::IoDone(IoDone { id: io.id, result, buffer });
                         match &mut self.held {
-                            Some(held) if matches!(io.device, Device::Member(_)) => held.push(done),
+                            Some(held) if self.holds.contains(&io.device) => held.push(done),
                             _ => inputs.insert(0, done),
                         }
                     }
@@ -325,6 +328,47 @@ impl Bench {
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now.after(time);
         self.input(Input::Timeout);
+    }
+
+    /// Time passes, and the engine is told of it often enough.
+    pub fn pass_in_steps(&mut self, time: Duration) {
+        let end = self.now.after(time);
+        while self.now < end {
+            self.pass(Duration::from_millis(100));
+        }
+    }
+
+    pub fn start_drain(&mut self) {
+        let id = RequestId(self.next);
+        self.next += 1;
+        self.input(Input::Request(Request { id, operation: Operation::Drain, fua: false }));
+    }
+
+    /// The volume after a crash without a member.
+    pub fn without(&self, member: usize) -> Bench {
+        let mut members = self.members.clone();
+        members[member] = None;
+        let mut bench = Bench {
+            engine: None,
+            cache_disk: self.cache_disk.clone(),
+            members,
+            failing: self.failing.clone(),
+            unflushable: self.unflushable.clone(),
+            bad: self.bad.clone(),
+            header: self.header.clone(),
+            now: self.now,
+            next: 0,
+            replies: BTreeMap::new(),
+            writes: self.writes.clone(),
+            no_log: self.no_log,
+            accept_damage: self.accept_damage,
+            bypass_threshold_bytes: self.bypass_threshold_bytes,
+            held: None,
+            moments: None,
+            holds: self.holds.clone(),
+        };
+        bench.open(true);
+        bench
     }
 
     pub fn write(&mut self, line: u64, value: u8) {

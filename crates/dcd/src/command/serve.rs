@@ -157,6 +157,10 @@ fn ready_line(ready: &Ready) -> String {
         recovery.records_from_memory,
         format_size(recovery.dirty_lines * dcd_engine::units::LINE_SIZE).replace(' ', ""),
     );
+    if !ready.degraded.is_empty() {
+        let members: Vec<String> = ready.degraded.iter().map(u8::to_string).collect();
+        line += &format!(" degraded={}", members.join(","));
+    }
     if recovery.poisoned_lines > 0 {
         line += &format!(" lost-lines={}", recovery.poisoned_lines);
     }

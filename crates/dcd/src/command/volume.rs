@@ -194,6 +194,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
         ("errors", Align::Right),
         ("rotten", Align::Right),
         ("mended", Align::Right),
+        ("late", Align::Right),
         ("disk", Align::Left),
     ]);
     for member in &report.members {
@@ -206,6 +207,7 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             member.errors.to_string(),
             member.lines_rotten.to_string(),
             member.lines_mended.to_string(),
+            member.times_late.to_string(),
             member.disk.clone().unwrap_or_else(|| "-".into()),
         ]);
     }
@@ -243,7 +245,8 @@ pub fn panel(report: &VolumeReport, paint: Paint) -> String {
             format!("{}{member}: {share:.1} %{}\n", work.kind, mismatches(work))
         }
     };
-    let whole = report.members.iter().all(|member| member.state == "up-to-date");
+    let whole =
+        report.members.iter().all(|member| matches!(member.state.as_str(), "up-to-date" | "late"));
     let state = match (report.has_failed, whole, report.lines_lost()) {
         (true, ..) => paint.paint(Colour::Bad, "takes no changes: its journal cannot be written"),
         (false, true, 0) => paint.paint(Colour::Good, "whole"),

@@ -66,7 +66,8 @@ impl Volume {
             }
             LineSum::Never | LineSum::Lost => Old::Nowhere,
             LineSum::Sum(_) => current
-                .find(|place| !job.bad.contains(&(*place, column)))
+                .filter(|place| !job.bad.contains(&(*place, column)))
+                .min_by_key(|place| self.is_late(set, *place))
                 .map_or(Old::Nowhere, Old::At),
         }
     }
@@ -195,7 +196,10 @@ impl Volume {
     ) {
         match self.old(job, row, column, not_at) {
             Old::Known => {}
-            Old::At(place) => cells.push((place, column)),
+            Old::At(place) => match self.way_around_late(job, row, column, place) {
+                Some(reads) => cells.extend(reads.into_iter().map(|place| (place, column))),
+                None => cells.push((place, column)),
+            },
             Old::Nowhere => {
                 let layout = self.layout(job.key.set);
                 let is_lost = self.sum(job, row, column) == LineSum::Lost;
@@ -209,6 +213,27 @@ impl Volume {
                 }
             }
         }
+    }
+
+    /// The reads that tell a row without its member, if that is late and the others are not.
+    fn way_around_late(
+        &self,
+        job: &Job,
+        row: u32,
+        column: u32,
+        place: usize,
+    ) -> Option<Vec<usize>> {
+        let (set, layout) = (job.key.set, self.layout(job.key.set));
+        if layout.level() != RaidLevel::Raid5 || !self.is_late(set, place) {
+            return None;
+        }
+        let others = (0..layout.rows()).filter(|other| *other != row);
+        let reads = self.way(job, others, column).reads?;
+        reads.iter().all(|place| !self.is_late(set, *place)).then_some(reads)
+    }
+
+    fn is_late(&self, set: u8, place: usize) -> bool {
+        self.members.get(self.layout(set).member(place)).is_late
     }
 
     /// A rebuild comes by every column: a parity that is lost is made anew from what the others have.

@@ -154,7 +154,16 @@ impl Volume {
         let current = layout
             .places_of_row(piece.stripe, piece.row)
             .filter(|place| self.is_current(piece.set, *place, piece.stripe));
-        let place = current.min_by_key(|place| self.members.get(layout.member(*place)).in_flight);
+        let place = current.min_by_key(|place| {
+            let member = self.members.get(layout.member(*place));
+            (member.is_late, member.in_flight)
+        });
+        // Who is late is not asked where the others can tell.
+        let is_asked_late =
+            place.is_some_and(|place| self.members.get(layout.member(place)).is_late);
+        if is_asked_late && layout.level() == RaidLevel::Raid5 {
+            return self.read_under_lock(piece);
+        }
         let Some(place) = place else {
             return match layout.level() {
                 // Nobody else has it.
