@@ -11,7 +11,7 @@
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
-//! | `text.rs` | `control_request`, `metrics_request`, `recorded_batch`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
+//! | `text.rs` | `control_request`, `metrics_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
 //!
 //! The same functions run in three ways: under libFuzzer (`fuzz/`, `make fuzz-bytes`), over the
 //! corpus in the repository, and over simple mutations of it (both in `tests/corpus.rs`, on any
@@ -44,7 +44,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 27] = [
+pub const TARGETS: [Target; 28] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
@@ -62,6 +62,7 @@ pub const TARGETS: [Target; 27] = [
     Target { name: "control_request", run: text::control_request },
     Target { name: "metrics_request", run: text::metrics_request },
     Target { name: "recorded_batch", run: text::recorded_batch },
+    Target { name: "pair_record", run: text::pair_record },
     Target { name: "units", run: text::units },
     Target { name: "config_file", run: text::config_file },
     Target { name: "device_spec", run: text::device_spec },

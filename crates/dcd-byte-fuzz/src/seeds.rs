@@ -109,6 +109,13 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "µs",
             "0",
         ]),
+        "pair_record" => texts(&[
+            "written 7\ncache 1b0e5f5c-8a53-4c0d-9a3e-0123456789ab\ngeneration 12\nstate closed dirty\ncache-disk /srv/fast.img\nkey file 5a01 130 1764040000000000000 0 18446744073709551615\ndirectory file 5a01 2 1764040000000000000 0 18446744073709551615\nchanged 1764041234000000000\ndata-disk /srv/slow%20disk.img\nkey serial eui.0025385b 1000204886016\nearlier device 2049 b-1 4096\n",
+            "written 0\ncache 1b0e5f5c-8a53-4c0d-9a3e-0123456789ab\ngeneration 1\nstate detached\ncache-disk /dev/nvme0n1p4\ndata-disk \ndata-disk /dev/sdb\n",
+            "written 1\ncache 1b0e5f5c-8a53-4c0d-9a3e-0123456789ab\ngeneration 3\nstate open\ncache-disk \n",
+            "1b0e5f5c-8a53-4c0d-9a3e-0123456789ab 12 dirty",
+            "key file 1",
+        ]),
         "config_file" => texts(&[
             "cache-disk = \"/dev/nvme0n1p4\"\ndata-disk = \"/dev/sdb\"\nnbd = [\"unix:/run/s\"]\n",
             "fuse = \"/mnt\"\nloop = true\nack = \"durable\"\nmax-delay = \"50ms\"\n",

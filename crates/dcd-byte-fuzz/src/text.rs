@@ -10,9 +10,12 @@ use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::listen::NbdAddress;
 use dcd_daemon::metrics_server::{HttpRequest, HttpStatus, REQUEST_BYTES_MAX, parse_request};
+use dcd_daemon::pair_record::{PairRecord, SLOT_BYTES};
+use dcd_daemon::pairs::parse_attribute;
 use dcd_daemon::recording::RecordedBatch;
 use dcd_daemon::sequence_control::read_ranges;
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
+use dcd_engine::format::checksum::crc32c;
 use dcd_settings::settings::parse_percent;
 use dcd_settings::static_metadata::ReadAt;
 use dcd_settings::{config_file, hint_rules, static_metadata, volume_file};
@@ -178,6 +181,34 @@ pub(crate) fn static_metadata(bytes: &[u8]) {
     }
     // The journal's tree has a bound, and reads beyond the end are errors.
     assert!(disk.bytes <= (bytes.len() as u64 + (2048 << 16)) * 2, "{}", disk.bytes);
+}
+
+/// What this host remembers of a pair, and what a file says of its cache. A body gets its title; the bytes are tried as they are,
+/// too.
+pub(crate) fn pair_record(bytes: &[u8]) {
+    let title = format!("dcd pair 1 {} {:08x}\n", bytes.len(), crc32c(bytes));
+    for input in [bytes, &[title.as_bytes(), bytes].concat()] {
+        match PairRecord::decode(input) {
+            Ok(record) => {
+                let written = record.encode();
+                assert!(written.len() <= SLOT_BYTES);
+                let back = PairRecord::decode(&written).expect("what is written is read");
+                // A name that is too long is left out.
+                let names = |record: &PairRecord| {
+                    let disks = std::iter::once(&record.cache_disk).chain(&record.data_disks);
+                    disks.map(|disk| disk.path.clone()).collect::<Vec<_>>()
+                };
+                for (back, was) in names(&back).iter().zip(names(&record)) {
+                    assert!(*back == was || back.as_os_str().is_empty());
+                }
+                assert_eq!((back.cache, back.generation), (record.cache, record.generation));
+                assert_eq!(back.encode(), written);
+            }
+            Err(error) => assert_shown_safely(&error.to_string()),
+        }
+        let _ = PairRecord::newest(input);
+    }
+    let _ = parse_attribute(bytes);
 }
 
 pub(crate) fn control_request(bytes: &[u8]) {

@@ -125,6 +125,7 @@ targets!(
     control_request,
     metrics_request,
     recorded_batch,
+    pair_record,
     units,
     config_file,
     device_spec,

@@ -8,6 +8,7 @@
 //! | `uring.rs` | the ring, and who owns memory until the last completion |
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
 //! | `identity.rs`, `claim.rs`, `mounts.rs` | which bytes a disk is under all its names, and that nobody else uses them |
+//! | `pairs.rs`, `pair_record.rs` | what the host remembers of pairs, and which disks are refused by it |
 //! | `segment_memory.rs`, `memory_search.rs`, `memory_watch.rs` | memory that outlives the process: the file, which one, and that it stays |
 //! | `memory_files.rs` | which memories there are on this machine, for `dcd list` |
 //! | `nbd_server.rs`, `listen.rs`, `nbd_doors.rs`, `frontend/` | who asks for blocks |
@@ -67,6 +68,8 @@ pub mod nbd_server;
 pub mod offline;
 pub mod open_metrics;
 pub mod pair;
+pub mod pair_record;
+pub mod pairs;
 pub mod pass_through;
 mod privileges;
 pub mod recording;

@@ -14,6 +14,7 @@ use crate::control::Progress;
 use crate::event_loop::EventLoop;
 use crate::lost::LostReport;
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
+use crate::serve::holds_newer_data;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
 use crate::submitter::{Completion, DrainTicket};
@@ -73,7 +74,7 @@ pub fn run_offline(
     give_up: &mut dyn FnMut(&LostReport) -> bool,
 ) -> Result<OfflineReport, ServeError> {
     let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
-    let Pair { mut event_loop, superblock, .. } = open_pair(options, Some(signals))?;
+    let Pair { mut event_loop, superblock, mut record, .. } = open_pair(options, Some(signals))?;
     let mut report = OfflineReport {
         uuid: superblock.uuid,
         recovery: None,
@@ -86,6 +87,7 @@ pub fn run_offline(
         event_loop.close();
         return Ok(report);
     }
+    record.opened(event_loop.core().superblock().generation);
     report.recovery = Some(event_loop.core().status().recovery);
     let left = |event_loop: &EventLoop<Engine>| {
         let status = event_loop.core().status();
@@ -151,8 +153,12 @@ pub fn run_offline(
     }
     report.lines_moved = total - report.lines_left;
     // What the log holds then, the memory holds no more.
+    let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, _) = event_loop.close();
     report.is_unmarked = engine.cache_disk_failure().is_some();
+    if is_closed && result.is_ok() && !report.is_unmarked {
+        record.closed(engine.superblock(), holds_newer_data(&engine));
+    }
     let operation = match task {
         OfflineTask::Detach => "detach",
         OfflineTask::Drain => "drain",

@@ -27,6 +27,7 @@ use crate::members::Members;
 use crate::memory_search::{Found, MemorySearch, identity_of};
 use crate::memory_watch::MemoryWatch;
 use crate::nbd_server::CONNECTIONS_MAX;
+use crate::pairs::{PairBook, PairEntry};
 use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
@@ -56,6 +57,8 @@ pub struct PairOptions {
     pub size: DataDiskSize,
     /// Most memory that it may come to need, with its clients; `None`: what it takes.
     pub memory: Option<MemoryLimit>,
+    /// What the host remembers of pairs.
+    pub pairs: PairBook,
     /// No messages.
     pub quiet: bool,
 }
@@ -102,6 +105,7 @@ pub enum DataDiskSize {
 pub(crate) struct Pair {
     pub(crate) event_loop: EventLoop<Engine>,
     pub(crate) superblock: Superblock,
+    pub(crate) record: PairEntry,
     pub(crate) one_disk: bool,
     pub(crate) data_disk: DataDiskInfo,
     /// Size of the disk itself, whatever counts.
@@ -146,6 +150,9 @@ pub(crate) fn open_pair(
         }
     })?;
     let below = Below::of(&superblock, &cache_disk, data_disks, options)?;
+
+    let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
+    options.pairs.check(&superblock, cache_disk.file(), &files)?;
 
     // 3. A slow disk stands for one of its own, wherever its file lies.
     let one_disk = options.one_disk.unwrap_or_else(|| {
@@ -200,6 +207,10 @@ pub(crate) fn open_pair(
         config.segment_buffers = buffers;
     }
     cache_disk.set_segment_memory(memory.mapping());
+
+    // As long as files may be opened.
+    let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
+    let record = options.pairs.entry(superblock.uuid, cache_disk.file(), &files, options.quiet);
 
     // 5. The engine, which begins with reading.
     let clock = Clock::start();
@@ -270,6 +281,7 @@ pub(crate) fn open_pair(
     Ok(Pair {
         event_loop,
         superblock,
+        record,
         one_disk,
         data_disk: data_disk_info,
         data_disk_bytes,

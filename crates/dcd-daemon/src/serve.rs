@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
-use dcd_engine::{Engine, EngineConfig, Operation, Uuid, VolumeRequest};
+use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::busy_poll::BusyPollMax;
 use crate::confine::Reach;
@@ -25,6 +25,7 @@ use crate::member_news::{MemberNews, members_not_whole};
 use crate::metrics_server::MetricsServer;
 use crate::nbd_doors::NbdDoors;
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
+use crate::pairs::PairBook;
 pub use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::signals::Signals;
@@ -79,6 +80,8 @@ pub struct ServeOptions {
     /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
     /// not need. Not with FUSE: nobody who has done that may mount.
     pub give_up_rights: bool,
+    /// What the host remembers of pairs.
+    pub pairs: PairBook,
     /// No messages about clients and signals.
     pub quiet: bool,
 }
@@ -182,30 +185,32 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     notifier.status("opening");
     let mut isolation = isolate(options.lock_memory)?;
-    let Pair { mut event_loop, superblock, one_disk, data_disk, member_names, .. } = open_pair(
-        &PairOptions {
-            cache_disk: options.cache_disk.clone(),
-            data_disks: options.data_disks.clone(),
-            not_for_volumes: None,
-            engine: options.engine.clone(),
-            one_disk: options.one_disk,
-            memory_directory: options.memory_directory.clone(),
-            memory_lost: options.memory_lost,
-            size: DataDiskSize::Same,
-            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
-                bytes,
-                clients: Clients {
-                    nbd: !options.nbd.is_empty(),
-                    fuse: options.fuse.is_some(),
-                    ublk: options.ublk.is_some(),
-                    vhost_user: options.vhost_user.is_some(),
-                },
-                connections_max: options.nbd_options.connections_max,
-            }),
-            quiet: options.quiet,
-        },
-        Some(signals),
-    )?;
+    let Pair { mut event_loop, superblock, mut record, one_disk, data_disk, member_names, .. } =
+        open_pair(
+            &PairOptions {
+                cache_disk: options.cache_disk.clone(),
+                data_disks: options.data_disks.clone(),
+                not_for_volumes: None,
+                engine: options.engine.clone(),
+                one_disk: options.one_disk,
+                memory_directory: options.memory_directory.clone(),
+                memory_lost: options.memory_lost,
+                size: DataDiskSize::Same,
+                memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+                    bytes,
+                    clients: Clients {
+                        nbd: !options.nbd.is_empty(),
+                        fuse: options.fuse.is_some(),
+                        ublk: options.ublk.is_some(),
+                        vhost_user: options.vhost_user.is_some(),
+                    },
+                    connections_max: options.nbd_options.connections_max,
+                }),
+                pairs: options.pairs.clone(),
+                quiet: options.quiet,
+            },
+            Some(signals),
+        )?;
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
@@ -228,6 +233,8 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }
+    // Not before the superblock says it, and before anything is acknowledged.
+    record.opened(event_loop.core().superblock().generation);
     // From now on it may hold what is acknowledged and nowhere else.
     if let Some(memory) = event_loop.memory() {
         memory.guard();
@@ -350,8 +357,13 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
     // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
     // in it counts no more.
+    let is_closed = *event_loop.phase() == Phase::Closed;
     let (engine, _) = event_loop.close();
     let is_uncached = engine.cache_disk_failure().is_some();
+    // What the superblock says, which has been written.
+    if is_closed && outcome.is_ok() && !is_uncached {
+        record.closed(engine.superblock(), holds_newer_data(&engine));
+    }
     let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
     if !not_whole.is_empty() {
         eprintln!("dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
@@ -370,6 +382,12 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         control.stop();
     }
     outcome
+}
+
+/// Whether a closed cache holds what its data-disk does not.
+pub(crate) fn holds_newer_data(engine: &Engine) -> bool {
+    let status = engine.status();
+    status.dirty_lines + status.zero_ranges > 0
 }
 
 /// The files that are needed from now on.

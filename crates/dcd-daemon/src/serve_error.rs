@@ -15,6 +15,7 @@ use crate::isolation::{LockMemoryError, ProcessorError};
 use crate::listen::ListenError;
 use crate::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::members::MemberError;
+use crate::pairs::PairProblem;
 use crate::segment_memory::SegmentMemoryError;
 use crate::tls_files::TlsFilesError;
 use crate::units_text::format_size;
@@ -66,6 +67,9 @@ pub enum ServeError {
         /// As given.
         data_disk: PathBuf,
     },
+    /// The host remembers the pair otherwise.
+    #[error(transparent)]
+    Pair(#[from] PairProblem),
     /// A disk cannot be a member of the volume.
     #[error(transparent)]
     Member(#[from] MemberError),
@@ -221,6 +225,7 @@ impl ServeError {
             ),
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
+            ServeError::Pair(problem) => problem.hint("--trust-disks"),
             ServeError::Member(source) => return source.hint(),
             ServeError::LockMemory(source) => source.hint(),
             ServeError::Processor(_) => "`nproc` and `taskset -p $$` tell which there are".into(),

@@ -85,6 +85,7 @@ impl Pair {
             memory_lost: options.memory_lost,
             size: DataDiskSize::Same,
             memory: None,
+            pairs: dcd_daemon::pairs::PairBook::default(),
             quiet: true,
         }
     }
@@ -123,6 +124,7 @@ fn options(directory: &Path) -> ServeOptions {
         wait: false,
         lock_memory: false,
         give_up_rights: false,
+        pairs: dcd_daemon::pairs::PairBook::default(),
         quiet: true,
     }
 }

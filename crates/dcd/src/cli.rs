@@ -368,6 +368,10 @@ pub struct DetachArguments {
     /// If something is lost, write what it is to this file, before anything is given up.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
+    /// Go on although the record of pairs of this host says that these disks do not belong together,
+    /// or one is older than the other.
+    #[arg(long, conflicts_with = "control")]
+    pub trust_disks: bool,
 }
 
 /// Where a volume is served.
@@ -405,6 +409,10 @@ pub struct GrowArguments {
     /// after reading what is lost.
     #[arg(long)]
     pub accept_damage: bool,
+    /// Go on although the record of pairs of this host says that these disks do not belong together,
+    /// or one is older than the other.
+    #[arg(long)]
+    pub trust_disks: bool,
     /// Print the sizes as JSON.
     #[arg(long)]
     pub json: bool,

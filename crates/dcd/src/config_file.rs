@@ -150,7 +150,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "lock-memory" => settings.lock_memory = Some(boolean(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.
-        "accept-damage" | "degraded" | "replace-member" => {
+        "accept-damage" | "trust-disks" | "degraded" | "replace-member" => {
             return Err(ValueProblem::OnlyOnTheCommandLine);
         }
         _ => return Ok(false),

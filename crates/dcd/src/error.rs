@@ -12,6 +12,7 @@ use dcd_daemon::device_spec::DeviceSpecError;
 use dcd_daemon::file_watch::WatchError;
 use dcd_daemon::foreign_content::Content;
 use dcd_daemon::listen::ListenError;
+use dcd_daemon::pairs::PairProblem;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
@@ -238,6 +239,9 @@ pub enum CommandError {
         /// What is there.
         content: Content,
     },
+    /// The host remembers something of these disks.
+    #[error(transparent)]
+    Pair(#[from] PairProblem),
     /// The file system of the cache-disk is too full for it.
     #[error(
         "there is no room for the cache in {}: it needs {}, and {} are free",
@@ -775,6 +779,7 @@ impl CommandError {
             CommandError::ForeignContent { .. } => {
                 Some("check the name; if it may be overwritten, say --force".into())
             }
+            CommandError::Pair(problem) => Some(problem.hint("--force")),
             CommandError::NoRoom { free, .. } => Some(format!(
                 "give it less with --cache-size (at most {} here), or another place",
                 format_size(free >> 20 << 20)

@@ -152,6 +152,10 @@ pub struct Settings {
     /// reading what is lost. Never in a configuration file.
     #[arg(long)]
     pub accept_damage: bool,
+    /// Start although the record of pairs of this host says that these disks do not belong together, or one is older than the
+    /// other. Never in a configuration file.
+    #[arg(long)]
+    pub trust_disks: bool,
     /// Serve a volume although disks are missing that held something of it. Never in a configuration file.
     #[arg(long)]
     pub degraded: bool,
@@ -233,6 +237,7 @@ impl Settings {
             no_hot_blocks,
             no_detect,
             accept_damage,
+            trust_disks,
             degraded,
             replace_member,
             memory_directory,
@@ -269,6 +274,7 @@ impl Settings {
             ("--no-hot-blocks", is_on(no_hot_blocks)),
             ("--no-detect", is_on(no_detect)),
             ("--accept-damage", *accept_damage),
+            ("--trust-disks", *trust_disks),
             ("--degraded", *degraded),
             ("--replace-member", !replace_member.is_empty()),
             ("--memory-directory", memory_directory.is_some()),
@@ -322,6 +328,7 @@ impl Settings {
             no_detect: self.no_detect.or(under.no_detect),
             read_only: self.read_only.or(under.read_only),
             accept_damage: self.accept_damage || under.accept_damage,
+            trust_disks: self.trust_disks || under.trust_disks,
             degraded: self.degraded || under.degraded,
             replace_member: self.replace_member,
             memory_directory: self.memory_directory.or(under.memory_directory),

@@ -174,6 +174,7 @@ fn child_daemon() {
         wait: false,
         lock_memory: false,
         give_up_rights: false,
+        pairs: dcd_daemon::pairs::PairBook::default(),
         control: None,
         memory_directory: directory.clone(),
         memory_lost: false,

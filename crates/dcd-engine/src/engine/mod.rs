@@ -767,6 +767,12 @@ impl Engine {
         self.data_disk
     }
 
+    /// The superblock as it was last written, or is being written: while the engine runs or is closed, what is on the
+    /// cache-disk.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
     /// Whether the cache-disk has been given up, and what follows from it. Cheap.
     pub fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
         let error = self.cache_disk_error.filter(|_| self.cache_disk_failed)?;

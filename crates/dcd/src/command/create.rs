@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use dcd_daemon::device::DeviceFile;
 use dcd_daemon::foreign_content::{Content, look};
 use dcd_daemon::members::content;
+use dcd_daemon::pairs::PairBook;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::format_size;
@@ -85,6 +86,9 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     if arguments.read_area > 0 && copy_pages == 0 {
         return Err(CommandError::ReadAreaSmall { found: arguments.read_area });
     }
+    let book = PairBook::from_environment(arguments.force);
+    let data_disks = target.disks();
+    data_disks.iter().try_for_each(|disk| book.check_free(disk, None, true))?;
     let uuid = random_uuid()?;
     let (volume, tables_bytes) = match target.header(uuid, plan.size)? {
         None => (None, 0),
@@ -101,7 +105,10 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     };
     let lost = match &existing {
         None => Loss::nothing(),
-        Some(disk) => refuse_to_destroy(disk, plan.size, arguments, stop)?,
+        Some(disk) => {
+            book.check_free(disk, None, false)?;
+            refuse_to_destroy(disk, plan.size, arguments, stop)?
+        }
     };
     let options = CreateOptions {
         uuid,
@@ -140,10 +147,15 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         fill(&disk, end, stop)?;
     }
     stop.check()?;
-    write(disk, &target, options)?;
+    write(&disk, &target, options)?;
     if let Some(room) = room {
         room.keep();
     }
+    // 5. What this host remembers of it, and no more of the cache that was here. Crash here: it remembers nothing, and learns
+    //    it when the pair is served.
+    lost.cache.iter().for_each(|cache| book.forget(*cache));
+    book.created(uuid, 1, &disk, &data_disks, arguments.json);
+    drop(disk);
     if arguments.json {
         let disks = arguments.data_disk.iter().map(|disk| disk.path().display().to_string());
         let disks: Vec<String> = disks.collect();
@@ -225,11 +237,13 @@ struct Gone {
     loss: Option<Loss>,
     /// What was there, in words, if it was anything.
     overwritten: Option<String>,
+    /// A cache that was there.
+    cache: Option<Uuid>,
 }
 
 impl Loss {
     fn nothing() -> Gone {
-        Gone { loss: None, overwritten: None }
+        Gone { loss: None, overwritten: None, cache: None }
     }
 }
 
@@ -250,7 +264,7 @@ fn refuse_to_destroy(
         if !arguments.json {
             eprintln!("dcd: overwriting {}: {what}", disk.path().display());
         }
-        Gone { loss: None, overwritten: Some(what) }
+        Gone { loss: None, overwritten: Some(what), cache: None }
     };
     // What is between here and the end.
     let foreign = |start: u64| match look_at(disk, start..end.max(start), stop)? {
@@ -280,9 +294,10 @@ fn refuse_to_destroy(
         // Behind the old cache there may be something else.
         let behind = foreign(superblock.end())?;
         return match behind {
-            Some(gone) => Ok(gone),
+            Some(gone) => Ok(Gone { cache: Some(uuid), ..gone }),
             None if force || superblock.state == CacheState::Detached => {
-                Ok(given_up(format!("{}, which holds nothing", cache())))
+                let gone = given_up(format!("{}, which holds nothing", cache()));
+                Ok(Gone { cache: Some(uuid), ..gone })
             }
             None => Err(CommandError::CacheExists { path: path(), uuid }),
         };
@@ -292,7 +307,7 @@ fn refuse_to_destroy(
         if !arguments.json {
             loss.list("given up")?;
         }
-        return Ok(Gone { loss: Some(loss), overwritten: Some(cache()) });
+        return Ok(Gone { loss: Some(loss), overwritten: Some(cache()), cache: Some(uuid) });
     }
     if arguments.json {
         print_json(&json!({ "uuid": uuid.to_string(), "would_be_lost": loss.json() }))?;
@@ -395,7 +410,7 @@ fn fill(cache_disk: &DeviceFile, size: u64, stop: &Stop) -> Result<(), CommandEr
 }
 
 fn write(
-    cache_disk: DeviceFile,
+    cache_disk: &DeviceFile,
     target: &Target,
     options: CreateOptions,
 ) -> Result<(), CommandError> {
@@ -408,7 +423,6 @@ fn write(
         cache_disk.write_at(offset, &bytes)?;
     }
     let path = cache_disk.path().to_owned();
-    drop(cache_disk);
     // 4. The name of a new file, which its own flush does not make durable.
     let file = File::open(&path).map_err(CommandError::file("open", &path))?;
     file.sync_all().map_err(CommandError::file("flush", &path))?;

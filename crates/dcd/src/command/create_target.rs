@@ -76,6 +76,14 @@ impl Target {
         Ok(target)
     }
 
+    /// All of them.
+    pub fn disks(&self) -> Vec<&DeviceFile> {
+        match self {
+            Target::Disk(disk) => vec![disk],
+            Target::Volume(volume) => volume.members.iter().collect(),
+        }
+    }
+
     /// What the cache is told of its data-disk.
     pub fn info(&self) -> DataDiskInfo {
         match self {

@@ -8,6 +8,7 @@ use dcd_daemon::control_client::ControlError;
 use dcd_daemon::lost::LostReport;
 use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::pairs::PairBook;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use dcd_engine::units::LINE_SIZE;
@@ -48,6 +49,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,
+        pairs: PairBook::from_environment(arguments.trust_disks),
         quiet: true,
     };
     let mut progress = Progress::new("detaching", Unit::Bytes);

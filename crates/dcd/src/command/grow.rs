@@ -3,6 +3,7 @@
 use dcd_daemon::grow::grow;
 use dcd_daemon::offline::Ended;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::pairs::PairBook;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use serde_json::json;
@@ -26,6 +27,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
         memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,
+        pairs: PairBook::from_environment(arguments.trust_disks),
         quiet: true,
     };
     let mut progress = Progress::new("draining", Unit::Bytes);

@@ -2,6 +2,7 @@
 //! disk is there.
 
 use dcd_daemon::pair::DataDisks;
+use dcd_daemon::pairs::PairBook;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::slow_disk::SlowDiskOptions;
 use dcd_daemon::units_text::{format_duration, format_size};
@@ -117,6 +118,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         wait: settings.wait.unwrap_or(false),
         lock_memory: settings.lock_memory.unwrap_or(false),
         give_up_rights: true,
+        pairs: PairBook::from_environment(settings.trust_disks),
         quiet: arguments.quiet,
     };
     options.engine.validate()?;

@@ -30,6 +30,13 @@ impl Folder {
         self.0.join(name)
     }
 
+    /// Where the record of pairs is: below `state`, if the test has made that; else none is kept, because tests put disks
+    /// back as they like.
+    pub fn state_directory(&self) -> PathBuf {
+        let state = self.path("state");
+        if state.exists() { state } else { PathBuf::new() }
+    }
+
     /// A file of zeroes.
     pub fn disk(&self, name: &str, size: u64) -> PathBuf {
         let path = self.path(name);
@@ -42,6 +49,7 @@ impl Folder {
         let output = Command::new(env!("CARGO_BIN_EXE_dcd"))
             .args(line.split_whitespace())
             .current_dir(&self.0)
+            .env("DCD_STATE_DIRECTORY", self.state_directory())
             .env_remove("RUST_BACKTRACE")
             .output()
             .unwrap();
@@ -63,6 +71,7 @@ impl Folder {
         let mut child = Command::new(env!("CARGO_BIN_EXE_dcd"))
             .args(line.split_whitespace())
             .current_dir(&self.0)
+            .env("DCD_STATE_DIRECTORY", self.state_directory())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

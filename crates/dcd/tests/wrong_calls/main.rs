@@ -9,6 +9,7 @@ mod harness;
 
 mod aliases;
 mod content;
+mod pairs;
 mod world;
 
 use world::{Call, World};
@@ -24,6 +25,7 @@ const KINDS: &[Kind] = &[
     ("content", &[], content::files),
     ("members", &[], content::members),
     ("room", &["root"], content::room),
+    ("pairs", &[], pairs::calls),
 ];
 
 fn run(kind: &str) {
@@ -71,6 +73,16 @@ fn members_are_not_overwritten_either() {
 #[test]
 fn room_that_does_not_suffice_is_given_back() {
     run("room");
+}
+
+#[test]
+fn disks_that_do_not_belong_together_are_not_used() {
+    run("pairs");
+}
+
+#[test]
+fn a_healthy_pair_is_never_refused() {
+    pairs::right_calls();
 }
 
 /// Together a hundred and more, each of its own.

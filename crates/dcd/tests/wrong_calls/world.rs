@@ -51,7 +51,11 @@ type FileState = (u64, u64, u64);
 
 impl World {
     pub fn new() -> World {
-        let site = Site::with("3M", 8 << 20, "--segment-size 64k");
+        let site = Site::empty();
+        // With a record of pairs of its own.
+        fs::create_dir(site.path("state")).unwrap();
+        site.folder.disk("d", 8 << 20);
+        site.dcd("create --cache-disk c --cache-size 3M --data-disk d --segment-size 64k").ok();
         World {
             site,
             names: RefCell::default(),
@@ -121,9 +125,19 @@ impl World {
         self.daemons.borrow_mut().push(self.site.start_line(&self.filled(line)).ready());
     }
 
+    /// Ends the daemons in order.
+    pub fn stop(&self) {
+        self.daemons.borrow_mut().drain(..).for_each(Daemon::stop);
+    }
+
+    /// kill -9.
+    pub fn kill(&self) {
+        self.daemons.borrow_mut().drain(..).for_each(Daemon::kill);
+    }
+
     /// Undoes what was done, the last first.
     pub fn undo(&self) {
-        self.daemons.borrow_mut().drain(..).for_each(Daemon::stop);
+        self.stop();
         let undo: Vec<String> = self.undo.borrow_mut().drain(..).rev().collect();
         for line in undo {
             self.site.run(&line);

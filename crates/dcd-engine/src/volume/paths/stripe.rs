@@ -413,7 +413,7 @@ impl Volume {
         let job = &self.jobs.jobs[&id];
         let is_raid0 = self.layout(job.key.set).level() == RaidLevel::Raid0;
         // A write to a RAID 0 set that has failed promised nothing: no flush is for it, which would fail with all else in it.
-        if !(job.fua && is_raid0) && !(is_raid0 && result.is_err()) {
+        if !(is_raid0 && (job.fua || result.is_err())) {
             let member = self.members.get_mut(member);
             member.writes += 1;
             if is_raid0 {

@@ -17,6 +17,7 @@ use std::time::Instant;
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::in_process::InProcess;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::pairs::PairBook;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{Buffer, EngineConfig, Lba, Operation};
 use serde_json::json;
@@ -160,6 +161,7 @@ impl Files {
             memory_lost: false,
             size: DataDiskSize::Same,
             memory: None,
+            pairs: PairBook::default(),
             quiet: true,
         }
     }
