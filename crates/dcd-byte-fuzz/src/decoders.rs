@@ -75,14 +75,20 @@ pub(crate) fn superblock(input: &[u8]) {
     let Ok(decoded) = Superblock::decode(&bytes) else { return };
     let written = decoded.encode();
     assert_eq!(Superblock::decode(written.bytes()), Ok(decoded.clone()));
-    let ignored = [
+    let mut ignored = vec![
         "checksum",
         "features_compatible",
         "reserved",
         "reserved_after_copy_pages",
         "data_disk_serial",
+        "memory_place",
+        "reserved_after_memory",
         "unused",
     ];
+    if decoded.memory.is_none() {
+        // Nothing of a memory that is none.
+        ignored.extend(["memory_boot_id", "memory_max_delay_milliseconds"]);
+    }
     assert_same(&bytes, written.bytes(), &layout, &ignored);
     // The serial counts up to its first zero byte.
     let serial = decoded.data_disk_serial.as_bytes();
@@ -228,7 +234,7 @@ pub(crate) fn volume_format(input: &[u8]) {
             let Ok(decoded) = Root::decode(&bytes, uuid) else { return };
             let written = decoded.encode();
             assert_eq!(Root::decode(written.bytes(), uuid), Ok(decoded));
-            assert_same(&bytes, written.bytes(), &layout, &["checksum", "member", "unused"]);
+            assert_same(&bytes, written.bytes(), &layout, &["checksum", "member", "label_epoch", "unused"]);
         }
         2 => {
             let layout = journal::layout();
