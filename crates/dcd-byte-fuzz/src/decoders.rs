@@ -234,7 +234,12 @@ pub(crate) fn volume_format(input: &[u8]) {
             let Ok(decoded) = Root::decode(&bytes, uuid) else { return };
             let written = decoded.encode();
             assert_eq!(Root::decode(written.bytes(), uuid), Ok(decoded));
-            assert_same(&bytes, written.bytes(), &layout, &["checksum", "member", "label_epoch", "unused"]);
+            assert_same(
+                &bytes,
+                written.bytes(),
+                &layout,
+                &["checksum", "member", "label_epoch", "unused"],
+            );
         }
         2 => {
             let layout = journal::layout();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::format::superblock::{FEATURE_LABELLED, SUPERBLOCK_SIZE};
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::members::MemberInfo;
@@ -149,6 +149,12 @@ pub(crate) fn open_pair(
             ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
         }
     })?;
+    // A data-disk with a label has its data behind that. Nothing makes one yet, and nothing here would look for it there.
+    if superblock.data_offset_bytes > 0 {
+        let path = cache_disk.file().path().to_owned();
+        let source = FormatError::Features { unknown: FEATURE_LABELLED };
+        return Err(ServeError::NoCache { path, source });
+    }
     let below = Below::of(&superblock, &cache_disk, data_disks, options)?;
 
     let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
