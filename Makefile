@@ -58,6 +58,7 @@ fuzz: build
 	target/release/dcd fuzz --pairs --runs 2
 	target/release/dcd fuzz --sweep --runs 40
 	target/release/dcd fuzz --exhaustive 3
+	target/release/dcd fuzz --driver --runs 2000
 	for kind in raid0 raid1 raid5 tiered; do target/release/dcd fuzz --volume $$kind --runs 100 || exit 1; done
 
 # Whether the fuzzer finds mistakes that were made on purpose, in a directory of its own: that binary is
@@ -65,6 +66,7 @@ fuzz: build
 fuzz-seeded:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
 	target/seeded/release/dcd fuzz --seeded-bugs
+	cargo test --release --package dcd-daemon --features seeded-bugs --target-dir target/seeded --lib driver_runs
 
 fuzz-seeded-long:
 	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded

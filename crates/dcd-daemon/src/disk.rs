@@ -21,6 +21,7 @@ use crate::device::{DeviceError, DeviceFile};
 use crate::device_spec::DeviceSpec;
 use crate::fault_rules::{Fault, FaultFile, FaultTarget, LOOK_INTERVAL};
 use crate::model_arm::{ModelArm, ModelWork};
+use crate::seeded_bugs::{DriverBug, seeded};
 use crate::segment_memory::Mapping;
 use crate::slow_arm::{ArmWork, SlowArm};
 use crate::uring::{Completed, DiskError, Ring, WriteSource, ZeroMode};
@@ -204,7 +205,7 @@ impl Disk {
         let (result, buffer) = match completed {
             Completed::Disk { result, buffer, .. } => (result, buffer),
             Completed::Zero { key, offset, length, mode, result } => {
-                if result.is_err_and(is_refusal) {
+                if result.is_err_and(is_refusal) && !seeded(DriverBug::RefusedZeroFails) {
                     match mode {
                         ZeroMode::Punch => self.can_punch = false,
                         ZeroMode::ZeroRange => self.can_zero_range = false,
@@ -369,7 +370,12 @@ mod tests {
     impl Run {
         fn new(spec: &str) -> Run {
             let disk = Disk::open(Device::DataDisk, &spec.parse().unwrap()).unwrap();
-            Run { disk, ring: Ring::new().unwrap(), start: Instant::now(), next: 0 }
+            Run {
+                disk,
+                ring: Ring::new(crate::kernel::linux().unwrap()),
+                start: Instant::now(),
+                next: 0,
+            }
         }
 
         fn now(&self) -> Time {

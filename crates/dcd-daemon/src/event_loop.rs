@@ -32,6 +32,7 @@ use crate::core::Core;
 use crate::disk::{Disk, DiskKey};
 use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
+use crate::kernel::Kernel;
 use crate::listen::Listener;
 use crate::memory_watch::{MemoryWatch, Seen};
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
@@ -206,6 +207,8 @@ pub struct Parts<C> {
     pub(crate) memory: Option<MemoryWatch>,
     /// The disks with the data.
     pub data: DataSide,
+    /// Where the ring is.
+    pub kernel: Box<dyn Kernel>,
     /// The time; the same that the core was opened with.
     pub clock: Clock,
     /// What NBD clients see.
@@ -221,9 +224,19 @@ pub struct Parts<C> {
 impl<C: Core> EventLoop<C> {
     /// A loop, to be turned by this thread only. Nothing has happened yet.
     pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
-        let Parts { core, cache_disk, memory, data, clock, export, clients_max, signals, quiet } =
-            parts;
-        let mut ring = Ring::new()?;
+        let Parts {
+            core,
+            cache_disk,
+            memory,
+            data,
+            kernel,
+            clock,
+            export,
+            clients_max,
+            signals,
+            quiet,
+        } = parts;
+        let mut ring = Ring::new(kernel);
         let (mailbox, submitter) = Mailbox::new(clock)?;
         ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
         if let Some(signals) = &signals {
@@ -312,6 +325,12 @@ impl<C: Core> EventLoop<C> {
     pub fn request(&mut self, operation: Operation, completion: Completion) {
         let received = self.now;
         self.start_request(operation, false, received, Origin::Thread(completion));
+    }
+
+    /// The same for a change that is to be durable when it is answered.
+    pub fn request_fua(&mut self, operation: Operation, completion: Completion) {
+        let received = self.now;
+        self.start_request(operation, true, received, Origin::Thread(completion));
     }
 
     /// Begins a drain of the loop's owner.

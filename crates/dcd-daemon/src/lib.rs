@@ -5,7 +5,8 @@
 //! | `serve.rs`, `slow_disk.rs`, `offline.rs` | open disks, run the loop, end in order |
 //! | `event_loop.rs` | the loop: inputs to the core, outputs to disks and clients |
 //! | `core.rs`, `pass_through.rs` | what the loop runs: the engine, or a disk without a cache |
-//! | `uring.rs` | the ring, and who owns memory until the last completion |
+//! | `uring.rs`, `kernel.rs` | the ring, and who owns memory until the last completion |
+//! | `simulated_kernel.rs`, `driver_runs.rs` | runs of the loop under a kernel that does everything a kernel may |
 //! | `disk.rs`, `device.rs`, `slow_arm.rs`, `fault_rules.rs` | disks: opening, locking, being slow or faulty |
 //! | `identity.rs`, `claim.rs`, `mounts.rs` | which bytes a disk is under all its names, and that nobody else uses them |
 //! | `pairs.rs`, `pair_record.rs` | what the host remembers of pairs, and which disks are refused by it |
@@ -39,6 +40,7 @@ pub mod device;
 mod device_frontends;
 pub mod device_spec;
 pub mod disk;
+pub mod driver_runs;
 pub mod event_loop;
 pub mod fault_rules;
 pub mod fiemap;
@@ -51,6 +53,7 @@ pub mod handshake_thread;
 pub mod identity;
 pub mod in_process;
 pub mod isolation;
+mod kernel;
 pub mod listen;
 pub mod lost;
 mod member_news;
@@ -76,12 +79,17 @@ pub mod recording;
 pub mod request_counts;
 pub mod request_ring;
 pub mod response_times;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded_bugs;
+#[cfg(not(feature = "seeded-bugs"))]
+mod seeded_bugs;
 pub mod segment_memory;
 pub mod sequence_control;
 pub mod serve;
 pub mod serve_error;
 pub mod service_manager;
 pub mod signals;
+mod simulated_kernel;
 pub mod slow_arm;
 pub mod slow_disk;
 pub mod status_report;

@@ -23,6 +23,7 @@ use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;
 use crate::identity::same_disks;
 use crate::isolation::{MemoryLimit, MemoryNeed};
+use crate::kernel::{Kernel, linux};
 use crate::members::Members;
 use crate::memory_search::{Found, MemorySearch, identity_of};
 use crate::memory_watch::MemoryWatch;
@@ -118,6 +119,17 @@ pub(crate) struct Pair {
 pub(crate) fn open_pair(
     options: &PairOptions,
     signals: Option<Rc<Signals>>,
+) -> Result<Pair, ServeError> {
+    let kernel = linux().map_err(ServeError::system("make an io_uring"))?;
+    open_pair_on(options, signals, Clock::start(), kernel)
+}
+
+/// The same on this kernel, with the time of this clock.
+pub(crate) fn open_pair_on(
+    options: &PairOptions,
+    signals: Option<Rc<Signals>>,
+    clock: Clock,
+    kernel: Box<dyn Kernel>,
 ) -> Result<Pair, ServeError> {
     // 1. Both disks, locked. From here on nobody else can start with either, under any name.
     let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
@@ -219,7 +231,6 @@ pub(crate) fn open_pair(
     let record = options.pairs.entry(superblock.uuid, cache_disk.file(), &files, options.quiet);
 
     // 5. The engine, which begins with reading.
-    let clock = Clock::start();
     let found = below.info();
     let data_disk_info = match options.size {
         DataDiskSize::AsRecorded if found.blocks > superblock.data_disk.blocks => {
@@ -277,6 +288,7 @@ pub(crate) fn open_pair(
         cache_disk: Some(cache_disk),
         memory: Some(MemoryWatch::new(memory, superblock.uuid)),
         data,
+        kernel,
         clock,
         export: Export { description, ..export_of(data_disk_info, read_only) },
         clients_max,

@@ -105,6 +105,7 @@ pub fn slow_disk(
         cache_disk: None,
         memory: None,
         data: DataSide::Disk(Box::new(disk)),
+        kernel: crate::kernel::linux().map_err(ServeError::system("make an io_uring"))?,
         clock: Clock::start(),
         export,
         clients_max: options.nbd_options.connections_max,

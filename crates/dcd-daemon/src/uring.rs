@@ -7,7 +7,7 @@
 //! says nothing about what the kernel took from the queue, so entries are freed by completions only.
 //!
 //! Short transfers are continued and interrupted ones repeated here; callers see whole operations.
-//! All `unsafe` code around the ring is in this file.
+//! The kernel is behind [`Kernel`]: Linux, or one that is simulated. All `unsafe` code around the ring is in these files.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,17 +18,15 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use dcd_engine::Buffer;
-use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::busy_poll::BusyPoll;
 use crate::device::DeviceFile;
+use crate::kernel::{Kernel, Submission, Wait, Work};
+use crate::seeded_bugs::{DriverBug, seeded};
 use crate::segment_memory::Mapping;
 
-/// Operations that fit into the ring at once; more wait beside it.
-const RING_ENTRIES: u32 = 1024;
 /// Longest single transfer; the kernel would cut off at 2 GiB anyway.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// Zeroes are written from one shared piece of this size.
@@ -192,21 +190,34 @@ enum Entry<K> {
     },
 }
 
-impl<K> Entry<K> {
+impl<K: Copy> Entry<K> {
+    fn key(&self) -> K {
+        match self {
+            Entry::Read { key, .. }
+            | Entry::Write { key, .. }
+            | Entry::Flush { key, .. }
+            | Entry::Zero { key, .. }
+            | Entry::Receive { key, .. }
+            | Entry::Command { key, .. }
+            | Entry::Poll { key, .. } => *key,
+        }
+    }
+
     fn is_of_a_disk(&self) -> bool {
         !matches!(self, Entry::Receive { .. } | Entry::Command { .. } | Entry::Poll { .. })
     }
 
     /// The submission for (the rest of) this operation.
-    fn submission(&mut self) -> squeue::Entry {
-        let fd = |file: &Rc<DeviceFile>| Fd(file.as_fd().as_raw_fd());
-        match self {
+    fn submission(&mut self, name: u32) -> Submission {
+        let fd = |file: &Rc<DeviceFile>| file.as_fd().as_raw_fd();
+        let (file, work) = match self {
             Entry::Read { file, offset, buffer, done, .. } => {
                 let rest = &mut buffer.bytes_mut()[*done..];
                 let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                opcode::Read::new(fd(file), rest.as_mut_ptr(), length)
-                    .offset(*offset + *done as u64)
-                    .build()
+                let done = if seeded(DriverBug::RestFromTheStart) { 0 } else { *done as u64 };
+                let work =
+                    Work::Read { address: rest.as_mut_ptr(), length, offset: *offset + done };
+                (fd(file), work)
             }
             Entry::Write { file, offset, source, done, fua, .. } => {
                 let rest = source.len() - *done;
@@ -220,34 +231,46 @@ impl<K> Entry<K> {
                     }
                     WriteSource::Zeroes(_) => (ZEROES.bytes().as_ptr(), ZEROES_BYTES),
                 };
-                opcode::Write::new(fd(file), address, rest.min(most as u64) as u32)
-                    .offset(*offset + *done)
-                    .rw_flags(if *fua && file.honours_dsync { libc::RWF_DSYNC } else { 0 })
-                    .build()
+                let length = rest.min(most as u64) as u32;
+                let flags = if *fua && file.honours_dsync { libc::RWF_DSYNC } else { 0 };
+                (fd(file), Work::Write { address, length, offset: *offset + *done, flags })
             }
-            Entry::Flush { file, .. } => {
-                opcode::Fsync::new(fd(file)).flags(FsyncFlags::DATASYNC).build()
-            }
+            Entry::Flush { file, .. } => (fd(file), Work::Sync),
             Entry::Zero { file, offset, length, mode, .. } => {
-                opcode::Fallocate::new(fd(file), *length).offset(*offset).mode(mode.flags()).build()
+                let mode = mode.flags();
+                (fd(file), Work::Allocate { offset: *offset, length: *length, mode })
             }
             Entry::Receive { receiver, .. } => {
                 let (address, length) = receiver.space();
                 let length = length.min(TRANSFER_BYTES_MAX) as u32;
-                opcode::Recv::new(Fd(receiver.socket().as_raw_fd()), address, length).build()
+                (receiver.socket().as_raw_fd(), Work::Receive { address, length })
             }
             Entry::Command { file, code, head, buffer, .. } => {
                 let address = buffer.bytes_mut().as_mut_ptr() as u64;
                 let mut command = [0; 16];
                 command[..8].copy_from_slice(head);
                 command[8..].copy_from_slice(&address.to_ne_bytes());
-                let fd = Fd(file.as_fd().as_raw_fd());
-                opcode::UringCmd16::new(fd, *code).cmd(command).build()
+                (file.as_fd().as_raw_fd(), Work::Command { code: *code, command })
             }
             Entry::Poll { file, flags, .. } => {
-                let fd = Fd(file.as_fd().as_raw_fd());
-                opcode::PollAdd::new(fd, u32::from(flags.bits())).build()
+                (file.as_fd().as_raw_fd(), Work::Poll { flags: u32::from(flags.bits()) })
             }
+        };
+        Submission { name, file, work }
+    }
+
+    /// What a mistake makes of it.
+    fn done_at_once(self) -> Completed<K> {
+        let (result, key) = (Ok(()), self.key());
+        match self {
+            Entry::Read { buffer, .. } | Entry::Command { buffer, .. } => {
+                Completed::Disk { key, result, buffer: Some(buffer) }
+            }
+            Entry::Write { source: WriteSource::Owned(buffer), .. } => {
+                Completed::Disk { key, result, buffer: Some(buffer) }
+            }
+            Entry::Flush { written, .. } => Completed::Disk { key, result, buffer: written },
+            _ => Completed::Disk { key, result, buffer: None },
         }
     }
 
@@ -255,6 +278,15 @@ impl<K> Entry<K> {
     fn ended(mut self, result: i32) -> Result<Completed<K>, Entry<K>> {
         let errno = (result < 0).then(|| Errno::from_raw_os_error(-result));
         let again = matches!(errno, Some(Errno::INTR | Errno::AGAIN));
+        let errno = match errno {
+            Some(Errno::INTR | Errno::AGAIN) if seeded(DriverBug::InterruptedIsDone) => {
+                return Ok(self.done_at_once());
+            }
+            Some(Errno::CANCELED) if seeded(DriverBug::CancelledIsDone) => {
+                return Ok(self.done_at_once());
+            }
+            errno => errno,
+        };
         if again && !matches!(self, Entry::Command { .. } | Entry::Poll { .. }) {
             return Err(self);
         }
@@ -262,13 +294,13 @@ impl<K> Entry<K> {
         match &mut self {
             Entry::Read { buffer, done, .. } if errno.is_none() && moved > 0 => {
                 *done += moved as usize;
-                if *done < buffer.len() {
+                if *done < buffer.len() && !seeded(DriverBug::ShortIsWhole) {
                     return Err(self);
                 }
             }
             Entry::Write { source, done, .. } if errno.is_none() && moved > 0 => {
                 *done += moved;
-                if *done < source.len() {
+                if *done < source.len() && !seeded(DriverBug::ShortIsWhole) {
                     return Err(self);
                 }
             }
@@ -280,7 +312,9 @@ impl<K> Entry<K> {
                     // A direct read cut short by the end of the disk cannot go on at an odd place.
                     Some(Errno::INVAL) if done > 0 => Err(DiskError::EndOfDisk),
                     Some(errno) => Err(DiskError::Errno(errno)),
-                    None if done < buffer.len() => Err(DiskError::EndOfDisk),
+                    None if done < buffer.len() && !seeded(DriverBug::ShortIsWhole) => {
+                        Err(DiskError::EndOfDisk)
+                    }
                     None => Ok(()),
                 };
                 Completed::Disk { key, result, buffer: Some(buffer) }
@@ -288,7 +322,9 @@ impl<K> Entry<K> {
             Entry::Write { key, source, done, file, fua, .. } => {
                 let result = match errno {
                     Some(errno) => Err(DiskError::Errno(errno)),
-                    None if done < source.len() => Err(DiskError::EndOfDisk),
+                    None if done < source.len() && !seeded(DriverBug::ShortIsWhole) => {
+                        Err(DiskError::EndOfDisk)
+                    }
                     None => Ok(()),
                 };
                 let buffer = match source {
@@ -329,11 +365,11 @@ enum Look {
 /// The ring; operations carry a key of type `K` that comes back with their completion.
 pub struct Ring<K> {
     /// `None` only while it is dropped.
-    ring: Option<IoUring>,
+    kernel: Option<Box<dyn Kernel>>,
     slab: Vec<Option<Entry<K>>>,
     free: Vec<u32>,
     /// Submissions that found the ring full.
-    waiting: VecDeque<squeue::Entry>,
+    waiting: VecDeque<Submission>,
     /// Completions seen and not yet given out.
     seen: VecDeque<(u32, i32)>,
     /// The kernel has no more of them.
@@ -343,32 +379,10 @@ pub struct Ring<K> {
 }
 
 impl<K: Copy> Ring<K> {
-    /// Makes a ring, to be used by this thread only. It does not poll busily.
-    pub fn new() -> io::Result<Ring<K>> {
-        // The flags spare interrupts of this thread; older kernels do not know them. `taskrun_flag`: that something has
-        // ended can be seen without a system call.
-        let mut builder = IoUring::builder();
-        builder.dontfork().setup_cqsize(4 * RING_ENTRIES);
-        let ring = builder
-            .clone()
-            .setup_single_issuer()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_defer_taskrun()
-            .build(RING_ENTRIES)
-            .or_else(|_| {
-                let mut builder = builder.clone();
-                builder.setup_coop_taskrun().setup_taskrun_flag().build(RING_ENTRIES)
-            })
-            .or_else(|_| builder.build(RING_ENTRIES))?;
-        if !ring.params().is_feature_ext_arg() {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "io_uring without waiting times (Linux before 5.11)",
-            ));
-        }
-        Ok(Ring {
-            ring: Some(ring),
+    /// Makes a ring on this kernel, to be used by this thread only. It does not poll busily.
+    pub fn new(kernel: Box<dyn Kernel>) -> Ring<K> {
+        Ring {
+            kernel: Some(kernel),
             slab: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
@@ -376,7 +390,7 @@ impl<K: Copy> Ring<K> {
             has_seen_all: false,
             disk_operations: 0,
             busy_poll: BusyPoll::new(Duration::ZERO),
-        })
+        }
     }
 
     /// Fills `buffer` from `offset` on.
@@ -466,42 +480,52 @@ impl<K: Copy> Ring<K> {
         debug_assert!(place.is_none());
         // The addresses are taken after the entry is in its place; they point to the heap or the
         // mapping, so the slab itself may move.
-        let submission = place.insert(entry).submission().user_data(index.into());
+        let entry = place.insert(entry);
+        let submission = entry.submission(index);
         self.queue(submission);
+        if seeded(DriverBug::TouchedUnderWay)
+            && let Some(Entry::Read { buffer, done, .. }) = &mut self.slab[index as usize]
+            && *done > 0
+        {
+            buffer.bytes_mut().fill(0);
+        }
     }
 
-    fn queue(&mut self, submission: squeue::Entry) {
+    fn queue(&mut self, submission: Submission) {
         // In turn: what waits already goes first.
         if !self.waiting.is_empty() || !self.push(&submission) {
+            if seeded(DriverBug::OverflowForgotten) {
+                return;
+            }
             self.waiting.push_back(submission);
             self.push_waiting();
         }
     }
 
-    fn push(&mut self, submission: &squeue::Entry) -> bool {
-        let Some(ring) = &mut self.ring else { return false };
+    fn push(&mut self, submission: &Submission) -> bool {
+        let Some(kernel) = &mut self.kernel else { return false };
         // SAFETY: what the submission points to is owned by a slab entry (or is static), which
         // stays until the completion has been seen, and is leaked if it never is (see `drop`).
-        unsafe { ring.submission().push(submission) }.is_ok()
+        unsafe { kernel.push(submission) }
     }
 
     /// Gives all that is queued to the kernel now, without waiting for anything to end. What it does not take (it is out of
     /// memory, or too much has ended unseen) is left for [`Ring::wait`].
     pub fn submit(&mut self) {
         self.push_waiting();
-        let _ = self.ring().submit();
+        let _ = self.kernel().enter(Wait::No);
     }
 
     fn push_waiting(&mut self) {
         let mut submitted = false;
-        while let Some(submission) = self.waiting.front().cloned() {
+        while let Some(submission) = self.waiting.front().copied() {
             if self.push(&submission) {
                 self.waiting.pop_front();
             } else if !submitted {
                 // Full: give what is there to the kernel, which makes room. An error (out of
                 // memory, too many completions unseen) leaves it for the next `wait`.
                 submitted = true;
-                if self.ring().submit().is_err() {
+                if self.kernel().enter(Wait::No).is_err() {
                     break;
                 }
             } else {
@@ -510,8 +534,8 @@ impl<K: Copy> Ring<K> {
         }
     }
 
-    fn ring(&mut self) -> &mut IoUring {
-        self.ring.as_mut().expect("the ring is taken only by drop")
+    fn kernel(&mut self) -> &mut dyn Kernel {
+        &mut **self.kernel.as_mut().expect("it is taken only by drop")
     }
 
     /// Submits what is queued, and waits until something has ended or the time is over. `None`
@@ -527,18 +551,19 @@ impl<K: Copy> Ring<K> {
         let began = is_idle.then(Instant::now);
         let found = began.map_or(Look::Nothing, |began| self.look(began, timeout));
         let result = match (found, timeout) {
-            (Look::Ended, _) => Ok(0),
-            (Look::Waits, _) => self.ring().submitter().submit_and_wait(0),
-            (Look::Nothing, None) => self.ring().submitter().submit_and_wait(1),
-            (Look::Nothing, Some(timeout)) => {
+            (Look::Ended, _) => Ok(()),
+            (Look::Waits, _) => self.kernel().enter(Wait::No),
+            (Look::Nothing, timeout) => {
                 let looked = began.map_or(Duration::ZERO, |began| began.elapsed());
-                let timespec = Timespec::from(timeout.saturating_sub(looked));
-                let arguments = SubmitArgs::new().timespec(&timespec);
-                self.ring().submitter().submit_with_args(1, &arguments)
+                let left = timeout.map(|timeout| timeout.saturating_sub(looked));
+                self.kernel().enter(Wait::Until(left))
             }
         };
         match result.map_err(|error| (error.raw_os_error(), error)) {
-            Ok(_) => {}
+            Err((Some(libc::EBUSY | libc::EAGAIN), error)) if seeded(DriverBug::BusyIsFatal) => {
+                return Err(error);
+            }
+            Ok(()) => {}
             // The time is over, a signal came, or completions must be seen first.
             Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
             Err((_, error)) => return Err(error),
@@ -555,17 +580,18 @@ impl<K: Copy> Ring<K> {
     fn take_completions(&mut self) {
         let mut has_asked = false;
         loop {
-            let ring = self.ring.as_mut().expect("the ring is taken only by drop");
+            let kernel = &mut **self.kernel.as_mut().expect("it is taken only by drop");
             let before = self.seen.len();
-            for completion in ring.completion() {
-                self.seen.push_back((completion.user_data() as u32, completion.result()));
+            while let Some(completion) = kernel.next_completion() {
+                self.seen.push_back(completion);
             }
-            let submission = ring.submission();
-            self.has_seen_all = !submission.cq_overflow() && !submission.taskrun();
-            drop(submission);
+            self.has_seen_all = !kernel.has_more();
+            if seeded(DriverBug::TimeBeforeEnds) {
+                self.has_seen_all = true;
+            }
             let brings_nothing = has_asked && self.seen.len() == before;
             // After an error (out of memory) the next `wait` goes on.
-            if self.has_seen_all || brings_nothing || ring.submit().is_err() {
+            if self.has_seen_all || brings_nothing || kernel.enter(Wait::No).is_err() {
                 return;
             }
             has_asked = true;
@@ -581,15 +607,15 @@ impl<K: Copy> Ring<K> {
     fn look(&mut self, began: Instant, timeout: Option<Duration>) -> Look {
         let window = self.busy_poll.window().min(timeout.unwrap_or(Duration::MAX));
         // An error leaves what is queued for the system call that waits.
-        if window.is_zero() || self.ring().submit().is_err() {
+        if window.is_zero() || self.kernel().enter(Wait::No).is_err() {
             return Look::Nothing;
         }
         loop {
-            let ring = self.ring();
-            if ring.submission().taskrun() {
+            let kernel = self.kernel();
+            if kernel.has_more() {
                 return Look::Waits;
             }
-            if !ring.completion().is_empty() {
+            if kernel.has_completion() {
                 return Look::Ended;
             }
             if began.elapsed() >= window {
@@ -610,7 +636,12 @@ impl<K: Copy> Ring<K> {
                     self.disk_operations -= usize::from(is_disk);
                     return Some(completed);
                 }
-                Err(rest) => self.put(index, rest),
+                Err(rest) => {
+                    if seeded(DriverBug::PlaceFreedEarly) {
+                        self.free.push(index);
+                    }
+                    self.put(index, rest);
+                }
             }
         }
         None
@@ -636,9 +667,7 @@ impl<K: Copy> Ring<K> {
             }
             if !cancelled {
                 cancelled = true;
-                let time = Timespec::new().nsec(1_000_000);
-                let cancel = CancelBuilder::any();
-                let _ = self.ring().submitter().register_sync_cancel(Some(time), cancel);
+                self.kernel().cancel_all();
             }
             if left.is_zero() {
                 return false;
@@ -651,7 +680,7 @@ impl<K> Drop for Ring<K> {
     fn drop(&mut self) {
         // Closing the ring does not wait for the kernel. What it may still write to is leaked: the
         // process is about to end, and a disk that hangs must not make that memory someone else's.
-        drop(self.ring.take());
+        drop(self.kernel.take());
         if self.slab.iter().any(Option::is_some) {
             std::mem::forget(std::mem::take(&mut self.slab));
         }
@@ -661,6 +690,10 @@ impl<K> Drop for Ring<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ring() -> Ring<u32> {
+        Ring::new(crate::kernel::linux().unwrap())
+    }
 
     fn disk(name: &str, size: u64) -> Rc<DeviceFile> {
         let path = std::env::temp_dir().join(format!("dcd-uring-{name}-{}", std::process::id()));
@@ -681,7 +714,7 @@ mod tests {
 
     #[test]
     fn writes_come_back_from_reads() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = ring();
         let file = disk("write", 1 << 20);
         let source = WriteSource::Owned(Buffer::copy_of(&[5; 8192]));
         ring.write(1, &file, 4096, source, true);
@@ -703,7 +736,7 @@ mod tests {
 
     #[test]
     fn zeroes_longer_than_the_shared_piece_are_continued() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = ring();
         let file = disk("zeroes", 4 << 20);
         let length = (ZEROES_BYTES + 8192) as u64;
         let full = WriteSource::Owned(Buffer::copy_of(&vec![9; 2 << 20]));
@@ -719,7 +752,7 @@ mod tests {
 
     #[test]
     fn a_read_past_the_end_says_so() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = ring();
         let file = disk("end", 8192);
         for (key, offset) in [(1, 4096), (2, 8192)] {
             ring.read(key, &file, offset, Buffer::zeroed(8192));
@@ -730,9 +763,9 @@ mod tests {
 
     #[test]
     fn more_operations_than_the_ring_holds() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = ring();
         let file = disk("many", 1 << 20);
-        let count = 3 * RING_ENTRIES;
+        let count = 3 * crate::kernel::RING_ENTRIES;
         for key in 0..count {
             ring.read(key, &file, 0, Buffer::zeroed(512));
         }
@@ -745,7 +778,7 @@ mod tests {
 
     #[test]
     fn closing_cancels_what_waits() {
-        let mut ring = Ring::new().unwrap();
+        let mut ring = ring();
         let never = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         ring.poll(1, Rc::new(never), PollFlags::IN);
         assert!(ring.close(Duration::from_secs(5)));

@@ -568,7 +568,8 @@ Examples:
   dcd fuzz --pairs --runs 10 --json
   dcd fuzz --exhaustive 3
   dcd fuzz --sweep --runs 40
-  dcd fuzz --volume raid5 --for 60s")]
+  dcd fuzz --volume raid5 --for 60s
+  dcd fuzz --driver --for 60s")]
 pub struct FuzzArguments {
     /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
     #[arg(long, value_name = "NUMBER")]
@@ -599,6 +600,10 @@ pub struct FuzzArguments {
     #[arg(long, value_name = "KIND", value_parser = parse_volume_kind)]
     #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub volume: Option<VolumeKind>,
+    /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full queues, completions late
+    /// and in any order, cancelled and failed operations, pauses.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "seeded_bugs", "jobs"])]
+    pub driver: bool,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
     /// found, at most --runs times each [default: 1000]. Only in a binary built with the feature seeded-bugs.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "time"])]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use dcd_daemon::driver_runs::{self, DriverReport};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_fuzz::exhaustive;
@@ -35,6 +36,9 @@ const COMMIT: &str = match option_env!("DCD_COMMIT") {
 pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     if arguments.seeded_bugs {
         return seeded_bugs::run(arguments);
+    }
+    if arguments.driver {
+        return driver(arguments);
     }
     // A panic of the engine is a violation like others; it does not end this process.
     std::panic::set_hook(Box::new(|_| {}));
@@ -96,6 +100,111 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
             let on_volumes = !summary.volume_failures.is_empty();
             Err(CommandError::Violations { found, on_volumes })
         }
+    }
+}
+
+/// Runs of the driver, one after the other: they have the clock and the kernel for themselves, but not the disks.
+fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
+    let first = arguments.seed.unwrap_or(0);
+    let began = std::time::Instant::now();
+    let time = match (arguments.runs, arguments.time, arguments.seed) {
+        (Some(_), ..) => None,
+        (_, Some(time), _) => Some(time),
+        (.., Some(_)) => None,
+        _ => Some(TIME_DEFAULT),
+    };
+    let runs_max = match time {
+        Some(_) => u64::MAX,
+        None => arguments.runs.unwrap_or(1),
+    };
+    let (total, unit) = match time {
+        Some(time) => (time.as_secs(), Unit::Seconds),
+        None => (runs_max, Unit::Rounds),
+    };
+    let signals = Signals::install().map_err(ServeError::system("receive signals"))?;
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut progress = Progress::new("fuzzing", unit);
+    let (mut summary, mut is_stopped) =
+        (DriverSummary { seed: first, ..Default::default() }, false);
+    while !is_stopped && summary.runs < runs_max && time.is_none_or(|time| began.elapsed() < time) {
+        let seed = first + summary.runs;
+        match std::panic::catch_unwind(|| driver_runs::run(seed)) {
+            Ok(Ok(report)) => summary.add(&report),
+            Ok(Err(violation)) => summary.violations.push((seed, violation)),
+            Err(_) => summary.violations.push((seed, "it panicked".into())),
+        }
+        summary.runs += 1;
+        let done = if unit == Unit::Seconds { began.elapsed().as_secs() } else { summary.runs };
+        progress.update(done.min(total), total);
+        is_stopped = signals.take().is_some();
+    }
+    drop(signals);
+    progress.finish();
+    summary.seconds = began.elapsed().as_secs_f64();
+    if arguments.json {
+        let line = serde_json::to_string(&summary).map_err(std::io::Error::from);
+        output::print(&format!("{}\n", line.map_err(|source| CommandError::Output { source })?))?;
+    } else {
+        output::print(&summary.render())?;
+    }
+    match summary.violations.len() as u64 {
+        0 if is_stopped => Err(CommandError::FuzzStopped),
+        0 => Ok(()),
+        found => Err(CommandError::Violations { found, on_volumes: false }),
+    }
+}
+
+/// What came of runs of the driver.
+#[derive(Default, Serialize)]
+struct DriverSummary {
+    seed: u64,
+    runs: u64,
+    seconds: f64,
+    requests: u64,
+    operations: u64,
+    short: u64,
+    interrupted: u64,
+    failed: u64,
+    calls_refused: u64,
+    beside_the_queue: u64,
+    pauses: u64,
+    violations: Vec<(u64, String)>,
+}
+
+impl DriverSummary {
+    fn add(&mut self, report: &DriverReport) {
+        self.requests += report.requests;
+        self.pauses += report.pauses;
+        self.operations += report.kernel.operations;
+        self.short += report.kernel.short;
+        self.interrupted += report.kernel.interrupted;
+        self.failed += report.kernel.failed;
+        self.calls_refused += report.kernel.calls_refused;
+        self.beside_the_queue += report.kernel.beside_the_queue;
+    }
+
+    fn render(&self) -> String {
+        let mut text = format!(
+            "{} of the driver from seed {} in {:.1} s: {}, {}\n\
+             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}\n\
+             {}\n",
+            count(self.runs, "run"),
+            self.seed,
+            self.seconds,
+            count(self.requests, "request"),
+            count(self.operations, "operation"),
+            self.short,
+            self.interrupted,
+            self.failed,
+            self.beside_the_queue,
+            self.calls_refused,
+            count(self.pauses, "pause"),
+            count(self.violations.len() as u64, "violation"),
+        );
+        for (seed, violation) in &self.violations {
+            text += &format!("\n--driver --seed {seed}: {violation}\n");
+        }
+        text
     }
 }
 
