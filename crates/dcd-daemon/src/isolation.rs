@@ -196,15 +196,19 @@ impl MemoryNeed {
         let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
         let parts = vec![
             ("program", PROGRAM_BYTES),
-            // 10 bytes an entry at 90 % load, a checksum for each slot, 16 for scattered lines at worst, the segments.
-            ("index", slots * (12 + 4 + 16) + u64::from(geometry.segments) * 64),
-            ("destaged lines", only(config.hot_blocks, slots * 16)),
+            // 10 bytes an entry at 90 % load, a checksum for each slot, for scattered lines at worst 16, and an eighth more
+            // while they grow, and 2 to note which are free; the segments.
+            ("index", slots * (12 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
+            // A line and a link for each slot, and the heads of the chains.
+            ("destaged lines", only(config.hot_blocks, slots * 12 + slots.next_power_of_two() * 4)),
             ("copies", copy_slots * (24 + 29)),
             ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),
             ("segment buffers", Engine::segment_memory_size(geometry, config) as u64),
             ("buffers of reads", BufferPool::BYTES_MAX as u64),
-            ("checkpoint", slots * 16 + copy_slots * LINE_SIZE / 248),
+            // The picture of each live slot and its bytes on the disk; a start has as much of the one that it reads, and then
+            // what the log holds behind it.
+            ("checkpoint", slots * (24 + 16 + 4) + copy_slots * LINE_SIZE / 248),
             ("destage batch", (8 << 20) + geometry.segment_size_bytes),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),
             ("ublk", only(clients.ublk, UBLK_BYTES)),
@@ -269,8 +273,8 @@ mod tests {
         let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
-        // docs/architecture.md: 8 MiB for each GiB, 16 MiB of segment buffers, 9 MiB of a batch, and for the worst.
-        assert!((40 << 20..80 << 20).contains(&total), "{}", need.words());
+        // docs/architecture.md: 24 MiB for each GiB at worst, 16 MiB of segment buffers, 9 MiB of a batch.
+        assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
         let within = |bytes, clients| {
             need.clients_within(&MemoryLimit { bytes, clients, connections_max: 100 })
         };
@@ -278,6 +282,10 @@ mod tests {
         assert_eq!(within(need.least(clients), clients), Some(1));
         assert_eq!(within(total, Clients { nbd: false, ..clients }), Some(0));
         assert_eq!(within(u64::MAX, clients), Some(100));
+        // The picture of a checkpoint, and its bytes on the disk.
+        let live = size_of::<dcd_engine::format::checkpoint::LiveSlot>() as u64 + 16;
+        let counted = need.parts.iter().find(|(what, _)| *what == "checkpoint").unwrap().1;
+        assert!(counted >= u64::from(geometry.slots()) * live, "{counted}");
         need.add("volume", 1 << 20);
         assert_eq!(need.total(), total + (1 << 20));
         assert!(need.words().contains("segment buffers 16.0 MiB"), "{}", need.words());

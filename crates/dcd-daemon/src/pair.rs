@@ -210,7 +210,8 @@ pub(crate) fn open_pair_on(
     };
     let Found { file: memory, memory: segment_memory, lost } = search.run()?;
     tell_of_memory(&memory, lost, &options.memory_directory, options.quiet);
-    let rests_in_memory = config.ack != AckMode::Durable;
+    // Without a log all goes to the data-disk.
+    let rests_in_memory = config.ack != AckMode::Durable && !config.no_log;
     let max_delay = std::time::Duration::from_nanos(config.max_delay.0);
     config.memory = Some(identity_of(&memory, rests_in_memory.then_some(max_delay)));
     let buffers = buffers_of(memory.mapping().len() as u64).unwrap_or(config.segment_buffers);

@@ -74,6 +74,63 @@ fn too_little_memory_is_refused_with_the_sum() {
     daemon.stop();
 }
 
+/// What is counted at worst is what a real run takes: of two caches, full of lines, more with each slot than the other, never more than
+/// is counted, also while it writes a checkpoint and while it starts after `kill -9`.
+#[test]
+fn memory_max_counts_what_is_used() {
+    // Neither clean lines nor sequences are in it, so what is left can be seen.
+    const FLAGS: &str =
+        "--quiet --idle-max 1h --idle-min 1h --dirty-high 95 --dirty-low 95 --no-hot-blocks";
+    let mut measured = Vec::new();
+    for mib in [64u64, 512] {
+        let site = Site::new(&format!("{mib}M"), 1 << 30);
+        let line = format!(
+            "serve --cache-disk c --data-disk d --nbd unix:sock --memory-directory . {FLAGS} --memory-max 1M"
+        );
+        let told = site.dcd(&line).stderr;
+        // Without the one NBD client, whose requests are small here.
+        let counted = (least_of(&told).unwrap() - 64) << 20;
+        let daemon = site.serve(FLAGS);
+        let mut client = Client::connect(&site.socket());
+        for piece in 0..mib * 8 / 10 * 2 {
+            client.write(piece << 19, &[piece as u8; 512 << 10]).unwrap();
+        }
+        // One line in eight lies in two slots.
+        for line in 0..mib * 8 {
+            client.write(line << 15, &[1; 512]).unwrap();
+        }
+        client.flush().unwrap();
+        drop(client);
+        let served = most_used(&daemon);
+        daemon.kill();
+        let daemon = site.serve(FLAGS);
+        let started = most_used(&daemon);
+        daemon.stop();
+        println!("{mib} MiB: counted {counted}, serving {served}, starting {started}");
+        let used = served.max(started);
+        assert!(used <= counted, "{mib} MiB: {used} used, {counted} counted: {told}");
+        measured.push((mib << 8, used, counted));
+    }
+    let [(small, small_used, small_counted), (large, large_used, large_counted)] = measured[..]
+    else {
+        unreachable!("two sizes")
+    };
+    // For each slot: the program and its buffers hide nothing of this. A MiB is nobody's.
+    let slots = large - small;
+    let used = large_used.saturating_sub(small_used + (1 << 20)) as f64 / slots as f64;
+    let counted = (large_counted - small_counted) as f64 / slots as f64;
+    println!("for each slot: used {used:.1}, counted {counted:.1}");
+    assert!(used <= counted && used >= counted / 10.0, "{used:.1} used, {counted:.1} counted");
+}
+
+/// The most memory that it ever had, in bytes.
+fn most_used(daemon: &harness::Daemon) -> u64 {
+    let path = format!("/proc/{}/status", daemon.pid().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
 /// `allow at least 142 MiB`.
 fn least_of(hint: &str) -> Option<u64> {
     let (_, rest) = hint.split_once("allow at least ")?;

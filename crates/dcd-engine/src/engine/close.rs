@@ -226,7 +226,9 @@ impl Engine {
     pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {
         let close = self.close.take().expect("being closed");
         self.phase = Phase::Closed;
-        if result.is_ok() {
+        // A cache-disk that was given up could not be marked: its superblock names the memory still, whose note tells the
+        // next start that what is in it counts no more. Without a log nothing was ever in it.
+        if result.is_ok() && (self.config.no_log || !self.is_passing_by()) {
             self.memory_use = MemoryUse::Over;
         }
         let result = match result {

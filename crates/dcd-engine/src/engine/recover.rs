@@ -550,7 +550,12 @@ impl Engine {
         self.log.checkpoint_generation = self.checkpoint.generation;
         self.checkpoint.epoch = epoch;
         self.checkpoint.force();
-        self.recovery().stage = Stage::NewCheckpoint;
+        let recovery = self.recovery();
+        // What was read is in the tables by now, and the picture of the checkpoint takes as much memory again.
+        recovery.checkpoint = None;
+        recovery.found = Vec::new();
+        recovery.images = Vec::new();
+        recovery.stage = Stage::NewCheckpoint;
     }
 
     fn write_superblock(&mut self) {

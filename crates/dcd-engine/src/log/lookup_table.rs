@@ -302,6 +302,10 @@ impl LookupTable {
                 index
             }
             None => {
+                // Not twice as much at a time: `--memory-max` has counted what it may need.
+                if self.scattered.len() == self.scattered.capacity() {
+                    self.scattered.reserve_exact(self.scattered.len() / 8 + 64);
+                }
                 self.scattered.push(slots);
                 (self.scattered.len() - 1) as u32
             }
