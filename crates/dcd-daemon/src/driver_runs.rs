@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
 use crate::pair::{DataDiskSize, DataDisks, PairOptions, open_pair_on};
+use crate::pairs::PairBook;
 use crate::simulated_kernel::{Counts, Habits, Random, SimulatedKernel};
 use crate::submitter::Completion;
 
@@ -202,6 +203,7 @@ impl Run {
             one_disk: Some(false),
             memory_directory: self.folder.clone(),
             memory_lost: false,
+            pairs: PairBook::default(),
             size: DataDiskSize::Same,
             memory: None,
             quiet: true,
