@@ -21,7 +21,7 @@ use crate::script::Script;
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
-use crate::volume::options::MORE_FAULTS_FROM;
+use crate::volume::options::{FOCUS_FROM, MORE_FAULTS_FROM};
 
 /// Runs in which the canary must be found.
 pub const CANARY_RUNS_MAX: u64 = 10;
@@ -29,16 +29,9 @@ pub const CANARY_RUNS_MAX: u64 = 10;
 /// Mistakes that no run was seen to find, which are not tried (`docs/testing.md` says why). All but the first are of volumes.
 pub const NOT_FOUND_YET: &[SeededBug] = &[
     SeededBug::JudgedBeforeHeard,
-    SeededBug::DyingDiscardedAgain,
-    SeededBug::DyingWithData,
     SeededBug::FoundAfterFailedFlush,
     SeededBug::FoundBeforeFlush,
-    SeededBug::FoundBeforeLossBelieved,
-    SeededBug::FreedWhilePointedTo,
     SeededBug::FuaWithoutEntry,
-    SeededBug::LostReadsAsZeroes,
-    SeededBug::PageAheadOfJournal,
-    SeededBug::PlaceReusedUnderReader,
     // Runs on volumes have a log.
     SeededBug::UnloggedWithoutEntry,
 ];
@@ -198,12 +191,26 @@ enum Where {
     Volumes,
     /// Where extents are moved, and hints matter.
     TieredVolumes,
+    /// Where one thing happens again and again.
+    FocusedVolumes,
 }
+
+/// Mistakes that take a chain of events which other runs hardly ever have.
+const TAKE_FOCUS: &[SeededBug] = &[
+    SeededBug::DyingDiscardedAgain,
+    SeededBug::DyingWithData,
+    SeededBug::FoundBeforeLossBelieved,
+    SeededBug::FreedWhilePointedTo,
+    SeededBug::PageAheadOfJournal,
+    SeededBug::PlaceReusedUnderReader,
+];
 
 impl Where {
     fn of(bug: SeededBug) -> Where {
         if !bug.is_of_volume() {
             Where::Pairs
+        } else if TAKE_FOCUS.contains(&bug) {
+            Where::FocusedVolumes
         } else if bug >= SeededBug::NewExtentNotZeroed {
             Where::TieredVolumes
         } else {
@@ -223,9 +230,14 @@ impl Case {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
             Where::TieredVolumes => &[VolumeKind::Tiered],
+            Where::FocusedVolumes => &[VolumeKind::Tiered, VolumeKind::Raid0],
         };
         let turns = kinds.len() as u64;
-        let seed = MORE_FAULTS_FROM.wrapping_add(seed).wrapping_add(index / turns);
+        let first = match place {
+            Where::FocusedVolumes => FOCUS_FROM,
+            _ => MORE_FAULTS_FROM,
+        };
+        let seed = first.wrapping_add(seed).wrapping_add(index / turns);
         Case::Volume(seed, kinds[(index % turns) as usize])
     }
 

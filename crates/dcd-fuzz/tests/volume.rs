@@ -2,7 +2,7 @@
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
-use dcd_fuzz::volume::options::CACHE_DISK_FAILS_FROM;
+use dcd_fuzz::volume::options::{CACHE_DISK_FAILS_FROM, FOCUS_FROM};
 use dcd_fuzz::volume::run::run;
 
 /// Runs of each kind.
@@ -68,6 +68,22 @@ fn a_cache_disk_that_fails_loses_nothing_that_was_acknowledged() {
         }
     }
     assert!(volume.cache_disks_failed > 20, "{volume:?}");
+}
+
+#[test]
+fn one_thing_again_and_again_is_borne() {
+    let mut volume = dcd_fuzz::report::VolumeUse::default();
+    for kind in [VolumeKind::Raid0, VolumeKind::Tiered] {
+        for seed in FOCUS_FROM..FOCUS_FROM + 8 {
+            match run(kind, seed, false) {
+                Ok(report) => volume.add(&report.volume),
+                Err(failure) => {
+                    panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+                }
+            }
+        }
+    }
+    assert!(volume.members_replaced > 50, "{volume:?}");
 }
 
 #[test]

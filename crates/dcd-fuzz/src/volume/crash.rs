@@ -67,6 +67,8 @@ impl VolumeRun {
         let is_full = crash.is_last || random.one_in(if crash.is_real { 4 } else { 30 });
         // What a missing member held is read with the help of the others: parity that does not fit is seen there.
         let is_full = is_full || self.reads_all_when_degraded(&machine);
+        // What is lost is looked at each time: it must not come back as something else.
+        let is_full = is_full || self.options.more.focus.is_some();
         check_members(&machine)?;
         check_columns(&machine, is_full, random)?;
         let blocks = self.blocks_to_check(is_full, random);
@@ -167,8 +169,11 @@ impl VolumeRun {
         if is_last || !may_fail || self.more_meanwhile(wreck) {
             return;
         }
-        let index = random.below(wreck.members.len() as u64) as usize;
-        let what = random.below(12);
+        let mut index = random.below(wreck.members.len() as u64) as usize;
+        let mut what = random.below(12);
+        if let Some(chosen) = self.to_replace.take() {
+            (index, what) = (chosen, 2);
+        }
         match what {
             0..2 => self.say(|| format!("member {index} is not there any more")),
             2 => self.say(|| format!("member {index} is replaced by a blank one")),

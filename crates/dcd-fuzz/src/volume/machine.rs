@@ -77,8 +77,12 @@ pub struct Trap {
 pub enum Trick {
     /// It fails.
     Fail,
+    /// A flush fails, and what it should have made durable may be gone.
+    FailAndDrop,
     /// It ends twenty seconds later.
     Slow,
+    /// It ends some seconds later, before anybody gives it up.
+    Late,
     /// A write to a redundant set that is reported as done and never was.
     Lose,
     /// The same, and it lands elsewhere.
@@ -386,8 +390,13 @@ impl Machine {
 
     fn start(&mut self, io: Io) {
         let flush_mark = self.disk(io.device).flush_mark();
-        let is_slow = self.take_trap(&io, true).is_some();
-        let delay = if is_slow { Duration::from_secs(20) } else { Duration(0) };
+        let slow = self.take_trap(&io, true);
+        let is_slow = slow.is_some();
+        let delay = match slow.map(|trap| trap.trick) {
+            None => Duration(0),
+            Some(Trick::Late) => Duration::from_secs(5),
+            Some(_) => Duration::from_secs(20),
+        };
         let not_before = if is_slow { self.state.now.after(delay) } else { Time::ZERO };
         self.ios.push(Flight { io, flush_mark, not_before });
     }
@@ -496,16 +505,18 @@ impl Machine {
         let fits = |trap: &Trap| {
             trap.member == member
                 && trap.io == kind
-                && (trap.trick == Trick::Slow) == is_slow
-                && (matches!(trap.trick, Trick::Fail | Trick::Slow)
-                    || self.redundant_lines(io).is_some())
+                && matches!(trap.trick, Trick::Slow | Trick::Late) == is_slow
+                && (matches!(
+                    trap.trick,
+                    Trick::Fail | Trick::FailAndDrop | Trick::Slow | Trick::Late
+                ) || self.redundant_lines(io).is_some())
         };
         let index = self.traps.iter().position(fits)?;
         self.struck += 1;
         self.trace(|| format!("   a trap strikes {io:?}"));
         let trap = self.traps.swap_remove(index);
         // Of a lie about a write nobody can know.
-        let is_noticed = matches!(trap.trick, Trick::Fail | Trick::Slow);
+        let is_noticed = matches!(trap.trick, Trick::Fail | Trick::FailAndDrop | Trick::Slow);
         self.state.members[usize::from(member.0)].is_suspect |= is_noticed;
         Some(trap)
     }
@@ -551,7 +562,8 @@ impl Machine {
     fn perform(&mut self, flight: Flight, random: &mut Random) -> IoDone {
         let Flight { io, flush_mark, .. } = flight;
         let trap = self.take_trap(&io, false);
-        if let Some(trap) = trap.filter(|trap| trap.trick != Trick::Fail) {
+        let is_lie = |trap: &Trap| !matches!(trap.trick, Trick::Fail | Trick::FailAndDrop);
+        if let Some(trap) = trap.filter(is_lie) {
             return self.lie(io, trap.trick, random);
         }
         let (id, device) = (io.id, io.device);
@@ -588,7 +600,14 @@ impl Machine {
             }
             IoOperation::Flush => {
                 let result = match trap {
-                    Some(_) => Err(IoError::Failed),
+                    Some(trap) => {
+                        if let (Trick::FailAndDrop, Device::Member(member)) = (trap.trick, device) {
+                            let member = &mut self.state.members[usize::from(member.0)];
+                            member.disk.drop_unflushed(random);
+                            member.damaged.extend(std::mem::take(&mut member.healed).into_keys());
+                        }
+                        Err(IoError::Failed)
+                    }
                     None => self.flush(device, flush_mark),
                 };
                 IoDone { id, result, buffer: None }

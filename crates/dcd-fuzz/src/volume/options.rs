@@ -60,10 +60,31 @@ pub struct MoreFaults {
     pub grows_pointers: bool,
     /// The cache-disk fails, and is well again behind the next crash.
     pub cache_disk_fails: bool,
+    /// One thing happens again and again.
+    pub focus: Option<Focus>,
+}
+
+/// What happens again and again: chains of events that swarms of options hardly ever bring together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Focus {
+    /// The same member is replaced by a blank disk, what is lost is written, flushes fail and drop what they should have made durable,
+    /// and the power is cut.
+    Replace,
+    /// Blocks are allocated, point to each other, are freed, and are written and collected all the same.
+    Blocks,
+    /// The power is cut right behind each checkpoint of the volume.
+    Checkpoints,
+    /// Reads of members take some seconds, while what they read leaves its place and other things come there.
+    SlowReads,
 }
 
 /// Seeds from this one on may have a cache-disk that fails.
 pub const CACHE_DISK_FAILS_FROM: u64 = 100_000;
+
+/// Seeds from this one on have a [`Focus`], by turns.
+pub const FOCUS_FROM: u64 = 200_000;
+/// And those from this one on none any more.
+pub const FOCUS_END: u64 = 400_000;
 
 /// Seeds from this one on may have a table of pointers that grows, with a journal that gives it room.
 pub const GROWS_FROM: u64 = 1_000_000;
@@ -83,6 +104,7 @@ impl MoreFaults {
             length: random.pick(&[0, 0, 1, 2]),
             grows_pointers: false,
             cache_disk_fails: false,
+            focus: None,
         }
     }
 }
@@ -131,12 +153,47 @@ impl VolumeOptions {
             if seed >= CACHE_DISK_FAILS_FROM {
                 options.more.cache_disk_fails = seed.is_multiple_of(3);
             }
+            if (FOCUS_FROM..FOCUS_END).contains(&seed) {
+                options.focus_on(kind, seed);
+            }
             if seed >= GROWS_FROM && options.hints {
                 options.more.grows_pointers = true;
                 options.journal_bytes += GROWS_BYTES;
             }
         }
         options
+    }
+
+    /// A kind of volume has those that concern it.
+    fn focus_on(&mut self, kind: VolumeKind, seed: u64) {
+        let has_raid0 = matches!(kind, VolumeKind::Raid0 | VolumeKind::Tiered);
+        let focus = match seed % 4 {
+            0 if has_raid0 => Focus::Replace,
+            1 => Focus::Blocks,
+            2 => Focus::SlowReads,
+            _ => Focus::Checkpoints,
+        };
+        let more = &mut self.more;
+        *more = MoreFaults {
+            past_the_log: more.past_the_log,
+            focus: Some(focus),
+            ..Default::default()
+        };
+        self.too_many_fail = false;
+        self.rots = false;
+        self.io_errors = false;
+        match focus {
+            Focus::Replace => self.members_fail = true,
+            Focus::Blocks => {
+                self.hints = true;
+                self.members_fail = false;
+            }
+            Focus::Checkpoints => more.large = true,
+            Focus::SlowReads => {
+                self.members_fail = false;
+                self.hints = false;
+            }
+        }
     }
 
     /// Size of a member.

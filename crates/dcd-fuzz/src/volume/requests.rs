@@ -108,7 +108,7 @@ impl VolumeRun {
         Ok(())
     }
 
-    fn allocate(&mut self, random: &mut Random) -> Result<(), Violation> {
+    pub(super) fn allocate(&mut self, random: &mut Random) -> Result<(), Violation> {
         let blocks = self.extent_blocks();
         let near = random.below(self.options.config.extents()) * blocks;
         let near = random.one_in(2).then_some(Lba(near));
@@ -209,7 +209,7 @@ impl VolumeRun {
         }
     }
 
-    fn collect(&mut self, random: &mut Random) -> Result<(), Violation> {
+    pub(super) fn collect(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.finish_requests(random)?;
         let now = self.model.tick();
         self.hints.change_asked(now);

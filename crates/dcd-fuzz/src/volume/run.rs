@@ -50,6 +50,12 @@ pub struct VolumeRun {
     pub(super) older: Vec<Vec<Pages>>,
     /// What each event does, if somebody wants to know.
     told: Option<Vec<Vec<String>>>,
+    /// Where the next requests go; `None`: anywhere.
+    pub(super) aim: Option<(u64, u64)>,
+    /// The member that is replaced by a blank disk at the next crash.
+    pub(super) to_replace: Option<usize>,
+    /// Checkpoints of the volume since the start, at the last look.
+    pub(super) checkpoints: u64,
     /// The cache-disk fails until the next crash: what is asked may fail.
     pub(super) has_no_cache_disk: bool,
     /// At the last look, with the members that were away.
@@ -138,6 +144,9 @@ impl VolumeRun {
             is_calm: false,
             older: Vec::new(),
             told: None,
+            aim: None,
+            to_replace: None,
+            checkpoints: 0,
             has_no_cache_disk: false,
             log_share: Default::default(),
             asked: BTreeMap::new(),
@@ -197,7 +206,7 @@ impl VolumeRun {
         match event {
             Event::Op(_) | Event::CalmOp(_) => {
                 self.more_faults()?;
-                if self.cache_disk_trouble()? {
+                if self.cache_disk_trouble()? || self.focus_step()? {
                     return Ok(true);
                 }
                 let is_crash = self.step(random)?;
@@ -270,6 +279,9 @@ impl VolumeRun {
 
     /// Some lines; more often near the start, where they meet others.
     fn draw_range(&mut self, random: &mut Random) -> (u64, u64) {
+        if let Some(aim) = self.aim {
+            return aim;
+        }
         let lines = self.model.blocks() / LINE_BLOCKS;
         let area = if random.one_in(3) { lines } else { lines.min(48) };
         let start = random.below(area);
@@ -332,6 +344,18 @@ impl VolumeRun {
         };
         let fua = random.one_in(10);
         self.ask(Asked::Change { number, fua, is_atomic }, operation, fua)
+    }
+
+    /// Whole extents become zeroes.
+    pub(super) fn discard(&mut self, start: u64, blocks: u64) -> Result<(), Violation> {
+        if self.model.overlaps_open(start, blocks) {
+            return Ok(());
+        }
+        let number = self.model.submit(start, blocks, true, true);
+        let extent_blocks = self.options.config.extent_bytes / BLOCK_SIZE;
+        self.hints.discarded(start / extent_blocks);
+        let operation = Operation::Discard { range: LbaRange::new(start, blocks) };
+        self.ask(Asked::Change { number, fua: false, is_atomic: true }, operation, false)
     }
 
     pub(super) fn end_one_io(&mut self, random: &mut Random) -> Result<(), Violation> {

@@ -91,11 +91,13 @@ pub enum Plain {
     Large,
     /// The cache-disk does not fail.
     CacheDiskFails,
+    /// Nothing happens again and again.
+    Focus,
 }
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 19] = [
+    pub const ALL: [Plain; 20] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -104,6 +106,7 @@ impl Plain {
         Plain::Probes,
         Plain::Large,
         Plain::CacheDiskFails,
+        Plain::Focus,
         Plain::Hints,
         Plain::MembersFail,
         Plain::TooManyFail,
@@ -138,6 +141,7 @@ impl Plain {
             Plain::Probes => options.more.probes = false,
             Plain::Large => options.more.large = false,
             Plain::CacheDiskFails => options.more.cache_disk_fails = false,
+            Plain::Focus => options.more.focus = None,
         }
     }
 }

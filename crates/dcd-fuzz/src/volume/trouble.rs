@@ -5,13 +5,16 @@ use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::away::LogShare;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{IoError, Lba, OpenError, Operation, RequestError};
 
 use super::crash::Crash;
-use super::machine::{Machine, NotOpen, Wreck};
+use super::machine::{Machine, NotOpen, Trap, Trick, Wreck};
+use super::options::Focus;
 use super::run::VolumeRun;
 use crate::disk::Pages;
+use crate::faults::IoKind;
 use crate::model::Violation;
 use crate::random::Random;
 
@@ -136,6 +139,215 @@ impl VolumeRun {
         let outcome = self.crash(crash, &mut random);
         self.has_no_cache_disk = false;
         outcome.map(|()| true)
+    }
+
+    // ---- one thing again and again ------------------------------------------------------------
+
+    /// Before a step. Whether it was a crash.
+    pub(super) fn focus_step(&mut self) -> Result<bool, Violation> {
+        let Some(focus) = self.options.more.focus.filter(|_| !self.is_calm) else {
+            return Ok(false);
+        };
+        let mut random = Random::new(self.more.state() ^ 0xf0c05);
+        match focus {
+            Focus::Replace => self.replace_again(&mut random),
+            Focus::Blocks => self.use_blocks(&mut random).map(|()| false),
+            Focus::Checkpoints => self.cut_behind_checkpoint(&mut random).map(|()| false),
+            Focus::SlowReads => self.read_late(&mut random).map(|()| false),
+        }
+    }
+
+    /// What is there comes to the members, one of them is replaced (nearly always the same, so that what was found there is lost again),
+    /// some of what is lost is written, and perhaps a flush fails and drops it.
+    fn replace_again(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        if !random.one_in(3) {
+            return Ok(false);
+        }
+        let members = self.options.config.members as u64;
+        let member = if random.one_in(6) { random.below(members) } else { 0 };
+        if random.one_in(2) {
+            for _ in 0..3 {
+                self.change_once(random)?;
+            }
+        }
+        if !random.one_in(4) {
+            // What is in the log is not lost.
+            self.bring_down(random)?;
+        }
+        self.make_well(member, random)?;
+        self.to_replace = Some(member as usize);
+        let outcome = self.crash(Crash::real(random.one_in(2)), random);
+        self.to_replace = None;
+        outcome?;
+        self.make_well(member, random)?;
+        for _ in 0..random.below(4) {
+            self.write_lost(MemberIndex(member as u8), random)?;
+            match random.below(4) {
+                0 => self.bring_down(random)?,
+                1 => {}
+                _ => {
+                    for _ in 0..random.below(20) {
+                        self.end_one_io(random)?;
+                    }
+                }
+            }
+            if random.one_in(3) {
+                self.crash(Crash::probe(true), random)?;
+            }
+        }
+        if random.one_in(2) {
+            self.crash(Crash::real(true), random)?;
+        }
+        Ok(true)
+    }
+
+    /// Everything comes to the members. While one is away a drain waits for it.
+    fn bring_down(&mut self, random: &mut Random) -> Result<(), Violation> {
+        match self.machine.may_refuse() || self.machine.has_failed() {
+            true => self.come_to_rest(random).map(|_| ()),
+            false => self.do_now(Operation::Drain, random).map(|_| ()),
+        }
+    }
+
+    /// A member is rebuilt, if there is anything to rebuild.
+    fn make_well(&mut self, member: u64, random: &mut Random) -> Result<(), Violation> {
+        let index = MemberIndex(member as u8);
+        if self.machine.member_state(index) != MemberState::UpToDate {
+            self.rebuild(index, random)?;
+            self.finish_work(random)?;
+        }
+        self.machine.clear_suspects(false);
+        Ok(())
+    }
+
+    fn write_lost(&mut self, member: MemberIndex, random: &mut Random) -> Result<(), Violation> {
+        let lost: Vec<u64> = self.machine.state.lost.iter().copied().collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let blocks = LINE_SIZE / BLOCK_SIZE;
+        for _ in 0..1 + random.below(6) {
+            self.aim = Some((random.pick(&lost) * blocks, blocks));
+            let outcome = self.change_once(random);
+            self.aim = None;
+            outcome?;
+        }
+        let is_all_raid0 = self.options.config.sets.iter().all(|set| set.level == RaidLevel::Raid0);
+        if is_all_raid0 && random.one_in(3) && self.machine.traps.is_empty() {
+            self.say(|| format!("a flush of {member:?} fails and drops"));
+            self.machine.traps.push(Trap { member, io: IoKind::Flush, trick: Trick::FailAndDrop });
+            self.had_losses = true;
+        }
+        if random.one_in(3) {
+            self.ask_flush()?;
+        }
+        Ok(())
+    }
+
+    /// Blocks, and what somebody writes to them whether they are allocated or not.
+    fn use_blocks(&mut self, random: &mut Random) -> Result<(), Violation> {
+        if random.one_in(4) && self.hints.is_known() {
+            return self.write_to_freed(random);
+        }
+        for _ in 0..1 + random.below(4) {
+            self.hint(random)?;
+        }
+        let blocks = self.options.config.extent_bytes / BLOCK_SIZE;
+        if random.one_in(2) {
+            let extent = random.below(self.options.config.extents().min(24));
+            self.aim = Some((extent * blocks, LINE_SIZE / BLOCK_SIZE));
+            let outcome = self.change_once(random);
+            self.aim = None;
+            outcome?;
+        }
+        for _ in 0..random.below(3) {
+            self.end_one_io(random)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks that were freed are written as plain ones, and everything is collected once more: what was written stays.
+    fn write_to_freed(&mut self, random: &mut Random) -> Result<(), Violation> {
+        for _ in 0..1 + random.below(3) {
+            self.allocate(random)?;
+        }
+        let before = self.hints.allocated();
+        self.collect(random)?;
+        if !self.hints.is_known() {
+            return Ok(());
+        }
+        let blocks = self.options.config.extent_bytes / BLOCK_SIZE;
+        let freed = before.into_iter().filter(|extent| !self.hints.is_allocated(*extent));
+        for extent in freed.collect::<Vec<u64>>() {
+            self.aim = Some((extent * blocks, LINE_SIZE / BLOCK_SIZE));
+            let outcome = self.change_once(random);
+            self.aim = None;
+            outcome?;
+        }
+        match random.below(3) {
+            0 => drop(self.come_to_rest(random)?),
+            1 => {
+                for _ in 0..random.below(12) {
+                    self.end_one_io(random)?;
+                }
+            }
+            _ => {}
+        }
+        self.collect(random)?;
+        if random.one_in(2) {
+            self.come_to_rest(random)?;
+        }
+        self.crash(Crash::probe(random.one_in(2)), random)
+    }
+
+    fn cut_behind_checkpoint(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let blocks = self.options.config.extent_bytes / BLOCK_SIZE;
+        if random.one_in(3) {
+            // Its place is another's soon.
+            self.discard(random.below(self.options.config.extents()) * blocks, blocks)?;
+        }
+        for _ in 0..1 + random.below(3) {
+            self.change_once(random)?;
+        }
+        if random.one_in(4) {
+            self.machine.pass(dcd_engine::Duration::from_millis(300));
+        }
+        for _ in 0..random.below(60) {
+            self.machine.end_one_io(random);
+            self.take_replies()?;
+            let checkpoints = self.machine.volume().status().counters.checkpoints;
+            if std::mem::replace(&mut self.checkpoints, checkpoints) < checkpoints {
+                self.crash(Crash::probe(true), random)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_late(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let blocks = self.options.config.extent_bytes / BLOCK_SIZE;
+        let extents = self.options.config.extents();
+        let member = MemberIndex(random.below(self.options.config.members as u64) as u8);
+        if self.machine.traps.is_empty() && random.one_in(2) {
+            self.machine.traps.push(Trap { member, io: IoKind::Read, trick: Trick::Late });
+        }
+        match random.below(4) {
+            0 => self.read(random)?,
+            1 => {
+                // Its place is another's soon.
+                let extent = random.below(extents.min(24));
+                self.discard(extent * blocks, blocks)?;
+                self.ask_flush()?;
+            }
+            2 => self.change_once(random)?,
+            _ => {}
+        }
+        for _ in 0..random.below(20) {
+            if !self.machine.has_ready_io() {
+                break;
+            }
+            self.end_one_io(random)?;
+        }
+        Ok(())
     }
 
     // ---- what the log holds for members that are away ---------------------------------------------

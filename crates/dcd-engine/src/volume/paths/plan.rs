@@ -305,6 +305,10 @@ impl Volume {
             return Some(vec![0; LINE_BYTES]);
         }
         let layout = self.layout(job.key.set);
+        let is_lost = || self.sum(job, row, column) == LineSum::Lost;
+        if seeded(SeededBug::LostReadsAsZeroes) && is_lost() && layout.parity_row() != Some(row) {
+            return Some(vec![0; LINE_BYTES]);
+        }
         if layout.level() != RaidLevel::Raid5 {
             return None;
         }
@@ -318,7 +322,6 @@ impl Volume {
         }
         match self.sum(job, row, column) {
             LineSum::Lost if layout.parity_row() == Some(row) => Some(line),
-            LineSum::Lost if seeded(SeededBug::LostReadsAsZeroes) => Some(vec![0; LINE_BYTES]),
             LineSum::Lost => None,
             // A parity that was not kept up while its member was missing has the checksum of an older one.
             LineSum::Sum(_) if layout.parity_row() == Some(row) => Some(line),
