@@ -19,6 +19,9 @@
 //! anything else           {"ok":false,"error":"...","hint":"..."}
 //! ```
 //!
+//! A detach under users is refused with {"ok":false,"users":[...],...}; with "wait":true it waits until they have gone, and with
+//! "force":true it takes the disk away from them.
+//!
 //! A drain or detach that could not bring everything to the data-disk, because it is damaged in the log, is answered
 //! {"ok":false,"lost":{"lines":3,"ranges":[[first byte,bytes],...]},...}. All else is there; there was no detach.
 //!
@@ -53,12 +56,15 @@ pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
 use crate::submitter::{DetachTerms, DrainTicket, Snapshot, StopKind, Submitter};
 use crate::units_text::format_size;
+use crate::users::Purpose;
 use crate::volume_control::{self, VolumeCommand};
 
 /// Longest line that is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Clients at a time.
 const CLIENTS_MAX: usize = 16;
+/// Users that are there for longer are users.
+const USER_PATIENCE: Duration = Duration::from_millis(500);
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// A client that does not read its answer for so long is left.
@@ -111,6 +117,12 @@ pub struct DetachAsked {
     /// Give up what is lost, as the last answer listed it.
     #[serde(default)]
     pub accept_lost: bool,
+    /// Wait for those who use the disk.
+    #[serde(default)]
+    pub wait: bool,
+    /// Take it away from them.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
@@ -134,6 +146,8 @@ struct Shared {
 #[derive(Default)]
 struct UnderWay {
     drains: Vec<DrainTicket>,
+    /// First parts of detaches.
+    detaching: Vec<DrainTicket>,
     /// Clients that wait for a detach.
     detaches: usize,
 }
@@ -405,6 +419,11 @@ fn run_command(
             success()
         }
         Command::CancelDetach => {
+            let detaching = shared.under_way().detaching.clone();
+            if !detaching.is_empty() {
+                detaching.iter().for_each(|ticket| submitter.cancel_drain(*ticket));
+                return Ok(success());
+            }
             if shared.under_way().detaches == 0 {
                 return Ok(failure("no detach is under way", "`dcd status` shows what is dirty"));
             }
@@ -434,10 +453,76 @@ fn detach(
         ));
     }
     let accepted = if asked.accept_lost { std::mem::take(listed) } else { Vec::new() };
+    // They are looked for before and after what takes long. Who comes in the moment after that is too late.
+    if let Some(refusal) = part_from_users(reader, shared, asked)? {
+        return Ok(refusal);
+    }
+    if shared.facts.users.must_look(Purpose::Detach) && !asked.force {
+        let ticket = shared.submitter.new_ticket();
+        let drain = |done| shared.submitter.drain(ticket, done);
+        let drained = with_progress(reader, shared, Long::Detaching(ticket), listed, drain)?;
+        let is_accepted = drained["lost"].is_object() && asked.accept_lost && {
+            let (known, accepted) = (listed.clone(), accepted.clone());
+            known == accepted
+        };
+        if drained["ok"] != true && !is_accepted {
+            return Ok(drained);
+        }
+        if let Some(refusal) = part_from_users(reader, shared, asked)? {
+            return Ok(refusal);
+        }
+    }
     let terms = DetachTerms { accepted };
     with_progress(reader, shared, Long::Detach, listed, |done| {
         shared.submitter.detach(terms, done);
     })
+}
+
+/// Waits for those who use the disk, or says who they are.
+fn part_from_users(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    asked: DetachAsked,
+) -> io::Result<Option<Value>> {
+    if asked.force {
+        return Ok(None);
+    }
+    // Who has just closed it may not have been noticed.
+    let patience = Instant::now() + USER_PATIENCE;
+    loop {
+        let users = shared.facts.users.find(Purpose::Detach, &shared.submitter);
+        if users.is_empty() {
+            return Ok(None);
+        }
+        if !asked.wait && Instant::now() < patience {
+            thread::sleep(USER_PATIENCE / 5);
+            continue;
+        }
+        if !asked.wait {
+            let error = format!("not detached: in use: {}", users.words());
+            let hint = "unmount and disconnect them, or wait for them with --wait; --force takes the disk away from them: what \
+                they have not written yet is lost";
+            let mut value = failure(&error, hint);
+            value["users"] = json!(users.names);
+            return Ok(Some(value));
+        }
+        thread::sleep(PROGRESS_INTERVAL);
+        // A sign of life, by which a client that has gone is noticed.
+        write_line(
+            *reader.get_ref(),
+            &json!({ "waits_for": users.names, "progress": Progress { done: 0, total: 0 } }),
+        )?;
+        let mut said = [PollFd::new(*reader.get_ref(), PollFlags::IN)];
+        let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = poll(&mut said, Some(&nothing));
+        if !said[0].revents().is_empty() || !reader.buffer().is_empty() {
+            let mut value = failure("the detach was cancelled", "the disk is served as before");
+            value["cancelled"] = true.into();
+            // What was said is read now: to cancel is all that can be meant.
+            let _ = read_line(reader, LINE_BYTES_MAX)?;
+            return Ok(Some(value));
+        }
+    }
 }
 
 fn no_report() -> Value {
@@ -503,6 +588,8 @@ type Done = Box<dyn FnOnce(dcd_engine::Reply) + Send>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Long {
     Drain(DrainTicket),
+    /// The first part of a detach.
+    Detaching(DrainTicket),
     Detach,
     Shutdown,
 }
@@ -511,6 +598,7 @@ impl Long {
     fn begin(self, under_way: &mut UnderWay) {
         match self {
             Long::Drain(ticket) => under_way.drains.push(ticket),
+            Long::Detaching(ticket) => under_way.detaching.push(ticket),
             Long::Detach => under_way.detaches += 1,
             Long::Shutdown => {}
         }
@@ -520,6 +608,7 @@ impl Long {
         let mut under_way = shared.under_way();
         match self {
             Long::Drain(ticket) => under_way.drains.retain(|known| *known != ticket),
+            Long::Detaching(ticket) => under_way.detaching.retain(|known| *known != ticket),
             Long::Detach => under_way.detaches -= 1,
             Long::Shutdown => {}
         }
@@ -528,7 +617,7 @@ impl Long {
     /// This client wants it no more. An end in order is not taken back.
     fn cancel(self, shared: &Shared) {
         match self {
-            Long::Drain(ticket) => shared.submitter.cancel_drain(ticket),
+            Long::Drain(ticket) | Long::Detaching(ticket) => shared.submitter.cancel_drain(ticket),
             Long::Detach if shared.under_way().detaches == 1 => shared.submitter.cancel_detach(),
             Long::Detach | Long::Shutdown => {}
         }
@@ -563,7 +652,7 @@ fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> V
     let report = LostReport::of(lines, listed);
     let (what, hint) = match job {
         Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
-        Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
+        Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
     };
     let mut value = failure(&format!("{what}: {}", report.words()), hint);
     value["lost"] = json!(report);

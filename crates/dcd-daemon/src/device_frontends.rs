@@ -8,6 +8,7 @@ use crate::serve_error::ServeError;
 use crate::submitter::StopKind;
 use crate::supervise::Frontends;
 use crate::ublk_thread::UblkThread;
+use crate::users::{Places, UserFinder};
 use crate::vhost_user_thread::VhostUserThread;
 
 /// What they have made.
@@ -28,6 +29,7 @@ pub(crate) struct DeviceFrontends<'a> {
     pub(crate) vhost_user: Option<VhostUserThread>,
     made: Made,
     ready: Option<&'a mut dyn FnMut(Made)>,
+    users: UserFinder,
 }
 
 impl<'a> DeviceFrontends<'a> {
@@ -37,9 +39,17 @@ impl<'a> DeviceFrontends<'a> {
         ublk: Option<UblkThread>,
         vhost_user: Option<VhostUserThread>,
         ready: &'a mut dyn FnMut(Made),
+        users: UserFinder,
     ) -> DeviceFrontends<'a> {
-        let mut frontends =
-            DeviceFrontends { fuse, ublk, vhost_user, made: Made::default(), ready: Some(ready) };
+        let mut frontends = DeviceFrontends {
+            fuse,
+            ublk,
+            vhost_user,
+            made: Made::default(),
+            ready: Some(ready),
+            users,
+        };
+        frontends.tell_places();
         frontends.tell_when_ready();
         frontends
     }
@@ -49,6 +59,17 @@ impl<'a> DeviceFrontends<'a> {
         let ublk = self.ublk.iter_mut().map(|thread| thread as &mut dyn Frontends);
         let vhost_user = self.vhost_user.iter_mut().map(|thread| thread as &mut dyn Frontends);
         fuse.chain(ublk).chain(vhost_user)
+    }
+
+    /// Whoever ends the daemon looks there for users.
+    fn tell_places(&self) {
+        let fuse = self.made.fuse.as_ref();
+        self.users.set(Places {
+            fuse: fuse.and_then(|fuse| fuse.file.parent().map(PathBuf::from)),
+            loop_device: fuse.and_then(|fuse| fuse.loop_device.clone()),
+            ublk: self.made.ublk.clone(),
+            guest: self.vhost_user.as_ref().map(VhostUserThread::guest),
+        });
     }
 
     fn tell_when_ready(&mut self) {
@@ -73,9 +94,11 @@ impl Frontends for DeviceFrontends<'_> {
         }
         if let Some(fuse) = self.fuse.as_mut().and_then(FuseThread::take_ready) {
             self.made.fuse = Some(fuse);
+            self.tell_places();
         }
         if let Some(ublk) = self.ublk.as_mut().and_then(UblkThread::take_ready) {
             self.made.ublk = Some(ublk);
+            self.tell_places();
         }
         self.tell_when_ready();
         Ok(())

@@ -311,6 +311,11 @@ impl<C: Core> EventLoop<C> {
         self.memory.as_mut()
     }
 
+    /// NBD clients connected.
+    pub fn nbd_connections(&self) -> usize {
+        self.nbd.connected()
+    }
+
     /// Takes no more NBD clients.
     pub fn stop_listening(&mut self) {
         self.nbd.stop_listening();
@@ -668,6 +673,7 @@ impl<C: Core> EventLoop<C> {
                     now: self.now,
                     response_times: &self.response_times,
                     nbd_connections: self.nbd.connected(),
+                    nbd: &self.nbd,
                     recorders: self.recorders.len(),
                     recorded_until: self.recorded_until(),
                     memory: self.memory.as_ref().map(MemoryWatch::report),

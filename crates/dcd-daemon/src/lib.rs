@@ -25,6 +25,7 @@
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs`, `lost.rs` | being asked and told |
 //! | `metrics.rs`, `open_metrics.rs`, `metrics_server.rs` | what is exported, in which form, and over HTTP |
 //! | `fiemap.rs`, `file_watch.rs` | files of file systems that lie on the device |
+//! | `users.rs` | who would lose the disk if dcd ended |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
 mod bell;
@@ -100,6 +101,7 @@ mod ublk_server;
 mod ublk_thread;
 pub mod units_text;
 pub mod uring;
+pub mod users;
 mod vhost_user_thread;
 pub mod volume_control;
 mod volume_news;

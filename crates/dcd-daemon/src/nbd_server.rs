@@ -28,6 +28,7 @@ use crate::frontend::nbd::{Budget, Event, Export, Session};
 use crate::handshake_thread::HandshakeThread;
 use crate::listen::Listener;
 use crate::uring::{Receiver, Ring};
+use crate::users::command_of;
 
 /// Most clients at a time, unless it is said otherwise; more are turned away.
 pub const CONNECTIONS_MAX: usize = 128;
@@ -249,6 +250,21 @@ impl NbdServer {
     /// Takes at most so many clients at a time.
     pub fn set_clients_max(&mut self, clients_max: usize) {
         self.clients_max = clients_max;
+    }
+
+    /// The clients, each in words.
+    pub fn client_names(&self) -> Vec<String> {
+        let words = |client: &Client| {
+            let name = &client.name;
+            match rustix::net::sockopt::socket_peercred(&client.peer.socket) {
+                Ok(peer) if name.starts_with("unix:") => {
+                    let process = peer.pid.as_raw_nonzero().to_string();
+                    format!("NBD client: process {process}{}", command_of(&process))
+                }
+                _ => format!("NBD client: {name}"),
+            }
+        };
+        self.clients.iter().flatten().map(words).collect()
     }
 
     /// Clients connected.

@@ -31,8 +31,9 @@ use crate::service_manager::Notifier;
 use crate::signals::Signals;
 use crate::submitter::{Completion, Submitter};
 pub use crate::supervise::Outcome;
-use crate::supervise::{run_until_stopped, shut_down_now};
+use crate::supervise::{Manner, run_until_stopped, shut_down_now};
 use crate::ublk_thread::UblkThread;
+use crate::users::UserFinder;
 use crate::vhost_user_thread::VhostUserThread;
 use crate::waiting::wait_for_disks;
 
@@ -75,6 +76,8 @@ pub struct ServeOptions {
     pub memory_max_bytes: Option<u64>,
     /// Whether to wait for disks that are not there yet.
     pub wait: bool,
+    /// How long a stop waits for those who would lose what they have not written yet.
+    pub stop_timeout: std::time::Duration,
     /// Whether nothing of the process may be swapped out.
     pub lock_memory: bool,
     /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
@@ -256,6 +259,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     for listener in listeners {
         event_loop.add_listener(listener);
     }
+    let users = UserFinder::default();
     let facts = Arc::new(DaemonFacts {
         uuid: superblock.uuid,
         cache_disk: options.cache_disk.to_string(),
@@ -266,6 +270,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         one_disk,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
+        users: users.clone(),
         vhost_user: OnceLock::new(),
         isolation,
     });
@@ -344,15 +349,11 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         notifier.ready(&format!("serves {}", news.frontends().join(" ")));
         ready(&news);
     };
-    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
+    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told, users.clone());
     let mut members = MemberNews::new(member_names, options.engine.member_timeout);
-    let outcome = run_until_stopped(
-        &mut event_loop,
-        &mut frontends,
-        &mut watched,
-        &mut members,
-        options.quiet,
-    );
+    let manner = Manner { quiet: options.quiet, stop_timeout: options.stop_timeout, users };
+    let outcome =
+        run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut members, manner);
 
     // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
     // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is

@@ -29,8 +29,9 @@ use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::signals::Signals;
 use crate::submitter::Submitter;
-use crate::supervise::{Outcome, run_until_stopped};
+use crate::supervise::{Manner, Outcome, run_until_stopped};
 use crate::ublk_thread::UblkThread;
+use crate::users::UserFinder;
 use crate::vhost_user_thread::VhostUserThread;
 
 /// What to serve.
@@ -123,6 +124,7 @@ pub fn slow_disk(
     for listener in listeners {
         event_loop.add_listener(listener);
     }
+    let users = UserFinder::default();
     let facts = DaemonFacts {
         uuid: Uuid([0; 16]),
         cache_disk: String::new(),
@@ -133,6 +135,7 @@ pub fn slow_disk(
         one_disk: false,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
+        users: users.clone(),
         vhost_user: OnceLock::new(),
         isolation,
     };
@@ -187,16 +190,12 @@ pub fn slow_disk(
         Notifier::from_environment().ready("serves without a cache");
         ready(&news);
     };
-    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told);
+    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
     let mut members = MemberNews::new(Vec::new(), dcd_engine::Duration(0));
-    let stopped = run_until_stopped(
-        &mut event_loop,
-        &mut frontends,
-        &mut notifier,
-        &mut members,
-        options.quiet,
-    );
+    let manner = Manner { quiet: options.quiet, stop_timeout: std::time::Duration::ZERO, users };
+    let stopped =
+        run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, &mut members, manner);
     event_loop.close();
     if let Some(control) = control {
         control.stop();

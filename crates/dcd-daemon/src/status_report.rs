@@ -12,6 +12,7 @@ use crate::isolation::IsolationReport;
 use crate::memory_watch::MemoryReport;
 use crate::response_times::ResponseTimesReport;
 use crate::submitter::Snapshot;
+use crate::users::UserFinder;
 use crate::volume_control::VolumeReport;
 
 /// What the daemon knows and the engine does not.
@@ -37,6 +38,8 @@ pub struct DaemonFacts {
     pub isolation: IsolationReport,
     /// Where the disk can be used, as soon as all of it is there.
     pub frontends: std::sync::OnceLock<Vec<String>>,
+    /// Finds who uses it.
+    pub users: UserFinder,
     /// What is wrong with the virtual machine that uses it, if it is served to one.
     pub vhost_user: std::sync::OnceLock<Trouble>,
 }

@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::core::Core;
 use crate::frontend::ublk::ServerEnd;
 use crate::memory_watch::MemoryReport;
+use crate::nbd_server::NbdServer;
 use crate::request_ring::RequestRing;
 use crate::response_times::ResponseTimes;
 
@@ -63,6 +64,8 @@ pub struct Snapshot<'a> {
     pub response_times: &'a ResponseTimes,
     /// NBD clients connected.
     pub nbd_connections: usize,
+    /// Those clients.
+    pub nbd: &'a NbdServer,
     /// Who records requests.
     pub recorders: usize,
     /// Recorded requests that came before this are in the rings.
@@ -212,6 +215,11 @@ impl Submitter {
     /// A picture of the cache; `None` if there is none or the loop has ended.
     pub fn status(&self) -> Option<Status> {
         self.ask(|snapshot| snapshot.status()).flatten()
+    }
+
+    /// NBD clients that are connected, each in words.
+    pub(crate) fn nbd_clients(&self) -> Vec<String> {
+        self.ask(|snapshot| snapshot.nbd.client_names()).unwrap_or_default()
     }
 
     /// Asks the daemon to end: frontends stop, then the cache. The completion is called when the

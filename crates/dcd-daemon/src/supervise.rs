@@ -13,12 +13,16 @@
 //!   4. its answer is the end
 //! ```
 //!
+//! A signal under users who would lose what they have not written yet (a mounted file system, an open file, an NBD client)
+//! waits for them first: they are named, their file systems are synced, and they are served on, until they have gone, a time
+//! limit, or a second signal. What was acknowledged is safe in either case.
+//!
 //! A signal during a detach cancels it and stops in order. Whoever asks by signal once more does
 //! not want to wait: the loop is left at once. That is a crash as far as the disks are concerned,
 //! and as safe as one.
 
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dcd_engine::stats::{CacheDiskFailure, Uncached};
 use dcd_engine::units::LbaRange;
@@ -30,6 +34,7 @@ use crate::member_news::MemberNews;
 use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
+use crate::users::{Purpose, UserFinder, Users};
 use crate::volume_news::VolumeTeller;
 
 /// How a daemon ended.
@@ -37,6 +42,8 @@ use crate::volume_news::VolumeTeller;
 pub enum Outcome {
     /// In order; dirty data may be in the cache.
     ShutDown,
+    /// The same, while somebody used the disk: what was not written to it yet, failed.
+    ShutDownUnderUsers,
     /// The data-disk stands on its own.
     Detached,
     /// At once, because of a second signal; as after a crash.
@@ -72,7 +79,37 @@ struct Stop {
     asked: Option<(StopKind, Answer)>,
     /// A detach that is a shutdown now.
     cancelled: bool,
+    /// Somebody used the disk.
+    under_users: bool,
 }
+
+/// A signal has come, and somebody uses the disk, or may.
+struct Hold {
+    kind: StopKind,
+    until: Instant,
+    /// Those who were named.
+    told: Users,
+    /// Being looked for.
+    looking: Option<mpsc::Receiver<Users>>,
+    look_at: Instant,
+    /// Their file systems are synced, the last time, and so long at most.
+    syncing: Option<(mpsc::Receiver<()>, Instant)>,
+}
+
+/// How it is to end.
+pub(crate) struct Manner {
+    /// Without messages about signals.
+    pub(crate) quiet: bool,
+    /// How long a signal waits for users.
+    pub(crate) stop_timeout: Duration,
+    /// Who they are.
+    pub(crate) users: UserFinder,
+}
+
+/// How often users are looked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the last sync of their file systems may take.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 type Answer = mpsc::Receiver<Result<(), RequestError>>;
 
@@ -82,9 +119,10 @@ pub(crate) fn run_until_stopped<C: Core>(
     frontends: &mut dyn Frontends,
     notifier: &mut Notifier,
     members: &mut MemberNews,
-    quiet: bool,
+    manner: Manner,
 ) -> Result<Outcome, ServeError> {
-    let mut supervisor = Supervisor { event_loop, frontends, quiet, draining: None, stop: None };
+    let mut supervisor =
+        Supervisor { event_loop, frontends, manner, draining: None, stop: None, hold: None };
     let mut is_stopping = false;
     let mut failure = None;
     let mut volume = VolumeTeller::default();
@@ -92,6 +130,10 @@ pub(crate) fn run_until_stopped<C: Core>(
         // The sign of life comes from here: a loop that does not turn gives none.
         let due = notifier.watchdog_due();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let due = match &supervisor.hold {
+            Some(_) => Some(due.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)),
+            None => due,
+        };
         supervisor.event_loop.turn(due).map_err(ServeError::system("wait for the disks"))?;
         notifier.turn();
         if is_stopping != supervisor.stop.is_some() {
@@ -125,6 +167,7 @@ pub(crate) fn run_until_stopped<C: Core>(
                 }
             }
         }
+        supervisor.look_at_hold(notifier);
         supervisor.look_at_drain();
         if let Some(end) = supervisor.look_at_stop() {
             return end;
@@ -158,9 +201,10 @@ fn tell_failure(told: &mut Option<CacheDiskFailure>, now: Option<CacheDiskFailur
 struct Supervisor<'a, C> {
     event_loop: &'a mut EventLoop<C>,
     frontends: &'a mut dyn Frontends,
-    quiet: bool,
+    manner: Manner,
     draining: Option<Draining>,
     stop: Option<Stop>,
+    hold: Option<Hold>,
 }
 
 impl<C: Core> Supervisor<'_, C> {
@@ -179,6 +223,7 @@ impl<C: Core> Supervisor<'_, C> {
             (None, _) if kind == StopKind::Detach => self.begin_drain(terms, completion),
             (None, _) => {
                 self.end_drain();
+                self.hold = None;
                 self.begin_stop(kind, terms, vec![completion]);
             }
         }
@@ -193,15 +238,115 @@ impl<C: Core> Supervisor<'_, C> {
         if self.stop.is_some() && !is_detaching {
             return true;
         }
-        if !self.quiet {
-            let what = if is_detaching { "; the detach is cancelled" } else { "" };
-            eprintln!("dcd: stopping{what}; a second signal stops at once");
-        }
         self.cancel_detach();
-        if self.stop.is_none() {
+        if self.stop.is_some() {
+            self.tell_stopping(is_detaching);
+        } else if let Some(hold) = self.hold.take() {
+            // Whoever asks again does not want to wait for users.
+            self.stop_under(kind, hold.told);
+        } else if self.may_have_users(kind) {
+            self.hold = Some(Hold {
+                kind,
+                until: Instant::now() + self.manner.stop_timeout,
+                told: Users::default(),
+                looking: Some(self.look_for_users(kind)),
+                look_at: Instant::now(),
+                syncing: None,
+            });
+        } else {
+            self.tell_stopping(is_detaching);
             self.begin_stop(kind, DetachTerms::default(), Vec::new());
         }
         false
+    }
+
+    fn tell_stopping(&self, is_detaching: bool) {
+        if !self.manner.quiet {
+            let what = if is_detaching { "; the detach is cancelled" } else { "" };
+            eprintln!("dcd: stopping{what}; a second signal stops at once");
+        }
+    }
+
+    fn may_have_users(&self, kind: StopKind) -> bool {
+        let purpose = purpose_of(kind);
+        let has_clients = purpose != Purpose::Restart && self.event_loop.nbd_connections() > 0;
+        !self.manner.stop_timeout.is_zero() && (has_clients || self.manner.users.must_look(purpose))
+    }
+
+    fn look_for_users(&self, kind: StopKind) -> mpsc::Receiver<Users> {
+        let (users, submitter) = (self.manner.users.clone(), self.event_loop.submitter());
+        in_the_background(&self.event_loop.submitter(), move || {
+            users.find(purpose_of(kind), &submitter)
+        })
+    }
+
+    /// Those who use it are named, and served until they have gone, or for long enough.
+    fn look_at_hold(&mut self, notifier: &Notifier) {
+        let Some(mut hold) = self.hold.take() else { return };
+        if let Some((synced, until)) = &hold.syncing {
+            let is_over = !matches!(synced.try_recv(), Err(mpsc::TryRecvError::Empty));
+            if is_over || Instant::now() >= *until {
+                return self.stop_under(hold.kind, hold.told);
+            }
+            self.hold = Some(hold);
+            return;
+        }
+        match hold.looking.as_ref().map(mpsc::Receiver::try_recv) {
+            Some(Err(mpsc::TryRecvError::Empty)) => {}
+            None => {
+                if Instant::now() >= hold.look_at {
+                    hold.looking = Some(self.look_for_users(hold.kind));
+                }
+            }
+            Some(found) => {
+                let found = found.unwrap_or_default();
+                if found.is_empty() {
+                    self.tell_stopping(false);
+                    return self.begin_stop(hold.kind, DetachTerms::default(), Vec::new());
+                }
+                if hold.told != found {
+                    let left = hold.until.saturating_duration_since(Instant::now()).as_secs_f64();
+                    eprintln!(
+                        "dcd: in use: {}. They are served on until they have gone, for {left:.0} s at most: unmount and \
+                         disconnect them. A second signal stops under them: what they have not written yet fails",
+                        found.words()
+                    );
+                    notifier.status(&format!("waits for its users: {}", found.words()));
+                    if hold.told.is_empty() {
+                        // What they have written so far is safe, whatever comes next.
+                        self.event_loop.request(Operation::Flush, Completion::new(|_| ()));
+                        drop(self.sync(&found));
+                    }
+                    hold.told = found;
+                }
+                hold.looking = None;
+                hold.look_at = Instant::now() + LOOK_INTERVAL;
+            }
+        }
+        if Instant::now() >= hold.until && !hold.told.is_empty() {
+            hold.syncing = Some((self.sync(&hold.told), Instant::now() + SYNC_PATIENCE));
+        }
+        self.hold = Some(hold);
+    }
+
+    fn sync(&self, users: &Users) -> mpsc::Receiver<()> {
+        let users = users.clone();
+        in_the_background(&self.event_loop.submitter(), move || users.sync())
+    }
+
+    /// The end, although somebody uses it.
+    fn stop_under(&mut self, kind: StopKind, users: Users) {
+        if !users.is_empty() {
+            eprintln!(
+                "dcd: stopping under its users: {}. What was acknowledged is safe in the cache; what they had not written yet \
+                 fails. A second signal stops at once",
+                users.words()
+            );
+        }
+        self.begin_stop(kind, DetachTerms::default(), Vec::new());
+        if let Some(stop) = &mut self.stop {
+            stop.under_users = !users.is_empty();
+        }
     }
 
     fn begin_drain(&mut self, terms: DetachTerms, completion: Completion) {
@@ -255,7 +400,8 @@ impl<C: Core> Supervisor<'_, C> {
     fn begin_stop(&mut self, kind: StopKind, terms: DetachTerms, waiting: Vec<Completion>) {
         self.event_loop.stop_listening();
         self.frontends.begin_stop(kind);
-        self.stop = Some(Stop { kind, terms, waiting, asked: None, cancelled: false });
+        self.stop =
+            Some(Stop { kind, terms, waiting, asked: None, cancelled: false, under_users: false });
     }
 
     /// Steps 3 and 4.
@@ -279,6 +425,9 @@ impl<C: Core> Supervisor<'_, C> {
             completion.complete_with(result);
         }
         let (operation, outcome) = match stop.kind {
+            StopKind::Shutdown | StopKind::Restart if stop.under_users => {
+                ("shut down in order", Outcome::ShutDownUnderUsers)
+            }
             StopKind::Shutdown | StopKind::Restart => ("shut down in order", Outcome::ShutDown),
             StopKind::Detach => ("detach", Outcome::Detached),
         };
@@ -289,6 +438,29 @@ impl<C: Core> Supervisor<'_, C> {
             Err(source) => Err(ServeError::Stop { operation, source }),
         })
     }
+}
+
+fn purpose_of(kind: StopKind) -> Purpose {
+    match kind {
+        StopKind::Shutdown => Purpose::Stop,
+        StopKind::Restart => Purpose::Restart,
+        StopKind::Detach => Purpose::Detach,
+    }
+}
+
+/// Does something on a thread of its own, which may need answers of the loop. It is not waited for at the end.
+fn in_the_background<T: Send + 'static>(
+    submitter: &Submitter,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> mpsc::Receiver<T> {
+    let (sender, receiver) = mpsc::channel();
+    let submitter = submitter.clone();
+    // Without a thread the channel ends at once: as if there were nobody.
+    let _ = std::thread::Builder::new().name("dcd-users".into()).spawn(move || {
+        let _ = sender.send(work());
+        submitter.wake();
+    });
+    receiver
 }
 
 /// A completion that sends the answer and wakes the loop: the answer may be there before the next

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::frontend::vhost_user::{Server, StopHandle, Trouble, Volume};
+use crate::frontend::vhost_user::{Guest, Server, StopHandle, Trouble, Volume};
 use crate::listen::UnixSocket;
 use crate::serve_error::ServeError;
 use crate::submitter::{StopKind, Submitter};
@@ -61,6 +61,11 @@ impl VhostUserThread {
     /// What is wrong with who uses it.
     pub(crate) fn trouble(&self) -> Trouble {
         self.trouble.clone()
+    }
+
+    /// Whether a virtual machine is connected.
+    pub(crate) fn guest(&self) -> Guest {
+        self.stop.guest()
     }
 
     /// The socket, once.

@@ -123,6 +123,7 @@ fn options(directory: &Path) -> ServeOptions {
         memory_max_bytes: None,
         wait: false,
         lock_memory: false,
+        stop_timeout: std::time::Duration::ZERO,
         give_up_rights: false,
         pairs: dcd_daemon::pairs::PairBook::default(),
         quiet: true,

@@ -331,6 +331,9 @@ pub struct DrainArguments {
 /// running dcd goes on serving, unless it has disconnected its clients already: then it stops in
 /// order. Each part may be repeated at any time, after a crash too.
 ///
+/// A disk that is in use (mounted, open, connected to) is not taken away from its users: they are named, and there is no
+/// detach (exit code 1), except with --wait or --force.
+///
 /// Blocks whose newest copy is damaged cannot be brought to the data-disk. Then everything else is, they
 /// are listed, and there is no detach (exit code 4), except with --accept-damage.
 #[derive(Args, Debug)]
@@ -360,6 +363,12 @@ pub struct DetachArguments {
     /// and not flushed: as after a power cut. Without effect where it is found.
     #[arg(long, conflicts_with = "control")]
     pub memory_lost: bool,
+    /// Wait until nobody uses the disk any more.
+    #[arg(long, requires = "control", conflicts_with = "force")]
+    pub wait: bool,
+    /// Detach although the disk is mounted, open, or connected to: what its users have not written yet is lost.
+    #[arg(long, requires = "control")]
+    pub force: bool,
     /// Detach although blocks are lost, because they are damaged in the cache, or although the
     /// data-disk was changed behind the cache. What is lost is listed first; the data-disk keeps
     /// what it has there, which is older.
@@ -1076,7 +1085,15 @@ mod tests {
         let command = command();
         let serve = command.find_subcommand("serve").unwrap();
         let flags: Vec<_> = serve.get_arguments().filter_map(|flag| flag.get_long()).collect();
-        let own = ["config", "null", "quiet", "accept-damage", "degraded", "replace-member"];
+        let own = [
+            "config",
+            "null",
+            "quiet",
+            "accept-damage",
+            "degraded",
+            "memory-lost",
+            "replace-member",
+        ];
         let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
         assert_eq!(flags, crate::config_file::KEYS);
     }

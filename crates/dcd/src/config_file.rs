@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 44] = [
+pub const KEYS: [&str; 45] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -65,6 +65,7 @@ pub const KEYS: [&str; 44] = [
     "cpu",
     "busy-poll",
     "wait",
+    "stop-timeout",
     "lock-memory",
     "memory-max",
 ];
@@ -147,6 +148,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "cpu" => settings.processor = Some(number(value)?),
         "busy-poll" => settings.busy_poll = Some(with(value, parse_busy_poll)?),
         "wait" => settings.wait = Some(boolean(value)?),
+        "stop-timeout" => settings.stop_timeout = Some(with(value, parse_duration)?),
         "lock-memory" => settings.lock_memory = Some(boolean(value)?),
         "memory-max" => settings.memory_max = Some(with(value, parse_size)?),
         // In a file it would be said once and hold for every damage to come.

@@ -357,6 +357,9 @@ pub enum CommandError {
     /// Serving failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// Somebody used the disk.
+    #[error("stopped in order while the disk was in use")]
+    StoppedUnderUsers,
     /// A second signal wanted no end in order.
     #[error("stopped at once, like a crash")]
     Aborted,
@@ -887,6 +890,11 @@ impl CommandError {
                 Some("the pair is one as before: serve it, or detach again".into())
             }
             CommandError::Lost { hint, .. } => hint.clone(),
+            CommandError::StoppedUnderUsers => Some(
+                "what was acknowledged is in the cache: serve it again. A file system that was mounted needs to be unmounted, \
+                 checked and mounted anew: what it had not written yet is lost"
+                    .into(),
+            ),
             CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
             _ => None,
         }

@@ -181,6 +181,11 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub wait: Option<bool>,
+    /// When a signal comes while the disk is mounted, open, or connected to by NBD clients, serve them on for so long, until
+    /// they have gone; 0s: not at all. Users of a ublk device, and virtual machines of vhost-user, wait for the next start
+    /// instead [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub stop_timeout: Option<Duration>,
     /// Keep all memory of dcd from being swapped out.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
@@ -243,6 +248,7 @@ impl Settings {
             memory_directory,
             memory_lost,
             wait,
+            stop_timeout,
             lock_memory,
             memory_max,
         } = self;
@@ -280,6 +286,7 @@ impl Settings {
             ("--memory-directory", memory_directory.is_some()),
             ("--memory-lost", *memory_lost),
             ("--wait", is_on(wait)),
+            ("--stop-timeout", stop_timeout.is_some()),
             ("--lock-memory", is_on(lock_memory)),
             ("--memory-max", memory_max.is_some()),
         ];
@@ -336,6 +343,7 @@ impl Settings {
             processor: self.processor.or(under.processor),
             busy_poll: self.busy_poll.or(under.busy_poll),
             wait: self.wait.or(under.wait),
+            stop_timeout: self.stop_timeout.or(under.stop_timeout),
             lock_memory: self.lock_memory.or(under.lock_memory),
             memory_max: self.memory_max.or(under.memory_max),
         }

@@ -158,7 +158,7 @@ fn a_detach_that_is_cancelled_goes_on_serving() {
     // A client that stays connected all the time.
     let mut nbd = Nbd::connect(&folder.path("sock"));
     for cancelled_by in ["ctrl-c", "command"] {
-        let detach = start(&folder, "detach --control ctl");
+        let detach = start(&folder, "detach --control ctl --force");
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(nbd.read(2 * STEP, 4096).unwrap(), [3; 4096], "served meanwhile");
         match cancelled_by {
@@ -169,6 +169,7 @@ fn a_detach_that_is_cancelled_goes_on_serving() {
         assert_eq!(nbd.write(0, &[1; 4096]), 0);
     }
     expect_that_nothing_moves(&folder);
+    drop(nbd);
     folder.dcd("detach --control ctl").ok();
     assert_eq!(served.wait().code, Some(0));
     expect_all_home(&folder);

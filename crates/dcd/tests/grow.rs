@@ -70,6 +70,7 @@ fn a_dirty_pair_grows() {
         assert_eq!(nbd.read(5 * LINE, 4096).unwrap(), [2; 4096]);
         assert_eq!(nbd.read(last_line, 512).unwrap(), [0; 512]);
         assert_eq!(nbd.write(new - 4096, &[3; 4096]), 0);
+        drop(nbd);
         folder.dcd("detach --control ctl").ok();
         assert_eq!(served.wait().code, Some(0));
         let data = std::fs::read(folder.path("d")).unwrap();

@@ -54,6 +54,7 @@ fn a_session_from_ready_to_detached() {
     let status = json(&folder.dcd("status --control ctl --json").ok());
     assert_eq!(status["dirty_bytes"], 0);
     write_lines(&mut nbd, 20..30, 8);
+    drop(nbd);
     folder.dcd("detach --control ctl").ok();
     assert_eq!(served.wait().code, Some(0));
     let data = std::fs::read(folder.path("d")).unwrap();
@@ -383,7 +384,7 @@ fn a_running_daemon_records_what_it_is_asked_for() {
         let recording = scope.spawn(|| json(&folder.dcd(line).ok()));
         wait_for_recorders(&folder, 1);
         write_lines(&mut nbd, 20..25, 3);
-        folder.dcd("detach --control ctl").ok();
+        folder.dcd("detach --control ctl --force").ok();
         assert_eq!(recording.join().unwrap()["requests"], 5);
     });
     assert_eq!(served.wait().code, Some(0));

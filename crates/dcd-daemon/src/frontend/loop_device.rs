@@ -457,7 +457,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Runs `work` on a thread that shares no open files with this process, and waits for it.
 ///
 /// The thread must open what it needs by itself. See the head of this file for why.
-fn without_open_files<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, LoopError> {
+pub(crate) fn without_open_files<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, LoopError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("dcd-loop".to_owned())

@@ -173,6 +173,7 @@ fn child_daemon() {
         metrics: None,
         wait: false,
         lock_memory: false,
+        stop_timeout: std::time::Duration::ZERO,
         give_up_rights: false,
         pairs: dcd_daemon::pairs::PairBook::default(),
         control: None,

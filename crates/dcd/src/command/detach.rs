@@ -91,7 +91,8 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     // Asked before: afterwards nobody is there.
     let is_uncached = daemons::connect(control)?.status()?.uncached.is_some();
     let mut client = connect(control)?;
-    let mut asked = DetachAsked::default();
+    let mut asked =
+        DetachAsked { wait: arguments.wait, force: arguments.force, ..DetachAsked::default() };
     let mut lists = 0;
     loop {
         let answer = with_progress("detaching", |progress| client.detach(asked, progress));

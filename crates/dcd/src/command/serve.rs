@@ -13,6 +13,9 @@ use crate::error::CommandError;
 use crate::output::print;
 use crate::settings::{MEMORY_DIRECTORY_DEFAULT, Settings};
 
+/// Shorter than what a service manager waits for.
+const STOP_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30);
+
 pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     if arguments.null {
         return super::slow_disk::serve(null_options(arguments)?);
@@ -22,6 +25,7 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
     let outcome = serve(options, &mut |ready| drop(print(&ready_line(ready))))?;
     match outcome {
         Outcome::Aborted => Err(CommandError::Aborted),
+        Outcome::ShutDownUnderUsers => Err(CommandError::StoppedUnderUsers),
         Outcome::Detached | Outcome::ShutDown | Outcome::StoppedWhileOpening => Ok(()),
     }
 }
@@ -116,6 +120,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         busy_poll: settings.busy_poll.unwrap_or_default(),
         memory_max_bytes: settings.memory_max,
         wait: settings.wait.unwrap_or(false),
+        stop_timeout: settings.stop_timeout.unwrap_or(STOP_TIMEOUT_DEFAULT),
         lock_memory: settings.lock_memory.unwrap_or(false),
         give_up_rights: true,
         pairs: PairBook::from_environment(settings.trust_disks),

@@ -70,6 +70,13 @@ impl Folder {
     pub fn serve(&self, line: &str) -> Served {
         let mut child = Command::new(env!("CARGO_BIN_EXE_dcd"))
             .args(line.split_whitespace())
+            // Who waits for the end of it may have left a client connected.
+            .args(
+                (line.starts_with("serve ")
+                    && !line.contains("--stop-timeout")
+                    && !line.contains("--null"))
+                .then_some("--stop-timeout=0s"),
+            )
             .current_dir(&self.0)
             .env("DCD_STATE_DIRECTORY", self.state_directory())
             .stdout(Stdio::piped())
@@ -97,9 +104,14 @@ impl Served {
 
     /// SIGTERM, and how it ended.
     pub fn stop(self) -> Outcome {
-        let pid = rustix::process::Pid::from_child(self.child.as_ref().unwrap());
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         self.wait()
+    }
+
+    /// A signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(self.child.as_ref().unwrap());
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// How it ended by itself. One that does not end fails the test instead of holding it up.

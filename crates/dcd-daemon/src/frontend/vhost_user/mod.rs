@@ -48,7 +48,7 @@ use dcd_engine::buffer_pool::BufferPool;
 
 pub use self::config::{IO_BYTES_MAX, Volume};
 pub use self::error::VhostUserError;
-pub use self::server::{Server, StopHandle, Trouble};
+pub use self::server::{Guest, Server, StopHandle, Trouble};
 
 /// Queues that a device may have.
 pub const QUEUES_MAX: u16 = 128;

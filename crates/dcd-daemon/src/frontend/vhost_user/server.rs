@@ -44,9 +44,26 @@ const NEWS_DELAY: Duration = Duration::from_millis(500);
 pub struct StopHandle {
     bell: Arc<Bell>,
     is_asked: Arc<AtomicBool>,
+    guest: Guest,
+}
+
+/// Tells whether a front-end is connected.
+#[derive(Clone, Debug, Default)]
+pub struct Guest(Arc<AtomicBool>);
+
+impl Guest {
+    /// Whether one is.
+    pub fn is_connected(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl StopHandle {
+    /// Who is connected.
+    pub fn guest(&self) -> Guest {
+        self.guest.clone()
+    }
+
     /// Requests under way are answered; then [`Server::run`] returns.
     pub fn stop(&self) {
         self.is_asked.store(true, Ordering::Release);
@@ -178,6 +195,7 @@ pub struct Server {
     replies: Replies,
     replied: mpsc::Receiver<(Token, Reply)>,
     is_stopping: Arc<AtomicBool>,
+    guest: Guest,
     quiet: bool,
     trouble: Trouble,
 }
@@ -219,6 +237,7 @@ impl Server {
             replies,
             replied,
             is_stopping: Arc::default(),
+            guest: Guest::default(),
             quiet,
             trouble: Trouble::default(),
         })
@@ -231,7 +250,8 @@ impl Server {
 
     /// What ends it.
     pub fn stop_handle(&self) -> StopHandle {
-        StopHandle { bell: self.bell.clone(), is_asked: self.is_stopping.clone() }
+        let guest = self.guest.clone();
+        StopHandle { bell: self.bell.clone(), is_asked: self.is_stopping.clone(), guest }
     }
 
     /// Serves until it is stopped. Never fails for what a front-end or a guest does.
@@ -243,6 +263,7 @@ impl Server {
 impl Serving {
     fn run(mut self) -> std::io::Result<()> {
         loop {
+            self.server.guest.0.store(self.connection.is_some(), Ordering::Release);
             let events = self.wait()?;
             if events.bell {
                 self.server.bell.heard();
