@@ -242,13 +242,15 @@ fn a_durable_record_that_is_gone_is_damage_and_serve_refuses() {
     let Outcome { code, stdout, .. } = folder.dcd("check --cache-disk c --json");
     assert_eq!(code, Some(4));
     assert_eq!(json(&stdout)["problems"][0]["what"], "record");
-    folder.dcd(SERVE).fails(1, "were durable are damaged", "--accept-damage");
     let before = std::fs::read(folder.path("c")).unwrap();
-    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").fails(
-        1,
-        "were durable are damaged",
-        "--accept-damage",
-    );
+    let detach = "detach --cache-disk c --data-disk d --memory-directory .";
+    for line in [SERVE, detach] {
+        // That the memory is lost is told before.
+        let Outcome { code, stderr, .. } = folder.dcd(&format!("{line} --memory-lost"));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("were durable are damaged"), "{stderr}");
+        assert!(stderr.contains("--accept-damage"), "{stderr}");
+    }
     assert!(before == std::fs::read(folder.path("c")).unwrap(), "nothing was written");
 }
 

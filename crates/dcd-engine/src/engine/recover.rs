@@ -263,6 +263,11 @@ impl Engine {
                     Err(_) if accept_damage || seeded(SeededBug::EndMarkNotRead) => {
                         recovery.report.end_mark_lost = true;
                     }
+                    // A disk that fails there may have it still.
+                    Err(FormatError::Unreadable { error, .. }) => {
+                        let offset = self.superblock.end_mark_offset().unwrap_or_default();
+                        self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
+                    }
                     Err(error) => self.fail_open(OpenError::EndMark(error)),
                 }
             }
