@@ -54,8 +54,8 @@ fn more_pointers_can_be_had_at_any_time() {
     assert_eq!(set(&mut bench, 3000), Ok(()));
     let moments = bench.moments.take().unwrap();
     assert_eq!(count(&bench), (999, 6 * 504));
-    for i in 1000..3000 {
-        assert_eq!(point(&mut bench, pairs[i]), Ok(()));
+    for pair in &pairs[1000..3000] {
+        assert_eq!(point(&mut bench, *pair), Ok(()));
     }
     check(&mut bench, &again);
     assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
