@@ -28,6 +28,15 @@
 //! | `users.rs` | who would lose the disk if dcd ended |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
+/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
+/// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.
+macro_rules! eprintln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($words)*)).as_bytes());
+    }};
+}
+
 mod bell;
 pub mod busy_poll;
 mod claim;

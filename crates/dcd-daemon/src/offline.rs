@@ -73,7 +73,7 @@ pub fn run_offline(
     progress: &mut dyn FnMut(Progress),
     give_up: &mut dyn FnMut(&LostReport) -> bool,
 ) -> Result<OfflineReport, ServeError> {
-    let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
     let Pair { mut event_loop, superblock, mut record, .. } = open_pair(options, Some(signals))?;
     let mut report = OfflineReport {
         uuid: superblock.uuid,

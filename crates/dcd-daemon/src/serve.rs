@@ -172,7 +172,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
-    let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
     // Behind that: a thread that began before would be killed by signals, and all with it.
     let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let notifier = Notifier::from_environment();

@@ -1,5 +1,8 @@
 //! Signals as something to wait for: SIGTERM, SIGINT and SIGUSR1 through a signalfd; SIGPIPE ignored.
 //!
+//! A process that has a cache open receives all others that would kill it as well: none of them may end it like `kill -9`.
+//! SIGQUIT ends it in order; of the rest (SIGHUP, SIGALRM, real-time signals and so on) it is said that nothing is done.
+//!
 //! They are blocked in the calling thread, and so in those it starts afterwards, until the guard is
 //! dropped. All `unsafe` code around signals is in this file.
 
@@ -18,6 +21,22 @@ pub enum Signal {
     Restart,
 }
 
+/// What would end a process, but for those that tell of its own mistakes. Not SIGPIPE: it is ignored, and one that is blocked
+/// is received all the same, and the message about it makes the next.
+const OTHERS: [i32; 11] = [
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
+
 /// Blocks the signals and receives them.
 pub struct Signals {
     event: OwnedFd,
@@ -27,6 +46,16 @@ pub struct Signals {
 impl Signals {
     /// Begins to receive SIGTERM, SIGINT and SIGUSR1. To be called before other threads are started.
     pub fn install() -> io::Result<Signals> {
+        Signals::receive([])
+    }
+
+    /// Begins to receive all signals that can be received and would end the process, too. To be called before other
+    /// threads are started.
+    pub fn install_all() -> io::Result<Signals> {
+        Signals::receive(OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))
+    }
+
+    fn receive(others: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
         let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
         let mut mask_before = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: the sets are ours and are filled by the calls before they are read; ignoring
@@ -36,6 +65,9 @@ impl Signals {
             libc::sigaddset(mask.as_mut_ptr(), libc::SIGTERM);
             libc::sigaddset(mask.as_mut_ptr(), libc::SIGINT);
             libc::sigaddset(mask.as_mut_ptr(), libc::SIGUSR1);
+            for signal in others {
+                libc::sigaddset(mask.as_mut_ptr(), signal);
+            }
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             let error =
                 libc::pthread_sigmask(libc::SIG_BLOCK, mask.as_ptr(), mask_before.as_mut_ptr());
@@ -59,16 +91,21 @@ impl Signals {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         loop {
             match rustix::io::read(&self.event, &mut info) {
-                Ok(read) if read == info.len() => break,
-                Err(Errno::INTR) => {}
+                Ok(read) if read == info.len() => {}
+                Err(Errno::INTR) => continue,
                 _ => return None,
             }
+            let (number, _) = info.split_first_chunk().expect("more than a number");
+            match i32::from_ne_bytes(*number) {
+                libc::SIGUSR1 => return Some(Signal::Restart),
+                libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => return Some(Signal::Stop),
+                libc::SIGHUP => eprintln!(
+                    "dcd: SIGHUP: nothing to do: messages go to standard error, and certificates are read again by \
+                     themselves; settings are read at a start"
+                ),
+                other => eprintln!("dcd: signal {other}: nothing to do; SIGTERM ends dcd in order"),
+            }
         }
-        let (number, _) = info.split_first_chunk().expect("more than a number");
-        Some(match i32::from_ne_bytes(*number) {
-            libc::SIGUSR1 => Signal::Restart,
-            _ => Signal::Stop,
-        })
     }
 }
 

@@ -89,7 +89,7 @@ pub fn slow_disk(
 ) -> Result<Outcome, ServeError> {
     options.processor.map_or(Ok(()), check_processor)?;
     options.ublk.map_or(Ok(()), |_| ublk::check())?;
-    let signals = Rc::new(Signals::install().map_err(ServeError::system("receive signals"))?);
+    let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
     // Behind that: a thread that began before would be killed by signals, and all with it.
     let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
     let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;

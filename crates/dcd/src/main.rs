@@ -9,6 +9,15 @@ use std::process::ExitCode;
 use clap::Parser;
 use dcd_settings::{config_file, hint_rules, settings, static_metadata, toml_values, volume_file};
 
+/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
+/// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.
+macro_rules! eprintln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($words)*)).as_bytes());
+    }};
+}
+
 mod cli;
 mod command;
 mod daemons;

@@ -21,6 +21,15 @@
 //!
 //! How it survives crashes: `commit.rs`, and `docs/dhisfs.md`.
 
+/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
+/// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.
+macro_rules! eprintln {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($words)*)).as_bytes());
+    }};
+}
+
 mod allocate;
 mod commit;
 mod directory;
