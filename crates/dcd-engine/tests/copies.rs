@@ -235,7 +235,7 @@ fn requests_about_sequences_are_checked() {
     let mut d = with_read_area(|_| {});
     let mut result = |operation| {
         let id = d.submit(operation, false);
-        d.result(id)
+        d.wait(id)
     };
     assert_eq!(
         result(sequence("", &LINES)),
@@ -282,7 +282,7 @@ fn what_brings_least_gives_way_and_what_is_pinned_does_not() {
     for name in ["served", "third"] {
         let pin = Operation::Sequence(SequenceRequest::Pin { name: name.into(), is_pinned: true });
         let id = d.submit(pin, false);
-        assert_eq!(d.result(id), Ok(()));
+        assert_eq!(d.wait(id), Ok(()));
     }
     let id = d.submit(sequence("fourth", &[1, 2]), false);
     assert_eq!(d.result(id), Err(RequestError::Sequence(SequenceError::NoRoom)));
@@ -293,11 +293,11 @@ fn what_brings_least_gives_way_and_what_is_pinned_does_not() {
     let lines: Vec<u64> = d.engine().lines_of(third).iter().map(|(line, _)| line.0).collect();
     assert_eq!(lines, [620, 820, 720, 500]);
     let id = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
-    assert_eq!(d.result(id), Ok(()));
+    assert_eq!(d.wait(id), Ok(()));
     assert_eq!(names(&d), ["served", "third"]);
     let id =
         d.submit(Operation::Sequence(SequenceRequest::Remove { name: "served".into() }), false);
-    assert_eq!(d.result(id), Ok(()));
+    assert_eq!(d.wait(id), Ok(()));
     assert_eq!(names(&d), ["third"]);
     assert_eq!(read(&mut d, LINES[3]), byte_of(LINES[3]));
 }
@@ -564,7 +564,7 @@ fn a_slot_that_was_filled_anew_since_the_checkpoint_shows_nothing_false() {
     let mut d = with_sequence();
     d.write_durably([50], 1);
     let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
-    assert_eq!(d.result(id), Ok(()));
+    assert!(!d.is_answered(id), "not before a checkpoint says so");
     // Its copies are written, but no checkpoint says so.
     let others: Vec<u64> = LINES.iter().map(|line| line + 1).collect();
     let id = d.submit(sequence("other", &others), false);
@@ -597,7 +597,7 @@ fn a_line_with_a_listed_copy_is_not_bypassed() {
     assert!(!bypass(&mut d, LINES[5]));
     // Nor is one whose copy was given up, until a checkpoint says so.
     let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
-    assert_eq!(d.result(id), Ok(()));
+    assert!(!d.is_answered(id), "not before a checkpoint says so");
     assert!(!bypass(&mut d, LINES[20]));
     d.shut_down();
     d.reopen();
@@ -944,4 +944,22 @@ fn a_destaged_line_whose_slot_is_filled_while_it_is_read_comes_from_the_data_dis
     d.expect_ok(id);
     assert_eq!(common::one_byte(&d.reply_bytes(id)), 7);
     assert_eq!(d.status().poisoned_lines, 0);
+}
+
+/// What was answered about sequences is there after a crash.
+#[test]
+fn a_pin_and_a_removal_that_were_answered_survive_a_crash() {
+    let mut d = with_sequence();
+    let pin = SequenceRequest::Pin { name: "start".into(), is_pinned: true };
+    let id = d.submit(Operation::Sequence(pin), false);
+    assert_eq!(d.wait(id), Ok(()));
+    d.power_cut();
+    d.reopen();
+    assert!(d.engine().sequences().all(|s| s.label().is_pinned));
+    assert_eq!(d.engine().sequences().count(), 1);
+    let id = d.submit(Operation::Sequence(SequenceRequest::Remove { name: "start".into() }), false);
+    assert_eq!(d.wait(id), Ok(()));
+    d.power_cut();
+    d.reopen();
+    assert_eq!(d.engine().sequences().count(), 0);
 }

@@ -461,8 +461,21 @@ impl Engine {
             }
             Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),
             Operation::Sequence(wanted) => {
-                let result = self.sequence_request(wanted);
-                self.reply(request.id, result.map_err(RequestError::Sequence), None);
+                // What was answered is not forgotten by a crash; what is stored is, until its lines are copied.
+                let is_lasting = matches!(
+                    wanted,
+                    SequenceRequest::Remove { .. }
+                        | SequenceRequest::Clear
+                        | SequenceRequest::Pin { .. }
+                );
+                match self.sequence_request(wanted) {
+                    Ok(()) if is_lasting && self.copies.is_on() && !self.cache_disk_failed => {
+                        self.save_copies(request.id);
+                    }
+                    result => {
+                        self.reply(request.id, result.map_err(RequestError::Sequence), None);
+                    }
+                }
             }
             Operation::Volume(wanted) => self.volume_request(request.id, wanted),
             Operation::Detach => self.close(request.id, close::Kind::Detach, Vec::new()),
