@@ -74,6 +74,7 @@ pub(crate) fn volume(large: bool) -> Volume {
         logical_block_size: if large { 4096 } else { 512 },
         physical_block_size: 4096,
         read_only: false,
+        trim: true,
     }
 }
 

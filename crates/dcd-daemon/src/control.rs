@@ -533,9 +533,13 @@ pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
     let hint = match result {
         Ok(()) => return success(),
         Err(RequestError::Io) => "a disk has errors: see `dcd status` and dmesg",
-        Err(RequestError::NoSpace) => "the cache is full; look at the data-disk's speed",
+        Err(RequestError::NoSpace) => {
+            "the cache, or the data-disk, is full: `dcd status` says which"
+        }
         Err(RequestError::ShuttingDown) => "the daemon is ending; start it again",
-        Err(RequestError::ReadOnly) => "the volume is served read-only",
+        Err(RequestError::ReadOnly) => {
+            "the volume is served read-only, or its data-disk is read-only"
+        }
         Err(RequestError::Cancelled) => "ask again",
         Err(RequestError::Lost { .. }) => NOT_DRAINED_HINT,
         Err(RequestError::Sequence(error)) => sequence_hint(error),

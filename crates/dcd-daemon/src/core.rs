@@ -1,7 +1,7 @@
 //! What the event loop runs: a cache ([`Engine`]), or a disk without one
 //! ([`PassThrough`](crate::pass_through::PassThrough)). Both speak the engine's boundary.
 
-use dcd_engine::stats::{CacheDiskFailure, Status};
+use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::LbaRange;
 use dcd_engine::{DataDiskInfo, Engine, Input, MemoryUse, Output, Phase, Time};
 
@@ -26,6 +26,10 @@ pub trait Core {
     fn status(&self) -> Option<Status>;
     /// Whether the cache-disk was given up, if there is one.
     fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
+        None
+    }
+    /// Why what is dirty does not get to the data-disk, if that is so.
+    fn destage_trouble(&self) -> Option<DestageTrouble> {
         None
     }
     /// The cache, if this is one and it runs.
@@ -73,6 +77,10 @@ impl Core for Engine {
 
     fn memory_use(&self) -> MemoryUse {
         Engine::memory_use(self)
+    }
+
+    fn destage_trouble(&self) -> Option<DestageTrouble> {
+        Engine::destage_trouble(self)
     }
 
     fn engine(&self) -> Option<&Engine> {

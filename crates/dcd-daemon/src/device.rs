@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dcd_sim::disk::profile::ProfileError;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use dcd_engine::DataDiskInfo;
@@ -59,6 +59,16 @@ pub enum DeviceError {
         path: PathBuf,
         /// The system's words.
         source: io::Error,
+    },
+    /// It takes no writes, whoever asks.
+    #[error("{} is read-only{why}", path.display())]
+    ReadOnly {
+        /// Which.
+        path: PathBuf,
+        /// What makes it so.
+        why: &'static str,
+        /// What makes it writable.
+        way: String,
     },
     /// The kernel or another program uses the block device.
     #[error("{} is in use{}", path.display(), Mounted(mounted_at))]
@@ -228,10 +238,14 @@ impl DeviceError {
                 "name a disk image inside it, or the block device that is mounted there".into()
             }
             DeviceError::Kind { .. } => "give a disk image or a block device".into(),
-            DeviceError::Permission { source, .. } => match source.kind() {
-                io::ErrorKind::ReadOnlyFilesystem => "it is read-only".into(),
-                _ => "run as root, or give your user the right to read and write it".into(),
-            },
+            DeviceError::Permission { .. } => {
+                "run as root, or give your user the right to read and write it".into()
+            }
+            DeviceError::ReadOnly { way, .. } => {
+                format!(
+                    "make it writable ({way}). A pair with such a data-disk can be served with --read-only"
+                )
+            }
             DeviceError::Busy { mounted_at: Some(place), .. } => {
                 format!("unmount it first: umount {place}")
             }
@@ -278,6 +292,13 @@ impl DeviceError {
 /// ext4, XFS, btrfs, tmpfs: their magic numbers (linux/magic.h).
 const FILE_SYSTEMS_WITH_DSYNC: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
+/// What a disk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Write,
+    Read,
+}
+
 /// An open, locked disk. Closing it gives the lock back.
 #[derive(Debug)]
 pub struct DeviceFile {
@@ -298,12 +319,12 @@ pub struct DeviceFile {
     pub physical_sector_size: u32,
     /// Serial number or WWN, where it has one; at most 64 bytes.
     pub serial: String,
-    /// Whether freeing space is likely to work; when it does not, zeroes are written instead.
-    pub can_discard: bool,
     /// Whether a write with RWF_DSYNC is durable when it ends. Linux ignores the flag for
     /// asynchronous direct writes to FUSE files (seen on 6.18), so only what is known to be right
     /// is trusted; elsewhere a write is followed by fdatasync.
     pub honours_dsync: bool,
+    /// Device number, if it is a block device; else 0.
+    number: u64,
     /// Device number of the whole disk below (of a file: below its file system).
     pub physical_disk: u64,
 }
@@ -329,16 +350,27 @@ impl DeviceFile {
     /// A process that has just been killed may hold its disks for some moments yet (see `drop`),
     /// so a disk that is held by nobody alive is waited for.
     pub fn open(path: &Path) -> Result<DeviceFile, DeviceError> {
-        let device = DeviceFile::open_of_any_size(path)?;
+        let device = DeviceFile::open_for(path, Access::Write)?;
         device.check_size()?;
         Ok(device)
     }
 
     /// The same of one that is going to get its size, and may be empty.
     pub fn open_of_any_size(path: &Path) -> Result<DeviceFile, DeviceError> {
+        DeviceFile::open_for(path, Access::Write)
+    }
+
+    /// The same for reading only: of a disk that takes no writes, or not ours.
+    pub fn open_read_only(path: &Path) -> Result<DeviceFile, DeviceError> {
+        let device = DeviceFile::open_for(path, Access::Read)?;
+        device.check_size()?;
+        Ok(device)
+    }
+
+    fn open_for(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
         let until = Instant::now() + DEAD_HOLDER_PATIENCE;
         loop {
-            match DeviceFile::open_now(path) {
+            match DeviceFile::open_now(path, access) {
                 Err(
                     DeviceError::Locked { pid: None, .. }
                     | DeviceError::LockedBelow { pid: None, .. }
@@ -350,7 +382,7 @@ impl DeviceFile {
         }
     }
 
-    fn open_now(path: &Path) -> Result<DeviceFile, DeviceError> {
+    fn open_now(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
         let stat = rustix::fs::stat(path).map_err(|e| open_error(path, e, None))?;
         // Looked at before opening: opening a FIFO or a tape drive has effects.
         let is_block_device = match FileType::from_raw_mode(stat.st_mode) {
@@ -362,7 +394,16 @@ impl DeviceFile {
             FileType::Fifo => return Err(kind(path, "a FIFO")),
             _ => return Err(kind(path, "something else")),
         };
-        let mut flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+        // The kernel opens a read-only block device for writing all the same, and then refuses each write.
+        if is_block_device && access == Access::Write && is_read_only(stat.st_rdev) {
+            let way = format!("blockdev --setrw {}", path.display());
+            return Err(DeviceError::ReadOnly { path: path.to_owned(), why: "", way });
+        }
+        let rights = match access {
+            Access::Write => OFlags::RDWR,
+            Access::Read => OFlags::RDONLY,
+        };
+        let mut flags = rights | OFlags::CLOEXEC | OFlags::NOCTTY;
         if is_block_device {
             flags |= OFlags::EXCL;
         }
@@ -405,8 +446,8 @@ impl DeviceFile {
             logical_block_size: 512,
             physical_sector_size: 4096,
             serial: String::new(),
-            can_discard: true,
             honours_dsync: is_block_device,
+            number: 0,
             physical_disk: whole_disk(if is_block_device { stat.st_rdev } else { stat.st_dev }),
         };
         if is_block_device {
@@ -460,8 +501,7 @@ impl DeviceFile {
             .map_err(failed("ask the sector size of"))?
             .clamp(self.logical_block_size, 4096.max(self.logical_block_size));
         self.serial = serial(number);
-        self.can_discard = sysfs_text(whole_disk(number), "queue/discard_max_bytes")
-            .is_some_and(|bytes| bytes != "0");
+        self.number = number;
         Ok(())
     }
 
@@ -495,6 +535,22 @@ impl DeviceFile {
         rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).map_err(failed("open"))?;
         self.is_direct = false;
         Ok(())
+    }
+
+    /// Whether space on it can be given back so that it reads as zeroes: a file of a file system with holes, or a block device
+    /// that discards and promises zeroes. Nothing that it holds is changed.
+    pub fn can_give_back_space(&self) -> bool {
+        if self.is_block_device {
+            let has = |limit| {
+                let most = sysfs_text(whole_disk(self.number), limit);
+                most.is_some_and(|bytes| bytes != "0")
+            };
+            return has("queue/discard_max_bytes") && has("queue/write_zeroes_max_bytes");
+        }
+        // Behind the end there is nothing to lose.
+        let behind = self.size_bytes.next_multiple_of(4096);
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, punch, behind, 4096).is_ok()
     }
 
     /// Its name.
@@ -568,12 +624,22 @@ fn open_error(path: &Path, errno: Errno, number: Option<u64>) -> DeviceError {
     let (path, source) = (path.to_owned(), io::Error::from(errno));
     match errno {
         Errno::NOENT => DeviceError::NotFound { path, source },
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => DeviceError::Permission { path, source },
+        Errno::ACCESS | Errno::PERM => DeviceError::Permission { path, source },
+        Errno::ROFS => DeviceError::ReadOnly {
+            path,
+            why: ": it lies on a file system that is mounted read-only",
+            way: "mount -o remount,rw, on that file system".into(),
+        },
         Errno::BUSY => {
             DeviceError::Busy { path, mounted_at: number.and_then(mounted_at_number), source }
         }
         _ => DeviceError::Io { path, operation: "open", source },
     }
+}
+
+/// Whether a block device takes no writes (BLKROGET, as sysfs shows it).
+fn is_read_only(number: u64) -> bool {
+    sysfs_text(number, "ro").is_some_and(|flag| flag != "0")
 }
 
 fn mounted_at_number(number: u64) -> Option<String> {

@@ -58,7 +58,15 @@ pub struct Disk {
 impl Disk {
     /// Opens and locks a disk.
     pub fn open(device: Device, spec: &DeviceSpec) -> Result<Disk, DeviceError> {
-        let file = DeviceFile::open(spec.path())?;
+        Disk::of(device, spec, DeviceFile::open(spec.path())?)
+    }
+
+    /// The same of a disk that is only read.
+    pub fn open_read_only(device: Device, spec: &DeviceSpec) -> Result<Disk, DeviceError> {
+        Disk::of(device, spec, DeviceFile::open_read_only(spec.path())?)
+    }
+
+    fn of(device: Device, spec: &DeviceSpec, file: DeviceFile) -> Result<Disk, DeviceError> {
         let times = spec.slow_times();
         let sector_bytes = times.map_or(file.physical_sector_size, |times| {
             // What is read and written in larger blocks has no smaller sectors.
@@ -91,6 +99,11 @@ impl Disk {
     /// The open file or block device.
     pub fn file(&self) -> &DeviceFile {
         &self.file
+    }
+
+    /// Whether a client's trim gives space back.
+    pub fn can_give_back_space(&self) -> bool {
+        self.file.can_give_back_space()
     }
 
     /// The disk in the words of the engine.
@@ -342,6 +355,7 @@ pub fn io_error(error: DiskError) -> IoError {
             Errno::NODEV | Errno::NXIO | Errno::NOMEDIUM | Errno::BADF => IoError::Gone,
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => IoError::NoSpace,
             Errno::TIMEDOUT | Errno::TIME => IoError::TimedOut,
+            Errno::ROFS | Errno::PERM | Errno::ACCESS => IoError::ReadOnly,
             Errno::OPNOTSUPP | Errno::NOSYS => IoError::Unsupported,
             _ => IoError::Failed,
         },

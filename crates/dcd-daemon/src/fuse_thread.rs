@@ -20,6 +20,7 @@ pub(crate) struct FuseOptions {
     pub(crate) size_bytes: u64,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
+    pub(crate) trim: bool,
     pub(crate) loop_device: bool,
 }
 
@@ -106,6 +107,7 @@ fn make(
         options.size_bytes,
         options.block_size,
         options.read_only,
+        options.trim,
         Arc::new(submitter.clone()),
     )
     .map_err(|source| ServeError::Fuse { source })?;

@@ -184,7 +184,8 @@ pub const METRICS: &[Metric] = &[
 
     // Destaging.
     one!("dcd_draining", Gauge, None, "1 while a drain is under way.", draining),
-    one!("dcd_destage_held_back", Gauge, None, "1 while destaging waits after errors of the data-disk.", destage_held_back),
+    one!("dcd_destage_held_back", Gauge, None, "1 while nothing is destaged because of errors.", destage_held_back),
+    one!("dcd_destage_blocked_lines", Gauge, None, "Lines whose last write to the data-disk failed.", destage_blocked_lines),
     one!("dcd_destage_batches", Counter, None, "Destage batches completed.", counters.destage_batches),
     one!("dcd_destaged_lines", Counter, None, "Lines moved to the data-disk.", counters.destaged_lines),
     one!("dcd_destage_writes", Counter, None, "Writes to the data-disk that moved them.", counters.destage_writes),

@@ -29,7 +29,6 @@ use crate::memory_search::{Found, MemorySearch, identity_of};
 use crate::memory_watch::MemoryWatch;
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::pairs::{PairBook, PairEntry};
-use crate::random::random_bytes;
 use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
@@ -112,6 +111,8 @@ pub(crate) struct Pair {
     pub(crate) data_disk: DataDiskInfo,
     /// Size of the disk itself, whatever counts.
     pub(crate) data_disk_bytes: u64,
+    /// Trim gives space back.
+    pub(crate) trim: bool,
     /// Of a volume, the disks that are there; else empty.
     pub(crate) member_names: Vec<Option<String>>,
 }
@@ -143,8 +144,11 @@ pub(crate) fn open_pair_on(
     let mut cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
         .map_err(ServeError::device("cache-disk"))?;
     let mut data_disks = Vec::new();
+    let mut data_disk_read_only = false;
     for spec in &options.data_disks.disks {
-        data_disks.push(open_data_disk(spec)?);
+        let (disk, read_only) = open_data_disk(spec, options.engine.read_only)?;
+        data_disk_read_only |= read_only;
+        data_disks.push(disk);
     }
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
@@ -179,9 +183,7 @@ pub(crate) fn open_pair_on(
             && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
             && below.disks().any(|disk| share_a_disk(cache_disk.file(), disk.file()))
     });
-    let seed = random_bytes().map_err(ServeError::system("get random numbers"))?;
-    let hash_seed = u64::from_le_bytes(seed);
-    let mut config = EngineConfig { one_disk, hash_seed, ..options.engine.clone() };
+    let mut config = EngineConfig { one_disk, data_disk_read_only, ..options.engine.clone() };
     config.validate().map_err(OpenError::Config)?;
 
     // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
@@ -246,6 +248,7 @@ pub(crate) fn open_pair_on(
     let data_disk_bytes = found.bytes();
     let cache_disk_bytes = cache_disk.file().size_bytes;
     let read_only = config.read_only;
+    let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
     let (now, opened, memory_of_segments) =
         (clock.now(), superblock.clone(), Box::new(segment_memory));
@@ -294,7 +297,7 @@ pub(crate) fn open_pair_on(
         data,
         kernel,
         clock,
-        export: Export { description, ..export_of(data_disk_info, read_only) },
+        export: Export { description, ..export_of(data_disk_info, read_only, trim) },
         clients_max,
         signals,
         quiet: options.quiet,
@@ -307,6 +310,7 @@ pub(crate) fn open_pair_on(
         one_disk,
         data_disk: data_disk_info,
         data_disk_bytes,
+        trim,
         member_names,
     })
 }
@@ -452,8 +456,16 @@ fn replaced(disks: &DataDisks) -> impl Iterator<Item = &DeviceSpec> {
     disks.replacements.iter().map(|(_, disk)| disk)
 }
 
-fn open_data_disk(spec: &DeviceSpec) -> Result<Disk, ServeError> {
-    Disk::open(Device::DataDisk, spec).map_err(ServeError::device("data-disk"))
+/// The disk, and whether it takes no writes.
+fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), ServeError> {
+    let opened = match Disk::open(Device::DataDisk, spec) {
+        // Whoever asks for reading only gets that, also of a disk that takes no writes.
+        Err(DeviceError::ReadOnly { .. } | DeviceError::Permission { .. }) if read_only => {
+            Disk::open_read_only(Device::DataDisk, spec).map(|disk| (disk, true))
+        }
+        opened => opened.map(|disk| (disk, false)),
+    };
+    opened.map_err(ServeError::device("data-disk"))
 }
 
 /// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.
@@ -479,14 +491,14 @@ pub(crate) fn wait_until_running(event_loop: &mut EventLoop<Engine>) -> Result<b
 }
 
 /// What NBD clients see of a volume.
-pub(crate) fn export_of(volume: DataDiskInfo, read_only: bool) -> Export {
+pub(crate) fn export_of(volume: DataDiskInfo, read_only: bool, trim: bool) -> Export {
     Export {
         size_bytes: volume.bytes(),
         minimum_block: volume.logical_block_size,
         preferred_block: 4096,
         maximum_payload: PAYLOAD_MAX,
         read_only,
-        trim: true,
+        trim,
         description: String::new(),
     }
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{
-    Buffer, DataDiskInfo, Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation,
-    Output, Phase, Reply, Request, RequestError, RequestId, SequenceError, Time, VolumeError,
+    Buffer, DataDiskInfo, Device, Input, Io, IoData, IoDone, IoId, IoOperation, Operation, Output,
+    Phase, Reply, Request, RequestError, RequestId, SequenceError, Time, VolumeError,
 };
 
 use crate::core::Core;
@@ -99,12 +99,12 @@ impl PassThrough {
             self.under_way.remove(&done.id).expect("each I/O ends once");
         if self.closing == Some(request) {
             self.phase = Phase::Closed;
-            return self.reply(request, done.result.map_err(request_error), None);
+            return self.reply(request, done.result.map_err(RequestError::from), None);
         }
         if then_flush && done.result.is_ok() {
             return self.io(request, IoOperation::Flush, false);
         }
-        self.reply(request, done.result.map_err(request_error), done.buffer);
+        self.reply(request, done.result.map_err(RequestError::from), done.buffer);
         self.close_when_idle();
     }
 
@@ -119,13 +119,6 @@ impl PassThrough {
 
     fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
         self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));
-    }
-}
-
-fn request_error(error: IoError) -> RequestError {
-    match error {
-        IoError::NoSpace => RequestError::NoSpace,
-        _ => RequestError::Io,
     }
 }
 
@@ -174,7 +167,7 @@ impl Core for PassThrough {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dcd_engine::Lba;
+    use dcd_engine::{IoError, Lba};
 
     fn disk() -> PassThrough {
         PassThrough::new(DataDiskInfo {

@@ -188,32 +188,40 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     notifier.status("opening");
     let mut isolation = isolate(options.lock_memory)?;
-    let Pair { mut event_loop, superblock, mut record, one_disk, data_disk, member_names, .. } =
-        open_pair(
-            &PairOptions {
-                cache_disk: options.cache_disk.clone(),
-                data_disks: options.data_disks.clone(),
-                not_for_volumes: None,
-                engine: options.engine.clone(),
-                one_disk: options.one_disk,
-                memory_directory: options.memory_directory.clone(),
-                memory_lost: options.memory_lost,
-                size: DataDiskSize::Same,
-                memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
-                    bytes,
-                    clients: Clients {
-                        nbd: !options.nbd.is_empty(),
-                        fuse: options.fuse.is_some(),
-                        ublk: options.ublk.is_some(),
-                        vhost_user: options.vhost_user.is_some(),
-                    },
-                    connections_max: options.nbd_options.connections_max,
-                }),
-                pairs: options.pairs.clone(),
-                quiet: options.quiet,
-            },
-            Some(signals),
-        )?;
+    let Pair {
+        mut event_loop,
+        superblock,
+        mut record,
+        one_disk,
+        data_disk,
+        trim,
+        member_names,
+        ..
+    } = open_pair(
+        &PairOptions {
+            cache_disk: options.cache_disk.clone(),
+            data_disks: options.data_disks.clone(),
+            not_for_volumes: None,
+            engine: options.engine.clone(),
+            one_disk: options.one_disk,
+            memory_directory: options.memory_directory.clone(),
+            memory_lost: options.memory_lost,
+            size: DataDiskSize::Same,
+            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+                bytes,
+                clients: Clients {
+                    nbd: !options.nbd.is_empty(),
+                    fuse: options.fuse.is_some(),
+                    ublk: options.ublk.is_some(),
+                    vhost_user: options.vhost_user.is_some(),
+                },
+                connections_max: options.nbd_options.connections_max,
+            }),
+            pairs: options.pairs.clone(),
+            quiet: options.quiet,
+        },
+        Some(signals),
+    )?;
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
@@ -308,6 +316,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         size_bytes: data_disk.bytes() / unit * unit,
         block_size: data_disk.logical_block_size,
         read_only: options.engine.read_only,
+        trim,
         loop_device: options.loop_device,
     });
     let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose();
@@ -319,6 +328,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
             logical_block_size: data_disk.logical_block_size,
             physical_block_size: data_disk.physical_sector_size,
             read_only: options.engine.read_only,
+            trim,
         };
         UblkThread::start(number.said(), volume, event_loop.submitter())
     });
@@ -330,6 +340,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
             logical_block_size: data_disk.logical_block_size,
             physical_block_size: data_disk.physical_sector_size,
             read_only: options.engine.read_only,
+            trim,
         };
         VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
     });

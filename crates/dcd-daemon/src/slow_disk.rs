@@ -99,8 +99,9 @@ pub fn slow_disk(
     let listeners = doors.listen(&options.nbd)?;
     let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
     let info = disk.data_disk_info();
+    let trim = disk.can_give_back_space();
     let description = format!("{} without a cache (dcd slow-disk)", options.disk);
-    let export = Export { description, ..export_of(info, options.read_only) };
+    let export = Export { description, ..export_of(info, options.read_only, trim) };
     let mut event_loop = EventLoop::new(Parts {
         core: PassThrough::new(info),
         cache_disk: None,
@@ -156,6 +157,7 @@ pub fn slow_disk(
         size_bytes: info.bytes(),
         block_size: info.logical_block_size,
         read_only: options.read_only,
+        trim,
         loop_device: options.loop_device,
     });
     let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
@@ -166,6 +168,7 @@ pub fn slow_disk(
             logical_block_size: info.logical_block_size,
             physical_block_size: info.physical_sector_size,
             read_only: options.read_only,
+            trim,
         };
         UblkThread::start(number.said(), volume, event_loop.submitter())
     });
@@ -179,6 +182,7 @@ pub fn slow_disk(
             logical_block_size: info.logical_block_size,
             physical_block_size: info.physical_sector_size,
             read_only: options.read_only,
+            trim,
         };
         VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
     });

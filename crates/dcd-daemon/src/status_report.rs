@@ -12,6 +12,7 @@ use crate::isolation::IsolationReport;
 use crate::memory_watch::MemoryReport;
 use crate::response_times::ResponseTimesReport;
 use crate::submitter::Snapshot;
+use crate::trouble_words::trouble_name;
 use crate::users::UserFinder;
 use crate::volume_control::VolumeReport;
 
@@ -112,8 +113,14 @@ pub struct StatusReport {
     /// It failed while clean, or is left unused (`--no-log`): `writing-through` while what was in memory goes to the data-disk,
     /// `passing-through` from then on, `failed` if the data-disk has failed, too.
     pub uncached: Option<String>,
-    /// Destaging is held back after data-disk errors.
+    /// Nothing is destaged: the data-disk takes nothing, or the cache-disk has errors.
     pub destage_held_back: bool,
+    /// Why some, or all, of what is dirty does not get to the data-disk: `no-space`, `read-only`, `gone`, `no-answer`, `error`.
+    #[serde(default)]
+    pub destage_error: Option<String>,
+    /// Lines whose last write to the data-disk failed.
+    #[serde(default)]
+    pub destage_blocked_lines: u64,
     /// A drain is under way.
     pub draining: bool,
     /// Quiet time that starts a destage at the present utilisation.
@@ -315,6 +322,7 @@ impl StatusReport {
         response_times: ResponseTimesReport,
     ) -> StatusReport {
         let segments = &status.segments;
+        let trouble = status.destage_trouble;
         StatusReport {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -359,7 +367,10 @@ impl StatusReport {
             cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
             cache_disk_clean: status.cache_disk_clean,
             uncached: status.uncached.map(|uncached| uncached_name(uncached).to_owned()),
-            destage_held_back: status.destage_retry_at.is_some_and(|at| at > status.now),
+            destage_held_back: trouble.is_some_and(|trouble| trouble.is_whole)
+                || status.destage_retry_at.is_some_and(|at| at > status.now),
+            destage_error: trouble.map(|trouble| trouble_name(trouble.error).to_owned()),
+            destage_blocked_lines: trouble.map_or(0, |trouble| trouble.blocked_lines),
             draining: status.draining,
             idle_threshold_microseconds: status.idle_threshold.0 as f64 / 1e3,
             figures: FiguresReport::of(&status.counters),

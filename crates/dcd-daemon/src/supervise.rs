@@ -34,6 +34,7 @@ use crate::member_news::MemberNews;
 use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
 use crate::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
+use crate::trouble_words::TroubleTeller;
 use crate::users::{Purpose, UserFinder, Users};
 use crate::volume_news::VolumeTeller;
 
@@ -126,6 +127,7 @@ pub(crate) fn run_until_stopped<C: Core>(
     let mut is_stopping = false;
     let mut failure = None;
     let mut volume = VolumeTeller::default();
+    let mut trouble = TroubleTeller::default();
     loop {
         // The sign of life comes from here: a loop that does not turn gives none.
         let due = notifier.watchdog_due();
@@ -146,6 +148,9 @@ pub(crate) fn run_until_stopped<C: Core>(
             eprintln!("dcd: {news}");
         }
         members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
+        if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
+            eprintln!("dcd: {news}");
+        }
         if let Err(error) = supervisor.frontends.turn()
             && supervisor.stop.is_none()
         {

@@ -130,7 +130,7 @@ fn server_process() {
     for device in stale {
         println!("@stale {} {}", device.path.display(), device.still_open);
     }
-    let mount = match fuse::mount(&directory, size, block_size as u32, read_only, disk) {
+    let mount = match fuse::mount(&directory, size, block_size as u32, read_only, true, disk) {
         Ok(mount) => mount,
         Err(error) => {
             println!("@error {error:?}; hint: {}", error.hint().unwrap_or_default());

@@ -85,6 +85,8 @@ pub struct EngineConfig {
     pub sequence_percent: u8,
     /// Refuse everything that changes data.
     pub read_only: bool,
+    /// The data-disk takes no writes: what is dirty stays in the log. Only with `read_only`.
+    pub data_disk_read_only: bool,
     /// Start although blocks that were durable are lost, or the data-disk was changed behind a
     /// dirty cache; only after a person has read what is lost.
     pub accept_damage: bool,
@@ -97,9 +99,6 @@ pub struct EngineConfig {
     pub limits: Limits,
     /// The segment memory, for the superblock of the session to name; `None`: it is not to be missed (C4).
     pub memory: Option<MemoryIdentity>,
-    /// Seed of the [hash of lines](crate::line_hash), new for each start and told to nobody: whoever writes could otherwise
-    /// choose lines that make every look-up slow.
-    pub hash_seed: u64,
 }
 
 /// How much a checkpoint of this cache may list, and in which pieces it is written. The format sets the most; less is
@@ -161,12 +160,12 @@ impl Default for EngineConfig {
             detector: Some(DetectorSettings::default()),
             sequence_percent: 50,
             read_only: false,
+            data_disk_read_only: false,
             accept_damage: false,
             suspect_after: 16,
             grow: false,
             limits: Limits::MOST,
             memory: None,
-            hash_seed: 0,
         }
     }
 }
@@ -201,6 +200,9 @@ impl EngineConfig {
         }
         if self.dirty_low_percent > self.dirty_high_percent {
             return bad("dirty-low", "must not be above dirty-high");
+        }
+        if self.data_disk_read_only && !self.read_only {
+            return bad("read-only", "must be set for a data-disk that takes no writes");
         }
         if self.sequence_percent > 100 {
             return bad("sequence-share", "must be at most 100 percent");

@@ -323,13 +323,13 @@ pub enum RequestError {
     /// A device failed, or the newest copy of a block is damaged.
     #[error("I/O error")]
     Io,
-    /// The cache stayed full for longer than the configured wait (C25).
-    #[error("no space in the cache")]
+    /// The cache stayed full for longer than the configured wait (C25), or the data-disk is full.
+    #[error("no space")]
     NoSpace,
     /// The device is being shut down or detached.
     #[error("the device is shutting down")]
     ShuttingDown,
-    /// The export is read-only.
+    /// The export, or the data-disk, is read-only.
     #[error("the device is read-only")]
     ReadOnly,
     /// A request about sequences cannot be met.
@@ -462,7 +462,23 @@ pub enum IoError {
     /// The device has not answered for too long (C26).
     #[error("the device does not answer")]
     TimedOut,
+    /// The device takes no writes (EROFS, EPERM, EACCES).
+    #[error("the device is read-only")]
+    ReadOnly,
     /// The device cannot do this operation.
     #[error("not supported by the device")]
     Unsupported,
+}
+
+/// What a client is told when the data-disk has failed its request.
+impl From<IoError> for RequestError {
+    fn from(error: IoError) -> RequestError {
+        match error {
+            IoError::NoSpace => RequestError::NoSpace,
+            IoError::ReadOnly => RequestError::ReadOnly,
+            IoError::Failed | IoError::Gone | IoError::TimedOut | IoError::Unsupported => {
+                RequestError::Io
+            }
+        }
+    }
 }

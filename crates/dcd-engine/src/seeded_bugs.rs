@@ -99,6 +99,9 @@ bugs! {
     /// When there is no room for the rest of a write, the rest is dropped and the write acknowledged.
     RestOfStalledWriteDropped = "rest-of-stalled-write-dropped", "C25";
 
+    /// A change passes one of the same blocks that waits in line.
+    ChangePassesStalled = "change-passes-stalled", "C8";
+
     // ---- records and recovery ----
     /// An entry of a request that goes on in the next record is not marked as unfinished.
     UnfinishedNotMarked = "unfinished-not-marked", "C14";
@@ -210,6 +213,14 @@ bugs! {
     ZeroesBeforeDurable = "zeroes-before-durable", "C10";
     /// Zeroed ranges whose write to the data-disk failed are forgotten.
     FailedZeroesForgotten = "failed-zeroes-forgotten", "C24";
+    /// When the data-disk takes nothing, what was left of a batch counts as destaged.
+    RestOfBatchForgotten = "rest-of-batch-forgotten", "C24";
+    /// Zeroes are asked for in one piece, however long that takes.
+    ZeroesInOnePiece = "zeroes-in-one-piece", "progress";
+    /// Zeroes that landed late count although something else was written there since.
+    LandedZeroesKept = "landed-zeroes-kept", "C12";
+    /// A piece that could not be zeroed counts as zeroed with the others of its round.
+    BadZeroesForgotten = "bad-zeroes-forgotten", "C12";
     /// Completing a sector overwrites what was written meanwhile with what the data-disk had.
     CompletionOverwrites = "completion-overwrites", "C15";
     /// After a write to the data-disk was given up, destaging goes on: it may land late.

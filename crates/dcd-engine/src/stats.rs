@@ -159,6 +159,21 @@ pub struct CacheDiskFailure {
     pub uncached: Option<Uncached>,
 }
 
+/// The data-disk does not take what is dirty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DestageTrouble {
+    /// Its last error.
+    pub error: IoError,
+    /// When it began.
+    pub since: Time,
+    /// Nothing at all is taken; else only lines in some places are not.
+    pub is_whole: bool,
+    /// Lines whose last write failed.
+    pub blocked_lines: u64,
+    /// Nothing is tried before then.
+    pub retry_at: Option<Time>,
+}
+
 /// A picture of the engine.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -200,8 +215,10 @@ pub struct Status {
     pub cache_disk_clean: bool,
     /// It has failed while clean, and the data-disk alone is used (C23).
     pub uncached: Option<Uncached>,
-    /// Destaging is held back after data-disk errors until then.
+    /// Destaging is held back after errors until then.
     pub destage_retry_at: Option<Time>,
+    /// Why what is dirty does not get to the data-disk, from the first error until nothing is left that failed.
+    pub destage_trouble: Option<DestageTrouble>,
     /// A drain is under way.
     pub draining: bool,
     /// Quiet time that starts a destage at the present utilisation.

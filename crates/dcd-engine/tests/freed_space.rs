@@ -105,7 +105,7 @@ fn what_frees_space_does_so_after_a_restart() {
     }
 }
 
-/// What could not be destaged is tried again as what it was.
+/// What could not be destaged is tried again as what it was; the others went on.
 #[test]
 fn a_failed_discard_stays_a_discard() {
     let mut d = zeroes_in_the_log();
@@ -115,5 +115,5 @@ fn a_failed_discard_stays_a_discard() {
     d.finish_all();
     let mark = d.started.len();
     d.expect_ok(drain);
-    assert_eq!(destaged_since(&d, mark), expected());
+    assert_eq!(destaged_since(&d, mark), expected()[..1]);
 }

@@ -165,6 +165,10 @@ kinds! {
     MemoryLost = "memory-lost", 30, Survive;
     /// An hour passes unnoticed: the process, or the machine, was stopped.
     ClockJump = "clock-jump", 31, Survive;
+    /// To zero a range of the data-disk takes as long as it is: all of it longer than an answer may take.
+    SlowZeroes = "slow-zeroes", 33, Survive;
+    /// The data-disk takes no writes for a while; it can be read.
+    ReadOnly = "read-only", 34, LoudOrSurvive;
     /// Metadata with a valid checksum says what cannot be.
     ForgedMetadata = "forged-metadata", 32, NoPanic;
 }

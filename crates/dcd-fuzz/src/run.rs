@@ -539,12 +539,13 @@ impl Run {
                 | FlushErrorKept
                 | FlushErrorDropped
                 | DataVanishes
+                | ReadOnly
                 | Hang
         );
-        allowed.no_space |= matches!(kind, DataVanishes | Hang | BadSector);
+        allowed.no_space |= matches!(kind, DataVanishes | ReadOnly | Hang | BadSector);
         match kind {
             // Properties of the whole run: see `Options::faults`.
-            DropWrites | TearWrites | Shear | Reorder => {}
+            DropWrites | TearWrites | Shear | Reorder | SlowZeroes => {}
             BitRot | SectorRot | ZeroedSector | OldVersion | BadSector => {
                 self.report.fault(kind);
                 self.damage(kind, device, random);
@@ -556,10 +557,11 @@ impl Run {
                 self.report.fault(kind);
                 self.host.cache_disk.failing = Some(dcd_engine::IoError::Gone);
             }
-            DataVanishes => {
+            DataVanishes | ReadOnly => {
                 self.report.fault(kind);
                 let disk = &mut self.host.data_disk;
                 disk.failing = match disk.failing {
+                    None if kind == ReadOnly => Some(dcd_engine::IoError::ReadOnly),
                     None => Some(dcd_engine::IoError::Gone),
                     Some(_) => None,
                 };

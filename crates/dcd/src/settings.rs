@@ -394,7 +394,6 @@ impl Settings {
     pub fn engine_config(&self) -> EngineConfig {
         let default = EngineConfig::default();
         EngineConfig {
-            hash_seed: default.hash_seed,
             ack: self.ack.map_or(default.ack, AckArgument::mode),
             max_delay: span(self.max_delay, default.max_delay),
             bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),
@@ -424,6 +423,8 @@ impl Settings {
             hot_blocks: !self.no_hot_blocks.unwrap_or(!default.hot_blocks),
             detector: default.detector.filter(|_| !self.no_detect.unwrap_or(false)),
             read_only: self.read_only.unwrap_or(default.read_only),
+            // The disk says that when it is opened.
+            data_disk_read_only: false,
             accept_damage: self.accept_damage,
             // `dcd grow` does that.
             grow: false,

@@ -136,6 +136,7 @@ pub fn volume() -> Volume {
         logical_block_size: 512,
         physical_block_size: 4096,
         read_only: false,
+        trim: true,
     }
 }
 

@@ -86,6 +86,7 @@ fn a_disk_of_large_blocks_and_no_writes_says_so() {
     let volume = dcd_daemon::frontend::vhost_user::Volume {
         logical_block_size: 4096,
         read_only: true,
+        trim: true,
         blocks: 4092,
         ..volume()
     };

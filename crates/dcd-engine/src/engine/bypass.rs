@@ -214,6 +214,7 @@ impl Engine {
             }
             let (id, offset) = (bypass.id, bypass.range.start.byte());
             self.forget_clean(line, lines);
+            self.destage.forget_landed_zeroes(line, lines);
             let state = std::mem::replace(&mut self.bypasses[index].state, State::Writing);
             let State::Waiting(data) = state else { unreachable!("looked at") };
             let data = IoData::Owned(data);
@@ -235,18 +236,18 @@ impl Engine {
                 self.bypasses[index].state = State::Written;
             }
             Ok(()) => self.bypasses[index].state = State::Written,
-            Err(_) => {
+            Err(error) => {
                 // The blocks are as undefined as after a failed write to any disk; copies in the
                 // log still win.
                 self.bypasses.remove(index);
-                self.reply(id, Err(RequestError::Io), None);
+                self.reply(id, Err(error.into()), None);
             }
         }
     }
 
     pub(super) fn bypass_flush_done(&mut self, flush: FlushNumber, result: Result<(), IoError>) {
-        if result.is_err() {
-            return self.data_disk_flush_failed();
+        if let Err(error) = result {
+            return self.data_disk_flush_failed(error);
         }
         for bypass in &mut self.bypasses {
             let is_covered = match bypass.state {
@@ -261,7 +262,7 @@ impl Engine {
 
     /// What was written to the data-disk and not flushed may be lost, whoever asked for the flush
     /// that failed; one that succeeds later proves nothing.
-    pub(super) fn data_disk_flush_failed(&mut self) {
+    pub(super) fn data_disk_flush_failed(&mut self, error: IoError) {
         let (failed, mut kept) = std::mem::take(&mut self.bypasses)
             .into_iter()
             .partition::<Vec<_>, _>(|b| matches!(b.state, State::Written | State::Flushing(_)));
@@ -272,7 +273,7 @@ impl Engine {
         }
         self.bypasses = kept;
         for bypass in failed {
-            self.reply(bypass.id, Err(RequestError::Io), None);
+            self.reply(bypass.id, Err(error.into()), None);
         }
         self.fail_destage_work();
     }

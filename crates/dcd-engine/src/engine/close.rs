@@ -61,7 +61,12 @@ impl Engine {
         }
         self.end_reading_ahead();
         let step = Step::EndRequests;
-        self.close = Some(Closing { id, kind, step, cancelled: false, accepted, lost_lines: 0 });
+        // What can never be drained stays in the log: the pair stays one.
+        let (kind, cancelled) = match kind {
+            Kind::Detach if self.destages_never() => (Kind::Shutdown, true),
+            kind => (kind, false),
+        };
+        self.close = Some(Closing { id, kind, step, cancelled, accepted, lost_lines: 0 });
     }
 
     /// A batch under way is finished: some megabytes at most.

@@ -29,6 +29,7 @@ mod volume;
 mod witness;
 mod write;
 mod zero;
+mod zero_pace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -44,7 +45,6 @@ use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
     Request, RequestError, RequestId, SequenceRequest, VolumeRequest,
 };
-use crate::line_hash::LineHash;
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
 use crate::log::lookup_table::LookupTable;
@@ -108,6 +108,10 @@ struct IoInFlight {
     is_read: bool,
     /// By the clock of [`Patience`].
     started: Time,
+    /// How much longer than `io_timeout` it may take: it does more than others, or is behind one that does.
+    allowance: Duration,
+    /// Given up, but it was to zero these lines; perhaps it will have.
+    late_zeroes: Option<(Line, u64)>,
 }
 
 /// The cache. See [`crate::io`] for the rules of driving it.
@@ -122,6 +126,8 @@ pub struct Engine {
     outputs: VecDeque<Output>,
     ios: BTreeMap<IoId, IoInFlight>,
     next_io: u64,
+    /// Those that may take longer than others.
+    ios_with_allowance: BTreeSet<IoId>,
 
     log: Log,
     table: LookupTable,
@@ -156,6 +162,8 @@ pub struct Engine {
     access_times: read::AccessTimes,
 
     stalled: VecDeque<write::Stalled>,
+    /// Since when the one of them waits whose time is over first.
+    stalled_since: Option<Time>,
     reads: read::Reads,
     commit: flush::Commit,
     bypasses: Vec<bypass::Bypass>,
@@ -163,6 +171,7 @@ pub struct Engine {
     bypass_flushes: bypass::FlushNumber,
     destage: destage::Destage,
     pace: pace::Pace,
+    zero_pace: zero_pace::ZeroPace,
     checkpoint: checkpoint::Checkpointing,
     recovery: Option<Box<recover::Recovery>>,
     close: Option<close::Closing>,
@@ -305,7 +314,6 @@ impl Engine {
             let (most, found) = (DATA_DISK_BLOCKS_MAX, data_disk.blocks);
             return Err(OpenError::DataDiskTooLarge { most, found });
         }
-        let hash = LineHash::new(config.hash_seed);
         let mut engine = Engine {
             phase: Phase::Opening,
             opened_at: now,
@@ -314,8 +322,9 @@ impl Engine {
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
             next_io: 0,
+            ios_with_allowance: BTreeSet::new(),
             log: Log::new(superblock.uuid, geometry, memory),
-            table: LookupTable::new(geometry.slots(), geometry.data_slots_max(), hash),
+            table: LookupTable::new(geometry.slots(), geometry.data_slots_max()),
             zeroes: ZeroRanges::default(),
             zeroes_destaging: ZeroRanges::default(),
             zeroes_rebuilt: RebuiltZeroes::default(),
@@ -328,13 +337,13 @@ impl Engine {
                 data_disk,
                 config.limits.recent_witnesses,
             ),
-            copies: Copies::new(superblock.uuid, geometry.copy_pages, hash),
+            copies: Copies::new(superblock.uuid, geometry.copy_pages),
             data_disk_changes: 0,
             prefetch: prefetch::Prefetch::default(),
             arranging: arrange::Arranging::default(),
-            promotion: promote::Promotion::new(geometry.copy_slots(), hash),
+            promotion: promote::Promotion::new(geometry.copy_slots()),
             clean: (config.hot_blocks && !config.one_disk)
-                .then(|| CleanLines::new(geometry.segments, geometry.slots_per_segment(), hash)),
+                .then(|| CleanLines::new(geometry.segments, geometry.slots_per_segment())),
             detection: config
                 .detector
                 .filter(|_| geometry.copy_pages > 0)
@@ -342,12 +351,14 @@ impl Engine {
             last_copy_read: CopySlot(0),
             access_times: read::AccessTimes::default(),
             stalled: VecDeque::new(),
+            stalled_since: None,
             reads: read::Reads::default(),
             commit: flush::Commit::default(),
             bypasses: Vec::new(),
             bypass_flushes: Default::default(),
             destage: destage::Destage::default(),
             pace: pace::Pace::new(now),
+            zero_pace: zero_pace::ZeroPace::new(),
             checkpoint: checkpoint::Checkpointing::default(),
             recovery: None,
             close: None,
@@ -491,11 +502,15 @@ impl Engine {
 
     fn io_done(&mut self, done: IoDone) {
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
+        self.ios_with_allowance.remove(&done.id);
         self.data_disk_changes += u64::from(io.device == Device::DataDisk && !io.is_read);
         let Some(purpose) = io.purpose else {
             // Came after it had been given up. Its buffer was its own, so it has touched nothing.
             if io.device == Device::DataDisk && !io.is_read {
                 self.data_disk_writes_lost -= 1;
+            }
+            if let Some((line, lines)) = io.late_zeroes.filter(|_| done.result.is_ok()) {
+                self.zeroes_came_late(line, lines);
             }
             return;
         };
@@ -540,7 +555,7 @@ impl Engine {
             Purpose::BypassFlush(flush) => self.bypass_flush_done(flush, result),
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
-            Purpose::Uncached(step) => self.uncached_io_done(step, result),
+            Purpose::Uncached(step) => self.uncached_io_done(step, result, service),
             Purpose::Close => self.close_io_done(result),
         }
     }
@@ -575,16 +590,12 @@ impl Engine {
     }
 
     fn next_wake_up(&self) -> Option<Time> {
-        let hung = self
-            .ios
-            .values()
-            .find(|io| io.purpose.is_some())
-            .map(|io| self.patience.wake_up(io.started, self.io_limit(io.device)));
+        let hung = self.hung_wake_up();
         if self.phase != Phase::Running {
             return hung.filter(|_| !self.volume_is_opening());
         }
-        let stalled = self.stalled.front();
-        let stalled = stalled.map(|s| self.patience.wake_up(s.since, self.config.full_timeout));
+        let stalled = self.stalled_since;
+        let stalled = stalled.map(|since| self.patience.wake_up(since, self.config.full_timeout));
         let clean = self.clean_checkpoint_wake_up();
         let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
@@ -616,8 +627,14 @@ impl Engine {
         let id = IoId(self.next_io);
         self.next_io += 1;
         let is_read = matches!(operation, IoOperation::Read { .. });
-        let started = self.patience.now();
-        let io = IoInFlight { purpose: Some(purpose), device, is_read, started };
+        let io = IoInFlight {
+            purpose: Some(purpose),
+            device,
+            is_read,
+            started: self.patience.now(),
+            allowance: Duration(0),
+            late_zeroes: None,
+        };
         self.ios.insert(id, io);
         let io = Io { id, device, operation };
         match &mut self.volume {
@@ -648,46 +665,68 @@ impl Engine {
         self.start_io(device, IoOperation::Flush, purpose);
     }
 
+    /// The I/O that was started last may take so much longer than others.
+    fn allow_last_io(&mut self, allowance: Duration) {
+        let mut last = self.ios.last_entry().expect("one was started");
+        last.get_mut().allowance = allowance;
+        self.ios_with_allowance.insert(*last.key());
+    }
+
+    /// The I/Os of which one is given up first: of each disk the oldest (they are numbered in the order in which they were
+    /// started), and those that may take longer.
+    fn first_to_hang(&self) -> impl Iterator<Item = (IoId, &IoInFlight)> {
+        let is_waited_for = |io: &IoInFlight| io.purpose.is_some();
+        let oldest = |device| {
+            let is_one = move |io: &IoInFlight| {
+                is_waited_for(io) && io.device == device && io.allowance == Duration(0)
+            };
+            self.ios.iter().find(|(_, io)| is_one(io)).map(|(id, io)| (*id, io))
+        };
+        let oldest = [oldest(Device::CacheDisk), oldest(Device::DataDisk)];
+        let longer = self.ios_with_allowance.iter().filter_map(|id| Some((*id, self.ios.get(id)?)));
+        oldest.into_iter().flatten().chain(longer.filter(move |(_, io)| is_waited_for(io)))
+    }
+
+    fn hung_wake_up(&self) -> Option<Time> {
+        let wake_up = |io: &IoInFlight| self.patience.wake_up(io.started, self.io_limit(io));
+        self.first_to_hang().map(|(_, io)| wake_up(io)).min()
+    }
+
     /// A disk that does not answer counts as failed (C26). The I/O is forgotten here; when it ends
-    /// after all, its completion changes nothing.
+    /// after all, its completion changes nothing, but for zeroes ([`Engine::zeroes_came_late`]).
     fn give_up_hung_ios(&mut self) {
         if self.volume_is_opening() {
             // It reads all its tables first, and it has a limit of its own for members.
             return;
         }
-        // I/Os are numbered in the order in which they were started: the first of a disk is the oldest.
-        for device in [Device::CacheDisk, Device::DataDisk] {
-            while self.give_up_oldest(device) {}
+        loop {
+            let is_over = |io: &IoInFlight| self.patience.is_over(io.started, self.io_limit(io));
+            let Some((id, io)) = self.first_to_hang().find(|(_, io)| is_over(io)) else { return };
+            let limit = self.io_limit(io);
+            let io = self.ios.get_mut(&id).expect("looked at");
+            let purpose = io.purpose.take().expect("looked at");
+            if let Purpose::Destage(destage::Step::WriteZeroes(piece)) = &purpose {
+                io.late_zeroes = Some((piece.line, piece.lines));
+            }
+            match io.device {
+                Device::CacheDisk => self.counters.cache_disk_errors += 1,
+                Device::DataDisk => self.counters.data_disk_errors += 1,
+                Device::Member(_) => unreachable!("members belong to the volume"),
+            }
+            if io.device == Device::DataDisk && !io.is_read {
+                self.data_disk_writes_lost += 1;
+            }
+            self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
         }
-    }
-
-    /// Whether the oldest I/O of a disk has been given up.
-    fn give_up_oldest(&mut self, device: Device) -> bool {
-        let limit = self.io_limit(device);
-        let mut ios = self.ios.values_mut();
-        let oldest = ios.find(|io| io.purpose.is_some() && io.device == device);
-        let Some(io) = oldest.filter(|io| self.patience.is_over(io.started, limit)) else {
-            return false;
-        };
-        let purpose = io.purpose.take().expect("looked at");
-        match device {
-            Device::CacheDisk => self.counters.cache_disk_errors += 1,
-            Device::DataDisk => self.counters.data_disk_errors += 1,
-            Device::Member(_) => unreachable!("members belong to the volume"),
-        }
-        if device == Device::DataDisk && !io.is_read {
-            self.data_disk_writes_lost += 1;
-        }
-        self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
-        true
     }
 
     /// How long an I/O may take.
-    fn io_limit(&self, device: Device) -> Duration {
-        match device {
+    fn io_limit(&self, io: &IoInFlight) -> Duration {
+        let limit = match io.device {
             Device::DataDisk => self.config.data_disk_timeout(self.volume.is_some()),
             Device::CacheDisk | Device::Member(_) => self.config.io_timeout,
-        }
+        };
+        Duration(limit.0.saturating_add(io.allowance.0))
     }
 
     fn volume_is_opening(&self) -> bool {
@@ -904,6 +943,7 @@ impl Engine {
             cache_disk_clean: self.log_use.is_clean(),
             uncached: self.uncached(),
             destage_retry_at: self.destage.retry_at(self.now),
+            destage_trouble: self.destage_trouble(),
             draining: self.destage.is_draining(),
             idle_threshold: self.idle_threshold(),
             recovery: self.recovery_report,

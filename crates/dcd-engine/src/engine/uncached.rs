@@ -29,13 +29,11 @@ use crate::config::AckMode;
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::stats::Uncached;
-use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line};
+use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line};
 
 /// Most writes of step 2 in flight, and most blocks in one.
 const WRITES_IN_FLIGHT_MAX: u32 = 16;
 const WRITE_BLOCKS_MAX: u64 = (1 << 20) / BLOCK_SIZE;
-/// Most blocks in one operation that zeroes.
-const ZERO_BLOCKS_MAX: u64 = (1 << 30) / BLOCK_SIZE;
 
 /// An I/O of this path, always to the data-disk.
 pub(super) enum Step {
@@ -295,7 +293,8 @@ impl Engine {
     /// Starts to zero the beginning of a range, and tells whether by writing zeroes.
     fn start_zero_piece(&mut self, zero: Zero, step: impl FnOnce(u64) -> Step) -> bool {
         let by_writing = self.passing().zeroes_by_writing;
-        let most = if by_writing { WRITE_BLOCKS_MAX } else { ZERO_BLOCKS_MAX };
+        let most = self.zero_lines_max() * FRAGMENTS_PER_LINE;
+        let most = if by_writing { most.min(WRITE_BLOCKS_MAX) } else { most };
         let piece = LbaRange { blocks: zero.range.blocks.min(most), ..zero.range };
         let (offset, length) = (piece.start.byte(), piece.bytes());
         let purpose = Purpose::Uncached(step(piece.blocks));
@@ -307,6 +306,7 @@ impl Engine {
         let may_unmap = zero.may_unmap;
         let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
         self.start_io(Device::DataDisk, operation, purpose);
+        self.allow_last_io(Engine::zero_allowance(length / LINE_SIZE));
         false
     }
 
@@ -406,7 +406,13 @@ impl Engine {
         moved
     }
 
-    fn change_done(&mut self, id: RequestId, blocks: u64, result: Result<(), IoError>) {
+    fn change_done(
+        &mut self,
+        id: RequestId,
+        blocks: u64,
+        result: Result<(), IoError>,
+        service: Duration,
+    ) {
         let passing = self.passing();
         // A flush that failed meanwhile may have been to cover this one.
         let result = match passing.stage {
@@ -417,6 +423,8 @@ impl Engine {
         let state = std::mem::replace(&mut passing.changes[index].state, State::Writing);
         if let State::Zeroing { left: Zero { range, may_unmap }, by_writing } = state {
             let mut left = range;
+            self.zero_piece_ended(blocks, result, service);
+            let passing = self.passing();
             match result {
                 Ok(()) => left = LbaRange::new(range.start.0 + blocks, range.blocks - blocks),
                 // Others may have found that out meanwhile.
@@ -430,16 +438,26 @@ impl Engine {
                 return;
             }
         }
+        let passing = self.passing();
         let range = passing.changes[index].range;
         if result.is_ok() && passing.changes[index].fua {
             passing.changes[index].state = State::Written;
         } else {
             // After an error the blocks are as undefined as after a failed write to any disk.
             passing.changes.remove(index);
-            self.reply(id, result.map_err(|_| RequestError::Io), None);
+            self.reply(id, result.map_err(RequestError::from), None);
         }
         if result.is_ok() {
             self.heal(range);
+        }
+    }
+
+    /// How long pieces may be is learnt from each.
+    fn zero_piece_ended(&mut self, blocks: u64, result: Result<(), IoError>, service: Duration) {
+        match result {
+            Ok(()) => self.zeroing_took(blocks.div_ceil(FRAGMENTS_PER_LINE), service),
+            Err(IoError::TimedOut) => self.zeroing_was_given_up(),
+            Err(_) => {}
         }
     }
 
@@ -472,16 +490,21 @@ impl Engine {
 
     // ---- the ends of I/Os ---------------------------------------------------------------------
 
-    pub(super) fn uncached_io_done(&mut self, step: Step, result: Result<(), IoError>) {
+    pub(super) fn uncached_io_done(
+        &mut self,
+        step: Step,
+        result: Result<(), IoError>,
+        service: Duration,
+    ) {
         match step {
-            Step::Change { id, blocks } => self.change_done(id, blocks, result),
+            Step::Change { id, blocks } => self.change_done(id, blocks, result, service),
             Step::Flush => {
                 let covered = self.passing().flushing.take().expect("a flush under way");
                 for id in covered {
                     let is_drain = self.passing().drains.remove(&id);
                     let result = match result {
                         Ok(()) if is_drain => self.drained(),
-                        result => result.map_err(|_| RequestError::Io),
+                        result => result.map_err(RequestError::from),
                     };
                     self.reply(id, result, None);
                 }
@@ -491,6 +514,9 @@ impl Engine {
             }
             Step::Close => self.close_io_done(result),
             Step::LogZero { .. } | Step::LogWrite | Step::LogFlush => {
+                if let Step::LogZero { blocks } = step {
+                    self.zero_piece_ended(blocks, result, service);
+                }
                 self.write_through_done(step, result);
             }
         }

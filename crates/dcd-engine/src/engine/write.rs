@@ -3,9 +3,12 @@
 //! 1. Large ones go past the log: [`super::bypass`].
 //! 2. The others are cut into parts that are atomic across crashes (C14), and each part is appended
 //!    to the segment buffer, if there is room for all of it.
-//! 3. If there is not, or a bypass of the same blocks is under way, the request waits in line, and
-//!    everything that changes data behind it.
+//! 3. If there is not, or a bypass of the same blocks is under way, the request waits in line. What
+//!    waits for room in the log lets nobody pass; what waits for something else (a discard, for room
+//!    among the zero ranges) only those of other blocks: it has not been answered, so it has no place in the order yet (C8).
 //! 4. The reply comes when the mode says: [`Engine::acknowledge`].
+
+use std::collections::VecDeque;
 
 use super::Engine;
 use super::zero::ENTRIES_OF_ZERO;
@@ -20,13 +23,43 @@ use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
 /// large enough.
 pub const MAX_ATOMIC_BYTES: u64 = 1 << 20;
 
-/// A request that waits for room in the log.
+/// A request that waits in line.
 pub(super) struct Stalled {
     pub(super) id: RequestId,
     pub(super) change: Change,
     pub(super) fua: bool,
-    /// When the one at the front began to wait for room, or last got some, by the clock of [`Patience`](crate::patience::Patience).
-    pub(super) since: Time,
+    /// When it began to wait for this, or it, or one before it that waited for the same, last got some, by the clock
+    /// of [`Patience`](crate::patience::Patience).
+    since: Time,
+    waits_for: WaitsFor,
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitsFor {
+    /// Room in the log.
+    Room,
+    /// Room among the zero ranges.
+    ZeroRanges,
+    /// The end of a bypass of the same blocks.
+    Bypass,
+    /// An earlier one of the same blocks that waits, too.
+    Earlier,
+}
+
+impl Stalled {
+    /// Whether a change that came later must wait for this one, and how.
+    fn holds_up(&self, later: &Change) -> Option<WaitsFor> {
+        let is_zero = matches!(later, Change::Zero { .. });
+        if self.change.range().overlaps(later.range()) && !seeded(SeededBug::ChangePassesStalled) {
+            return Some(WaitsFor::Earlier);
+        }
+        match self.waits_for {
+            WaitsFor::Room => Some(WaitsFor::Room),
+            WaitsFor::ZeroRanges if is_zero => Some(WaitsFor::ZeroRanges),
+            _ => None,
+        }
+    }
 }
 
 /// What a stalled request wants.
@@ -62,36 +95,66 @@ impl Engine {
         if self.refuses_stuck(&change) {
             return self.reply(id, Err(RequestError::Io), change.into_buffer());
         }
-        if self.stalled.is_empty() && self.try_change(&mut change) {
-            return self.acknowledge(id, change.into_buffer(), fua);
-        }
+        let held_up = self.stalled.iter().find_map(|stalled| stalled.holds_up(&change));
+        let waits_for = match held_up {
+            Some(waits_for) => waits_for,
+            None => match self.try_change(&mut change) {
+                Ok(()) => return self.acknowledge(id, change.into_buffer(), fua),
+                Err(waits_for) => waits_for,
+            },
+        };
         self.counters.stalled_writes += 1;
         let since = self.patience.now();
-        self.stalled.push_back(Stalled { id, change, fua, since });
+        self.stalled.push_back(Stalled { id, change, fua, since, waits_for });
     }
 
-    /// Lets those in line go on as far as there is room. Tells whether anything moved.
+    /// Lets those in line go on as far as they can. Tells whether anything moved.
     pub(super) fn admit_stalled(&mut self) -> bool {
+        self.stalled_since = None;
+        if self.stalled.is_empty() {
+            return false;
+        }
         let mut moved = false;
-        while let Some(mut stalled) = self.stalled.pop_front() {
-            let before = stalled.change.progress();
+        // What those that went had waited for: the next that waits for it waits from now on.
+        let (mut room_moved, mut zeroes_moved) = (false, false);
+        let mut kept: VecDeque<Stalled> = VecDeque::new();
+        for mut stalled in std::mem::take(&mut self.stalled) {
             if self.refuses_stuck(&stalled.change) {
                 // It came before its member was away, or before others had taken the share of the log.
                 self.reply(stalled.id, Err(RequestError::Io), stalled.change.into_buffer());
                 moved = true;
                 continue;
             }
-            if self.try_change(&mut stalled.change) {
-                self.acknowledge(stalled.id, stalled.change.into_buffer(), stalled.fua);
-                if let Some(next) = self.stalled.front_mut() {
-                    next.since = self.patience.now();
-                }
-                moved = true;
+            let held_up = kept.iter().find_map(|earlier| earlier.holds_up(&stalled.change));
+            if let Some(waits_for) = held_up {
+                stalled.waits_for = waits_for;
+                kept.push_back(stalled);
                 continue;
             }
-            if stalled.change.progress() > before {
+            let waits_anew = match stalled.waits_for {
+                WaitsFor::Room => std::mem::take(&mut room_moved),
+                WaitsFor::ZeroRanges => std::mem::take(&mut zeroes_moved),
+                WaitsFor::Earlier => true,
+                WaitsFor::Bypass => false,
+            };
+            if waits_anew {
                 stalled.since = self.patience.now();
             }
+            let before = stalled.change.progress();
+            let Err(waits_for) = self.try_change(&mut stalled.change) else {
+                match stalled.waits_for {
+                    WaitsFor::Room => room_moved = true,
+                    WaitsFor::ZeroRanges => zeroes_moved = true,
+                    WaitsFor::Bypass | WaitsFor::Earlier => {}
+                }
+                self.acknowledge(stalled.id, stalled.change.into_buffer(), stalled.fua);
+                moved = true;
+                continue;
+            };
+            if stalled.change.progress() > before || stalled.waits_for != waits_for {
+                stalled.since = self.patience.now();
+            }
+            stalled.waits_for = waits_for;
             if self.patience.is_over(stalled.since, self.config.full_timeout) {
                 // Bounded wait (C25). Parts that were done stay done: this was not acknowledged. Those behind it have waited for
                 // the same, and not from now on.
@@ -99,27 +162,32 @@ impl Engine {
                 moved = true;
                 continue;
             }
-            self.stalled.push_front(stalled);
-            break;
+            let since = self.stalled_since.map_or(stalled.since, |since| since.min(stalled.since));
+            self.stalled_since = Some(since);
+            kept.push_back(stalled);
         }
+        // What came meanwhile came later.
+        kept.append(&mut self.stalled);
+        self.stalled = kept;
         moved
     }
 
     /// Whether a change, or the tombstone of one, waits until something is destaged, and not only for segment
     /// buffers: for the log to be written, which destaging would disturb.
     pub(super) fn someone_waits_for_destaging(&self) -> bool {
-        let first = self.stalled.front().filter(|s| !self.is_overtaking_a_bypass(s.change.range()));
+        let mut stalled = self.stalled.iter();
+        let first = stalled.find(|stalled| stalled.waits_for == WaitsFor::Room);
         let is_stalled = first.is_some_and(|stalled| match &stalled.change {
             Change::Write { start, data, blocks_done } => {
                 let part = self.next_part(*start, data, *blocks_done);
                 self.log.lacks_segments(part.lines().count() as u32, false)
             }
-            Change::Zero { .. } => {
-                !self.may_gather_zero_ranges(ZeroRanges::GROWTH_BY_INSERT)
-                    || self.log.lacks_segments(ENTRIES_OF_ZERO, false)
-            }
+            Change::Zero { .. } => self.log.lacks_segments(ENTRIES_OF_ZERO, false),
         });
-        is_stalled || self.has_bypasses_without_room() && self.log.lacks_segments(1, true)
+        is_stalled
+            || !self.may_gather_zero_ranges(ZeroRanges::GROWTH_BY_INSERT)
+                && self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::ZeroRanges)
+            || self.has_bypasses_without_room() && self.log.lacks_segments(1, true)
     }
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
@@ -128,14 +196,18 @@ impl Engine {
         }
     }
 
-    fn try_change(&mut self, change: &mut Change) -> bool {
+    fn try_change(&mut self, change: &mut Change) -> Result<(), WaitsFor> {
         if self.is_overtaking_a_bypass(change.range()) {
-            return false;
+            return Err(WaitsFor::Bypass);
         }
-        match change {
+        let is_done = match change {
             Change::Write { start, data, blocks_done } => self.try_write(*start, data, blocks_done),
+            Change::Zero { .. } if !self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_INSERT) => {
+                return Err(WaitsFor::ZeroRanges);
+            }
             Change::Zero { range, may_unmap } => self.try_zero(*range, *may_unmap),
-        }
+        };
+        if is_done { Ok(()) } else { Err(WaitsFor::Room) }
     }
 
     /// Appends the write part by part; false when there is no room for the next part.

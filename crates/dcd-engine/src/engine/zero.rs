@@ -11,7 +11,7 @@ use super::Engine;
 use super::write::Change;
 use crate::format::record::Entry;
 use crate::io::{RequestError, RequestId};
-use crate::log::zero_ranges::{ZeroRange, ZeroRanges};
+use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 
@@ -42,9 +42,6 @@ impl Engine {
     }
 
     pub(super) fn try_zero(&mut self, range: LbaRange, may_unmap: bool) -> bool {
-        if !self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_INSERT) {
-            return false;
-        }
         if !self.log.has_room(ENTRIES_OF_ZERO, false) {
             return false;
         }

@@ -22,6 +22,11 @@ impl ZeroRange {
         self.line <= other.line && other.end() <= self.end()
     }
 
+    /// Whether any of `count` lines from `line` on is in it.
+    pub fn overlaps(&self, line: Line, count: u64) -> bool {
+        self.line.0 < line.0 + count && line.0 < self.end()
+    }
+
     fn end(&self) -> u64 {
         self.line.0 + self.lines
     }
@@ -59,6 +64,25 @@ impl ZeroRanges {
     /// Whether any of `count` lines from `line` on is in.
     pub fn overlaps(&self, line: Line, count: u64) -> bool {
         self.ranges.range(..line.0 + count).next_back().is_some_and(|(_, (end, _))| line.0 < *end)
+    }
+
+    /// What of `count` lines from `line` on is in, ascending.
+    pub fn parts_within(&self, line: Line, count: u64) -> Vec<ZeroRange> {
+        let (start, end) = (line.0, line.0 + count);
+        let before = self.ranges.range(..=start).next_back().map_or(start, |(first, _)| *first);
+        let parts = self.ranges.range(before..end).map(|(first, (behind, may_unmap))| {
+            let (first, behind) = ((*first).max(start), (*behind).min(end));
+            let lines = behind.saturating_sub(first);
+            ZeroRange { line: Line(first), lines, may_unmap: *may_unmap }
+        });
+        parts.filter(|part| part.lines > 0).collect()
+    }
+
+    /// The part of the range with this line that lies within these lines.
+    pub fn part_around(&self, line: Line, within: std::ops::Range<u64>) -> Option<ZeroRange> {
+        let lines = within.end - within.start;
+        let parts = self.parts_within(Line(within.start), lines);
+        parts.into_iter().find(|part| part.overlaps(line, 1))
     }
 
     /// Adds a range. What was known of its lines before does not count any more.
@@ -143,6 +167,15 @@ mod tests {
                     prop_assert_eq!(ranges.contains(Line(line)), model.contains_key(&line));
                     let any = (line..line + 3).any(|line| model.contains_key(&line));
                     prop_assert_eq!(ranges.overlaps(Line(line), 3), any);
+                    let parts = ranges.parts_within(Line(line), 5);
+                    let lines = parts.iter().flat_map(|part| {
+                        (part.line.0..part.end()).map(|line| (line, part.may_unmap))
+                    });
+                    let expected = model.range(line..line + 5).map(|(line, kind)| (*line, *kind));
+                    prop_assert!(lines.eq(expected));
+                    let around = ranges.part_around(Line(line + 2), line..line + 5);
+                    let part = parts.iter().find(|part| part.overlaps(Line(line + 2), 1));
+                    prop_assert_eq!(around.as_ref(), part);
                 }
                 // As few ranges as there are changes in the map, and nothing twice.
                 let listed: Vec<_> = ranges.iter().collect();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dcd_daemon::isolation::IsolationReport;
 use dcd_daemon::response_times::HistogramReport;
 use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::trouble_words::trouble_words;
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_daemon::volume_control::VolumeReport;
 use dcd_engine::units::LINE_SIZE;
@@ -36,12 +37,12 @@ fn line(name: &str, value: &str) -> String {
 }
 
 fn facts(report: &StatusReport, paint: Paint) -> String {
-    let (word, colour) = state(report);
+    let (words, colour) = state(report);
     let uptime = Duration::from_secs(report.uptime_seconds as u64);
     let mut text = format!(
         "{} {} for {}, process {}\n",
         paint.paint(Colour::Title, "dcd"),
-        paint.paint(colour, word),
+        paint.paint(colour, &words),
         format_duration(uptime),
         report.pid
     );
@@ -170,26 +171,33 @@ fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
 }
 
 /// What it is doing, and whether that is well.
-pub fn state(report: &StatusReport) -> (&'static str, Colour) {
-    if let Some(uncached) = &report.uncached {
-        return match uncached.as_str() {
+pub fn state(report: &StatusReport) -> (String, Colour) {
+    let (words, colour) = if let Some(uncached) = &report.uncached {
+        match uncached.as_str() {
             "writing-through" => {
                 ("holds writes back: UNCACHED soon, the cache-disk has failed", Colour::Bad)
             }
             _ if !report.cache_disk_failed => ("serves without its log, as told", Colour::Warning),
             "passing-through" => ("serves UNCACHED: the cache-disk has failed", Colour::Bad),
             _ => ("refuses writes: both disks have failed", Colour::Bad),
-        };
-    }
-    if report.cache_disk_failed {
+        }
+    } else if report.cache_disk_failed {
         ("refuses writes: the cache-disk has failed", Colour::Bad)
     } else if report.destage_held_back {
-        ("serves, and waits to destage: the data-disk has errors", Colour::Warning)
+        let why = trouble_words(report.destage_error.as_deref().unwrap_or_default());
+        let dirty = format_size(report.dirty_bytes);
+        let words = format!("serves, and waits to destage: {why}; {dirty} to go");
+        return (words, Colour::Bad);
+    } else if report.destage_blocked_lines > 0 {
+        let lines = count(report.destage_blocked_lines, "line");
+        let words = format!("serves; the data-disk does not take {lines} of 4 KiB");
+        return (words, Colour::Warning);
     } else if report.draining {
         ("serves, and is draining", Colour::Good)
     } else {
         ("serves", Colour::Good)
-    }
+    };
+    (words.to_owned(), colour)
 }
 
 fn ack_words(ack: &str) -> &str {

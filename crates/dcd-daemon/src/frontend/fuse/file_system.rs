@@ -38,6 +38,8 @@ const DIRECTORY_TTL: Duration = Duration::from_secs(1);
 pub(super) struct DiskFileSystem {
     pub(super) volume: Arc<Volume>,
     pub(super) read_only: bool,
+    /// Holes give space back.
+    pub(super) trim: bool,
     pub(super) mounted_at: SystemTime,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -291,6 +293,8 @@ impl Filesystem for DiskFileSystem {
         let steps = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             // The room is there; that is all this call asks.
             0 => return reply.ok(),
+            // No space would come back; zeroes can be had with the other mode.
+            PUNCH_HOLE if !self.trim => return reply.error(Errno::EOPNOTSUPP),
             PUNCH_HOLE => self.volume.zero_steps(offset, end, |range| Operation::Discard { range }),
             ZERO_RANGE => self.volume.zero_steps(offset, end, |range| Operation::WriteZeroes {
                 range,

@@ -74,6 +74,7 @@ pub fn mount(
     size_bytes: u64,
     block_size: u32,
     read_only: bool,
+    trim: bool,
     submitter: Arc<dyn Submit>,
 ) -> Result<FuseMount, FuseError> {
     assert!(block_size.is_power_of_two());
@@ -88,6 +89,7 @@ pub fn mount(
     let file_system = DiskFileSystem {
         volume: Arc::new(Volume { submitter, locks: Arc::default(), block_size, size_bytes }),
         read_only,
+        trim,
         mounted_at: SystemTime::now(),
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),

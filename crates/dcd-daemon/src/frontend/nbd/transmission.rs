@@ -76,7 +76,7 @@ impl From<RequestError> for Failure {
     fn from(error: RequestError) -> Failure {
         match error {
             RequestError::Io => Failure::new(ErrorCode::Io, "I/O error"),
-            RequestError::NoSpace => Failure::new(ErrorCode::NoSpace, "no space in the cache"),
+            RequestError::NoSpace => Failure::new(ErrorCode::NoSpace, "no space"),
             RequestError::ShuttingDown => {
                 Failure::new(ErrorCode::ShuttingDown, "the device is shutting down")
             }

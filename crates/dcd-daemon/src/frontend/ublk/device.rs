@@ -55,6 +55,8 @@ pub struct Volume {
     pub physical_block_size: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether discards are offered: they give space back.
+    pub trim: bool,
 }
 
 impl Volume {
@@ -83,7 +85,7 @@ impl Volume {
             discard: Discard {
                 alignment: 0,
                 granularity: physical,
-                discard_blocks_max: ZEROES_BLOCKS_MAX,
+                discard_blocks_max: if self.trim { ZEROES_BLOCKS_MAX } else { 0 },
                 zeroes_blocks_max: ZEROES_BLOCKS_MAX,
                 segments_max: 1,
                 reserved: 0,
@@ -402,6 +404,7 @@ mod tests {
             logical_block_size: 512,
             physical_block_size: 4096,
             read_only: false,
+            trim: true,
         };
         let basic = volume.parameters().basic;
         assert_eq!((basic.logical_block_shift, basic.physical_block_shift), (9, 12));

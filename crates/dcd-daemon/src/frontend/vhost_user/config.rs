@@ -51,6 +51,8 @@ pub struct Volume {
     pub physical_block_size: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether discards are offered: they give space back.
+    pub trim: bool,
 }
 
 impl Volume {
@@ -59,7 +61,11 @@ impl Volume {
         use self::feature::*;
         let common = SIZE_MAX | SEG_MAX | BLK_SIZE | FLUSH | TOPOLOGY | CONFIG_WCE | MQ;
         let transport = INDIRECT_DESC | EVENT_IDX | PROTOCOL_FEATURES | VERSION_1;
-        let kind = if self.read_only { RO } else { DISCARD | WRITE_ZEROES };
+        let kind = match (self.read_only, self.trim) {
+            (true, _) => RO,
+            (false, true) => DISCARD | WRITE_ZEROES,
+            (false, false) => WRITE_ZEROES,
+        };
         common | transport | kind
     }
 
@@ -119,6 +125,7 @@ mod tests {
             logical_block_size: 512,
             physical_block_size: 4096,
             read_only: false,
+            trim: true,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::{Blocked, Step, Work};
+use super::{Blocked, RETRY_MIN, Step, Work};
 use crate::buffer::Buffer;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
@@ -35,6 +35,10 @@ pub(super) struct Batch {
     /// Runs under way, by the first run of those that were started together.
     in_flight: BTreeMap<usize, u32>,
     flushing: bool,
+    /// Something of it has been written.
+    has_written: bool,
+    /// The data-disk takes nothing: the rest was not tried.
+    gave_up: bool,
     /// Segments filled later cannot hold what was gathered.
     newest_serial: SegmentSerial,
 }
@@ -51,6 +55,8 @@ struct Run {
     first: usize,
     count: usize,
     range: LbaRange,
+    /// So many lines at most.
+    lines_max: u64,
 }
 
 impl Engine {
@@ -74,6 +80,9 @@ impl Engine {
             let pieces = self.table.find(line);
             if !pieces.as_slice().iter().any(|(known, _)| *known == slot) {
                 continue;
+            }
+            if self.zeroes.contains(line) {
+                self.destage.zeroes_wanted.insert(line);
             }
             if self.gather_line(line, &mut chosen, &mut incomplete) {
                 // What is in the log of the same stripe shares what its parity costs, and what is in those beside it the way
@@ -201,7 +210,9 @@ impl Engine {
         if chosen.contains_key(&line) {
             return false;
         }
-        if !self.can_be_destaged(line) {
+        if !self.can_be_destaged(line)
+            || self.destage.without_failed && self.destage.blocked.contains_key(&line)
+        {
             return false;
         }
         let pieces = self.table.find(line);
@@ -253,6 +264,8 @@ impl Engine {
             runs: VecDeque::new(),
             in_flight: BTreeMap::new(),
             flushing: false,
+            has_written: false,
+            gave_up: false,
             newest_serial: self.log.newest_serial(),
         };
         // Slots by place, so that adjacent ones are read together.
@@ -391,11 +404,7 @@ impl Engine {
             }
             if self.close_wants_no_destage() {
                 moved |= !batch.runs.is_empty();
-                for run in batch.runs.drain(..) {
-                    batch.lines[run.first..run.first + run.count]
-                        .iter_mut()
-                        .for_each(|line| line.failed = true);
-                }
+                batch.drop_rest();
             }
             let completion_reads = self.destage.completions.reads_in_flight();
             while self.may_join_those_under_way(&batch)
@@ -427,6 +436,9 @@ impl Engine {
     fn may_join_those_under_way(&self, batch: &Batch) -> bool {
         let has_failed = |index: usize| self.destage.blocked.contains_key(&batch.lines[index].line);
         let Some(next) = batch.runs.front() else { return false };
+        if self.volume.is_none() && self.destage.trouble.is_trying() {
+            return batch.in_flight.is_empty();
+        }
         self.volume.is_none()
             || batch.in_flight.is_empty()
             || !has_failed(next.first) && !batch.in_flight.keys().any(|first| has_failed(*first))
@@ -454,10 +466,12 @@ impl Engine {
         let length = run.range.bytes() as usize;
         let data = Buffer::copy_of(&batch.data.bytes()[at..at + length]);
         *batch.in_flight.entry(together).or_default() += 1;
-        self.counters.destage_writes += 1;
-        self.counters.destage_write_bytes += length as u64;
         self.count_against_caps(length as u64);
-        let step = Step::WriteRun { lines: run.first..run.first + run.count, together };
+        let step = Step::WriteRun {
+            lines: run.first..run.first + run.count,
+            bytes: length as u64,
+            together,
+        };
         let offset = run.range.start.byte();
         let fua = self.writes_through_for_readers();
         let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua };
@@ -467,6 +481,7 @@ impl Engine {
     pub(super) fn run_written(
         &mut self,
         lines: Range<usize>,
+        bytes: u64,
         together: usize,
         result: Result<(), IoError>,
         service: Duration,
@@ -480,18 +495,32 @@ impl Engine {
         if *left == 0 {
             batch.in_flight.remove(&together);
         }
+        let Err(error) = result else {
+            for entry in &batch.lines[lines] {
+                self.destage.blocked.remove(&entry.line);
+            }
+            batch.has_written = true;
+            self.destage.trouble.has_written();
+            self.counters.destage_writes += 1;
+            self.counters.destage_write_bytes += bytes;
+            return;
+        };
         // Those of a write that failed stay dirty and wait, the others go on (C24).
+        let count = lines.len() as u64;
         let mut failed = Vec::new();
         for entry in &mut batch.lines[lines] {
-            if result.is_ok() {
-                self.destage.blocked.remove(&entry.line);
-            } else {
-                entry.failed = !seeded(SeededBug::FailedLineForgotten);
-                failed.push(entry.line);
-            }
+            entry.failed = !seeded(SeededBug::FailedLineForgotten);
+            failed.push(entry.line);
         }
+        let is_new = failed.iter().any(|line| !self.destage.blocked.contains_key(line));
         for line in failed {
-            self.block_failed(line);
+            self.block_failed(line, error, count);
+        }
+        if self.destage_failed(error, is_new)
+            && let Work::Batch(batch) = &mut self.destage.work
+        {
+            batch.gave_up = true;
+            batch.drop_rest();
         }
     }
 
@@ -501,11 +530,14 @@ impl Engine {
             unreachable!("flushed for a batch");
         };
         self.destage.something_changed();
-        if result.is_err() && !seeded(SeededBug::FailedDestageFlushBelieved) {
+        if let Err(error) = result
+            && !seeded(SeededBug::FailedDestageFlushBelieved)
+        {
             for entry in &batch.lines {
                 self.witnesses.forget(entry.line);
             }
-            self.data_disk_flush_failed();
+            self.data_disk_flush_failed(error);
+            self.destage_failed(error, true);
             return self.back_off();
         }
         for (index, entry) in batch.lines.iter().enumerate() {
@@ -545,7 +577,12 @@ impl Engine {
             let empty = self.log.segments.reusable();
             self.log.segments.make_free(&empty);
         }
-        self.destage.retry = None;
+        self.destage.retry = match (batch.gave_up, batch.has_written) {
+            (false, _) => None,
+            (true, false) => self.destage.retry,
+            // It does take something: the next wait is short again.
+            (true, true) => Some((self.now.after(RETRY_MIN), RETRY_MIN)),
+        };
     }
 }
 
@@ -558,6 +595,18 @@ impl Batch {
     /// What it has written does not count.
     pub(super) fn fail(&mut self) {
         self.lines.iter_mut().for_each(|line| line.failed = true);
+    }
+
+    /// What has not been started stays dirty.
+    fn drop_rest(&mut self) {
+        for run in self.runs.drain(..) {
+            if seeded(SeededBug::RestOfBatchForgotten) {
+                continue;
+            }
+            for line in &mut self.lines[run.first..run.first + run.count] {
+                line.failed = true;
+            }
+        }
     }
 
     pub(super) fn has_line_within(&self, range: &Range<Line>) -> bool {
@@ -582,30 +631,28 @@ impl Batch {
         self.runs.capacity() > 0
     }
 
-    /// Joins lines, sorted by address, into as few writes as possible.
-    fn plan_runs(&mut self, alone: &BTreeMap<Line, Blocked>) {
+    /// Joins lines, sorted by address, into as few writes as possible; what has failed before with not so many others.
+    fn plan_runs(&mut self, blocked: &BTreeMap<Line, Blocked>) {
         self.runs.reserve(1);
-        let mut before_is_alone = false;
         for (index, entry) in self.lines.iter().enumerate() {
             if entry.failed {
                 continue;
             }
-            let is_alone = alone.contains_key(&entry.line);
-            let may_join = !is_alone && !before_is_alone;
-            before_is_alone = is_alone;
+            let lines_max = blocked.get(&entry.line).map_or(u64::MAX, |b| b.together_max);
             for bytes in entry.pieces.mask().byte_runs() {
                 let start = entry.line.lba().0 + bytes.start as u64 / BLOCK_SIZE;
                 let range = LbaRange::new(start, bytes.len() as u64 / BLOCK_SIZE);
                 match self.runs.back_mut() {
                     Some(run)
-                        if may_join
-                            && run.range.end() == range.start.0
-                            && run.range.blocks < RUN_LINES_MAX * FRAGMENTS_PER_LINE =>
+                        if run.range.end() == range.start.0
+                            && run.range.blocks < RUN_LINES_MAX * FRAGMENTS_PER_LINE
+                            && ((index - run.first) as u64) < run.lines_max.min(lines_max) =>
                     {
                         run.range.blocks += range.blocks;
                         run.count = index - run.first + 1;
+                        run.lines_max = run.lines_max.min(lines_max);
                     }
-                    _ => self.runs.push_back(Run { first: index, count: 1, range }),
+                    _ => self.runs.push_back(Run { first: index, count: 1, range, lines_max }),
                 }
             }
         }

@@ -162,8 +162,12 @@ impl Engine {
             .collect();
         self.destage.something_changed();
         let (Ok(()), Some(buffer)) = (result, buffer) else {
+            let error = result.err().unwrap_or(IoError::Failed);
+            if self.destage_failed(error, false) {
+                return;
+            }
             match &lines[..] {
-                [line] => self.block_failed(*line),
+                [line] => self.block_failed(*line, error, 1),
                 // One bad sector must not hold back its neighbours.
                 several => {
                     for line in several {

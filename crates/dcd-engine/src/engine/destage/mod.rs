@@ -14,11 +14,13 @@
 //!    Their segments become free only with the next durable checkpoint (C13).
 //! ```
 //! This file decides what comes next; [`batch`] brings lines to the data-disk, [`zeroes`] does the
-//! same for zeroed ranges, which go before any line above them, and [`completion`] reads what is
-//! missing of a line that does not fill its physical sector.
+//! same for zeroed ranges, which go before any line above them, [`completion`] reads what is
+//! missing of a line that does not fill its physical sector, and [`trouble`] says what happens when the
+//! data-disk takes nothing.
 
 mod batch;
 mod completion;
+mod trouble;
 mod zeroes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +28,8 @@ use std::ops::Range;
 
 use self::batch::Batch;
 use self::completion::Completions;
-use self::zeroes::ZeroWork;
+use self::trouble::Trouble;
+use self::zeroes::{BadZeroes, ZeroWork};
 use super::Engine;
 use super::pace::Go;
 use super::policy::Candidate;
@@ -36,6 +39,7 @@ use crate::engine::Purpose;
 use crate::io::{Device, IoError, RequestError, RequestId};
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
+use crate::log::zero_ranges::ZeroRange;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time};
 
@@ -57,10 +61,12 @@ pub(super) enum Step {
     WriteRun {
         /// Which of the batch.
         lines: Range<usize>,
+        bytes: u64,
         /// The first of those that were started with it.
         together: usize,
     },
-    WriteZeroes,
+    /// Nothing else is written there meanwhile.
+    WriteZeroes(ZeroRange),
     Flush,
 }
 
@@ -77,6 +83,12 @@ pub(super) struct Destage {
     retry: Option<(Time, Duration)>,
     /// Lines whose last write failed.
     blocked: BTreeMap<Line, Blocked>,
+    /// When the wait of the first of them is over.
+    unblock_at: Option<Time>,
+    trouble: Trouble,
+    /// The last victim was chosen, and its lines are gathered, as if what failed before were not there: else that would be
+    /// tried first each time, and the others would wait as long as it does.
+    without_failed: bool,
     /// The record of the newest zero range.
     zeroes_record: RecordNumber,
     /// Lines that may go although they do not fill their physical sector: the log has no room
@@ -84,15 +96,24 @@ pub(super) struct Destage {
     incomplete_allowed: BTreeSet<Line>,
     /// The data-disk cannot zero a range: zeroes are written to it.
     zeroes_by_writing: bool,
+    /// Lines that wait for the zeroes below them.
+    zeroes_wanted: BTreeSet<Line>,
+    /// Zeroed, although it was given up before it ended.
+    zeroes_landed: Vec<(Line, u64)>,
+    /// What could not be zeroed, in the pieces in which it is tried again.
+    zeroes_bad: Vec<BadZeroes>,
+    /// The last work were zeroes: now lines have their turn.
+    zeroes_had_turn: bool,
 }
 
-/// A line whose last write, or completion, failed: it is written alone from then on, so that it takes no others
-/// along.
+/// A line whose last write, or completion, failed.
 struct Blocked {
     /// Not before then; `None`: the wait is over.
     until: Option<Time>,
     /// How long the wait was; the next one is longer.
     wait: Duration,
+    /// It is written with so many others at most, so that it takes no more along.
+    together_max: u64,
 }
 
 #[derive(Default)]
@@ -148,6 +169,15 @@ impl Destage {
         self.completions.cancel(line..Line(line.0 + lines));
     }
 
+    /// Something else is about to be written there: what landed late does not count any more.
+    pub(super) fn forget_landed_zeroes(&mut self, line: Line, lines: u64) {
+        if seeded(SeededBug::LandedZeroesKept) {
+            return;
+        }
+        let end = line.0 + lines;
+        self.zeroes_landed.retain(|(other, count)| other.0 >= end || other.0 + count <= line.0);
+    }
+
     /// What is under way on the data-disk.
     fn ios_in_flight(&self) -> u32 {
         let writes = match &self.work {
@@ -168,6 +198,9 @@ impl Engine {
         }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
+        }
+        if self.destages_never() {
+            return self.reply(id, Err(RequestError::ReadOnly), None);
         }
         // What comes after goes to later segments, so the drain has an end under load, too.
         self.log.close_segment();
@@ -223,9 +256,10 @@ impl Engine {
         self.watch_marks();
         self.watch_stuck();
         self.unblock();
+        self.watch_trouble();
         let mut moved = self.finish_drains();
         let is_lost = self.data_disk_writes_lost > 0 && !seeded(SeededBug::LostWriteForgotten);
-        if self.cache_disk_failed || is_lost {
+        if self.cache_disk_failed || is_lost || self.config.data_disk_read_only {
             return moved;
         }
         moved |= match &self.destage.work {
@@ -238,54 +272,50 @@ impl Engine {
     }
 
     pub(super) fn destage_wake_up(&self) -> Option<Time> {
-        if self.cache_disk_failed || !self.has_destage_work() {
+        if self.cache_disk_failed || self.config.data_disk_read_only || !self.has_destage_work() {
             return None;
         }
         if let Some(at) = self.destage.retry_at(self.now) {
             return Some(at);
         }
-        let look_again = self.stuck.wake_up().filter(|at| *at > self.now);
-        if let Some(at) = look_again
-            && matches!(self.destage.work, Work::None)
-        {
-            return Some(at);
-        }
-        if matches!(self.destage.work, Work::None) && !self.destage.exhausted.is_empty() {
-            let blocked = self.destage.blocked.values().filter_map(|blocked| blocked.until);
-            if let Some(at) = blocked.min() {
-                return Some(at);
+        let failed = match self.destage.work {
+            // What has failed may be all that is left.
+            Work::None => {
+                let stuck = self.stuck.wake_up().filter(|at| *at > self.now);
+                let waits = [self.destage.unblock_at, self.bad_zeroes_wake_up(), stuck];
+                waits.into_iter().flatten().min()
             }
-        }
+            _ => None,
+        };
         match self.may_destage(self.destage.ios_in_flight()) {
-            Go::At(at) => Some(at),
-            // Nothing is known that would end it: the end of an I/O will.
-            Go::Now | Go::Later => None,
+            Go::At(at) => Some(failed.map_or(at, |failed| failed.min(at))),
+            // Nothing else is known that would end it: the end of an I/O will.
+            Go::Now | Go::Later => failed,
         }
     }
 
     /// A line that cannot be destaged for now.
     pub(super) fn block_destage(&mut self, line: Line) {
-        let until = Some(self.now.after(RETRY_MAX));
-        self.destage.blocked.insert(line, Blocked { until, wait: RETRY_MAX });
+        let until = self.now.after(RETRY_MAX);
+        self.destage.unblock_at = Some(self.destage.unblock_at.map_or(until, |at| at.min(until)));
+        let blocked = Blocked { until: Some(until), wait: RETRY_MAX, together_max: 1 };
+        self.destage.blocked.insert(line, blocked);
     }
 
     /// Lines whose wait is over are looked at again; those that left the log are forgotten.
     fn unblock(&mut self) {
-        if self.destage.blocked.is_empty() {
+        if self.destage.unblock_at.is_none_or(|at| at > self.now) {
             return;
         }
         let (now, table) = (self.now, &self.table);
         self.destage.blocked.retain(|line, _| table.contains(*line));
-        let mut any = false;
         for blocked in self.destage.blocked.values_mut() {
-            if blocked.until.is_some_and(|until| until <= now) {
-                blocked.until = None;
-                any = true;
-            }
+            blocked.until = blocked.until.filter(|until| *until > now);
         }
-        if any {
-            self.destage.something_changed();
-        }
+        // Those whose wait is over and that wait for their turn are looked at, too: they may have left the log.
+        let next = self.destage.blocked.values().map(|blocked| blocked.until).min();
+        self.destage.unblock_at = next.map(|until| until.unwrap_or(now.after(RETRY_MAX)));
+        self.destage.something_changed();
     }
 
     /// What has been written for the work under way, and not flushed, does not count.
@@ -297,23 +327,9 @@ impl Engine {
         }
     }
 
-    /// Something failed: not again at once.
-    fn back_off(&mut self) {
-        let wait = match self.destage.retry {
-            Some((at, wait)) if at > self.now => wait,
-            Some((_, wait)) => Duration(wait.0 * 2).min(RETRY_MAX),
-            None => RETRY_MIN,
-        };
-        self.destage.retry = Some((self.now.after(wait), wait));
-    }
-
-    /// A line could not be written or completed: it waits, longer each time, and holds back no
-    /// others (C24).
-    fn block_failed(&mut self, line: Line) {
-        let before = self.destage.blocked.get(&line);
-        let wait = before.map_or(RETRY_MIN, |b| Duration(b.wait.0 * 2).min(RETRY_MAX));
-        let until = Some(self.now.after(wait));
-        self.destage.blocked.insert(line, Blocked { until, wait });
+    /// What is dirty stays in the log for as long as the data-disk takes no writes.
+    pub(super) fn destages_never(&self) -> bool {
+        self.config.data_disk_read_only && self.has_destage_work()
     }
 
     fn has_destage_work(&self) -> bool {
@@ -333,9 +349,19 @@ impl Engine {
         {
             return false;
         }
-        if self.start_zero_work() {
+        if !self.destage.zeroes_had_turn && self.start_zero_work() {
+            self.destage.zeroes_had_turn = true;
             return true;
         }
+        if self.start_lines_work() {
+            self.destage.zeroes_had_turn = false;
+            return true;
+        }
+        std::mem::take(&mut self.destage.zeroes_had_turn) && self.start_zero_work()
+    }
+
+    /// A victim is read, or gathered at once.
+    fn start_lines_work(&mut self) -> bool {
         if self.log_is_tight() && !self.completions_are_durable() {
             return false;
         }
@@ -373,38 +399,66 @@ impl Engine {
     }
 
     fn choose_victim(&mut self) -> Option<SegmentIndex> {
+        if self.destage.blocked.is_empty() {
+            self.destage.without_failed = false;
+            return self.choose_victim_beside(&BTreeMap::new());
+        }
+        // By turns, and otherwise whichever there is. When the last write failed, what never did tells whether anything can be
+        // written.
+        let failed = self.blocked_slots(true);
+        let waiting = self.blocked_slots(false);
+        let turns = match self.destage.without_failed && !self.destage.trouble.is_trying() {
+            true => [false, true],
+            false => [true, false],
+        };
+        turns.into_iter().find_map(|without_failed| {
+            self.destage.without_failed = without_failed;
+            self.choose_victim_beside(if without_failed { &failed } else { &waiting })
+        })
+    }
+
+    /// `blocked`: slots that are not looked for.
+    fn choose_victim_beside(
+        &mut self,
+        blocked: &BTreeMap<SegmentIndex, u32>,
+    ) -> Option<SegmentIndex> {
         let is_tight = self.log_is_tight();
         if let Some((victim, serial)) = self.destage.tight_victim.take()
             && is_tight
             && self.log.segments.get(victim).serial == serial
-            && self.is_candidate(victim)
+            && self.is_candidate(victim, blocked)
         {
             self.destage.tight_victim = Some((victim, serial));
             return Some(victim);
         }
         // What is still in a segment buffer is most likely to be overwritten: it goes last.
-        let victim = self.choose_among(false).or_else(|| self.choose_among(true))?;
+        let victim =
+            self.choose_among(false, blocked).or_else(|| self.choose_among(true, blocked))?;
         if is_tight {
             self.destage.tight_victim = Some((victim, self.log.segments.get(victim).serial));
         }
         Some(victim)
     }
 
-    fn is_candidate(&self, index: SegmentIndex) -> bool {
-        self.log.segments.get(index).live_slots > 0
+    fn is_candidate(&self, index: SegmentIndex, blocked: &BTreeMap<SegmentIndex, u32>) -> bool {
+        self.log.segments.get(index).live_slots > blocked.get(&index).copied().unwrap_or(0)
             && self.log.durable_slots(index) > 0
             && !self.destage.exhausted.contains(&index)
             && !self.stuck.is_in_vain(index, self.log.segments.get(index).live_slots)
     }
 
-    fn choose_among(&self, buffered: bool) -> Option<SegmentIndex> {
+    fn choose_among(
+        &self,
+        buffered: bool,
+        blocked: &BTreeMap<SegmentIndex, u32>,
+    ) -> Option<SegmentIndex> {
         let mut candidates = self
             .log
             .segments
             .iter()
             .filter(|(index, segment)| {
                 matches!(segment.state, SegmentState::Buffered(_)) == buffered
-                    && self.is_candidate(*index)
+                    && self.is_candidate(*index, blocked)
             })
             .map(|(index, segment)| Candidate {
                 index,
@@ -454,12 +508,12 @@ impl Engine {
                 self.slots_read(&slots, result, buffer);
             }
             Step::ReadForCompletion(lines) => self.completion_read(lines, result, buffer),
-            Step::WriteRun { lines, together } => {
-                self.run_written(lines, together, result, service);
+            Step::WriteRun { lines, bytes, together } => {
+                self.run_written(lines, bytes, together, result, service);
             }
-            Step::WriteZeroes => self.zeroes_written(result, service),
+            Step::WriteZeroes(piece) => self.zeroes_written(piece, result, service),
             Step::Flush => match &self.destage.work {
-                Work::Zero(_) => self.zeroes_flushed(result),
+                Work::Zero(_) => self.zeroes_flushed(result, service),
                 _ => self.batch_flushed(result),
             },
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::trouble_words::trouble_words;
 use dcd_daemon::units_text::{format_duration, format_size};
 
 use super::rates::{CLASSES, KindRates, Rates, class_bound_microseconds};
@@ -193,7 +194,10 @@ fn destaging(report: &StatusReport, rates: &Rates) -> String {
     };
     let quiet = short(Duration::from_nanos((report.idle_threshold_microseconds * 1e3) as u64));
     let why = match () {
-        () if report.destage_held_back => "; held back: the data-disk has errors".to_owned(),
+        () if report.destage_held_back => {
+            let why = trouble_words(report.destage_error.as_deref().unwrap_or_default());
+            format!("; held back: {why}")
+        }
         () if report.draining => "; draining".to_owned(),
         () => format!("; begins after {quiet} of quiet"),
     };

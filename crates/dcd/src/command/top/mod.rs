@@ -86,14 +86,14 @@ struct TopLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    now: Option<NowLine<'a>>,
+    now: Option<NowLine>,
     interval: &'a Rates,
 }
 
 /// What is so at the end of the interval.
 #[derive(Serialize)]
-struct NowLine<'a> {
-    state: &'a str,
+struct NowLine {
+    state: String,
     pid: u32,
     uptime_seconds: f64,
     dirty_bytes: u64,
