@@ -368,7 +368,8 @@ fn a_log_of_more_lines_than_slots_is_refused() {
     let forged = Checkpoint {
         uuid,
         generation: 2,
-        epoch: 0,
+        // Of a later session than the superblock: that one was parted, and its log would not count.
+        epoch: 1,
         position: LogPosition {
             segment,
             serial,
@@ -389,7 +390,7 @@ fn a_log_of_more_lines_than_slots_is_refused() {
     let record = |line: u64| Record {
         header: RecordHeader {
             uuid,
-            epoch: 0,
+            epoch: 1,
             serial,
             segment,
             slot_in_segment,

@@ -1093,6 +1093,7 @@ mod tests {
             "degraded",
             "memory-lost",
             "replace-member",
+            "trust-disks",
         ];
         let flags: Vec<_> = flags.into_iter().filter(|flag| !own.contains(flag)).collect();
         assert_eq!(flags, crate::config_file::KEYS);

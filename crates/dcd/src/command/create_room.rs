@@ -164,7 +164,7 @@ mod tests {
         let no = || false;
         drop(Room::take(&path, true, 8 << 20, &no).unwrap());
         assert!(!path.exists());
-        let file = File::create(&path).unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[7; 8192], 1 << 20).unwrap();
         file.sync_all().unwrap();

@@ -146,7 +146,11 @@ impl Salvage {
                 content.apply(found, &superblock.geometry);
             }
         }
-        let is_end_certain = !salvage.end_mark_lost && salvage.unreadable.is_empty()
+        // What a detach left in the log was given up, or is older than the data-disk by now.
+        let is_detached = superblock.state == CacheState::Detached;
+        let is_end_certain = !is_detached
+            && !salvage.end_mark_lost
+            && salvage.unreadable.is_empty()
             || superblock.state == CacheState::Closed && matches!(salvage.base, Base::Whole { .. });
         content.doubt_behind(&tail);
         salvage.take(content, is_end_certain);
