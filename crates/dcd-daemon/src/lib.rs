@@ -85,6 +85,7 @@ pub mod pair_record;
 pub mod pairs;
 pub mod pass_through;
 mod privileges;
+pub mod random;
 pub mod recording;
 pub mod request_counts;
 pub mod request_ring;

@@ -29,6 +29,7 @@ use crate::memory_search::{Found, MemorySearch, identity_of};
 use crate::memory_watch::MemoryWatch;
 use crate::nbd_server::CONNECTIONS_MAX;
 use crate::pairs::{PairBook, PairEntry};
+use crate::random::random_bytes;
 use crate::segment_memory::SegmentFile;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
@@ -183,7 +184,9 @@ pub(crate) fn open_pair_on(
             && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
             && below.disks().any(|disk| share_a_disk(cache_disk.file(), disk.file()))
     });
-    let mut config = EngineConfig { one_disk, data_disk_read_only, ..options.engine.clone() };
+    let seed = random_bytes().map_err(ServeError::system("get random numbers"))?;
+    let hash_seed = u64::from_le_bytes(seed);
+    let mut config = EngineConfig { one_disk, data_disk_read_only, hash_seed, ..options.engine.clone() };
     config.validate().map_err(OpenError::Config)?;
 
     // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many

@@ -99,6 +99,9 @@ pub struct EngineConfig {
     pub limits: Limits,
     /// The segment memory, for the superblock of the session to name; `None`: it is not to be missed (C4).
     pub memory: Option<MemoryIdentity>,
+    /// Seed of the [hash of lines](crate::line_hash), new for each start and told to nobody: whoever writes could otherwise
+    /// choose lines that make every look-up slow.
+    pub hash_seed: u64,
 }
 
 /// How much a checkpoint of this cache may list, and in which pieces it is written. The format sets the most; less is
@@ -166,6 +169,7 @@ impl Default for EngineConfig {
             grow: false,
             limits: Limits::MOST,
             memory: None,
+            hash_seed: 0,
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod engine;
 pub mod error;
 pub mod format;
 pub mod io;
+pub mod line_hash;
 pub mod log;
 mod memory_wanted;
 pub mod nvram;

@@ -200,6 +200,8 @@ impl Options {
             io_timeout: Duration::from_secs(3000),
             // A slow I/O takes 20 s: of a member it is late, and then too late.
             member_timeout: Duration::from_secs(15),
+            // What is done must be the same with any; this one has nothing to do with the load.
+            hash_seed: self.data_blocks << 32 | self.max_delay_ms,
             ..EngineConfig::default()
         }
     }

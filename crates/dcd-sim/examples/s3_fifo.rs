@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use dcd_engine::copies::s3_fifo::S3Fifo;
 use dcd_engine::copies::scan_filter::{SCAN_BLOCKS_DEFAULT, ScanFilter};
+use dcd_engine::line_hash::LineHash;
 use dcd_engine::units::{CopySlot, LbaRange, Line};
 
 /// The policy with the tables of an owner; lines are numbered from 0 without gaps.
@@ -27,7 +28,7 @@ struct Owner {
 
 impl Owner {
     fn new(slots: u32, lines: usize) -> Owner {
-        let mut policy = S3Fifo::new(slots);
+        let mut policy = S3Fifo::new(slots, LineHash::new(0));
         policy.add_slots(0..slots);
         Owner {
             policy,

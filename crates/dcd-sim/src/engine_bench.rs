@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dcd_engine::line_hash::LineHash;
 use dcd_engine::log::lookup_table::LookupTable;
 use dcd_engine::log::segment::Segment;
 use dcd_engine::units::{FragmentMask, Line, SlotIndex};
@@ -143,7 +144,7 @@ struct FullTable {
 impl FullTable {
     fn new(geometry: &Geometry) -> FullTable {
         let slots = geometry.data_slots_max();
-        let mut table = LookupTable::new(geometry.slots(), slots);
+        let mut table = LookupTable::new(geometry.slots(), slots, LineHash::new(0));
         let mut state = 7;
         let mut lines = Vec::with_capacity(slots as usize);
         while !table.is_full() {

@@ -394,6 +394,7 @@ impl Settings {
     pub fn engine_config(&self) -> EngineConfig {
         let default = EngineConfig::default();
         EngineConfig {
+            hash_seed: default.hash_seed,
             ack: self.ack.map_or(default.ack, AckArgument::mode),
             max_delay: span(self.max_delay, default.max_delay),
             bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),

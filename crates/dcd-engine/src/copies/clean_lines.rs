@@ -3,6 +3,7 @@
 //!
 //! Nothing is taken out when a segment is filled again: its serial tells that what was known of its slots is over.
 
+use crate::line_hash::LineHash;
 use crate::log::used_places::UsedPlaces;
 use crate::units::{Line, SegmentSerial, SlotIndex};
 
@@ -13,6 +14,7 @@ const EMPTY: u64 = u64::MAX;
 
 /// The lines, by slot and by line.
 pub struct CleanLines {
+    hash: LineHash,
     slots_per_segment: u32,
     /// Of each segment, the filling that is known of.
     serials: Vec<SegmentSerial>,
@@ -27,9 +29,10 @@ pub struct CleanLines {
 
 impl CleanLines {
     /// None of the slots of so many segments holds a clean line.
-    pub fn new(segments: u32, slots_per_segment: u32) -> CleanLines {
+    pub fn new(segments: u32, slots_per_segment: u32, hash: LineHash) -> CleanLines {
         let slots = (segments * slots_per_segment) as usize;
         CleanLines {
+            hash,
             slots_per_segment,
             serials: vec![SegmentSerial(0); segments as usize],
             lines: vec![EMPTY; slots],
@@ -49,9 +52,7 @@ impl CleanLines {
     }
 
     fn bucket(&self, line: u64) -> usize {
-        // Fibonacci hashing, as in the table of copies.
-        let bits = self.heads.len().trailing_zeros();
-        (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - bits)) as usize
+        self.hash.place(line, self.heads.len())
     }
 
     /// The line is in this slot, of a segment with this serial, and on the data-disk.
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_segment_that_is_filled_again_is_known_by_its_serial() {
-        let mut clean = CleanLines::new(2, 4);
+        let mut clean = CleanLines::new(2, 4, LineHash::new(0));
         clean.insert(Line(7), SlotIndex(1), SegmentSerial(10));
         clean.insert(Line(8), SlotIndex(2), SegmentSerial(10));
         assert_eq!(clean.find(Line(7)), Some((SlotIndex(1), SegmentSerial(10))));
@@ -151,7 +152,7 @@ mod tests {
     /// A discard of much walks what is there, not every slot and not every line.
     #[test]
     fn a_large_discard_walks_what_is_there() {
-        let mut clean = CleanLines::new(100_000, 256);
+        let mut clean = CleanLines::new(100_000, 256, LineHash::new(0));
         for line in 0..100 {
             clean.insert(Line(line * 1000), SlotIndex(line as u32 * 256), SegmentSerial(1));
         }
@@ -166,7 +167,7 @@ mod tests {
     proptest! {
         #[test]
         fn does_as_a_map(steps in proptest::collection::vec((0u8..3, 0u64..40, 0u32..32), 0..200)) {
-            let mut clean = CleanLines::new(4, 8);
+            let mut clean = CleanLines::new(4, 8, LineHash::new(7));
             let mut model: BTreeMap<u64, u32> = BTreeMap::new();
             for (what, line, slot) in steps {
                 match what {

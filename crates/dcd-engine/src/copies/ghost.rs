@@ -5,6 +5,7 @@
 //! have their size from the start: 21 bytes for each line it may remember.
 
 use super::list::{Links, List};
+use crate::line_hash::LineHash;
 use crate::units::Line;
 
 /// No entry.
@@ -30,6 +31,7 @@ impl PackedLine {
 
 /// Lines in the order of their coming, each once.
 pub struct Ghost {
+    hash: LineHash,
     /// Of each entry, its line.
     lines: Vec<PackedLine>,
     /// Of each entry, the next one of its bucket.
@@ -44,13 +46,14 @@ pub struct Ghost {
 
 impl Ghost {
     /// A ghost that will never have a limit above `lines_max`; its limit is 0.
-    pub fn new(lines_max: u32) -> Ghost {
+    pub fn new(lines_max: u32, hash: LineHash) -> Ghost {
         let mut links = Links::new(lines_max);
         let mut unused = List::EMPTY;
         for entry in 0..lines_max {
             unused.push(&mut links, entry);
         }
         Ghost {
+            hash,
             lines: vec![PackedLine([0; 5]); lines_max as usize],
             chain: vec![NONE; lines_max as usize],
             buckets: vec![NONE; lines_max as usize],
@@ -150,10 +153,8 @@ impl Ghost {
         (entry != NONE).then_some(entry)
     }
 
-    /// Fibonacci hashing, then a multiplication that brings 32 bits to the number of buckets.
     fn bucket_of(&self, line: Line) -> usize {
-        let hash = line.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        ((hash * self.buckets.len() as u64) >> 32) as usize
+        self.hash.place(line.0, self.buckets.len())
     }
 
     /// Asserts that list and buckets tell the same.

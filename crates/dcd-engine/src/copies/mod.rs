@@ -23,6 +23,7 @@ use crate::buffer::Buffer;
 use crate::format::checkpoint::CopyPageRef;
 use crate::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use crate::format::geometry::COPIES_PER_PAGE;
+use crate::line_hash::LineHash;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{CopyPageIndex, CopySlot, Line, SequenceId, Uuid};
 
@@ -110,6 +111,7 @@ pub struct CopyCounts {
 
 /// The read area.
 pub struct Copies {
+    hash: LineHash,
     uuid: Uuid,
     pages: Vec<Page>,
     slots: Vec<Slot>,
@@ -128,7 +130,7 @@ pub struct Copies {
 
 impl Copies {
     /// An empty read area of so many pages.
-    pub fn new(uuid: Uuid, pages: u32) -> Copies {
+    pub fn new(uuid: Uuid, pages: u32, hash: LineHash) -> Copies {
         let slots = pages * COPIES_PER_PAGE;
         let page = Page {
             owner: Owner::Nobody,
@@ -141,6 +143,7 @@ impl Copies {
         let buckets = if pages == 0 { 0 } else { slots.next_power_of_two() };
         Copies {
             uuid,
+            hash,
             pages: vec![page; pages as usize],
             slots: vec![slot; slots as usize],
             heads: vec![NONE; buckets as usize],
@@ -178,9 +181,7 @@ impl Copies {
     // ---- from line to slot --------------------------------------------------------------------
 
     fn bucket(&self, line: Line) -> usize {
-        // Fibonacci hashing: the high bits of the product are well mixed, whatever the line numbers.
-        let bits = self.heads.len().trailing_zeros();
-        (line.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - bits)) as usize
+        self.hash.place(line.0, self.heads.len())
     }
 
     fn chain(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {

@@ -31,6 +31,7 @@ use std::ops::Range;
 
 use super::ghost::Ghost;
 use super::list::{Links, List};
+use crate::line_hash::LineHash;
 use crate::units::{CopySlot, Line};
 
 /// Reads that are counted of a line.
@@ -87,14 +88,14 @@ pub struct S3Fifo {
 
 impl S3Fifo {
     /// A policy for slots `0..slots_max`, none of which it has yet.
-    pub fn new(slots_max: u32) -> S3Fifo {
+    pub fn new(slots_max: u32, hash: LineHash) -> S3Fifo {
         S3Fifo {
             slots: vec![SlotState { place: Place::Absent, reads: 0 }; slots_max as usize],
             links: Links::new(slots_max),
             free: List::EMPTY,
             small: List::EMPTY,
             main: List::EMPTY,
-            ghost: Ghost::new(ghost_lines(slots_max)),
+            ghost: Ghost::new(ghost_lines(slots_max), hash),
             capacity: 0,
             is_filling: true,
         }

@@ -164,7 +164,7 @@ struct Owner {
 impl Owner {
     fn new(slots_max: u32) -> Owner {
         Owner {
-            policy: S3Fifo::new(slots_max),
+            policy: S3Fifo::new(slots_max, LineHash::new(0)),
             line_of: vec![Line(u64::MAX); slots_max as usize],
             slot_of: BTreeMap::new(),
             pinned: BTreeSet::new(),

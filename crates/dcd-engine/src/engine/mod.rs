@@ -45,6 +45,7 @@ use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
     Request, RequestError, RequestId, SequenceRequest, VolumeRequest,
 };
+use crate::line_hash::LineHash;
 use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
 use crate::log::lookup_table::LookupTable;
@@ -314,6 +315,7 @@ impl Engine {
             let (most, found) = (DATA_DISK_BLOCKS_MAX, data_disk.blocks);
             return Err(OpenError::DataDiskTooLarge { most, found });
         }
+        let hash = LineHash::new(config.hash_seed);
         let mut engine = Engine {
             phase: Phase::Opening,
             opened_at: now,
@@ -324,7 +326,7 @@ impl Engine {
             next_io: 0,
             ios_with_allowance: BTreeSet::new(),
             log: Log::new(superblock.uuid, geometry, memory),
-            table: LookupTable::new(geometry.slots(), geometry.data_slots_max()),
+            table: LookupTable::new(geometry.slots(), geometry.data_slots_max(), hash),
             zeroes: ZeroRanges::default(),
             zeroes_destaging: ZeroRanges::default(),
             zeroes_rebuilt: RebuiltZeroes::default(),
@@ -337,13 +339,13 @@ impl Engine {
                 data_disk,
                 config.limits.recent_witnesses,
             ),
-            copies: Copies::new(superblock.uuid, geometry.copy_pages),
+            copies: Copies::new(superblock.uuid, geometry.copy_pages, hash),
             data_disk_changes: 0,
             prefetch: prefetch::Prefetch::default(),
             arranging: arrange::Arranging::default(),
-            promotion: promote::Promotion::new(geometry.copy_slots()),
+            promotion: promote::Promotion::new(geometry.copy_slots(), hash),
             clean: (config.hot_blocks && !config.one_disk)
-                .then(|| CleanLines::new(geometry.segments, geometry.slots_per_segment())),
+                .then(|| CleanLines::new(geometry.segments, geometry.slots_per_segment(), hash)),
             detection: config
                 .detector
                 .filter(|_| geometry.copy_pages > 0)

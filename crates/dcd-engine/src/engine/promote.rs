@@ -20,6 +20,7 @@ use crate::copies::{Copies, SlotState};
 use crate::format::checksum::crc32c;
 use crate::format::geometry::COPIES_PER_PAGE;
 use crate::io::{Device, IoData, IoError, IoOperation};
+use crate::line_hash::LineHash;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     BLOCK_SIZE, CopyPageIndex, CopySlot, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange,
@@ -50,9 +51,9 @@ pub(super) struct Write {
 
 impl Promotion {
     /// For a read area of so many slots; the policy has none of them yet.
-    pub(super) fn new(slots: u32) -> Promotion {
+    pub(super) fn new(slots: u32, hash: LineHash) -> Promotion {
         Promotion {
-            policy: S3Fifo::new(slots),
+            policy: S3Fifo::new(slots, hash),
             scans: ScanFilter::new(SCAN_BLOCKS_DEFAULT),
             gathered: BTreeMap::new(),
             writes_in_flight: 0,

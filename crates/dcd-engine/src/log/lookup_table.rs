@@ -9,6 +9,7 @@
 //! A line that is not in the table is not in the log.
 
 use super::used_places::UsedPlaces;
+use crate::line_hash::LineHash;
 use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FragmentMask, Line, SlotIndex};
 
@@ -99,6 +100,7 @@ impl DeadSlots {
 
 /// The table.
 pub struct LookupTable {
+    hash: LineHash,
     entries: Vec<TableEntry>,
     /// Those in use, for walks that must not depend on the size of the cache.
     used: UsedPlaces,
@@ -112,9 +114,10 @@ pub struct LookupTable {
 
 impl LookupTable {
     /// A table for a cache of `slots` slots, of which at most `data_slots` hold data.
-    pub fn new(slots: u32, data_slots: u32) -> LookupTable {
+    pub fn new(slots: u32, data_slots: u32, hash: LineHash) -> LookupTable {
         let entries = data_slots as usize * 100 / LOAD_PERCENT + 16;
         LookupTable {
+            hash,
             entries: vec![UNUSED; entries],
             used: UsedPlaces::new(entries),
             lines: 0,
@@ -144,11 +147,9 @@ impl LookupTable {
             + self.slot_checksums.capacity() * size_of::<u32>()
     }
 
-    /// Where the entry of `line` would best be. Multiplication spreads neighbours; the high half of
-    /// a second one scales to any table size.
+    /// Where the entry of `line` would best be.
     fn home(&self, line: Line) -> usize {
-        let hash = line.0.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((u128::from(hash) * self.entries.len() as u128) >> 64) as usize
+        self.hash.place(line.0, self.entries.len())
     }
 
     fn next(&self, index: usize) -> usize {
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn overwriting_kills_slots_and_scatters_lines() {
-        let mut table = LookupTable::new(64, 60);
+        let mut table = LookupTable::new(64, 60, LineHash::new(0));
         let line = Line(7);
         // fragment:  0 1 2 3 4 5 6 7
         // slot 1     A A A A A A A A
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn lines_have_forty_bits() {
-        let mut table = LookupTable::new(8, 4);
+        let mut table = LookupTable::new(8, 4, LineHash::new(0));
         let lines = [7, 7 + (1 << 32), (1 << 40) - 1];
         for (slot, line) in lines.into_iter().enumerate() {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(slot as u32), 50 + slot as u32);
@@ -416,7 +417,7 @@ mod tests {
     /// Fewer lines than there are in the table, as many, and more than can be.
     #[test]
     fn lines_within_a_range() {
-        let mut table = LookupTable::new(8, 4);
+        let mut table = LookupTable::new(8, 4, LineHash::new(0));
         for line in [10, 12, 13, (1 << 40) - 1] {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
         }
@@ -436,7 +437,7 @@ mod tests {
     #[test]
     fn a_walk_does_not_depend_on_the_size_of_the_cache() {
         let steps = |slots: u32| {
-            let mut table = LookupTable::new(slots, slots);
+            let mut table = LookupTable::new(slots, slots, LineHash::new(0));
             for line in 0..1000 {
                 table.insert(Line(line * 1_000_003), FragmentMask::FULL, SlotIndex(0), 0);
             }
@@ -453,7 +454,7 @@ mod tests {
 
     #[test]
     fn is_full_with_a_line_for_each_slot() {
-        let mut table = LookupTable::new(4, 2);
+        let mut table = LookupTable::new(4, 2, LineHash::new(0));
         table.insert(Line(1), FragmentMask::FULL, SlotIndex(0), 0);
         assert!(!table.is_full());
         table.insert(Line(2), FragmentMask::FULL, SlotIndex(1), 0);
@@ -466,7 +467,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "more lines than slots")]
     fn a_line_too_many_is_a_mistake() {
-        let mut table = LookupTable::new(4, 2);
+        let mut table = LookupTable::new(4, 2, LineHash::new(0));
         (0..3).for_each(|line| {
             table.insert(Line(line), FragmentMask::FULL, SlotIndex(0), 0);
         });
@@ -475,20 +476,30 @@ mod tests {
     #[test]
     #[should_panic(expected = "mask.is_empty()")]
     fn a_line_without_fragments_is_a_mistake() {
-        LookupTable::new(4, 2).insert(Line(1), FragmentMask::NONE, SlotIndex(0), 0);
+        LookupTable::new(4, 2, LineHash::new(0)).insert(
+            Line(1),
+            FragmentMask::NONE,
+            SlotIndex(0),
+            0,
+        );
     }
 
     #[test]
     #[should_panic(expected = "line.0 < 1 << 40")]
     fn a_line_that_does_not_fit_an_entry_is_a_mistake() {
-        LookupTable::new(4, 2).insert(Line(1 << 40), FragmentMask::FULL, SlotIndex(0), 0);
+        LookupTable::new(4, 2, LineHash::new(0)).insert(
+            Line(1 << 40),
+            FragmentMask::FULL,
+            SlotIndex(0),
+            0,
+        );
     }
 
     /// Ten bytes and a bit for each entry, 90 % of them in use at most, and four for each slot. What scattered
     /// lines take more is given back when they are whole again.
     #[test]
     fn memory_is_as_promised() {
-        let mut table = LookupTable::new(1024, 900);
+        let mut table = LookupTable::new(1024, 900, LineHash::new(0));
         let plain = table.memory_bytes();
         // A bit for each entry, in words, and one more word above.
         assert_eq!(plain, (900 * 100 / 90 + 16) * 10 + 1024 * 4 + 16 * 8 + 8);
@@ -511,7 +522,7 @@ mod tests {
     #[test]
     fn neighbours_are_spread() {
         let count = 10_000;
-        let mut table = LookupTable::new(count, count);
+        let mut table = LookupTable::new(count, count, LineHash::new(0));
         for line in 0..count {
             table.insert(Line(line.into()), FragmentMask::FULL, SlotIndex(line), 0);
         }
@@ -524,14 +535,14 @@ mod tests {
     #[test]
     fn takes_at_most_four_mib_per_gib() {
         let slots = 1 << 18;
-        assert!(LookupTable::new(slots, slots - 1024).memory_bytes() < 4 << 20);
+        assert!(LookupTable::new(slots, slots - 1024, LineHash::new(0)).memory_bytes() < 4 << 20);
     }
 
     proptest! {
         /// Against a plain map of fragments, with so many lines in so few places that runs wrap.
         #[test]
         fn agrees_with_a_map(operations in prop::collection::vec((0u64..40, 1u8.., 0u8..4), 1..200)) {
-            let mut table = LookupTable::new(256, 40);
+            let mut table = LookupTable::new(256, 40, LineHash::new(0));
             let lines: Vec<u64> = lines_at_the_ends(&table).take(40).collect();
             let mut model: BTreeMap<(u64, usize), u32> = BTreeMap::new();
             for (slot, (line, mask, kind)) in operations.into_iter().enumerate() {

@@ -15,6 +15,7 @@ use dcd_daemon::device::DeviceFile;
 use dcd_daemon::foreign_content::{Content, look};
 use dcd_daemon::members::content;
 use dcd_daemon::pairs::PairBook;
+use dcd_daemon::random::random_bytes;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::format_size;
@@ -435,16 +436,7 @@ fn write(
 }
 
 pub fn random_uuid() -> Result<Uuid, CommandError> {
-    let mut bytes = [0u8; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        match rustix::rand::getrandom(&mut bytes[filled..], flags) {
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(CommandError::Random { source: errno.into() }),
-        }
-    }
+    let mut bytes: [u8; 16] = random_bytes().map_err(|source| CommandError::Random { source })?;
     // Marks of a random UUID (RFC 9562, version 4).
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
