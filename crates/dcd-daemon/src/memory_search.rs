@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use dcd_engine::{MemoryIdentity, MemoryWanted, Superblock};
 
-pub use crate::memory_error::Looked;
+use crate::memory_error::Looked;
+pub use crate::random::random_bytes;
 use crate::segment_memory::{
     BootId, FoundMemory, MemoryId, SegmentFile, SegmentMemoryError, SharedSegmentMemory,
 };
@@ -214,22 +215,12 @@ fn absolute(directory: &Path) -> PathBuf {
 
 /// Not 0, and never the same twice.
 fn new_id() -> MemoryId {
-    let mut id = [0; 16];
-    let mut filled = 0;
-    while filled < id.len() {
-        match rustix::rand::getrandom(&mut id[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            // Without it (a filter), the time and the process tell memories apart well enough.
-            Err(_) => {
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                let now = now.unwrap_or_default().as_nanos() as u64;
-                id[..8].copy_from_slice(&now.to_le_bytes());
-                id[8..].copy_from_slice(&u64::from(std::process::id()).to_le_bytes());
-                break;
-            }
-        }
-    }
+    // Without random numbers (a filter), the time and the process tell memories apart well enough.
+    let mut id = random_bytes().unwrap_or_else(|_| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_nanos();
+        (now << 32 | u128::from(std::process::id())).to_le_bytes()
+    });
     id[0] |= 1;
     id
 }
