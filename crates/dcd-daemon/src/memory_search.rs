@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use dcd_engine::{MemoryIdentity, MemoryWanted, Superblock};
 
-use crate::memory_error::Looked;
-pub use crate::random::random_bytes;
+pub use crate::memory_error::Looked;
+use crate::random::random_bytes;
 use crate::segment_memory::{
     BootId, FoundMemory, MemoryId, SegmentFile, SegmentMemoryError, SharedSegmentMemory,
 };
