@@ -186,7 +186,8 @@ pub(crate) fn open_pair_on(
     });
     let seed = random_bytes().map_err(ServeError::system("get random numbers"))?;
     let hash_seed = u64::from_le_bytes(seed);
-    let mut config = EngineConfig { one_disk, data_disk_read_only, hash_seed, ..options.engine.clone() };
+    let mut config =
+        EngineConfig { one_disk, data_disk_read_only, hash_seed, ..options.engine.clone() };
     config.validate().map_err(OpenError::Config)?;
 
     // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
