@@ -171,14 +171,10 @@ bugs! {
     CheckpointOmitsPoison = "checkpoint-omits-poison", "C19";
     /// What a replay would make of the log is not counted: a start finds more than a checkpoint may list.
     RebuiltNotBounded = "rebuilt-not-bounded", "bounded tables";
-    /// Zero ranges that wait for a checkpoint wait for ever.
-    CheckpointNotForcedForZeroes = "checkpoint-not-forced-for-zeroes", "bounded tables";
-    /// Zero ranges gather without limit until they are destaged.
-    GatheredNotBounded = "gathered-not-bounded", "bounded tables";
     /// No room is kept for the zero ranges that bypasses under way will split.
     TombstonesNotReserved = "tombstones-not-reserved", "bounded tables";
-    /// A checkpoint whose flush has failed is not thought of, although a start may find it.
-    FailedPictureForgotten = "failed-picture-forgotten", "bounded tables";
+    /// What is logged while a checkpoint is being made does not count when it is durable.
+    ChangesBesidePictureNotCounted = "changes-beside-picture-not-counted", "bounded tables";
     /// A replay lists more damaged lines than a checkpoint may.
     ReplayedPoisonNotBounded = "replayed-poison-not-bounded", "bounded tables";
     /// A start that finds more zero ranges than it may list does not make room.

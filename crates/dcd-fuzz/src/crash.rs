@@ -6,6 +6,7 @@
 //! 3. Read every block that is not certain (now and then all), and compare with the model.
 //! 4. Now and then: cut the power again, recover, and see the same; or detach, and see the same on
 //!    the data-disk alone.
+//! 5. Stop in order, start a second time, and see the same.
 //! ```
 //! A *probe* does this with a copy, and the run goes on as if nothing had been. A *real* crash goes
 //! on from what was recovered.
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 use dcd_engine::format::checksum::crc32c_with_hole;
 use dcd_engine::{
-    Buffer, Device, LbaRange, OpenError, Operation, Phase, RequestError, Superblock, Uuid,
+    Buffer, Device, LbaRange, Limits, OpenError, Operation, Phase, RequestError, Superblock, Uuid,
 };
 
 use crate::disk::Fate;
@@ -161,10 +162,18 @@ impl Run {
             if self.older.len() < 4 {
                 self.older.push(self.host.images());
             }
+            // The run goes on from here; a copy of it is stopped.
+            if let Some(copy) = self.copy_of_host(random)? {
+                self.stop_and_start(copy, &blocks, &shown, random)?;
+            }
         } else {
             self.report.copies.ended(host.engine());
-            if random.one_in(4) {
-                self.check_again(host, &blocks, &shown, random)?;
+            let again = match random.one_in(4) {
+                true => self.check_again(host, &blocks, &shown, random)?,
+                false => Some(host),
+            };
+            if let Some(host) = again {
+                self.stop_and_start(host, &blocks, &shown, random)?;
             }
         }
         self.report.times.check += opened.elapsed();
@@ -186,6 +195,41 @@ impl Run {
         blocks
     }
 
+    /// The machine as it is, with another process on it.
+    fn copy_of_host(&self, random: &mut Random) -> Result<Option<Host>, Violation> {
+        let mut wreck = self.host.wreck_with(false, random, |_, _| Fate::Kept);
+        let memory = wreck.memory.take();
+        let mut copy = Host::new(wreck);
+        copy.allowed = self.host.allowed.clone();
+        copy.space = self.host.space.clone();
+        match copy.open(&self.options, Start::default(), memory.as_deref(), random) {
+            Ok(()) => Ok(Some(copy)),
+            Err(NotOpen::Violation(violation)) => Err(violation),
+            Err(_) if copy.allowed.refusal => Ok(None),
+            Err(NotOpen::Refused(error)) => {
+                Err(Violation(format!("opened once, and then not again: {error}")))
+            }
+            Err(NotOpen::Interrupted) => unreachable!("nobody asked for that"),
+        }
+    }
+
+    /// A start, an orderly stop, a second start: the same is there, and every table fits.
+    fn stop_and_start(
+        &mut self,
+        mut host: Host,
+        blocks: &[u64],
+        shown: &[(u64, Shown)],
+        random: &mut Random,
+    ) -> Result<(), Violation> {
+        if !host.stop(random)? {
+            return Ok(());
+        }
+        let wreck = host.wreck_with(true, random, |_, _| Fate::Dropped);
+        let allowed = host.allowed.clone();
+        drop(host);
+        self.start_and_compare(wreck, allowed, Start::default(), blocks, shown, random).map(drop)
+    }
+
     /// What was shown once stays (C9, C17).
     fn check_again(
         &mut self,
@@ -193,20 +237,37 @@ impl Run {
         blocks: &[u64],
         shown: &[(u64, Shown)],
         random: &mut Random,
-    ) -> Result<(), Violation> {
+    ) -> Result<Option<Host>, Violation> {
         if random.one_in(6) && host.allowed.level == Level::Exact && !host.allowed.reads_fail {
-            return detach_and_compare(host, shown, random);
+            return detach_and_compare(host, shown, random).map(|()| None);
         }
         let wreck = host.wreck_with(true, random, |_, _| Fate::Dropped);
         let allowed = host.allowed.clone();
-        let may_be_refused = allowed.refusal;
         drop(host);
         let start = Start { read_only: random.one_in(4), ..Start::default() };
+        let host = self.start_and_compare(wreck, allowed, start, blocks, shown, random)?;
+        let Some(mut host) = host else { return Ok(None) };
+        if start.read_only {
+            host.refuses_changes()?;
+        }
+        Ok(Some(host))
+    }
+
+    fn start_and_compare(
+        &mut self,
+        wreck: Wreck,
+        allowed: Allowed,
+        start: Start,
+        blocks: &[u64],
+        shown: &[(u64, Shown)],
+        random: &mut Random,
+    ) -> Result<Option<Host>, Violation> {
+        let may_be_refused = allowed.refusal;
         let again =
             self.recover(wreck, start, Undo::default(), Pending::default(), allowed, random)?;
         let Some(Recovered { mut host, .. }) = again else {
             if may_be_refused {
-                return Ok(());
+                return Ok(None);
             }
             return Err(Violation("opened once, and then not again".into()));
         };
@@ -218,10 +279,7 @@ impl Run {
                 return Err(Violation(what));
             }
         }
-        if start.read_only {
-            host.refuses_changes()?;
-        }
-        Ok(())
+        Ok(Some(host))
     }
 
     // ---- recovery -----------------------------------------------------------------------------
@@ -246,11 +304,17 @@ impl Run {
             let mut host = Host::new(wreck);
             host.is_traced = self.host.is_traced;
             host.allowed = allowed;
+            host.space = self.host.space.clone();
             let struck_before = pending.struck;
             host.pending = pending;
             let is_nested = depth < DEPTH_MAX && random.one_in(5);
             let ios_max = is_nested.then(|| random.below(50));
             start.ios_max = ios_max;
+            if self.options.has_wide_sessions() && random.one_in(4) {
+                start.limits = Some(Limits { zero_ranges: 64, ..self.options.limits });
+            } else {
+                start.limits = None;
+            }
             let opened = host.open(&self.options, start, memory.as_deref(), random);
             let has_struck = host.pending.struck > struck_before;
             if host.shows_what_is_lost {
@@ -263,6 +327,12 @@ impl Run {
                     return Err(Violation("opened with a disk that is not its own".into()));
                 }
                 Ok(()) => {
+                    let room_made = host.engine().counters().destaged_zero_ranges;
+                    let is_sure = host.allowed.level == Level::Exact;
+                    if room_made > 0 && is_sure && !self.options.has_wide_sessions() {
+                        let what = format!("{room_made} zero ranges too many for a start");
+                        return Err(Violation(what));
+                    }
                     let has_grown = undo.before_growth.is_some();
                     return Ok(Some(Recovered { host, memory_survived, has_grown }));
                 }
@@ -466,6 +536,35 @@ fn forge(wreck: &mut Wreck, random: &mut Random) {
     let checksum = crc32c_with_hole(&page, CHECKSUM_OFFSET);
     page[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 4].copy_from_slice(&checksum.to_le_bytes());
     wreck.cache_disk.rot(place, &page);
+}
+
+impl Host {
+    /// Stops in order; false if it fails, as it may on disks that are not healthy.
+    fn stop(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let is_healthy = self.allowed.level == Level::Exact
+            && !self.allowed.reads_fail
+            && !self.allowed.bypasses_fail
+            && !self.allowed.refusal;
+        let id = self.submit(Operation::Shutdown, false);
+        let mut left = 100_000;
+        while *self.engine().phase() != Phase::Closed {
+            left -= 1;
+            if left == 0 || self.ios.is_empty() && !self.wake() {
+                return match is_healthy {
+                    true => Err(Violation("a shutdown does not end".into())),
+                    false => Ok(false),
+                };
+            }
+            if self.has_ready_io() {
+                self.end_one_io(random);
+            }
+        }
+        let is_done = self.replies.iter().any(|reply| reply.id == id && reply.result.is_ok());
+        match is_healthy && !is_done {
+            true => Err(Violation("a shutdown failed".into())),
+            false => Ok(is_done),
+        }
+    }
 }
 
 fn detach_and_compare(

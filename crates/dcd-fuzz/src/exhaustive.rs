@@ -1,6 +1,6 @@
 //! All sequences of few operations, with every I/O a crash point (the method of ACE and CrashMonkey).
 //!
-//! An alphabet of sixteen operations on three places. Of each sequence only the last operation is
+//! An alphabet of eighteen operations on three places; half of the sequences with limits of checkpoints that two of them reach. Of each sequence only the last operation is
 //! probed: what crashes in an earlier one is the last of a shorter sequence. After every input of
 //! it the machine crashes: with all subsets of the writes that are not certain, if they are few,
 //! else with none, all and some; with all of them torn; and by death of the process.
@@ -10,10 +10,12 @@
 
 use std::time::Instant;
 
+use dcd_engine::Limits;
+
 use crate::crash::Crash;
 use crate::disk::Fate;
 use crate::model::Violation;
-use crate::options::Options;
+use crate::options::{Options, TINY};
 use crate::random::Random;
 use crate::report::Report;
 use crate::run::{Failure, Run, guard};
@@ -30,11 +32,16 @@ const B: u64 = 45 * 8;
 const C: u64 = 62 * 8;
 
 /// Number of operations.
-pub const LETTERS: u64 = 16;
+pub const LETTERS: u64 = 18;
 
 /// The alphabet.
 fn letter(index: u64) -> &'static [Op] {
     const FILL: Op = Op::Write { start: C + 1, blocks: 103, fua: false };
+    const DISCARDS: [Op; 6] =
+        [discard(24), discard(26), discard(28), discard(30), discard(32), discard(34)];
+    const fn discard(line: u64) -> Op {
+        Op::Discard { start: line * 8, blocks: 8 }
+    }
     match index {
         0 => &[Op::Write { start: A, blocks: 8, fua: false }],
         1 => &[Op::Write { start: B, blocks: 8, fua: false }],
@@ -55,7 +62,26 @@ fn letter(index: u64) -> &'static [Op] {
         13 => &[FILL, Op::Settle, FILL, Op::Settle, FILL, Op::Flush, Op::Settle],
         14 => &[Op::Shutdown],
         15 => &[Op::Crash { power: false }],
-        _ => unreachable!("sixteen letters"),
+        // Zero ranges: more than may gather, and with the next more than a start may find.
+        16 => &[
+            DISCARDS[0],
+            DISCARDS[1],
+            DISCARDS[2],
+            DISCARDS[3],
+            DISCARDS[4],
+            DISCARDS[5],
+            Op::Flush,
+            Op::Settle,
+        ],
+        // One that is cut in pieces past the log.
+        17 => &[
+            Op::Discard { start: 48 * 8, blocks: 14 * 8 },
+            Op::Write { start: 50 * 8, blocks: 32, fua: false },
+            Op::Write { start: 56 * 8, blocks: 32, fua: false },
+            Op::Flush,
+            Op::Settle,
+        ],
+        _ => unreachable!("eighteen letters"),
     }
 }
 
@@ -111,7 +137,9 @@ pub fn run_sequence(seed: u64, index: u64) -> Result<Report, Box<Failure>> {
 
 /// As of a run, but small.
 fn draw_options(random: &mut Random) -> Options {
-    Options { data_blocks: 640, bypass_bytes: 16 << 10, ..Options::draw(random, &[]) }.small()
+    let options = Options::draw(random, &[]);
+    let limits = if options.shears { TINY } else { Limits::MOST };
+    Options { data_blocks: 640, bypass_bytes: 16 << 10, limits, ..options }.small()
 }
 
 impl Run {
@@ -190,8 +218,8 @@ mod tests {
 
     #[test]
     fn every_sequence_has_one_number() {
-        assert_eq!(sequences(1), 32);
-        assert_eq!(sequences(3), 2 * (16 + 256 + 4096));
+        assert_eq!(sequences(1), 36);
+        assert_eq!(sequences(3), 2 * (18 + 324 + 5832));
         let all: std::collections::BTreeSet<_> = (0..sequences(2)).map(sequence).collect();
         assert_eq!(all.len() as u64, sequences(2));
         assert!(all.iter().all(|(letters, _)| letters.len() <= 2));

@@ -8,8 +8,8 @@ use dcd_engine::format::superblock::CacheState;
 use dcd_engine::stats::Uncached;
 use dcd_engine::{
     AckMode, Buffer, Device, Duration, Engine, Input, Io, IoData, IoDone, IoError, IoOperation,
-    MemoryIdentity, MemoryUse, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
-    SegmentMemory, Superblock, Time,
+    Limits, MemoryIdentity, MemoryUse, OpenError, Operation, Output, Phase, Reply, Request,
+    RequestId, SegmentMemory, Superblock, Time,
 };
 
 use crate::disk::{Fate, FaultyDisk, Pages};
@@ -18,6 +18,7 @@ use crate::memory::PooledMemory;
 use crate::model::Violation;
 use crate::options::Options;
 use crate::random::Random;
+use crate::space::Space;
 
 /// Where the superblock copies are.
 const SUPERBLOCKS: [usize; 2] = [0, 64 << 10];
@@ -88,6 +89,8 @@ pub struct Start {
     pub grow: bool,
     /// Interrupted after so many I/Os.
     pub ios_max: Option<u64>,
+    /// Not the limits of the run.
+    pub limits: Option<Limits>,
 }
 
 /// How a start ended that did not.
@@ -126,6 +129,8 @@ pub struct Host {
     pub struck_by_kind: BTreeMap<FaultKind, u64>,
     /// Bytes on the data-disk outside whole physical sectors are written (exception of C15).
     pub partial_sectors: u64,
+    /// What may be freed; none: not looked at.
+    pub space: Option<Space>,
     /// Prints every input and output.
     pub is_traced: bool,
     next_request: u64,
@@ -154,6 +159,7 @@ impl Host {
             struck_by_kind: BTreeMap::new(),
             shows_what_is_lost: false,
             partial_sectors: 0,
+            space: None,
             is_traced: false,
             next_request: 0,
             session: wreck.session,
@@ -216,9 +222,14 @@ impl Host {
             Ok(superblock) => superblock,
             Err(error) => return refuse(OpenError::Format(error)),
         };
-        let Start { accept_damage, read_only, grow, ios_max } = start;
-        let mut config =
-            dcd_engine::EngineConfig { accept_damage, read_only, grow, ..options.engine() };
+        let Start { accept_damage, read_only, grow, ios_max, limits } = start;
+        let mut config = dcd_engine::EngineConfig {
+            accept_damage,
+            read_only,
+            grow,
+            limits: limits.unwrap_or(options.limits),
+            ..options.engine()
+        };
         let geometry = superblock.geometry;
         self.early_reads = options.early_reads;
         self.slow_zeroes = options.faults.contains(&FaultKind::SlowZeroes);
@@ -260,7 +271,10 @@ impl Host {
                     return Err(NotOpen::Violation(Violation("recovery does not end".into())));
                 }
                 Phase::Opening => self.end_one_io(random),
-                Phase::Running => return Ok(()),
+                Phase::Running => {
+                    self.engine().check_checkpoint();
+                    return Ok(());
+                }
                 Phase::Failed(error) => {
                     return refuse(error);
                 }
@@ -368,8 +382,14 @@ impl Host {
                 IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
                     self.note_partial_sectors(*offset, buffer.len() as u64);
                 }
-                IoOperation::WriteZeroes { offset, length, .. } => {
+                IoOperation::WriteZeroes { offset, length, may_unmap } => {
                     self.note_partial_sectors(*offset, *length);
+                    // Of a log that is not as it was written nothing is known.
+                    if let Some(space) = &self.space
+                        && self.allowed.level == Level::Exact
+                    {
+                        space.check(*offset, *length, *may_unmap);
+                    }
                 }
                 _ => {}
             }

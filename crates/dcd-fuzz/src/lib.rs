@@ -33,5 +33,6 @@ pub mod script;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 pub mod session;
+pub mod space;
 pub mod sweep;
 pub mod volume;

@@ -4,10 +4,20 @@
 //! Everything is a plain number or name, so that what `{:?}` prints is what a test can say.
 
 use dcd_engine::format::geometry::COPY_PAGE_SPACE_BYTES;
-use dcd_engine::{AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry};
+use dcd_engine::{
+    AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry, Limits,
+};
 
 use crate::faults::FaultKind;
 use crate::random::Random;
+
+/// Limits that every run reaches: those of a quarter of the runs.
+pub const TINY: Limits = Limits {
+    zero_ranges: Limits::ZERO_RANGES_MIN,
+    poisoned_lines: 4,
+    recent_witnesses: 1,
+    checkpoint_write_bytes: 4096,
+};
 
 /// Options of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +70,8 @@ pub struct Options {
     pub read_ahead_bytes: u64,
     /// Share of the read area that sequences may take.
     pub sequence_percent: u8,
+    /// What a checkpoint may list, and in which pieces it is written.
+    pub limits: Limits,
     /// Kinds of faults in the script.
     pub faults: Vec<FaultKind>,
 }
@@ -92,6 +104,7 @@ impl Default for Options {
             hot_blocks: false,
             read_ahead_bytes: 1 << 20,
             sequence_percent: 100,
+            limits: Limits::MOST,
             faults: Vec::new(),
         }
     }
@@ -101,6 +114,8 @@ impl Options {
     /// Options of a run with these faults; without faults everything else varies.
     pub fn draw(random: &mut Random, faults: &[FaultKind]) -> Options {
         let damaged = faults.iter().any(|kind| kind.damages_bytes());
+        // Drawn aside: the runs of all seeds are what they were before there were limits.
+        let mut aside = Random::new(random.state() ^ 0x6c69_6d69_7473);
         Options {
             segments: random.pick(&[16, 16, 17, 24]) as u32,
             segment_buffers: random.pick(&[3, 3, 4, 6]) as u32,
@@ -133,9 +148,24 @@ impl Options {
             hot_blocks: random.one_in(2),
             read_ahead_bytes: random.pick(&[0, 64 << 10, 1 << 20, 1 << 20]),
             sequence_percent: random.pick(&[0, 50, 100, 100]) as u8,
+            limits: match aside.one_in(4) {
+                true => Limits { poisoned_lines: aside.pick(&[4, 1]), ..TINY },
+                false => Limits::MOST,
+            },
             faults: faults.to_vec(),
         }
         .consistent()
+    }
+
+    /// Whether checkpoints may list only a few things.
+    pub fn has_tiny_limits(&self) -> bool {
+        self.limits.zero_ranges == TINY.zero_ranges
+    }
+
+    /// Whether some of its sessions have wider limits, and leave more than the next may list, as older versions
+    /// did.
+    pub fn has_wide_sessions(&self) -> bool {
+        self.has_tiny_limits() && self.shears
     }
 
     /// A volume of odd size has no logical blocks of 4096 bytes.
@@ -202,6 +232,7 @@ impl Options {
             member_timeout: Duration::from_secs(15),
             // What is done must be the same with any; this one has nothing to do with the load.
             hash_seed: self.data_blocks << 32 | self.max_delay_ms,
+            limits: self.limits,
             ..EngineConfig::default()
         }
     }

@@ -23,6 +23,7 @@ use crate::options::Options;
 use crate::random::Random;
 use crate::report::Report;
 use crate::script::{Op, Script, Step};
+use crate::space::Space;
 
 /// I/Os after which there must be a pause.
 const SETTLE_IOS_MAX: u32 = 100_000;
@@ -157,6 +158,7 @@ impl Run {
     pub fn new(options: Options, is_traced: bool) -> Run {
         let mut host = Host::new(new_pair(&options));
         host.is_traced = is_traced;
+        host.space = Some(Space::default());
         Run {
             model: Model::new(options.data_blocks),
             host,
@@ -347,6 +349,9 @@ impl Run {
             || blocks * 512 < self.options.bypass_bytes
                 && blocks + 8 <= self.options.atomic_blocks_max();
         let number = self.model.submit(start, blocks, is_zero, is_atomic);
+        if let (Some(space), Some(may_unmap)) = (&mut self.host.space, change.may_unmap()) {
+            space.asked(start, blocks, may_unmap);
+        }
         let range = LbaRange::new(start, blocks);
         let operation = match change {
             Change::Discard => Operation::Discard { range },
@@ -862,4 +867,15 @@ enum Change {
     Write,
     Zero { may_unmap: bool },
     Discard,
+}
+
+impl Change {
+    /// Of zeroes: whether their space may be freed.
+    fn may_unmap(self) -> Option<bool> {
+        match self {
+            Change::Write => None,
+            Change::Zero { may_unmap } => Some(may_unmap),
+            Change::Discard => Some(true),
+        }
+    }
 }

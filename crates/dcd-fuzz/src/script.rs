@@ -198,7 +198,7 @@ impl Script {
     fn draw(random: &mut Random, faults: &[FaultKind]) -> Script {
         let options = Options::draw(random, faults);
         let blocks_used = random.pick(&[64, 200, 640, 4096]).min(options.data_blocks);
-        let load = Load {
+        let mut load = Load {
             steps: random.pick(&[40, 120, 250, 500]),
             blocks_used,
             home: random.below(options.data_blocks - blocks_used + 1) / 8 * 8,
@@ -216,6 +216,16 @@ impl Script {
             io_share: random.pick(&[15, 30, 45, 60]),
             pause_max_us: random.pick(&[1_000, 50_000, 2_000_000]),
         };
+        if options.has_tiny_limits() {
+            // What has limits is mostly zeroes, and single lines far from each other.
+            let mut aside = Random::new(random.state() ^ 0x7a65_726f);
+            load.zero_one_in = aside.pick(&[1, 2, 2, 4]);
+            load.flush_one_in = aside.pick(&[4, 20]);
+            if aside.one_in(2) {
+                load.request_blocks_max = 8;
+                load.again_one_in = 10;
+            }
+        }
         let mut steps = Vec::new();
         let (mut last, mut now) = (None, options.clone());
         let mut contest = None;
@@ -378,7 +388,7 @@ impl Options {
         differing!(max_delay_ms, bypass_bytes, idle_ms, dirty_high, one_disk, verify_reads);
         differing!(destage_bytes_max, destage_writes_max, full_timeout_s, cannot_zero);
         differing!(shears, overlaps, early_reads, copy_pages, hot_blocks, read_ahead_bytes);
-        differing!(sequence_percent);
+        differing!(sequence_percent, limits);
         if self.ack != AckMode::Memory {
             fields.push(format!("ack: AckMode::{:?}", self.ack));
         }

@@ -56,6 +56,8 @@ const FIRST_RUNS: &[(SeededBug, u64)] = &[
     (SeededBug::FreeBeforeCheckpoint, 225),
     (SeededBug::CheckpointOmitsZeroesUnderWay, 125),
     (SeededBug::CheckpointOmitsPoison, 466),
+    (SeededBug::ChangesBesidePictureNotCounted, 348),
+    (SeededBug::RoomWithoutFlush, 275),
     (SeededBug::DestageBeforeDurable, 16),
     (SeededBug::FailedDestageFlushBelieved, 272),
     (SeededBug::DestageDoesNotVerify, 405),

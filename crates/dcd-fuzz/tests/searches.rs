@@ -16,7 +16,7 @@ fn search(work: Work, runs: u64) -> u64 {
     report.crash_points
 }
 
-/// Every sequence of three of the sixteen operations, every I/O a crash point.
+/// Every sequence of three of the eighteen operations, every I/O a crash point.
 #[test]
 fn all_sequences_of_three_operations() {
     assert!(search(Work::Exhaustive(3), 1) > 100_000);

@@ -595,7 +595,7 @@ pub struct FuzzArguments {
     /// Two kinds of faults in each run: all pairs in turn.
     #[arg(long, conflicts_with_all = ["faults", "exhaustive", "sweep"])]
     pub pairs: bool,
-    /// All sequences of so many of sixteen operations, every I/O a crash point. 3 takes about a
+    /// All sequences of so many of eighteen operations, every I/O a crash point. 3 takes about a
     /// minute, 4 half an hour.
     #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..=5))]
     #[arg(conflicts_with_all = ["faults", "time", "runs"])]

@@ -107,7 +107,6 @@ impl Engine {
     pub(super) fn may_gather_zero_ranges(&self, more: usize) -> bool {
         let now = self.zeroes_rebuilt.listed().len().max(self.zeroes.len());
         now + self.zero_ranges_of_bypasses() + more <= self.config.limits.zero_ranges / 2
-            || seeded(SeededBug::GatheredNotBounded)
     }
 
     /// Whether only a checkpoint makes room for zero ranges soon, and does.
@@ -117,7 +116,6 @@ impl Engine {
         rebuilt + self.zero_ranges_of_bypasses() >= most - most / 4
             && self.zeroes_rebuilt.listed().len() + most / 8 <= rebuilt
             && !seeded(SeededBug::RebuiltNotBounded)
-            && !seeded(SeededBug::CheckpointNotForcedForZeroes)
     }
 
     /// Takes whole lines out of the log.

@@ -55,7 +55,11 @@ impl RebuiltZeroes {
     /// A zero range has been logged.
     pub fn zeroed(&mut self, range: ZeroRange) {
         self.listed.insert(range);
-        self.rebuilt.iter_mut().for_each(|zeroes| zeroes.insert(range));
+        let counted = match seeded(SeededBug::ChangesBesidePictureNotCounted) {
+            true => &mut self.rebuilt[..1],
+            false => &mut self.rebuilt[..],
+        };
+        counted.iter_mut().for_each(|zeroes| zeroes.insert(range));
     }
 
     /// A write past the log has been logged.
@@ -71,9 +75,6 @@ impl RebuiltZeroes {
 
     /// A checkpoint is made: it may be found from now on.
     pub fn picture_taken(&mut self) {
-        if seeded(SeededBug::FailedPictureForgotten) {
-            self.rebuilt.truncate(1);
-        }
         if self.rebuilt.len() == BASES_MAX {
             self.rebuilt.remove(1);
         }
