@@ -480,7 +480,11 @@ impl Run {
             }
             Asked::TooLate => return error == RequestError::ShuttingDown,
             Asked::Cancel => return false,
-            Asked::Sequence => return matches!(error, RequestError::Sequence(_)),
+            // Answered when a checkpoint knows of it: not where there will be none.
+            Asked::Sequence => {
+                let has_failed = self.host.engine().cache_disk_failure().is_some();
+                return matches!(error, RequestError::Sequence(_)) || has_failed;
+            }
             Asked::Drain { is_cancelled: true } if error == RequestError::Cancelled => return true,
             _ => {}
         }
