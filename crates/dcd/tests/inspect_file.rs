@@ -116,7 +116,7 @@ fn what_cannot_be_known_is_told_so() {
     site.dcd("inspect --file none --control ctl").fails(1, "cannot look at none", "");
     site.dcd("inspect --file /proc/version --control ctl").fails(
         1,
-        "only ext2, ext3, ext4, XFS and F2FS tell",
+        "only ext2, ext3, ext4, XFS, F2FS and dhisfs tell",
         "control socket",
     );
     site.dcd("inspect").fails(1, "what is to be inspected", "--file PATH");

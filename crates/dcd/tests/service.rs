@@ -253,6 +253,8 @@ fn memory_that_lost_its_name_is_taken_over() {
     assert!(ready.starts_with("ready ") && !ready.contains("from-memory=0 "), "{ready}");
     let mut nbd = Nbd::connect(&folder.path("sock"));
     assert_eq!(nbd.read(8192, 4096).unwrap(), [7; 4096]);
+    // A client that stays is waited for.
+    drop(nbd);
     assert_eq!(service.stop(), Some(0));
 }
 
