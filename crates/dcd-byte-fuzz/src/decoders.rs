@@ -8,6 +8,7 @@ use dcd_engine::format::checkpoint::{self, Checkpoint, CopyPageRef};
 use dcd_engine::format::checksum::{crc32c, crc32c_with_hole};
 use dcd_engine::format::copy_page::{self, CopyPage, PAGE_SIZE};
 use dcd_engine::format::creation_mark::{self, CreationMark};
+use dcd_engine::format::data_label::{self, DATA_LABEL_BYTES, DataLabel, LabelFit};
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::record::{self, Record};
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE, Superblock};
@@ -70,6 +71,7 @@ fn assert_same(found: &[u8], written: &[u8], layout: &[FieldLayout], ignored: &[
 
 pub(crate) fn superblock(input: &[u8]) {
     creation_mark(input);
+    data_label(input);
     let layout = superblock::layout();
     let bytes = structure(input, SUPERBLOCK_SIZE, &layout);
     let Ok(decoded) = Superblock::decode(&bytes) else { return };
@@ -107,6 +109,21 @@ fn creation_mark(input: &[u8]) {
     assert_eq!(CreationMark::decode(written.bytes()), Ok(decoded));
     assert_same(&bytes, written.bytes(), &layout, &["checksum", "unused"]);
     assert!(Superblock::decode(&bytes).is_err());
+}
+
+/// What the data-disk says beside it.
+fn data_label(input: &[u8]) {
+    let layout = data_label::layout();
+    let bytes = structure(input, DATA_LABEL_BYTES, &layout);
+    let Ok(decoded) = DataLabel::decode(&bytes) else { return };
+    let written = decoded.encode();
+    assert_eq!(DataLabel::decode(written.bytes()), Ok(decoded));
+    assert_same(&bytes, written.bytes(), &layout, &["checksum", "reserved", "unused"]);
+    assert!(
+        [decoded.epoch, decoded.epoch_max].map(|epoch| decoded.fit(epoch)) == [LabelFit::Same; 2]
+    );
+    let _ = DataLabel::newest(&bytes, input);
+    assert_eq!(DataLabel::newest(&bytes, written.bytes()), Ok(decoded));
 }
 
 pub(crate) fn checkpoint(input: &[u8]) {

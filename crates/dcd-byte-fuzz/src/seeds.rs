@@ -7,6 +7,7 @@ use dcd_daemon::frontend::vhost_user::message::request;
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::creation_mark::CreationMark;
+use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
@@ -407,6 +408,18 @@ fn volume_structures() -> Vec<Vec<u8>> {
     ]
 }
 
+fn data_label() -> DataLabel {
+    DataLabel {
+        uuid: UUID,
+        writing: 5,
+        epoch: 3,
+        epoch_max: 4,
+        state: LabelState::Dirty,
+        payload_offset_bytes: 1 << 20,
+        payload_bytes: 1 << 20,
+    }
+}
+
 fn superblocks() -> Vec<Vec<u8>> {
     let superblock = |generation, state, serial: &str| {
         let bytes = Superblock {
@@ -418,6 +431,7 @@ fn superblocks() -> Vec<Vec<u8>> {
             data_disk_serial: serial.to_owned(),
             volume_bytes: 0,
             data_offset_bytes: 0,
+            data_label_epoch: 0,
             has_end_mark: true,
             memory: None,
             created_unix_seconds: 1_700_000_000,
@@ -431,6 +445,7 @@ fn superblocks() -> Vec<Vec<u8>> {
         superblock(7, CacheState::Open, "WD-1"),
         superblock(8, CacheState::Closed, &"x".repeat(64)),
         [&[1], &CreationMark { end: 5 << 30 }.encode().bytes()[..24]].concat(),
+        [&[1], &data_label().encode().bytes()[..80]].concat(),
     ]
 }
 

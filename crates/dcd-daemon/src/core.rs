@@ -32,6 +32,10 @@ pub trait Core {
     fn destage_trouble(&self) -> Option<DestageTrouble> {
         None
     }
+    /// Whether what is being closed holds what its data-disk does not.
+    fn holds_newer_data(&self) -> bool {
+        false
+    }
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
         None
@@ -81,6 +85,11 @@ impl Core for Engine {
 
     fn destage_trouble(&self) -> Option<DestageTrouble> {
         Engine::destage_trouble(self)
+    }
+
+    fn holds_newer_data(&self) -> bool {
+        let status = Engine::status(self);
+        status.dirty_lines + status.zero_ranges > 0
     }
 
     fn engine(&self) -> Option<&Engine> {

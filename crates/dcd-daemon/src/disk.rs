@@ -45,6 +45,8 @@ pub struct Disk {
     model: Option<ModelArm<Io>>,
     /// What is written at once, in bytes.
     sector_bytes: u32,
+    /// Where the engine's byte 0 is: behind a label, if the disk has one.
+    payload_offset_bytes: u64,
     faults: Option<FaultFile>,
     /// I/Os that a rule holds back.
     hung: Vec<Io>,
@@ -83,6 +85,7 @@ impl Disk {
             file: Rc::new(file),
             segment_memory: None,
             sector_bytes,
+            payload_offset_bytes: 0,
             arm: times.map(SlowArm::new),
             model: model.map(ModelArm::new),
             faults: spec.fault_control().map(FaultFile::new),
@@ -106,10 +109,15 @@ impl Disk {
         self.file.can_give_back_space()
     }
 
+    /// Leaves the beginning of the disk out of what the engine sees. To be called before the first I/O.
+    pub fn set_payload_offset(&mut self, bytes: u64) {
+        self.payload_offset_bytes = bytes;
+    }
+
     /// The disk in the words of the engine.
     pub fn data_disk_info(&self) -> DataDiskInfo {
         DataDiskInfo {
-            blocks: self.file.size_bytes / BLOCK_SIZE,
+            blocks: self.file.size_bytes.saturating_sub(self.payload_offset_bytes) / BLOCK_SIZE,
             logical_block_size: self.file.logical_block_size,
             physical_sector_size: self.sector_bytes,
         }
@@ -121,7 +129,23 @@ impl Disk {
     }
 
     /// Starts an I/O.
-    pub fn start<K: Copy + From<DiskKey>>(&mut self, now: Time, io: Io, ring: &mut Ring<K>) {
+    pub fn start<K: Copy + From<DiskKey>>(&mut self, now: Time, mut io: Io, ring: &mut Ring<K>) {
+        match &mut io.operation {
+            IoOperation::Read { offset, .. }
+            | IoOperation::Write { offset, .. }
+            | IoOperation::WriteZeroes { offset, .. } => *offset += self.payload_offset_bytes,
+            IoOperation::Flush => {}
+        }
+        self.start_in_head(now, io, ring);
+    }
+
+    /// Starts an I/O whose offset is that of the disk itself: of a label.
+    pub fn start_in_head<K: Copy + From<DiskKey>>(
+        &mut self,
+        now: Time,
+        io: Io,
+        ring: &mut Ring<K>,
+    ) {
         if let Some(faults) = &mut self.faults {
             faults.refresh(now);
             let (target, bytes) = fault_target(&io.operation);
@@ -249,7 +273,7 @@ impl Disk {
         if !self.hung.is_empty() && self.faults.as_mut().is_some_and(|f| f.refresh(now)) {
             // The rules have changed: those that still hang come back here.
             for io in std::mem::take(&mut self.hung) {
-                self.start(now, io, ring);
+                self.start_in_head(now, io, ring);
             }
         }
         self.done.pop_front()

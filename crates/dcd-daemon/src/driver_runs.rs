@@ -2,7 +2,7 @@
 //!
 //! The engine's own runs begin at its boundary, where every I/O ends once, whole, and when it is said. Here is what makes
 //! that so: the ring that puts short transfers together and waits beside a full queue, the loop that takes completions, tells
-//! the time and answers. One seed chooses the kernel's habits ([`SimulatedKernel`]), the settings and the requests; half of
+//! the time and answers. A third of the runs have a labelled data-disk. One seed chooses the kernel's habits ([`SimulatedKernel`]), the settings and the requests; half of
 //! the runs also have an I/O that fails or is cancelled now and then. What must hold:
 //!
 //! 1. Each request is answered once, also behind pauses of hours, and the end comes when it is asked for.
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::geometry::Geometry;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
@@ -122,6 +123,7 @@ impl Run {
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&random.next().to_le_bytes());
         uuid[8..].copy_from_slice(&seed.to_le_bytes());
+        let data_offset_bytes = random.pick(&[0, 0, 1 << 17]);
         let cache = std::fs::File::create(folder.join("c")).map_err(|e| e.to_string())?;
         cache.set_len(CACHE_BYTES).map_err(|e| e.to_string())?;
         for (offset, bytes) in create(CreateOptions {
@@ -131,14 +133,27 @@ impl Run {
             data_disk_serial: String::new(),
             created_unix_seconds: 0,
             volume: None,
-            data_offset_bytes: 0,
+            data_offset_bytes,
             has_end_mark: false,
         }) {
             use std::os::unix::fs::FileExt;
             cache.write_all_at(bytes.bytes(), offset).map_err(|e| e.to_string())?;
         }
         let data = std::fs::File::create(folder.join("d")).map_err(|e| e.to_string())?;
-        data.set_len(BLOCKS * BLOCK_SIZE).map_err(|e| e.to_string())?;
+        data.set_len(data_offset_bytes + BLOCKS * BLOCK_SIZE).map_err(|e| e.to_string())?;
+        if data_offset_bytes > 0 {
+            use std::os::unix::fs::FileExt;
+            let label = DataLabel {
+                uuid: Uuid(uuid),
+                writing: 0,
+                epoch: 0,
+                epoch_max: 0,
+                state: LabelState::Detached,
+                payload_offset_bytes: data_offset_bytes,
+                payload_bytes: BLOCKS * BLOCK_SIZE,
+            };
+            data.write_all_at(label.encode().bytes(), label.offset()).map_err(|e| e.to_string())?;
+        }
         let millis = dcd_engine::Duration::from_millis;
         let config = EngineConfig {
             ack: random.pick(&[AckMode::Memory, AckMode::Log, AckMode::Durable]),

@@ -33,6 +33,7 @@ use crate::disk::{Disk, DiskKey};
 use crate::frontend::nbd::{Event, Export};
 use crate::frontend::ublk::queue::{Fetched, Hint};
 use crate::kernel::Kernel;
+use crate::label_keeper::{After, LabelKeeper};
 use crate::listen::Listener;
 use crate::memory_watch::{MemoryWatch, Seen};
 use crate::nbd_server::{ClientKey, NbdKey, NbdServer};
@@ -121,6 +122,8 @@ pub struct EventLoop<C> {
     ring: Ring<Key>,
     core: C,
     disks: Disks,
+    /// Of a data-disk that has a label.
+    label: Option<LabelKeeper>,
     clock: Clock,
     now: Time,
     /// When the core wants [`Input::Timeout`].
@@ -207,6 +210,8 @@ pub struct Parts<C> {
     pub(crate) memory: Option<MemoryWatch>,
     /// The disks with the data.
     pub data: DataSide,
+    /// Writes the label of the one data-disk, if it has one.
+    pub(crate) label: Option<LabelKeeper>,
     /// Where the ring is.
     pub kernel: Box<dyn Kernel>,
     /// The time; the same that the core was opened with.
@@ -229,6 +234,7 @@ impl<C: Core> EventLoop<C> {
             cache_disk,
             memory,
             data,
+            label,
             kernel,
             clock,
             export,
@@ -248,6 +254,7 @@ impl<C: Core> EventLoop<C> {
             ring,
             core,
             disks: Disks { cache_disk, data },
+            label,
             clock,
             now: clock.now(),
             deadline: None,
@@ -501,8 +508,25 @@ impl<C: Core> EventLoop<C> {
     }
 
     fn io_done(&mut self, done: IoDone) {
-        if !self.is_closing {
-            self.give(Input::IoDone(done));
+        if self.is_closing {
+            return;
+        }
+        let after = match &mut self.label {
+            None => After::Give(done),
+            Some(label) => label.ended(done),
+        };
+        self.go_on(after);
+    }
+
+    fn go_on(&mut self, after: After) {
+        match after {
+            After::Give(done) => self.give(Input::IoDone(done)),
+            After::Start(io) => {
+                self.disks.get_mut(io.device).start(self.now, io, &mut self.ring);
+            }
+            After::StartInHead(io) => {
+                self.disks.get_mut(io.device).start_in_head(self.now, io, &mut self.ring);
+            }
         }
     }
 
@@ -526,7 +550,31 @@ impl<C: Core> EventLoop<C> {
     }
 
     fn start_io(&mut self, io: Io) {
-        self.disks.get_mut(io.device).start(self.now, io, &mut self.ring);
+        let core = &self.core;
+        let after = match &mut self.label {
+            Some(label) if io.device == Device::CacheDisk => {
+                label.starts(io, || core.holds_newer_data())
+            }
+            _ => After::Start(io),
+        };
+        self.go_on(after);
+    }
+
+    /// A detach has ended. If the cache-disk could not be marked, the label of the data-disk says at least that it stands on its
+    /// own.
+    pub(crate) fn label_without_cache(&mut self) {
+        if self.core.cache_disk_failure().is_none() {
+            return;
+        }
+        let (Some(label), DataSide::Disk(disk)) = (&mut self.label, &self.disks.data) else {
+            return;
+        };
+        let (offset, bytes) = label.detached();
+        if let Err(error) = disk.file().write_at(offset, &bytes) {
+            eprintln!(
+                "dcd: the label of the data-disk cannot be written: {error}; `dcd create --labelled --force` takes it as it is"
+            );
+        }
     }
 
     /// Takes events of clients and sends replies until there is nothing more to do at once.

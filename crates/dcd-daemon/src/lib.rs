@@ -64,6 +64,7 @@ pub mod identity;
 pub mod in_process;
 pub mod isolation;
 mod kernel;
+pub mod label_keeper;
 pub mod listen;
 pub mod lost;
 mod member_news;

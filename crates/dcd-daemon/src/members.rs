@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
@@ -208,6 +209,13 @@ pub fn content(start: &[u8]) -> Option<&'static str> {
         let label = start.get(place).map(MemberLabel::decode);
         if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
             return Some("a member of a dcd volume");
+        }
+    }
+    for offset in DATA_LABEL_OFFSETS {
+        let place = offset as usize..offset as usize + DATA_LABEL_BYTES;
+        let label = start.get(place).map(DataLabel::decode);
+        if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
+            return Some("the labelled data-disk of a dcd cache");
         }
     }
     let superblock = start.get(..SUPERBLOCK_SIZE).map(Superblock::decode);

@@ -11,10 +11,10 @@ use dcd_engine::units::LbaRange;
 use dcd_engine::{Engine, Operation, Phase, RequestError, Uuid};
 
 use crate::control::Progress;
+use crate::core::Core;
 use crate::event_loop::EventLoop;
 use crate::lost::LostReport;
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
-use crate::serve::holds_newer_data;
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
 use crate::submitter::{Completion, DrainTicket};
@@ -60,6 +60,10 @@ pub struct OfflineReport {
     /// The cache-disk failed meanwhile, with nothing on it that is not on the data-disk: it could not
     /// be marked.
     pub is_unmarked: bool,
+    /// Where the payload of the data-disk begins, if that has a label; else 0.
+    pub payload_offset_bytes: u64,
+    /// Its size.
+    pub payload_bytes: u64,
 }
 
 /// Opens a pair, does one thing, closes it. Interrupted at any point it can be begun again.
@@ -82,6 +86,8 @@ pub fn run_offline(
         lines_moved: 0,
         lines_left: 0,
         is_unmarked: false,
+        payload_offset_bytes: superblock.data_offset_bytes,
+        payload_bytes: superblock.data_disk.bytes(),
     };
     if !wait_until_running(&mut event_loop)? {
         event_loop.close();
@@ -154,10 +160,17 @@ pub fn run_offline(
     report.lines_moved = total - report.lines_left;
     // What the log holds then, the memory holds no more.
     let is_closed = *event_loop.phase() == Phase::Closed;
+    if task == OfflineTask::Detach
+        && report.ended == Ended::Done
+        && result.is_ok()
+        && lost.is_none()
+    {
+        event_loop.label_without_cache();
+    }
     let (engine, _) = event_loop.close();
     report.is_unmarked = engine.cache_disk_failure().is_some();
     if is_closed && result.is_ok() && !report.is_unmarked {
-        record.closed(engine.superblock(), holds_newer_data(&engine));
+        record.closed(engine.superblock(), engine.holds_newer_data());
     }
     let operation = match task {
         OfflineTask::Detach => "detach",

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
-use dcd_engine::format::superblock::{FEATURE_LABELLED, SUPERBLOCK_SIZE};
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
 use dcd_engine::volume::format::label::MemberLabel;
 use dcd_engine::volume::members::MemberInfo;
@@ -24,6 +24,7 @@ use crate::frontend::nbd::Export;
 use crate::identity::same_disks;
 use crate::isolation::{MemoryLimit, MemoryNeed};
 use crate::kernel::{Kernel, linux};
+use crate::label_keeper::{LabelKeeper, judge_label, read_data_label};
 use crate::members::Members;
 use crate::memory_search::{Found, MemorySearch, identity_of};
 use crate::memory_watch::MemoryWatch;
@@ -167,13 +168,10 @@ pub(crate) fn open_pair_on(
             ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
         }
     })?;
-    // A data-disk with a label has its data behind that. Nothing makes one yet, and nothing here would look for it there.
-    if superblock.data_offset_bytes > 0 {
-        let path = cache_disk.file().path().to_owned();
-        let source = FormatError::Features { unknown: FEATURE_LABELLED };
-        return Err(ServeError::NoCache { path, source });
-    }
-    let below = Below::of(&superblock, &cache_disk, data_disks, options)?;
+    let mut below = Below::of(&superblock, &cache_disk, data_disks, options)?;
+    let label = below.look_behind_label(&superblock, &cache_disk, options.pairs.trust_disks)?;
+    // Where nothing can be written, none is: the superblock then keeps its epoch.
+    let label = label.filter(|_| !data_disk_read_only);
 
     let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
     options.pairs.check(&superblock, cache_disk.file(), &files)?;
@@ -299,6 +297,7 @@ pub(crate) fn open_pair_on(
         cache_disk: Some(cache_disk),
         memory: Some(MemoryWatch::new(memory, superblock.uuid)),
         data,
+        label,
         kernel,
         clock,
         export: Export { description, ..export_of(data_disk_info, read_only, trim) },
@@ -391,6 +390,27 @@ impl Below {
             });
         }
         Ok(Below::One(Box::new(data_disk)))
+    }
+
+    /// Compares the label of the data-disk, if the cache says that it has one, and leaves it out of what the engine sees.
+    fn look_behind_label(
+        &mut self,
+        superblock: &Superblock,
+        cache_disk: &Disk,
+        trust_disks: bool,
+    ) -> Result<Option<LabelKeeper>, ServeError> {
+        let Below::One(disk) = self else { return Ok(None) };
+        if superblock.data_offset_bytes == 0 {
+            return Ok(None);
+        }
+        let label = read_data_label(disk.file()).map_err(ServeError::device("data-disk"))?;
+        let found = label.as_ref().ok().copied();
+        let judged = judge_label(superblock, cache_disk.file(), disk.file().path(), label);
+        if !trust_disks {
+            judged?;
+        }
+        disk.set_payload_offset(superblock.data_offset_bytes);
+        Ok(Some(LabelKeeper::new(superblock, found)))
     }
 
     fn disks(&self) -> impl Iterator<Item = &Disk> {

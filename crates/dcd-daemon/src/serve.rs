@@ -12,6 +12,7 @@ use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 use crate::busy_poll::BusyPollMax;
 use crate::confine::Reach;
 use crate::control::{ControlServer, DaemonFacts};
+use crate::core::Core;
 use crate::device::let_udev_look;
 use crate::device_frontends::{DeviceFrontends, Made};
 use crate::device_spec::DeviceSpec;
@@ -273,6 +274,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         cache_disk: options.cache_disk.to_string(),
         data_disk: options.data_disks.to_string(),
         members: member_names.clone(),
+        data_offset_bytes: superblock.data_offset_bytes,
         ack: options.engine.ack,
         tcp_ack: options.nbd_options.tcp_ack(&options.nbd, options.engine.ack),
         one_disk,
@@ -370,17 +372,21 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
     // in it counts no more.
     let is_closed = *event_loop.phase() == Phase::Closed;
+    let is_detached = outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached);
+    if is_detached {
+        event_loop.label_without_cache();
+    }
     let (engine, _) = event_loop.close();
     let is_uncached = engine.cache_disk_failure().is_some();
     // What the superblock says, which has been written.
     if is_closed && outcome.is_ok() && !is_uncached {
-        record.closed(engine.superblock(), holds_newer_data(&engine));
+        record.closed(engine.superblock(), engine.holds_newer_data());
     }
     let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
     if !not_whole.is_empty() {
         eprintln!("dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
     }
-    if is_uncached && outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached) {
+    if is_uncached && is_detached {
         eprintln!(
             "dcd: detached: the data-disk holds everything. The cache-disk has failed and could not \
              be marked: make it anew with `dcd create` before you use it again"
@@ -394,12 +400,6 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         control.stop();
     }
     outcome
-}
-
-/// Whether a closed cache holds what its data-disk does not.
-pub(crate) fn holds_newer_data(engine: &Engine) -> bool {
-    let status = engine.status();
-    status.dirty_lines + status.zero_ranges > 0
 }
 
 /// The files that are needed from now on.

@@ -12,6 +12,7 @@ use crate::frontend::fuse::FuseError;
 use crate::frontend::loop_device::LoopError;
 use crate::frontend::ublk::UblkError;
 use crate::isolation::{LockMemoryError, ProcessorError};
+use crate::label_keeper::LabelProblem;
 use crate::listen::ListenError;
 use crate::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::members::MemberError;
@@ -70,6 +71,9 @@ pub enum ServeError {
     /// The host remembers the pair otherwise.
     #[error(transparent)]
     Pair(#[from] PairProblem),
+    /// The label of the data-disk is not that of this cache, as it is now.
+    #[error(transparent)]
+    Label(#[from] LabelProblem),
     /// A disk cannot be a member of the volume.
     #[error(transparent)]
     Member(#[from] MemberError),
@@ -226,6 +230,7 @@ impl ServeError {
             ServeError::Device { source, .. } => return source.hint(),
             ServeError::Memory(source) => return source.hint(),
             ServeError::Pair(problem) => problem.hint("--trust-disks"),
+            ServeError::Label(problem) => problem.hint(),
             ServeError::Member(source) => return source.hint(),
             ServeError::LockMemory(source) => source.hint(),
             ServeError::Processor(_) => "`nproc` and `taskset -p $$` tell which there are".into(),

@@ -27,6 +27,8 @@ pub struct DaemonFacts {
     pub data_disk: String,
     /// Of a volume, its disks as they were named.
     pub members: Vec<Option<String>>,
+    /// Where the payload of the data-disk begins; 0 without a label.
+    pub data_offset_bytes: u64,
     /// When writes are acknowledged.
     pub ack: AckMode,
     /// When a change of NBD clients over TCP is acknowledged, if there can be such clients: `durable`, or as others.
@@ -60,6 +62,9 @@ pub struct StatusReport {
     pub cache_disk: String,
     /// The data-disk as it was named.
     pub data_disk: String,
+    /// Where on the data-disk the volume begins, if it has a label; else 0.
+    #[serde(default)]
+    pub data_offset_bytes: u64,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
     /// The same for NBD clients over TCP, if there can be such clients.
@@ -330,6 +335,7 @@ impl StatusReport {
             uuid: facts.uuid.to_string(),
             cache_disk: facts.cache_disk.clone(),
             data_disk: facts.data_disk.clone(),
+            data_offset_bytes: facts.data_offset_bytes,
             ack: ack_name(facts.ack).to_owned(),
             tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
             one_disk: facts.one_disk,

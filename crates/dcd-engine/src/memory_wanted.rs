@@ -83,6 +83,7 @@ mod tests {
             created_unix_seconds: 0,
             volume_bytes: 0,
             data_offset_bytes: 0,
+            data_label_epoch: 0,
             has_end_mark: false,
             memory: max_delay_milliseconds.map(|max_delay_milliseconds| MemoryIdentity {
                 boot_id: BOOT,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use dcd_engine::format::layout::FieldLayout;
 use dcd_engine::format::{
-    checkpoint, copy_page, creation_mark, end_mark, geometry, record, superblock,
+    checkpoint, copy_page, creation_mark, data_label, end_mark, geometry, record, superblock,
 };
 use dcd_engine::log::control::{self, CONTROL_SIZE, OpenMark};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
@@ -72,6 +72,11 @@ fn end_mark() {
 #[test]
 fn creation_mark() {
     compare("creation mark", superblock::SUPERBLOCK_SIZE, &creation_mark::layout());
+}
+
+#[test]
+fn label_of_a_data_disk() {
+    compare("data label", data_label::DATA_LABEL_BYTES, &data_label::layout());
 }
 
 #[test]
@@ -179,6 +184,7 @@ fn figures() {
         ("volume journal magic", text(journal::MAGIC)),
         ("member label magic", text(label::MAGIC)),
         ("end mark magic", text(end_mark::MAGIC)),
+        ("data label magic", text(data_label::MAGIC)),
         ("superblock version", superblock::VERSION.to_string()),
         ("checkpoint version", checkpoint::VERSION.to_string()),
         ("record version", record::VERSION.to_string()),
@@ -189,6 +195,7 @@ fn figures() {
         ("volume journal version", journal::VERSION.to_string()),
         ("member label version", label::VERSION.to_string()),
         ("end mark version", end_mark::VERSION.to_string()),
+        ("data label version", data_label::VERSION.to_string()),
         ("block", BLOCK_SIZE.to_string()),
         ("cache line, slot", LINE_SIZE.to_string()),
         ("superblock copy 0 at", geometry::SUPERBLOCK_OFFSETS[0].to_string()),
@@ -208,6 +215,9 @@ fn figures() {
         ("feature (incompatible): labelled data-disk", superblock::FEATURE_LABELLED.to_string()),
         ("feature (compatible): end mark", superblock::FEATURE_END_MARK.to_string()),
         ("longest place of a segment memory", superblock::MEMORY_PLACE_BYTES_MAX.to_string()),
+        ("data label copy 0 at", data_label::DATA_LABEL_OFFSETS[0].to_string()),
+        ("data label copy 1 at", data_label::DATA_LABEL_OFFSETS[1].to_string()),
+        ("smallest head of a labelled data-disk", data_label::DATA_OFFSET_BYTES_MIN.to_string()),
         ("largest head of a labelled data-disk", superblock::DATA_OFFSET_BYTES_MAX.to_string()),
         ("content of a volume page", page::PAGE_CONTENT_BYTES.to_string()),
         ("most items in a journal record", journal::JOURNAL_ITEMS_MAX.to_string()),

@@ -27,6 +27,7 @@ use dcd_engine::format::checkpoint::{Checkpoint, CopyPageRef, LiveSlot, LogPosit
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::creation_mark::CreationMark;
+use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::end_mark;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
@@ -79,6 +80,7 @@ fn superblock() -> Superblock {
         data_disk_serial: "WD-WX12345678".into(),
         volume_bytes: 0,
         data_offset_bytes: 0,
+        data_label_epoch: 0,
         has_end_mark: false,
         memory: None,
         created_unix_seconds: 1_750_000_000,
@@ -162,6 +164,29 @@ fn superblock_of_session() -> Superblock {
             max_delay_milliseconds: 0,
         }),
         ..superblock()
+    }
+}
+
+/// Of a labelled data-disk whose cache was used before.
+fn superblock_labelled() -> Superblock {
+    Superblock {
+        state: CacheState::Closed,
+        data_label_epoch: 6,
+        memory: None,
+        ..superblock_of_session()
+    }
+}
+
+/// The label beside it, while that superblock is written.
+fn data_label() -> DataLabel {
+    DataLabel {
+        uuid: UUID,
+        writing: 11,
+        epoch: 5,
+        epoch_max: 6,
+        state: LabelState::Dirty,
+        payload_offset_bytes: 1 << 20,
+        payload_bytes: 4096 * 512,
     }
 }
 
@@ -310,6 +335,8 @@ fn write() {
         ("checkpoint-read-area", checkpoint_with_read_area().encode().bytes().to_vec()),
         ("copy-page", copy_page().encode().0.bytes().to_vec()),
         ("superblock-session", superblock_of_session().encode().bytes().to_vec()),
+        ("superblock-labelled", superblock_labelled().encode().bytes().to_vec()),
+        ("data-label", data_label().encode().bytes().to_vec()),
         ("end-mark", end_mark::encode(UUID).bytes().to_vec()),
         ("superblock-memory", superblock_with_memory().encode().bytes().to_vec()),
     ];
@@ -386,6 +413,12 @@ fn what_a_session_adds_is_read_and_written_as_ever() {
     let image = read_image("superblock-session");
     assert_eq!(Superblock::decode(&image), Ok(superblock_of_session()));
     assert!(superblock_of_session().encode().bytes() == image, "the same bytes");
+    let image = read_image("superblock-labelled");
+    assert_eq!(Superblock::decode(&image), Ok(superblock_labelled()));
+    assert!(superblock_labelled().encode().bytes() == image, "the same bytes");
+    let image = read_image("data-label");
+    assert_eq!(DataLabel::decode(&image), Ok(data_label()));
+    assert!(data_label().encode().bytes() == image, "the same bytes");
     let image = read_image("superblock-memory");
     assert_eq!(Superblock::decode(&image), Ok(superblock_with_memory()));
     assert!(superblock_with_memory().encode().bytes() == image, "the same bytes");

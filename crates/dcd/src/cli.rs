@@ -132,7 +132,7 @@ pub struct ListArguments {
 /// Make a cache for a disk, or for several disks as one volume.
 ///
 /// Writes an empty log to the cache-disk and notes there which data-disk it belongs to. The
-/// data-disk is looked at and not changed. A cache-disk is overwritten if it is zero, or holds a cache
+/// data-disk is looked at and not changed, but for a label with --labelled. A cache-disk is overwritten if it is zero, or holds a cache
 /// that is detached; one that holds anything else is refused. With --volume several data-disks become
 /// the members of RAID sets: what they held is lost, so one that holds anything is refused too.
 #[derive(Args, Debug)]
@@ -141,6 +141,7 @@ Examples:
   dcd create --cache-disk fast.img --cache-size 256M --data-disk slow.img
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb
   dcd create --cache-disk fast.img --data-disk slow.img --force
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --labelled
   dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd --volume raid.toml")]
 pub struct CreateArguments {
     /// Where the log goes: a block device, or a file (made if it is missing).
@@ -155,6 +156,13 @@ pub struct CreateArguments {
     /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all keys.
     #[arg(long, value_name = "FILE")]
     pub volume: Option<PathBuf>,
+    /// Begin the data-disk with a label that tells whose it is and how old; the volume lies behind it, where nobody mounts it
+    /// by accident. For a disk that is zero, or that has a label already: that one keeps what it holds.
+    #[arg(long, conflicts_with = "volume")]
+    pub labelled: bool,
+    /// Room for the label: 128k to 1G, a multiple of 4k [default: 1M, or as it is].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "labelled")]
+    pub label_head: Option<u64>,
     /// Size of a segment, the unit of the log: a power of two from 64k to 4M [default: 1M, less
     /// for small caches].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -171,7 +179,8 @@ pub struct CreateArguments {
     /// Do not fill a new file, however small.
     #[arg(long, conflicts_with = "fill")]
     pub no_fill: bool,
-    /// Overwrite what is on the cache-disk, and on members of a volume. Not enough for a cache with data that is not yet on
+    /// Overwrite what is on the cache-disk, on members of a volume, and on a disk that gets a label; one that has a label keeps
+    /// what it holds, and its cache is given up. Not enough for a cache with data that is not yet on
     /// its data-disk: that needs --uuid too.
     #[arg(long)]
     pub force: bool,
@@ -491,6 +500,7 @@ Examples:
   dcd inspect dirty --cache-disk fast.img
   dcd inspect segments --cache-disk fast.img --json
   dcd inspect segment 12 --cache-disk fast.img
+  dcd inspect label --data-disk slow.img
   dcd inspect --file /mnt/src/main.c --control /run/vol.ctl")]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct InspectArguments {
@@ -535,6 +545,19 @@ pub enum InspectWhat {
     Records(InspectDisk),
     /// What a volume is made of: sets on its members, and what goes where
     Volume(InspectDisk),
+    /// Both copies of the label of a data-disk
+    Label(InspectDataDisk),
+}
+
+/// The data-disk that `inspect label` looks at.
+#[derive(Args, Debug)]
+pub struct InspectDataDisk {
+    /// The data-disk.
+    #[arg(long, value_name = "DISK")]
+    pub data_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which disk `inspect` looks at.

@@ -239,6 +239,79 @@ pub enum CommandError {
         /// What is there.
         content: Content,
     },
+    /// No room for a label.
+    #[error("--label-head {} is no size for the head of a disk", format_size(*found))]
+    LabelHead {
+        /// What was asked for.
+        found: u64,
+    },
+    /// The payload lies elsewhere.
+    #[error(
+        "{} has a label of {} already, and --label-head {} was asked for",
+        path.display(), format_size(*found), format_size(*asked)
+    )]
+    OtherLabelHead {
+        /// The data-disk.
+        path: PathBuf,
+        /// Where its payload begins.
+        found: u64,
+        /// Where it was to begin.
+        asked: u64,
+    },
+    /// The disk is hardly larger than its label.
+    #[error(
+        "{} has {found} bytes, and its payload would begin at byte {payload_offset_bytes}",
+        path.display()
+    )]
+    NoPayload {
+        /// The data-disk.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+        /// Where the payload would begin.
+        payload_offset_bytes: u64,
+    },
+    /// It has a cache that may hold what is newer.
+    #[error(
+        "{} is the data-disk of cache {uuid}, as its label says, which may hold data that is not on it yet",
+        path.display()
+    )]
+    LabelDirty {
+        /// The data-disk.
+        path: PathBuf,
+        /// Its cache.
+        uuid: Uuid,
+    },
+    /// Neither copy of a label can be read.
+    #[error("{} has the label of a cache, which cannot be read: {problem}", path.display())]
+    LabelDamaged {
+        /// The disk.
+        path: PathBuf,
+        /// What is wrong.
+        problem: FormatError,
+    },
+    /// It was not said that the disk has a label.
+    #[error(
+        "{} begins with the label of cache {uuid}{}",
+        path.display(),
+        if *is_dirty { ", which may hold data that is not on it yet" } else { "" }
+    )]
+    IsLabelled {
+        /// The data-disk.
+        path: PathBuf,
+        /// Its cache.
+        uuid: Uuid,
+        /// That may hold what is newer.
+        is_dirty: bool,
+    },
+    /// There is no label to show.
+    #[error("{} has no label: {problem}", path.display())]
+    NoLabel {
+        /// The disk.
+        path: PathBuf,
+        /// What is there.
+        problem: FormatError,
+    },
     /// The host remembers something of these disks.
     #[error(transparent)]
     Pair(#[from] PairProblem),
@@ -782,6 +855,31 @@ impl CommandError {
             CommandError::ForeignContent { .. } => {
                 Some("check the name; if it may be overwritten, say --force".into())
             }
+            CommandError::LabelHead { .. } => {
+                Some("give 128k to 1G, a multiple of 4k; 1M is usual".into())
+            }
+            CommandError::OtherLabelHead { .. } => Some(
+                "leave --label-head out: what the disk holds stays where it is".into(),
+            ),
+            CommandError::NoPayload { .. } => Some("take a larger disk".into()),
+            CommandError::LabelDirty { .. } => Some(
+                "detach that cache first; --force takes the disk with what it holds, and gives up what its cache holds"
+                    .into(),
+            ),
+            CommandError::LabelDamaged { .. } => Some(
+                "copy its first MiB away before anything else; --force makes a new label, and keeps what is behind it if \
+                 --label-head is what it was"
+                    .into(),
+            ),
+            CommandError::IsLabelled { is_dirty: true, .. } => Some(
+                "detach that cache first; then --labelled takes the disk with what it holds".into(),
+            ),
+            CommandError::IsLabelled { .. } => Some(
+                "--labelled takes the disk with what it holds; --force makes a volume of all of it, label included".into(),
+            ),
+            CommandError::NoLabel { .. } => Some(
+                "a data-disk has one if its cache was made with --labelled; `dcd inspect superblock` tells whether".into(),
+            ),
             CommandError::Pair(problem) => Some(problem.hint("--force")),
             CommandError::NoRoom { free, .. } => Some(format!(
                 "give it less with --cache-size (at most {} here), or another place",

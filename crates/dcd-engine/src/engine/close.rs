@@ -214,7 +214,7 @@ impl Engine {
 
     fn write_close(&mut self) {
         let close = self.close.as_ref().expect("being closed");
-        self.superblock.generation += 1;
+        self.superblock.count(!self.config.data_disk_read_only);
         self.superblock.state = match close.kind {
             Kind::Shutdown => CacheState::Closed,
             Kind::Detach => CacheState::Detached,

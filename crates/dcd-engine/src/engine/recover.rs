@@ -564,7 +564,7 @@ impl Engine {
     }
 
     fn write_superblock(&mut self) {
-        self.superblock.generation += 1;
+        self.superblock.count(!self.config.data_disk_read_only);
         self.superblock.state = CacheState::Open;
         // Nothing is acknowledged before this is durable, so whoever misses the memory later has this to know it by.
         self.superblock.memory = match seeded(SeededBug::MemoryNotNamed) {

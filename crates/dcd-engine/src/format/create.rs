@@ -28,7 +28,8 @@ pub struct CreateOptions {
     /// The volume that takes the place of the data-disk; its `uuid` must be that of the cache. Its members get labels of epoch 0
     /// ([`MemberLabel`](crate::volume::format::label::MemberLabel)) before the superblocks are written.
     pub volume: Option<VolumeHeader>,
-    /// Where the payload of the data-disk begins; 0 if it has no label.
+    /// Where the payload of the data-disk begins; 0 if it has no label. Else its [label](super::data_label) of epoch 0 must be
+    /// durable before the superblocks are written.
     pub data_offset_bytes: u64,
     /// Whether there is room for an [end mark](super::end_mark) behind everything else. Only disks that
     /// nobody can shorten do without.
@@ -84,6 +85,7 @@ pub fn create(options: CreateOptions) -> Vec<(u64, Buffer)> {
         created_unix_seconds,
         volume_bytes: area.as_ref().map_or(0, VolumeArea::bytes),
         data_offset_bytes,
+        data_label_epoch: 0,
         has_end_mark,
         memory: None,
     };

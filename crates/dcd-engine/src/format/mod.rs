@@ -14,6 +14,7 @@ pub mod checksum;
 pub mod copy_page;
 pub mod create;
 pub mod creation_mark;
+pub mod data_label;
 pub mod end_mark;
 pub mod geometry;
 pub mod layout;

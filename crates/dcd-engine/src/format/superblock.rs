@@ -101,6 +101,9 @@ pub struct Superblock {
     pub volume_bytes: u64,
     /// Where the payload of the data-disk begins: behind its label. 0: it has none, and is the volume byte for byte.
     pub data_offset_bytes: u64,
+    /// The epoch that the [label](super::data_label) of the data-disk has or allows: raised with each superblock, unless the
+    /// data-disk takes no writes. 0 without a label.
+    pub data_label_epoch: u64,
     /// Whether an [end mark](super::end_mark) lies behind everything else.
     pub has_end_mark: bool,
     /// Which segment memory the session has; `None` if none is open, or its driver did not say.
@@ -140,7 +143,8 @@ pub(crate) struct SuperblockOnDisk {
     pub(crate) memory_place: [u8; MEMORY_PLACE_BYTES_MAX],
     pub(crate) memory_max_delay_milliseconds: U32,
     pub(crate) reserved_after_memory: U32,
-    pub(crate) unused: [u8; 3736],
+    pub(crate) data_label_epoch: U64,
+    pub(crate) unused: [u8; 3728],
 }
 
 const _: () = assert!(size_of::<SuperblockOnDisk>() == SUPERBLOCK_SIZE);
@@ -178,6 +182,7 @@ pub fn layout() -> Vec<FieldLayout> {
         memory_place,
         memory_max_delay_milliseconds,
         reserved_after_memory,
+        data_label_epoch,
         unused,
     })
 }
@@ -207,6 +212,14 @@ impl Superblock {
         SUPERBLOCK_OFFSETS[(self.generation % 2) as usize]
     }
 
+    /// Another writing of it. `tells_data_disk`: the label of the data-disk is written with it, if there is one.
+    pub fn count(&mut self, tells_data_disk: bool) {
+        self.generation += 1;
+        if self.data_offset_bytes > 0 && tells_data_disk {
+            self.data_label_epoch += 1;
+        }
+    }
+
     /// The bytes of a copy.
     ///
     /// # Panics
@@ -224,6 +237,7 @@ impl Superblock {
         disk.features_compatible = feature(self.has_end_mark, FEATURE_END_MARK).into();
         disk.volume_bytes = self.volume_bytes.into();
         disk.data_offset_bytes = self.data_offset_bytes.into();
+        disk.data_label_epoch = self.data_label_epoch.into();
         if let Some(memory) = &self.memory {
             disk.memory_boot_id = memory.boot_id;
             disk.memory_id = memory.memory_id;
@@ -324,6 +338,10 @@ impl Superblock {
         {
             return Err(field("data_offset_bytes", data_offset_bytes));
         }
+        let data_label_epoch = disk.data_label_epoch.get();
+        if data_label_epoch >= COUNTER_END || !is_labelled && data_label_epoch > 0 {
+            return Err(field("data_label_epoch", data_label_epoch));
+        }
         let text = |name, bytes: &[u8]| {
             let bytes = &bytes[..bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len())];
             match str::from_utf8(bytes) {
@@ -351,6 +369,7 @@ impl Superblock {
             created_unix_seconds: disk.created_unix_seconds.get(),
             volume_bytes,
             data_offset_bytes,
+            data_label_epoch,
             has_end_mark: disk.features_compatible.get() & FEATURE_END_MARK != 0,
             memory,
         })
@@ -393,9 +412,26 @@ mod tests {
             created_unix_seconds: 5,
             volume_bytes: 0,
             data_offset_bytes: 0,
+            data_label_epoch: 0,
             has_end_mark: false,
             memory: None,
         }
+    }
+
+    #[test]
+    fn an_epoch_is_raised_with_each_writing_of_a_labelled_one() {
+        let mut plain = superblock(4);
+        plain.count(true);
+        assert_eq!((plain.generation, plain.data_label_epoch), (5, 0));
+        let mut labelled = Superblock { data_offset_bytes: 1 << 20, ..superblock(4) };
+        labelled.count(true);
+        labelled.count(false);
+        assert_eq!((labelled.generation, labelled.data_label_epoch), (6, 1));
+        assert_eq!(Superblock::decode(labelled.encode().bytes()), Ok(labelled.clone()));
+        labelled.data_offset_bytes = 0;
+        let field = "data_label_epoch";
+        let error = FormatError::Field { what: WHAT, field, found: 1 };
+        assert_eq!(Superblock::decode(labelled.encode().bytes()), Err(error));
     }
 
     #[test]

@@ -202,6 +202,7 @@ pub fn check(
     }
     report.verify_volume(image, &superblock, progress);
     report.notes.extend(note_of_memory(&superblock));
+    report.notes.extend(note_of_label(&superblock));
     if superblock.state == CacheState::Open && log.records.is_empty() && live.is_clean() {
         let note =
             "the log is empty: a start overwrites nothing, even if the data-disk was changed";
@@ -229,6 +230,16 @@ fn note_of_memory(superblock: &Superblock) -> Option<String> {
             ))
         }
     }
+}
+
+/// What a person needs to know who looks at the data-disk.
+fn note_of_label(superblock: &Superblock) -> Option<String> {
+    let offset = superblock.data_offset_bytes;
+    (offset > 0).then(|| {
+        format!(
+            "the data-disk has a label: the volume begins at byte {offset} of it (`dcd inspect label`)"
+        )
+    })
 }
 
 /// Neither copy of the superblock can be used: damage, if one looks like a superblock at all.

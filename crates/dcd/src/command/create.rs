@@ -117,7 +117,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         data_disk: target.info(),
         data_disk_serial: target.serial(),
         volume,
-        data_offset_bytes: 0,
+        data_offset_bytes: target.payload_offset_bytes(),
         has_end_mark: true,
         // For people only; a clock before 1970 is as good as none.
         created_unix_seconds: SystemTime::now()
@@ -170,6 +170,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
             "segments": geometry.segments,
             "read_area_bytes": u64::from(geometry.copy_slots()) * LINE_SIZE,
             "data_disk_blocks": target.info().blocks,
+            "data_offset_bytes": target.payload_offset_bytes(),
             "lost": lost.loss.as_ref().map(Loss::json),
             "overwritten": lost.overwritten,
         }));
@@ -416,7 +417,7 @@ fn write(
     options: CreateOptions,
 ) -> Result<(), CommandError> {
     // Each write is flushed before the next.
-    // 2. Labels of members. Crash here: no cache, and members of nothing.
+    // 2. Labels of members, or of the one data-disk. Crash here: no cache, and disks of nothing, which may be taken again.
     target.write_labels(options.uuid)?;
     // 3. The checkpoint and the tables of a volume, then the superblocks. Crash before the first superblock: no cache. Crash
     //    before the second: a whole cache with one copy, and nothing in it to lose.

@@ -1,4 +1,4 @@
-//! What a new cache is for: one data-disk, which is not changed, or the members of a volume, which get labels.
+//! What a new cache is for: one data-disk, which is not changed or gets a label, or the members of a volume, which get labels.
 
 use std::path::Path;
 
@@ -17,6 +17,7 @@ use dcd_engine::{Buffer, DataDiskInfo, OpenError, Uuid};
 use serde_json::{Value, json};
 
 use super::create::{Stop, look_at};
+use super::create_label::{LabelledDisk, refuse_label};
 use crate::cli::CreateArguments;
 use crate::error::CommandError;
 use crate::volume_file::{self, VolumeFile};
@@ -25,6 +26,8 @@ use crate::volume_file::{self, VolumeFile};
 pub enum Target {
     /// One, as it is.
     Disk(Box<DeviceFile>),
+    /// One with a label (`create_label.rs`).
+    Labelled(Box<LabelledDisk>),
     /// Members of a volume.
     Volume(Box<NewVolume>),
 }
@@ -60,7 +63,15 @@ impl Target {
             disks.push(DeviceFile::open(path).map_err(ServeError::device("data-disk"))?);
         }
         let target = match file {
-            None => Target::Disk(Box::new(disks.remove(0))),
+            None if arguments.labelled => {
+                let disk = LabelledDisk::of(disks.remove(0), arguments, stop)?;
+                Target::Labelled(Box::new(disk))
+            }
+            None => {
+                let disk = disks.remove(0);
+                refuse_label(&disk, arguments)?;
+                Target::Disk(Box::new(disk))
+            }
             Some(file) => {
                 disks.iter().try_for_each(|disk| refuse_content(disk, arguments, stop))?;
                 let sizes: Vec<u64> = disks.iter().map(|disk| disk.size_bytes).collect();
@@ -80,6 +91,7 @@ impl Target {
     pub fn disks(&self) -> Vec<&DeviceFile> {
         match self {
             Target::Disk(disk) => vec![disk],
+            Target::Labelled(labelled) => vec![&labelled.disk],
             Target::Volume(volume) => volume.members.iter().collect(),
         }
     }
@@ -88,6 +100,7 @@ impl Target {
     pub fn info(&self) -> DataDiskInfo {
         match self {
             Target::Disk(disk) => disk.data_disk_info(),
+            Target::Labelled(labelled) => labelled.info(),
             Target::Volume(volume) => Volume::data_disk_info(&volume.config),
         }
     }
@@ -96,7 +109,16 @@ impl Target {
     pub fn serial(&self) -> String {
         match self {
             Target::Disk(disk) => disk.serial.clone(),
+            Target::Labelled(labelled) => labelled.disk.serial.clone(),
             Target::Volume(_) => String::new(),
+        }
+    }
+
+    /// Where the payload of the data-disk begins; 0 if it has no label.
+    pub fn payload_offset_bytes(&self) -> u64 {
+        match self {
+            Target::Labelled(labelled) => labelled.payload_offset_bytes,
+            Target::Disk(_) | Target::Volume(_) => 0,
         }
     }
 
@@ -115,9 +137,13 @@ impl Target {
         Ok(Some((header, bytes)))
     }
 
-    /// Writes a label to each member, and nothing else where the beginning of another content may be.
+    /// Writes a label to each disk that gets one, and nothing else where the beginning of another content may be.
     pub fn write_labels(&self, uuid: Uuid) -> Result<(), CommandError> {
-        let Target::Volume(volume) = self else { return Ok(()) };
+        let volume = match self {
+            Target::Disk(_) => return Ok(()),
+            Target::Labelled(labelled) => return labelled.write(uuid),
+            Target::Volume(volume) => volume,
+        };
         for (index, disk) in volume.members.iter().enumerate() {
             let mut bytes = Buffer::zeroed(LABEL_BYTES as usize);
             // Fewer than 2^8 members.
@@ -160,6 +186,7 @@ impl Target {
             Target::Disk(disk) => {
                 format!("{} ({})", disk.path().display(), format_size(disk.size_bytes))
             }
+            Target::Labelled(labelled) => labelled.words(),
             Target::Volume(volume) => {
                 let levels = volume.config.sets.iter().map(|set| set.level.number().to_string());
                 format!(
@@ -174,7 +201,7 @@ impl Target {
 }
 
 /// Refuses a disk that holds something, unless asked in so many words, and then says what is lost.
-fn refuse_content(
+pub fn refuse_content(
     disk: &DeviceFile,
     arguments: &CreateArguments,
     stop: &Stop,

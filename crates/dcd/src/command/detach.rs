@@ -5,13 +5,15 @@ use std::path::Path;
 
 use dcd_daemon::control::{Command, DetachAsked};
 use dcd_daemon::control_client::ControlError;
+use dcd_daemon::device::quoted;
+use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::lost::LostReport;
 use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::pairs::PairBook;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
-use dcd_engine::units::LINE_SIZE;
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 
 use super::drain::{connect, with_progress};
 use crate::cli::DetachArguments;
@@ -80,16 +82,40 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         }
         Ended::AtOnce => return Err(CommandError::Aborted),
     }
+    let disk = options.data_disks.disks[0].path();
+    let way = way_to_payload(disk, report.payload_offset_bytes, report.payload_bytes);
     if report.is_unmarked {
-        return print(DETACHED_UNMARKED);
+        return print(&format!("{DETACHED_UNMARKED}{way}"));
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
-    print(&format!("detached: {} stands on its own ({moved} moved)\n", options.data_disks))
+    print(&format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks))
+}
+
+/// How to get at what a data-disk with a label holds, when it stands on its own.
+fn way_to_payload(disk: &Path, offset: u64, bytes: u64) -> String {
+    if offset == 0 {
+        return String::new();
+    }
+    let name = quoted(disk);
+    let mut text = format!(
+        "what it holds begins behind its label, at byte {offset}:\n  losetup --find --show --offset {offset} --sizelimit {bytes} {name}\n"
+    );
+    if disk.starts_with("/dev") {
+        let (start, sectors) = (offset / BLOCK_SIZE, bytes / BLOCK_SIZE);
+        text += &format!("  dmsetup create payload --table '0 {sectors} linear {name} {start}'\n");
+    }
+    text + "a new cache takes it as it is: dcd create --labelled\n"
 }
 
 fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), CommandError> {
     // Asked before: afterwards nobody is there.
-    let is_uncached = daemons::connect(control)?.status()?.uncached.is_some();
+    let status = daemons::connect(control)?.status()?;
+    let is_uncached = status.uncached.is_some();
+    let disk: Result<DeviceSpec, _> = status.data_disk.parse();
+    let way = disk.map_or_else(
+        |_| String::new(),
+        |disk| way_to_payload(disk.path(), status.data_offset_bytes, status.volume_bytes),
+    );
     let mut client = connect(control)?;
     let mut asked =
         DetachAsked { wait: arguments.wait, force: arguments.force, ..DetachAsked::default() };
@@ -98,7 +124,8 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
         let answer = with_progress("detaching", |progress| client.detach(asked, progress));
         let Err(ControlError::Lost { error, hint, lost }) = answer else {
             answer?;
-            return print(if is_uncached { DETACHED_UNMARKED } else { "detached\n" });
+            let what = if is_uncached { DETACHED_UNMARKED } else { "detached\n" };
+            return print(&format!("{what}{way}"));
         };
         lost_list::tell(&lost, arguments.lost_list.as_deref())?;
         lists += 1;

@@ -2,15 +2,16 @@
 
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::checkpoint::Checkpoint;
+use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::record::Entry;
 use dcd_engine::units::{LINE_SIZE, SegmentIndex};
-use dcd_engine::{Geometry, Superblock, Uuid};
+use dcd_engine::{Buffer, Geometry, Superblock, Uuid};
 use serde_json::{Value, json};
 
 use super::check::state_name;
 use super::inspect_file;
-use crate::cli::{InspectArguments, InspectDisk, InspectWhat};
+use crate::cli::{InspectArguments, InspectDataDisk, InspectDisk, InspectWhat};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
@@ -37,6 +38,7 @@ pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
         InspectWhat::Segment { index, disk } => segment(disk, *index),
         InspectWhat::Records(disk) => records(disk),
         InspectWhat::Volume(disk) => volume(disk),
+        InspectWhat::Label(disk) => label(disk),
     }
 }
 
@@ -105,6 +107,7 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "created_unix_seconds": superblock.created_unix_seconds,
         "volume_bytes": superblock.volume_bytes,
         "data_offset_bytes": superblock.data_offset_bytes,
+        "data_label_epoch": superblock.data_label_epoch,
         "end_mark_offset": superblock.end_mark_offset(),
         // Of the open session: which memory it has.
         "memory_place": superblock.memory.as_ref().map(|memory| &memory.place),
@@ -112,6 +115,52 @@ fn superblock_json(superblock: &Superblock) -> Value {
         "memory_boot_id": superblock.memory.as_ref().map(|memory| Uuid(memory.boot_id).to_string()),
         "memory_max_delay_milliseconds": superblock.memory.as_ref().map(|memory| memory.max_delay_milliseconds),
     })
+}
+
+/// The word for a state.
+pub fn label_state_name(state: LabelState) -> &'static str {
+    match state {
+        LabelState::Clean => "clean",
+        LabelState::Dirty => "dirty",
+        LabelState::Detached => "detached",
+    }
+}
+
+fn label(disk: &InspectDataDisk) -> Result<(), CommandError> {
+    let image = CacheImage::open(disk.data_disk.path())?;
+    let copies = DATA_LABEL_OFFSETS.map(|offset| {
+        let bytes = image.read(offset, DATA_LABEL_BYTES);
+        bytes.map_or_else(|_| Buffer::zeroed(0), |bytes| bytes)
+    });
+    let counts = DataLabel::newest(copies[0].bytes(), copies[1].bytes());
+    let counts = counts.map_err(|problem| {
+        let path = image.path.clone();
+        CommandError::NoLabel { path, problem }
+    })?;
+    let mut values = Vec::new();
+    let mut text = String::new();
+    let paint = Paint::for_stdout();
+    for ((number, copy), offset) in copies.iter().enumerate().zip(DATA_LABEL_OFFSETS) {
+        let copy = DataLabel::decode(copy.bytes());
+        let is_it = copy == Ok(counts);
+        let value = match copy {
+            Ok(label) => json!({
+                "uuid": label.uuid.to_string(),
+                "writing": label.writing,
+                "epoch": label.epoch,
+                "epoch_max": label.epoch_max,
+                "state": label_state_name(label.state),
+                "payload_offset_bytes": label.payload_offset_bytes,
+                "payload_bytes": label.payload_bytes,
+            }),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        let remark = if is_it { " (counts)" } else { "" };
+        let title = format!("label copy {number} at byte {offset}{remark}");
+        text += &format!("{}\n{}", paint.paint(Colour::Title, &title), lines_of(&value));
+        values.push(json!({ "copy": number, "offset": offset, "counts": is_it, "label": value }));
+    }
+    if disk.json { print_json(&Value::Array(values)) } else { print(&text) }
 }
 
 fn volume(disk: &InspectDisk) -> Result<(), CommandError> {

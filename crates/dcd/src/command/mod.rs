@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod completions;
 mod create;
+mod create_label;
 mod create_room;
 mod create_target;
 pub mod demo;

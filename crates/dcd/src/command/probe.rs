@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::Superblock;
+use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 
@@ -76,6 +77,15 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
             uuid: contents.superblock().map(|superblock| superblock.uuid.to_string()),
             data_disks: data_disks.filter(|_| role == "cache-disk").collect(),
             is_attached: contents.may_be_newer(),
+        });
+    }
+    if let Some(label) = read_label(names.first()?) {
+        return Some(Found {
+            role: "data-disk",
+            name: None,
+            uuid: Some(label.uuid.to_string()),
+            data_disks: Vec::new(),
+            is_attached: label.state != LabelState::Detached,
         });
     }
     let contents = read_superblock(names.first()?);
@@ -157,6 +167,17 @@ fn read_superblock(disk: &Path) -> Contents {
         }
         Err(_) => Contents::Nothing,
     }
+}
+
+/// What a data-disk says of itself.
+fn read_label(disk: &Path) -> Option<DataLabel> {
+    let file = File::open(disk).ok()?;
+    let mut copies = [[0; DATA_LABEL_BYTES]; DATA_LABEL_OFFSETS.len()];
+    for (copy, offset) in copies.iter_mut().zip(DATA_LABEL_OFFSETS) {
+        // A copy that cannot be read stays empty, which is no label.
+        let _ = file.read_exact_at(copy, offset);
+    }
+    DataLabel::newest(&copies[0], &copies[1]).ok()
 }
 
 fn properties(found: &Found) -> String {

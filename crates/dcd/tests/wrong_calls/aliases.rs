@@ -181,7 +181,8 @@ pub fn served() -> Vec<Call> {
         line: serve("c2", "{A}"),
         code: 1,
         error: "d".into(),
-        hint: "stop it first".into(),
+        // What takes no writes is refused for that, whoever uses it.
+        hint: if name.contains("read-only") { "make it writable" } else { "stop it first" }.into(),
         then: detach("c2", "d"),
     });
     let mut calls: Vec<Call> = calls.collect();

@@ -9,6 +9,7 @@ mod harness;
 
 mod aliases;
 mod content;
+mod labels;
 mod pairs;
 mod world;
 
@@ -26,6 +27,7 @@ const KINDS: &[Kind] = &[
     ("members", &[], content::members),
     ("room", &["root"], content::room),
     ("pairs", &[], pairs::calls),
+    ("labels", &[], labels::calls),
 ];
 
 fn run(kind: &str) {
@@ -78,6 +80,11 @@ fn room_that_does_not_suffice_is_given_back() {
 #[test]
 fn disks_that_do_not_belong_together_are_not_used() {
     run("pairs");
+}
+
+#[test]
+fn a_label_tells_whose_a_disk_is_and_how_old() {
+    run("labels");
 }
 
 #[test]
