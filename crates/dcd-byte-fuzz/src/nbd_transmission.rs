@@ -339,6 +339,7 @@ impl Session {
                 RequestError::Io
                 | RequestError::Cancelled
                 | RequestError::Lost { .. }
+                | RequestError::Stuck { .. }
                 | RequestError::Sequence(_)
                 | RequestError::Volume(_) => ErrorCode::Io,
                 RequestError::NoSpace => ErrorCode::NoSpace,

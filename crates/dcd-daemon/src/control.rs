@@ -25,6 +25,9 @@
 //! A drain or detach that could not bring everything to the data-disk, because it is damaged in the log, is answered
 //! {"ok":false,"lost":{"lines":3,"ranges":[[first byte,bytes],...]},...}. All else is there; there was no detach.
 //!
+//! A drain or detach that gets nothing more to the data-disk for `drain-timeout` is answered
+//! {"ok":false,"stuck":{"dirty_bytes":8192,"zero_bytes":0,"why":"...","way_out":"..."},...}. Serving goes on.
+//!
 //! A drain or detach that was cancelled is answered {"ok":false,"cancelled":true,...}. It is
 //! cancelled too when the client that asked for it closes its connection: who ends `dcd drain` wants
 //! it to end. A detach for which several clients wait ends with the last of them.
@@ -42,7 +45,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_engine::units::{LINE_SIZE, LbaRange};
-use dcd_engine::{Operation, RequestError, SequenceError, VolumeError};
+use dcd_engine::{Operation, Phase, RequestError, SequenceError, VolumeError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -54,6 +57,7 @@ use crate::recording;
 use crate::sequence_control::{self, SequenceCommand};
 pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
+use crate::stuck::StuckReport;
 use crate::submitter::{DetachTerms, DrainTicket, Snapshot, StopKind, Submitter};
 use crate::units_text::format_size;
 use crate::users::Purpose;
@@ -125,13 +129,17 @@ pub struct DetachAsked {
     pub force: bool,
 }
 
-/// How far a drain or detach has come, in lines of 4 KiB. The total grows when more is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// How far a drain or detach has come, in lines of 4 KiB, those that become zeroes included. The total grows when more is
+/// written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Moved.
     pub done: u64,
     /// Moved and still to move.
     pub total: u64,
+    /// Something does not get there: the status says why.
+    #[serde(default)]
+    pub is_held_up: bool,
 }
 
 /// What the threads share.
@@ -510,7 +518,7 @@ fn part_from_users(
         // A sign of life, by which a client that has gone is noticed.
         write_line(
             *reader.get_ref(),
-            &json!({ "waits_for": users.names, "progress": Progress { done: 0, total: 0 } }),
+            &json!({ "waits_for": users.names, "progress": Progress::default() }),
         )?;
         let mut said = [PollFd::new(*reader.get_ref(), PollFlags::IN)];
         let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -542,6 +550,7 @@ pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
         }
         Err(RequestError::Cancelled) => "ask again",
         Err(RequestError::Lost { .. }) => NOT_DRAINED_HINT,
+        Err(RequestError::Stuck { .. }) => "`dcd status` says why",
         Err(RequestError::Sequence(error)) => sequence_hint(error),
         Err(RequestError::Volume(error)) => volume_hint(error),
     };
@@ -663,6 +672,32 @@ fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> V
     value
 }
 
+/// What to say when nothing more gets to the data-disk.
+fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> Value {
+    let asked = shared.submitter.ask(move |snapshot| {
+        let serves = *snapshot.core.phase() == Phase::Running;
+        (StuckReport::of(lines, zero_lines, snapshot.core.engine()), serves)
+    });
+    let (report, serves) =
+        asked.unwrap_or_else(|| (StuckReport::of(lines, zero_lines, None), false));
+    let (what, again) = match job {
+        Long::Drain(_) => ("not drained", "drain"),
+        Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", "detach"),
+    };
+    let goes_on = match serves {
+        true => format!(
+            "serving goes on, and what is left is tried again by itself; then `dcd {again}` again"
+        ),
+        false => {
+            "the daemon ends, and the pair stays one: serve it again, or detach it offline".into()
+        }
+    };
+    let error = format!("{what}: {}", report.words());
+    let mut value = failure(&error, &format!("{}; {goes_on}", report.way_out));
+    value["stuck"] = json!(report);
+    value
+}
+
 /// Starts something long and tells how far it is until it has ended.
 fn with_progress(
     reader: &mut BufReader<&UnixStream>,
@@ -679,6 +714,7 @@ fn with_progress(
     match result? {
         Err(RequestError::Cancelled) => Ok(job.cancelled(shared)),
         Err(RequestError::Lost { lines }) => Ok(lost(shared, job, lines, listed)),
+        Err(RequestError::Stuck { lines, zero_lines }) => Ok(stuck(shared, job, lines, zero_lines)),
         result => Ok(answer(result)),
     }
 }
@@ -691,8 +727,11 @@ fn wait_with_progress(
     start: impl FnOnce(Done),
 ) -> io::Result<Result<(), RequestError>> {
     let submitter = &shared.submitter;
-    let dirty = || submitter.status().map(|status| status.dirty_lines + status.zero_ranges);
-    let mut total = dirty().unwrap_or(0);
+    let dirty = || {
+        let status = submitter.status()?;
+        Some((status.dirty_lines + status.zero_lines, status.obstacle.is_some()))
+    };
+    let mut total = dirty().map_or(0, |(left, _)| left);
     let (sender, receiver) = mpsc::sync_channel(1);
     {
         let mut under_way = shared.under_way();
@@ -713,9 +752,9 @@ fn wait_with_progress(
         if listens {
             listens = listen_to_client(reader, shared, job)?;
         }
-        if let Some(left) = dirty() {
+        if let Some((left, is_held_up)) = dirty() {
             total = total.max(left);
-            let progress = Progress { done: total - left, total };
+            let progress = Progress { done: total - left, total, is_held_up };
             write_line(*reader.get_ref(), &json!({ "progress": progress }))?;
         }
     }

@@ -15,6 +15,7 @@ use crate::recording::RecordedBatch;
 use crate::sequence_control::{RANGES_PER_LINE, SequenceCommand};
 use crate::signals::Signals;
 use crate::status_report::StatusReport;
+use crate::stuck::StuckReport;
 use crate::volume_control::VolumeCommand;
 
 /// Answers may be long: the segment map has a letter for each segment.
@@ -73,6 +74,14 @@ pub enum ControlError {
         /// What is lost.
         lost: LostReport,
     },
+    /// Nothing more gets to the data-disk.
+    #[error("{error}")]
+    Stuck {
+        /// What the daemon says.
+        error: String,
+        /// What it advises.
+        hint: Option<String>,
+    },
     /// Somebody did not want to wait for the answer to a cancel.
     #[error("gone without an answer of the daemon at {}", path.display())]
     Left {
@@ -99,6 +108,7 @@ impl ControlError {
             }
             ControlError::Refused { hint, .. }
             | ControlError::Cancelled { hint, .. }
+            | ControlError::Stuck { hint, .. }
             | ControlError::Lost { hint, .. } => hint.clone(),
             ControlError::Left { .. } => {
                 Some("the daemon cancels what you have asked for when it finds you gone".into())
@@ -116,6 +126,7 @@ struct Answer {
     #[serde(default)]
     cancelled: bool,
     lost: Option<LostReport>,
+    stuck: Option<StuckReport>,
 }
 
 /// A connection to a daemon.
@@ -187,10 +198,13 @@ impl ControlClient {
             match answer {
                 Answer { progress: Some(so_far), ok: None, .. } => progress(so_far),
                 Answer { ok: Some(true), .. } => return Ok(value),
-                Answer { ok: Some(false), error, hint, cancelled, lost, .. } => {
+                Answer { ok: Some(false), error, hint, cancelled, lost, stuck, .. } => {
                     let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
                     if let Some(lost) = lost {
                         return Err(ControlError::Lost { error, hint, lost });
+                    }
+                    if stuck.is_some() {
+                        return Err(ControlError::Stuck { error, hint });
                     }
                     if cancelled {
                         return Err(ControlError::Cancelled { error, hint });

@@ -105,6 +105,7 @@ mod simulated_kernel;
 pub mod slow_arm;
 pub mod slow_disk;
 pub mod status_report;
+pub mod stuck;
 pub mod submitter;
 mod supervise;
 pub mod tls_files;

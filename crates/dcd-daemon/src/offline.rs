@@ -17,6 +17,7 @@ use crate::lost::LostReport;
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
 use crate::serve_error::ServeError;
 use crate::signals::Signals;
+use crate::stuck::StuckReport;
 use crate::submitter::{Completion, DrainTicket};
 
 /// How often progress is told.
@@ -97,7 +98,7 @@ pub fn run_offline(
     report.recovery = Some(event_loop.core().status().recovery);
     let left = |event_loop: &EventLoop<Engine>| {
         let status = event_loop.core().status();
-        status.dirty_lines + status.zero_ranges
+        status.dirty_lines + status.zero_lines
     };
     let total = left(&event_loop);
 
@@ -107,6 +108,7 @@ pub fn run_offline(
         OfflineTask::Nothing => VecDeque::from([Step::Shutdown]),
     };
     let mut lost = None;
+    let mut stuck = None;
     report.ended = Ended::Done;
     report.lines_left = total;
     let mut result = Ok(());
@@ -129,7 +131,8 @@ pub fn run_offline(
             }
             if *event_loop.phase() == Phase::Running {
                 report.lines_left = left(&event_loop).min(total);
-                progress(Progress { done: total - report.lines_left, total });
+                let is_held_up = event_loop.core().obstacle().is_some();
+                progress(Progress { done: total - report.lines_left, total, is_held_up });
             }
         };
         if let Err(RequestError::Lost { lines }) = result
@@ -142,6 +145,13 @@ pub fn run_offline(
                 _ => VecDeque::from([Step::Shutdown]),
             };
             lost = (!accepts).then_some(lines);
+            result = Ok(());
+        } else if let Err(RequestError::Stuck { lines, zero_lines }) = result {
+            // Found by the drain, it ends with a shutdown; found by the detach, it has been one.
+            if step == Step::Drain {
+                steps = VecDeque::from([Step::Shutdown]);
+            }
+            stuck = Some(StuckReport::of(lines, zero_lines, Some(event_loop.core())));
             result = Ok(());
         } else if result == Err(RequestError::Cancelled) {
             // Begun with a drain, it ends with a shutdown.
@@ -177,6 +187,10 @@ pub fn run_offline(
         OfflineTask::Drain => "drain",
         OfflineTask::Nothing => "shut down in order",
     };
+    if let (Ok(()), Some(report)) = (&result, stuck) {
+        let operation = if task == OfflineTask::Detach { "detached" } else { "brought home" };
+        return Err(ServeError::Stuck { operation, report });
+    }
     match (result, lost) {
         (Err(RequestError::Lost { lines }), _) | (Ok(()), Some(lines)) => {
             return Err(ServeError::NotDetached { lines });

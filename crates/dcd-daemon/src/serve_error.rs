@@ -18,6 +18,7 @@ use crate::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::members::MemberError;
 use crate::pairs::PairProblem;
 use crate::segment_memory::SegmentMemoryError;
+use crate::stuck::StuckReport;
 use crate::tls_files::TlsFilesError;
 use crate::units_text::format_size;
 
@@ -29,6 +30,14 @@ pub enum ServeError {
     NotDetached {
         /// Lines that are lost.
         lines: u64,
+    },
+    /// There is no detach, because nothing more gets to the data-disk.
+    #[error("not {operation}: {}", report.words())]
+    Stuck {
+        /// What was asked for: `detached`, `brought home`.
+        operation: &'static str,
+        /// What is left, and why.
+        report: StuckReport,
     },
     /// A disk cannot be opened.
     #[error("{role}: {source}")]
@@ -294,6 +303,10 @@ impl ServeError {
             }
             ServeError::System { .. } => return None,
             ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
+            ServeError::Stuck { report, .. } => format!(
+                "{}. The cache was closed in order, and the pair stays one; nothing goes on by itself: try again, or serve it",
+                report.way_out
+            ),
             ServeError::Stop { .. } => {
                 "nothing that was acknowledged is lost; start again with the same disks".into()
             }

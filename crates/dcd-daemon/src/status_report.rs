@@ -96,6 +96,9 @@ pub struct StatusReport {
     pub segments: SegmentsReport,
     /// Ranges that are zero in the log and not yet on the data-disk.
     pub zero_ranges: u64,
+    /// Bytes of them.
+    #[serde(default)]
+    pub zero_bytes: u64,
     /// Lines of 4 KiB that are damaged and fail until overwritten.
     pub poisoned_lines: u64,
     /// Memory of the index.
@@ -357,6 +360,7 @@ impl StatusReport {
                 map: status.segment_map.clone(),
             },
             zero_ranges: status.zero_ranges,
+            zero_bytes: status.zero_lines * LINE_SIZE,
             poisoned_lines: status.poisoned_lines,
             index_bytes: status.index_bytes,
             memory: MemoryReport::default(),

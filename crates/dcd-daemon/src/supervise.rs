@@ -33,6 +33,7 @@ use crate::event_loop::{EventLoop, StopRequest};
 use crate::member_news::MemberNews;
 use crate::serve_error::ServeError;
 use crate::service_manager::Notifier;
+use crate::stuck::StuckReport;
 use crate::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
 use crate::trouble_words::TroubleTeller;
 use crate::users::{Purpose, UserFinder, Users};
@@ -440,6 +441,11 @@ impl<C: Core> Supervisor<'_, C> {
             Ok(()) => Ok(outcome),
             Err(RequestError::Cancelled) => Ok(Outcome::ShutDown),
             Err(RequestError::Lost { lines }) => Err(ServeError::NotDetached { lines }),
+            Err(RequestError::Stuck { lines, zero_lines }) => {
+                let engine = self.event_loop.core().engine();
+                let report = StuckReport::of(lines, zero_lines, engine);
+                Err(ServeError::Stuck { operation: "detached", report })
+            }
             Err(source) => Err(ServeError::Stop { operation, source }),
         })
     }

@@ -69,7 +69,7 @@ fn to_go(status: &Status) -> String {
 }
 
 /// What somebody can do.
-fn way_out(error: IoError) -> &'static str {
+pub(crate) fn way_out(error: IoError) -> &'static str {
     match error {
         IoError::NoSpace => "Free some space on the file system that it lies on",
         IoError::ReadOnly => "Make it writable again",

@@ -12,7 +12,8 @@ pub(crate) struct VolumeTeller {
     told: VolumeNews,
 }
 
-fn members(mask: u32) -> String {
+/// `members 1, 3`.
+pub(crate) fn members_in_words(mask: u32) -> String {
     let numbers: Vec<String> =
         (0..u32::BITS).filter(|bit| mask & 1 << bit != 0).map(|bit| bit.to_string()).collect();
     let s = if numbers.len() == 1 { "" } else { "s" };
@@ -33,7 +34,7 @@ impl VolumeTeller {
         let mut lines = Vec::new();
         let suspect = news.suspect & !before.suspect;
         if suspect != 0 {
-            let who = members(suspect);
+            let who = members_in_words(suspect);
             lines.push(format!(
                 "{who}: suspect, with many errors or lines that were not what was written there; \
                  `dcd volume status` counts them. Replace the disk while the others are well"
@@ -51,7 +52,7 @@ impl VolumeTeller {
             lines.push("nothing of the volume is lost any more: all of it was written".into());
         }
         if news.refuses_changes && !before.refuses_changes {
-            let who = if news.away == 0 { "members".into() } else { members(news.away) };
+            let who = if news.away == 0 { "members".into() } else { members_in_words(news.away) };
             lines.push(format!(
                 "the log holds as much as it may of what belongs on {who}: writes to more of that fail, all else \
                  goes on; bring the disk back, or replace it (--replace-member)"

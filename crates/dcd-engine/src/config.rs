@@ -66,6 +66,8 @@ pub struct EngineConfig {
     pub verify_reads: bool,
     /// How long a write waits for room before it fails with "no space" (C25).
     pub full_timeout: Duration,
+    /// A drain or detach that gets nothing more to the data-disk for so long ends.
+    pub drain_timeout: Duration,
     /// After how long without an answer a disk counts as failed (C26).
     pub io_timeout: Duration,
     /// After how long without an answer a member of a volume is done without, where others hold the same.
@@ -154,6 +156,7 @@ impl Default for EngineConfig {
             one_disk: false,
             verify_reads: true,
             full_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(60),
             io_timeout: Duration::from_secs(30),
             member_timeout: Duration::from_secs(30),
             no_log: false,
@@ -177,7 +180,7 @@ impl Default for EngineConfig {
 impl EngineConfig {
     /// The shortest time after which somebody is given up who does not answer.
     pub(crate) fn shortest_wait(&self, has_members: bool) -> Duration {
-        let shortest = self.io_timeout.min(self.full_timeout);
+        let shortest = self.io_timeout.min(self.full_timeout).min(self.drain_timeout);
         if has_members { shortest.min(self.member_timeout) } else { shortest }
     }
 
@@ -231,6 +234,9 @@ impl EngineConfig {
         }
         if self.io_timeout == Duration(0) || self.full_timeout == Duration(0) {
             return bad("io-timeout", "and full-timeout must be longer than nothing");
+        }
+        if self.drain_timeout == Duration(0) {
+            return bad("drain-timeout", "must be longer than nothing");
         }
         if self.member_timeout == Duration(0) {
             return bad("member-timeout", "must be longer than nothing");

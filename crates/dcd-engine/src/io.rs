@@ -96,7 +96,8 @@ pub enum Operation {
     /// Reply when everything acknowledged before is durable (C2).
     Flush,
     /// Reply when everything acknowledged before is on the data-disk and that is flushed. Answered with
-    /// [`RequestError::Lost`] when that is done with all but what is lost.
+    /// [`RequestError::Lost`] when that is done with all but what is lost, and with [`RequestError::Stuck`] when it gets on no
+    /// more; then it is over, and destaging goes on as ever.
     Drain,
     /// End a drain that is still under way: it is answered with [`RequestError::Cancelled`]. What
     /// it has moved stays moved. Harmless if it has been answered already.
@@ -109,7 +110,8 @@ pub enum Operation {
     /// Something about what blocks are and where they go, or about members. The reply may bring an [`Reply::answer`].
     Volume(VolumeRequest),
     /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is answered with
-    /// [`RequestError::Lost`] when all else is moved and the cache is closed, and the pair stays one.
+    /// [`RequestError::Lost`] when all else is moved and the cache is closed, and the pair stays one; if it gets on no more,
+    /// likewise with [`RequestError::Stuck`].
     Detach,
     /// The same, although some of these blocks are lost: the data-disk keeps what it has there.
     DetachAccepting {
@@ -346,6 +348,17 @@ pub enum RequestError {
     Lost {
         /// How many.
         lines: u64,
+    },
+    /// Nothing more got to the data-disk for as long as [`EngineConfig::drain_timeout`](crate::EngineConfig): it is full, fails,
+    /// or a member of the volume is away. What is left stays in the cache.
+    #[error(
+        "nothing more got to the data-disk for a while: {lines} lines of 4 KiB, and {zero_lines} to be zeroed, are left"
+    )]
+    Stuck {
+        /// Dirty lines that are not lost.
+        lines: u64,
+        /// Lines that have to become zeroes.
+        zero_lines: u64,
     },
 }
 

@@ -174,6 +174,19 @@ pub struct DestageTrouble {
     pub retry_at: Option<Time>,
 }
 
+/// What keeps dirty lines from the data-disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// A write to the data-disk was given up and has not ended: another one could be overtaken by it.
+    WriteNotEnded,
+    /// These members of the volume are away, a bit for each, and nobody stands in for them.
+    Members(u32),
+    /// The data-disk does not take it.
+    DataDisk(DestageTrouble),
+    /// The log cannot be read.
+    CacheDisk,
+}
+
 /// A picture of the engine.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -203,6 +216,8 @@ pub struct Status {
     pub read_ahead_bytes_held: u64,
     /// Ranges that are zero in the log and not yet on the data-disk.
     pub zero_ranges: u64,
+    /// Lines in them.
+    pub zero_lines: u64,
     /// Lines that fail until overwritten.
     pub poisoned_lines: u64,
     /// Bytes of index memory.
@@ -219,6 +234,8 @@ pub struct Status {
     pub destage_retry_at: Option<Time>,
     /// Why what is dirty does not get to the data-disk, from the first error until nothing is left that failed.
     pub destage_trouble: Option<DestageTrouble>,
+    /// What a drain would have to wait for, as far as is known.
+    pub obstacle: Option<Obstacle>,
     /// A drain is under way.
     pub draining: bool,
     /// Quiet time that starts a destage at the present utilisation.

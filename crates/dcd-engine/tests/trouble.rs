@@ -136,7 +136,10 @@ fn one_bad_place_does_not_hold_back_other_zeroes() {
 /// Zeroes find no space: a few tries, not thousands, and they are zero for whoever reads.
 #[test]
 fn zeroes_that_find_no_space_are_tried_ever_later() {
-    let mut d = Driver::with(never_idle);
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.drain_timeout = Duration(1000 * SECOND.0);
+    });
     d.fail_always(Device::DataDisk, Kind::WriteZeroes, ALL, IoError::NoSpace);
     for i in 0..100 {
         let discard = d.discard((100 + 2 * i) * 8, 8);

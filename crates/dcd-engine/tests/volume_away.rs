@@ -5,6 +5,7 @@
 mod bench;
 
 use bench::*;
+use dcd_engine::stats::Obstacle;
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::config::{SetConfig, VolumeConfig};
 use dcd_engine::volume::placement::RaidLevel;
@@ -148,4 +149,40 @@ fn zeroes_for_a_missing_member_hold_up_nothing_else() {
     assert_eq!(bench.engine().status().dirty_lines, 0);
     assert_eq!(bench.engine().status().zero_ranges, 1, "that of the missing member alone");
     assert_eq!((bench.read(lost[3]), bench.read(healthy[3])), (0, 0));
+}
+
+/// What waits for a member that is away, lines or zeroes, ends a drain with a word, whatever is destaged to the others meanwhile.
+#[test]
+fn a_drain_that_waits_for_a_missing_member_ends() {
+    for zeroes in [false, true] {
+        let mut bench = Bench::new(raid0(32 << 10));
+        let written = fill_whole(&mut bench);
+        let (lost, healthy) = split(&bench, &written);
+        bench.close();
+        bench.members[1] = None;
+        bench.open(true);
+        match zeroes {
+            true => {
+                let range = LbaRange::new(lost[3] * 8, 8);
+                let zero = Operation::WriteZeroes { range, may_unmap: false };
+                assert_eq!(bench.ask(zero).0, Ok(()));
+            }
+            false => assert_eq!(try_write(&mut bench, lost[3], 9), Ok(())),
+        }
+        bench.start_drain();
+        let answered = |bench: &Bench| !bench.engine().status().draining;
+        let mut rounds = 0;
+        while !answered(&bench) {
+            let other = healthy[rounds % healthy.len()];
+            assert_eq!(try_write(&mut bench, other, rounds as u8), Ok(()));
+            bench.pass_in_steps(Duration::from_secs(1));
+            rounds += 1;
+            assert!(rounds < 200, "it never ends");
+        }
+        assert!(rounds > 50, "{rounds}");
+        let expected = Some(Obstacle::Members(1 << AWAY.0));
+        assert_eq!(bench.engine().status().obstacle, expected, "zeroes: {zeroes}");
+        let answer = bench.ask(Operation::Drain).0;
+        assert!(matches!(answer, Err(RequestError::Stuck { .. })), "{answer:?}");
+    }
 }

@@ -227,6 +227,7 @@ impl Options {
             hot_blocks: self.hot_blocks,
             sequence_percent: self.sequence_percent,
             full_timeout: Duration::from_secs(self.full_timeout_s),
+            drain_timeout: Duration::from_secs(self.full_timeout_s),
             io_timeout: Duration::from_secs(3000),
             // A slow I/O takes 20 s: of a member it is late, and then too late.
             member_timeout: Duration::from_secs(15),

@@ -49,6 +49,7 @@ Exit codes:
   5    a disk failed to read or write
   6    nobody answers on the control socket
   7    cancelled before the end (drain, detach, grow, fuzz, making a trace); nothing is lost, and it can be begun again
+  8    nothing more gets to the data-disk (drain, detach, grow); nothing is lost, what is left stays in the cache
   255  a bug in dcd
 
 Examples:
@@ -312,6 +313,10 @@ pub struct FlushArguments {
 ///
 /// Ctrl-C, SIGTERM or the end of this command cancel it: what was moved stays moved, the rest stays
 /// in the cache, serving goes on, and the exit code is 7.
+///
+/// When nothing more gets to the data-disk for the daemon's --drain-timeout, because it is full, fails, or a member of the
+/// volume is away, the drain ends with what is left and why, and exit code 8. Serving goes on, and what is left is
+/// tried again by itself.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -345,6 +350,9 @@ pub struct DrainArguments {
 ///
 /// Blocks whose newest copy is damaged cannot be brought to the data-disk. Then everything else is, they
 /// are listed, and there is no detach (exit code 4), except with --accept-damage.
+///
+/// When nothing more gets to the data-disk for --drain-timeout, because it is full or fails, there is no detach (exit code 8):
+/// what is left and why is told, and the pair stays one. A running dcd goes on serving.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -378,6 +386,9 @@ pub struct DetachArguments {
     /// Detach although the disk is mounted, open, or connected to: what its users have not written yet is lost.
     #[arg(long, requires = "control")]
     pub force: bool,
+    /// End when nothing more gets to the data-disk for so long [default: 60s]. A running dcd has a setting for it.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "control")]
+    pub drain_timeout: Option<std::time::Duration>,
     /// Detach although blocks are lost, because they are damaged in the cache, or although the
     /// data-disk was changed behind the cache. What is lost is listed first; the data-disk keeps
     /// what it has there, which is older.

@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 45] = [
+pub const KEYS: [&str; 46] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -53,6 +53,7 @@ pub const KEYS: [&str; 45] = [
     "no-log",
     "suspect-after",
     "full-timeout",
+    "drain-timeout",
     "io-timeout",
     "member-timeout",
     "segment-buffers",
@@ -135,6 +136,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "no-verify-reads" => settings.no_verify_reads = Some(boolean(value)?),
         "no-log" => settings.no_log = Some(boolean(value)?),
         "suspect-after" => settings.suspect_after = Some(number(value)?),
+        "drain-timeout" => settings.drain_timeout = Some(with(value, parse_duration)?),
         "full-timeout" => settings.full_timeout = Some(with(value, parse_duration)?),
         "io-timeout" => settings.io_timeout = Some(with(value, parse_duration)?),
         "member-timeout" => settings.member_timeout = Some(with(value, parse_duration)?),

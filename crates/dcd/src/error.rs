@@ -56,6 +56,8 @@ pub mod exit_code {
     pub const NO_DAEMON: u8 = 6;
     /// A signal, or somebody else, ended it before its end.
     pub const CANCELLED: u8 = 7;
+    /// `drain` or `detach` gets nothing more to the data-disk.
+    pub const STUCK: u8 = 8;
     /// A bug.
     pub const BUG: u8 = 255;
 }
@@ -752,6 +754,8 @@ impl CommandError {
             | CommandError::Lost { .. }
             | CommandError::Control(ControlError::Lost { .. })
             | CommandError::Serve(ServeError::NotDetached { .. }) => exit_code::DAMAGE,
+            CommandError::Control(ControlError::Stuck { .. })
+            | CommandError::Serve(ServeError::Stuck { .. }) => exit_code::STUCK,
             CommandError::DhisfsMended { .. } => exit_code::MENDED,
             CommandError::DhisfsFsck(_) => exit_code::CANNOT_CHECK,
             CommandError::Dhisfs(error)

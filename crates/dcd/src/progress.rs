@@ -16,6 +16,8 @@ pub struct Progress {
     what: &'static str,
     unit: Unit,
     display: Display,
+    /// Something does not get on.
+    is_held_up: bool,
 }
 
 /// What progress is counted in.
@@ -66,19 +68,25 @@ impl Progress {
             let now = Instant::now();
             Display::Lines { started: now, last: now }
         };
-        Progress { what, unit, display }
+        Progress { what, unit, display, is_held_up: false }
     }
 
     /// `done` of `total` bytes are done. The total may change as work comes in.
     pub fn update(&mut self, done: u64, total: u64) {
         match &mut self.display {
             Display::Bar(bar) => {
+                if self.is_held_up {
+                    bar.set_prefix(format!("{} (held up)", self.what));
+                }
                 bar.set_length(total);
                 bar.set_position(done);
             }
             Display::Lines { started, last } if last.elapsed() >= LINE_INTERVAL => {
                 *last = Instant::now();
-                let left = time_left(started.elapsed(), done, total);
+                let left = match self.is_held_up {
+                    true => ", held up".into(),
+                    false => time_left(started.elapsed(), done, total),
+                };
                 let (done, total) = (self.unit.format(done), self.unit.format(total));
                 // Progress is a courtesy: nothing fails because nobody can read it.
                 let _ = writeln!(std::io::stderr(), "dcd: {}: {done} of {total}{left}", self.what);
@@ -89,6 +97,7 @@ impl Progress {
 
     /// What the daemon tells, which counts in lines.
     pub fn lines(&mut self, so_far: dcd_daemon::control::Progress) {
+        self.is_held_up = so_far.is_held_up;
         self.update(so_far.done * LINE_SIZE, so_far.total * LINE_SIZE);
     }
 

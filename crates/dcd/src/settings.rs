@@ -121,6 +121,9 @@ pub struct Settings {
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
+    /// A drain or detach ends when nothing more gets to the data-disk for so long [default: 60s].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub drain_timeout: Option<Duration>,
     /// After how long without an answer a disk counts as failed [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub io_timeout: Option<Duration>,
@@ -234,6 +237,7 @@ impl Settings {
             no_log,
             suspect_after,
             full_timeout,
+            drain_timeout,
             io_timeout,
             member_timeout,
             segment_buffers,
@@ -272,6 +276,7 @@ impl Settings {
             ("--no-log", is_on(no_log)),
             ("--suspect-after", suspect_after.is_some()),
             ("--full-timeout", full_timeout.is_some()),
+            ("--drain-timeout", drain_timeout.is_some()),
             ("--io-timeout", io_timeout.is_some()),
             ("--member-timeout", member_timeout.is_some()),
             ("--segment-buffers", segment_buffers.is_some()),
@@ -326,6 +331,7 @@ impl Settings {
             no_log: self.no_log.or(under.no_log),
             suspect_after: self.suspect_after.or(under.suspect_after),
             full_timeout: self.full_timeout.or(under.full_timeout),
+            drain_timeout: self.drain_timeout.or(under.drain_timeout),
             io_timeout: self.io_timeout.or(under.io_timeout),
             member_timeout: self.member_timeout.or(under.member_timeout),
             segment_buffers: self.segment_buffers.or(under.segment_buffers),
@@ -416,6 +422,7 @@ impl Settings {
             no_log: self.no_log.unwrap_or(default.no_log),
             suspect_after: self.suspect_after.unwrap_or(default.suspect_after),
             full_timeout: span(self.full_timeout, default.full_timeout),
+            drain_timeout: span(self.drain_timeout, default.drain_timeout),
             io_timeout: span(self.io_timeout, default.io_timeout),
             member_timeout: span(self.member_timeout, default.member_timeout),
             segment_buffers: self.segment_buffers.unwrap_or(default.segment_buffers),
@@ -437,7 +444,7 @@ impl Settings {
 }
 
 /// The span that is set, in the engine's unit.
-fn span(set: Option<Duration>, default: dcd_engine::Duration) -> dcd_engine::Duration {
+pub fn span(set: Option<Duration>, default: dcd_engine::Duration) -> dcd_engine::Duration {
     let nanos = |set: Duration| u64::try_from(set.as_nanos()).unwrap_or(u64::MAX);
     set.map_or(default, |set| dcd_engine::Duration(nanos(set)))
 }

@@ -11,15 +11,17 @@
 //!
 //! A detach that is cancelled before step 4 goes on as a shutdown: what was moved stays moved, what
 //! was not stays in the log. So does one that finds at the end of step 2 that changes are lost which
-//! whoever asked for it was not told of ([`super::lost`]): the pair stays one, and the answer says so.
+//! whoever asked for it was not told of ([`super::lost`]), and one that gets on no more (`destage/drain.rs`): the pair stays
+//! one, and the answer says so.
 //! Without a cache-disk ([`super::uncached`]) steps 2 to 5 are a flush of the data-disk.
 
+use super::destage::Headway;
 use super::volume::BehindCommit;
 use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::seeded_bugs::{SeededBug, seeded};
-use crate::units::LbaRange;
+use crate::units::{LbaRange, Time};
 
 /// How the cache is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,10 @@ pub(super) struct Closing {
     accepted: Vec<LbaRange>,
     /// Lines that are lost besides: why there is no detach.
     lost_lines: u64,
+    /// Of a detach, from the second step on.
+    headway: Option<Headway>,
+    /// It got on no more: why there is no detach.
+    stuck: Option<RequestError>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,11 +68,48 @@ impl Engine {
         self.end_reading_ahead();
         let step = Step::EndRequests;
         // What can never be drained stays in the log: the pair stays one.
-        let (kind, cancelled) = match kind {
-            Kind::Detach if self.destages_never() => (Kind::Shutdown, true),
-            kind => (kind, false),
+        let (kind, stuck) = match kind {
+            Kind::Detach if self.destages_never() => (Kind::Shutdown, Some(self.stuck_now())),
+            kind => (kind, None),
         };
-        self.close = Some(Closing { id, kind, step, cancelled, accepted, lost_lines: 0 });
+        if kind == Kind::Detach {
+            self.try_again_now();
+        }
+        self.close = Some(Closing {
+            id,
+            kind,
+            step,
+            cancelled: false,
+            accepted,
+            lost_lines: 0,
+            headway: None,
+            stuck,
+        });
+    }
+
+    /// When to look whether a detach gets on.
+    pub(super) fn detach_wake_up(&self) -> Option<Time> {
+        let headway = self.close.as_ref()?.headway.as_ref()?;
+        self.headway_wake_up(headway)
+    }
+
+    /// A detach that gets on no more goes on as a shutdown.
+    fn give_up_if_stuck(&mut self) {
+        let Some(Closing { kind: Kind::Detach, step: Step::Drain, headway, .. }) = &mut self.close
+        else {
+            return;
+        };
+        let headway = headway.take();
+        let left = self.left_of_all();
+        let mut headway = headway.unwrap_or_else(|| self.headway_from(left));
+        let is_stuck = self.is_stuck(&mut headway, left);
+        let stuck = is_stuck.then(|| self.stuck_now());
+        let close = self.close.as_mut().expect("looked at");
+        close.headway = Some(headway);
+        if stuck.is_some() {
+            (close.kind, close.stuck) = (Kind::Shutdown, stuck);
+            self.end_drains(RequestError::ShuttingDown, |_| true);
+        }
     }
 
     /// A batch under way is finished: some megabytes at most.
@@ -88,6 +131,7 @@ impl Engine {
     }
 
     pub(super) fn advance_close(&mut self) -> bool {
+        self.give_up_if_stuck();
         let Some(&Closing { id, kind, step, .. }) = self.close.as_ref() else { return false };
         if self.is_passing_by() {
             return self.advance_uncached_close();
@@ -238,6 +282,7 @@ impl Engine {
         }
         let result = match result {
             Ok(()) if close.cancelled => Err(RequestError::Cancelled),
+            Ok(()) if close.stuck.is_some() => close.stuck.map_or(Ok(()), Err),
             Ok(()) if close.lost_lines > 0 => Err(RequestError::Lost { lines: close.lost_lines }),
             Ok(()) => Ok(()),
             Err(_) => Err(RequestError::Io),

@@ -61,6 +61,11 @@ impl Engine {
                 && self.table.lines() == self.unlisted_lines().count()
     }
 
+    /// How many they are.
+    pub(super) fn unlisted_count(&self) -> usize {
+        self.unlisted_lines().count()
+    }
+
     /// What is lost, ascending; pieces that touch are one.
     pub fn lost(&self) -> Vec<LbaRange> {
         let mut masks = self.poisoned.clone();

@@ -602,8 +602,9 @@ impl Engine {
         let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
         let volume = self.volume.as_ref().and_then(|volume| volume.next_wake_up());
-        let others =
-            [hung, stalled, self.commit_wake_up(), self.destage_wake_up(), clean, copies, volume];
+        let destage = [self.destage_wake_up(), self.drain_wake_up(), self.detach_wake_up()];
+        let destage = destage.into_iter().flatten().min();
+        let others = [hung, stalled, self.commit_wake_up(), destage, clean, copies, volume];
         others.into_iter().flatten().min()
     }
 
@@ -936,6 +937,7 @@ impl Engine {
             read_ahead_bytes_held: self.prefetch.bytes_held(),
             dirty_lines: self.table.lines() as u64,
             zero_ranges: (self.zeroes.len() + self.zeroes_destaging.len()) as u64,
+            zero_lines: self.zero_lines_left(),
             poisoned_lines: self.lost_lines(),
             index_bytes: self.table.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
@@ -946,6 +948,7 @@ impl Engine {
             uncached: self.uncached(),
             destage_retry_at: self.destage.retry_at(self.now),
             destage_trouble: self.destage_trouble(),
+            obstacle: self.obstacle(),
             draining: self.destage.is_draining(),
             idle_threshold: self.idle_threshold(),
             recovery: self.recovery_report,

@@ -144,7 +144,8 @@ impl Engine {
         if self.now < self.pace.next_write_at {
             return Go::At(self.pace.next_write_at);
         }
-        let is_full = self.someone_waits_for_destaging();
+        // A drain that readers keep from everything would never end.
+        let is_full = self.someone_waits_for_destaging() || self.a_drain_is_held_up();
         if self.config.one_disk && !is_full && (self.log_is_busy() || !self.reads.is_empty()) {
             return Go::Later;
         }
@@ -173,6 +174,11 @@ impl Engine {
             true => Go::Later,
             false => Go::Now,
         }
+    }
+
+    /// Whether the caps hold destaging back.
+    pub(super) fn is_capped(&self) -> bool {
+        self.now < self.pace.next_write_at
     }
 
     /// A destage write of so many bytes starts: the caps decide when the next may.

@@ -72,6 +72,11 @@ impl Stuck {
             && self.segments.get(&segment).is_some_and(|stuck| *stuck >= live_slots)
     }
 
+    /// Somebody waits: segments that were looked at in vain are looked at again.
+    pub(super) fn look_again_now(&mut self) {
+        self.tried.clear();
+    }
+
     /// When it may be of use again.
     pub(super) fn wake_up(&self) -> Option<Time> {
         (!self.tried.is_empty()).then_some(self.look_again)
@@ -114,6 +119,13 @@ impl Engine {
             self.stuck.told = share;
             self.volume.as_mut().expect("looked at").note_log_share(share);
         }
+    }
+
+    /// Members that are away and hold up what is in the log, a bit for each.
+    pub(super) fn members_waited_for(&self) -> Option<u32> {
+        let away = self.stuck.away;
+        let holds_up = !self.stuck.segments.is_empty() || !self.zeroes.is_empty();
+        (away != 0 && holds_up).then_some(away)
     }
 
     fn stuck_segments_max(&self) -> u32 {

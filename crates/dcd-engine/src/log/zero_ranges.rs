@@ -85,6 +85,19 @@ impl ZeroRanges {
         parts.into_iter().find(|part| part.overlaps(line, 1))
     }
 
+    /// What is in another set, too.
+    pub fn parts_in(&self, other: &ZeroRanges) -> ZeroRanges {
+        let mut parts = ZeroRanges::default();
+        let common = self.iter().flat_map(|range| other.parts_within(range.line, range.lines));
+        common.for_each(|part| parts.insert(part));
+        parts
+    }
+
+    /// Lines in all ranges.
+    pub fn lines(&self) -> u64 {
+        self.iter().map(|range| range.lines).sum()
+    }
+
     /// Adds a range. What was known of its lines before does not count any more.
     pub fn insert(&mut self, range: ZeroRange) {
         if range.lines == 0 {

@@ -20,7 +20,7 @@ use crate::cli::DetachArguments;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
-use crate::settings::MEMORY_DIRECTORY_DEFAULT;
+use crate::settings::{MEMORY_DIRECTORY_DEFAULT, span};
 use crate::{daemons, lost_list};
 
 /// How often what is lost may have become more since it was listed.
@@ -38,11 +38,15 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         return through_daemon(control, arguments);
     }
     let missing = CommandError::SettingMissing;
+    let default = EngineConfig::default();
+    let drain_timeout = span(arguments.drain_timeout, default.drain_timeout);
+    let engine = EngineConfig { accept_damage: arguments.accept_damage, drain_timeout, ..default };
+    engine.validate()?;
     let options = PairOptions {
         cache_disk: arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?,
         data_disks: arguments.data_disk.clone().ok_or(missing("--data-disk"))?.into(),
         not_for_volumes: Some("detached"),
-        engine: EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() },
+        engine,
         one_disk: None,
         memory_directory: arguments
             .memory_directory

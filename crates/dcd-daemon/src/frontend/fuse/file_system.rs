@@ -418,8 +418,9 @@ fn errno(error: RequestError) -> Errno {
         RequestError::NoSpace => Errno::ENOSPC,
         RequestError::ReadOnly => Errno::EROFS,
         // Nobody asks for these through a file.
-        RequestError::Sequence(_) | RequestError::Volume(_) | RequestError::Lost { .. } => {
-            Errno::EIO
-        }
+        RequestError::Sequence(_)
+        | RequestError::Volume(_)
+        | RequestError::Lost { .. }
+        | RequestError::Stuck { .. } => Errno::EIO,
     }
 }

@@ -592,6 +592,11 @@ impl Batch {
         self.in_flight.len() as u32
     }
 
+    /// Nothing of it is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.reads_left == 0 && self.in_flight.is_empty() && !self.flushing
+    }
+
     /// What it has written does not count.
     pub(super) fn fail(&mut self) {
         self.lines.iter_mut().for_each(|line| line.failed = true);

@@ -15,11 +15,12 @@
 //! ```
 //! This file decides what comes next; [`batch`] brings lines to the data-disk, [`zeroes`] does the
 //! same for zeroed ranges, which go before any line above them, [`completion`] reads what is
-//! missing of a line that does not fill its physical sector, and [`trouble`] says what happens when the
-//! data-disk takes nothing.
+//! missing of a line that does not fill its physical sector, [`drain`] is for those who wait for all of it, and
+//! [`trouble`] says what happens when the data-disk takes nothing.
 
 mod batch;
 mod completion;
+mod drain;
 mod trouble;
 mod zeroes;
 
@@ -28,6 +29,8 @@ use std::ops::Range;
 
 use self::batch::Batch;
 use self::completion::Completions;
+use self::drain::Drain;
+pub(super) use self::drain::Headway;
 use self::trouble::Trouble;
 use self::zeroes::{BadZeroes, ZeroWork};
 use super::Engine;
@@ -36,7 +39,7 @@ use super::policy::Candidate;
 use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
 use crate::engine::Purpose;
-use crate::io::{Device, IoError, RequestError, RequestId};
+use crate::io::{Device, IoError};
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
 use crate::log::zero_ranges::ZeroRange;
@@ -126,13 +129,6 @@ enum Work {
     Batch(Batch),
 }
 
-/// Someone waits until all that was dirty is on the data-disk.
-struct Drain {
-    id: RequestId,
-    /// Segments up to this one must be empty.
-    serial: SegmentSerial,
-}
-
 impl Destage {
     /// Something may have become possible: look everywhere again.
     pub(super) fn something_changed(&mut self) {
@@ -190,66 +186,6 @@ impl Destage {
 }
 
 impl Engine {
-    // ---- drain --------------------------------------------------------------------------------
-
-    pub(super) fn drain(&mut self, id: RequestId) {
-        if self.is_passing_by() {
-            return self.pass_drain(id);
-        }
-        if self.cache_disk_failed {
-            return self.reply(id, Err(RequestError::Io), None);
-        }
-        if self.destages_never() {
-            return self.reply(id, Err(RequestError::ReadOnly), None);
-        }
-        // What comes after goes to later segments, so the drain has an end under load, too.
-        self.log.close_segment();
-        let serial = self.log.newest_serial();
-        self.want_durable(self.log.newest_record());
-        self.destage.something_changed();
-        self.destage.drains.push(Drain { id, serial });
-    }
-
-    pub(super) fn fail_drains(&mut self) {
-        self.end_drains(RequestError::Io, |_| true);
-    }
-
-    /// Whoever waits for one of these drains waits no more. Work under way is finished.
-    pub(super) fn end_drains(&mut self, error: RequestError, which: impl Fn(RequestId) -> bool) {
-        for drain in std::mem::take(&mut self.destage.drains) {
-            match which(drain.id) {
-                true => self.reply(drain.id, Err(error), None),
-                false => self.destage.drains.push(drain),
-            }
-        }
-    }
-
-    fn finish_drains(&mut self) -> bool {
-        if self.destage.drains.is_empty() || !matches!(self.destage.work, Work::None) {
-            return false;
-        }
-        let has_zeroes = !self.zeroes.is_empty();
-        let stuck = self.stuck_slots();
-        let oldest_live = self
-            .log
-            .segments
-            .iter()
-            .filter(|(index, segment)| segment.live_slots > stuck.get(index).copied().unwrap_or(0))
-            .map(|(_, segment)| segment.serial)
-            .min();
-        let (done, waiting) =
-            std::mem::take(&mut self.destage.drains).into_iter().partition::<Vec<_>, _>(|drain| {
-                !has_zeroes && oldest_live.is_none_or(|serial| serial > drain.serial)
-            });
-        self.destage.drains = waiting;
-        let moved = !done.is_empty();
-        for drain in done {
-            let result = self.drained();
-            self.reply(drain.id, result, None);
-        }
-        moved
-    }
-
     // ---- what next ----------------------------------------------------------------------------
 
     pub(super) fn advance_destage(&mut self) -> bool {
@@ -259,8 +195,11 @@ impl Engine {
         self.watch_trouble();
         let mut moved = self.finish_drains();
         let is_lost = self.data_disk_writes_lost > 0 && !seeded(SeededBug::LostWriteForgotten);
-        if self.cache_disk_failed || is_lost || self.config.data_disk_read_only {
+        if self.cache_disk_failed || self.config.data_disk_read_only {
             return moved;
+        }
+        if is_lost {
+            return self.end_halted_work() | moved;
         }
         moved |= match &self.destage.work {
             Work::None => self.start_work(),
@@ -269,6 +208,25 @@ impl Engine {
             Work::Batch(_) => self.advance_batch(),
         };
         moved | self.advance_completions()
+    }
+
+    /// A write that was given up has not ended, and no other may start meanwhile. What is half done is begun again
+    /// later: whoever waits for the end of the work, to close the cache or to tell that it is stuck, must not wait for a disk
+    /// that may never answer.
+    fn end_halted_work(&mut self) -> bool {
+        let is_at_rest = match &self.destage.work {
+            Work::None | Work::Victim => false,
+            Work::Zero(work) => work.is_at_rest(),
+            Work::Batch(batch) => batch.is_at_rest(),
+        };
+        if is_at_rest {
+            self.fail_destage_work();
+            match self.destage.work {
+                Work::Zero(_) => self.zeroes_flushed(Ok(()), Duration(0)),
+                _ => self.batch_flushed(Ok(())),
+            }
+        }
+        is_at_rest
     }
 
     pub(super) fn destage_wake_up(&self) -> Option<Time> {

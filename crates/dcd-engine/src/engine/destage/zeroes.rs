@@ -45,7 +45,7 @@ pub(super) struct BadZeroes {
     line: Line,
     lines: u64,
     /// Not before then.
-    until: Time,
+    pub(super) until: Time,
     wait: Duration,
 }
 
@@ -53,6 +53,11 @@ impl ZeroWork {
     /// Writes that have not ended.
     pub(super) fn writes_in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Nothing of it is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.in_flight == 0 && !self.flushing
     }
 
     /// What it has written does not count.
