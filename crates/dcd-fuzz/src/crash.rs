@@ -549,14 +549,11 @@ impl Host {
         let mut left = 100_000;
         while *self.engine().phase() != Phase::Closed {
             left -= 1;
-            if left == 0 || self.ios.is_empty() && !self.wake() {
+            if left == 0 || !self.go_on(random) {
                 return match is_healthy {
                     true => Err(Violation("a shutdown does not end".into())),
                     false => Ok(false),
                 };
-            }
-            if self.has_ready_io() {
-                self.end_one_io(random);
             }
         }
         let is_done = self.replies.iter().any(|reply| reply.id == id && reply.result.is_ok());
@@ -576,11 +573,8 @@ fn detach_and_compare(
     let mut left = 100_000;
     while *host.engine().phase() != Phase::Closed {
         left -= 1;
-        if left == 0 || host.ios.is_empty() && !host.wake() {
+        if left == 0 || !host.go_on(random) {
             return Err(Violation("a detach does not end".into()));
-        }
-        if host.has_ready_io() {
-            host.end_one_io(random);
         }
     }
     let result = host.replies.iter().find(|reply| reply.id == id).map(|reply| reply.result);

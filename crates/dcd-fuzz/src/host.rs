@@ -492,6 +492,18 @@ impl Host {
         self.end_io(index, random);
     }
 
+    /// Ends an I/O, or lets time pass until one can end or the engine wants to be asked. False if nothing will ever
+    /// happen.
+    pub fn go_on(&mut self, random: &mut Random) -> bool {
+        match self.ios.is_empty() {
+            true => self.wake(),
+            false => {
+                self.end_one_io(random);
+                true
+            }
+        }
+    }
+
     /// Ends the I/O with this index.
     pub fn end_io(&mut self, index: usize, random: &mut Random) {
         let flight = self.ios.remove(index);

@@ -170,7 +170,7 @@ pub fn mounted() -> Vec<Call> {
 pub fn served() -> Vec<Call> {
     let all = LINKS.iter().chain(DEVICES);
     // A loop device over a part, or a partition, is another disk in size.
-    let aliases = all.filter(|(name, _)| !name.contains("part"));
+    let aliases = all.filter(|(name, _)| !name.contains("part") && !name.contains("read-only"));
     let calls = aliases.map(|(name, make)| Call {
         name: format!("{name}: served already"),
         given: Box::new(move |world| {
