@@ -478,6 +478,12 @@ impl Run {
                     matches!(asked, Asked::Drain { .. } | Asked::Detach | Asked::Close);
                 return may_find_it && !self.host.engine().lost().is_empty();
             }
+            // Only where something fails, and not because it is slow.
+            Asked::Drain { .. } | Asked::Detach | Asked::Close
+                if matches!(error, RequestError::Stuck { .. }) =>
+            {
+                return allowed.bypasses_fail || allowed.no_space;
+            }
             Asked::TooLate => return error == RequestError::ShuttingDown,
             Asked::Cancel => return false,
             // Answered when a checkpoint knows of it: not where there will be none.
