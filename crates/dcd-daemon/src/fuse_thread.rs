@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use crate::frontend::fuse::{self, FuseMount};
-use crate::frontend::loop_device::{self, LoopDevice};
+use crate::frontend::loop_device::{self, LoopDevice, StaleLoop};
 use crate::serve_error::ServeError;
 use crate::submitter::{StopKind, Submitter};
 use crate::supervise::Frontends;
@@ -31,6 +31,8 @@ pub struct FuseReady {
     pub file: PathBuf,
     /// The loop device on it, if one was asked for.
     pub loop_device: Option<PathBuf>,
+    /// Loop devices of a daemon that died, which somebody still uses: dead.
+    pub dead: Vec<StaleLoop>,
 }
 
 enum News {
@@ -63,10 +65,16 @@ impl FuseThread {
                 };
                 match make(&options, &submitter) {
                     Err(error) => tell(News::Failed(error)),
-                    Ok((mount, loop_device)) => {
+                    Ok((mount, loop_device, stale)) => {
+                        let path = loop_device.as_ref().map(|it| it.path().to_owned());
+                        for one in &stale {
+                            eprintln!("dcd: {}", one.words(path.as_deref()));
+                        }
+                        let dead = stale.into_iter().filter(|it| it.still_open).collect();
                         tell(News::Ready(FuseReady {
                             file: mount.file(),
-                            loop_device: loop_device.as_ref().map(|l| l.path().to_owned()),
+                            loop_device: path,
+                            dead,
                         }));
                         // Nothing is ever sent; the end of the channel is the message.
                         let _ = stop_receiver.recv();
@@ -94,14 +102,10 @@ impl FuseThread {
 fn make(
     options: &FuseOptions,
     submitter: &Submitter,
-) -> Result<(FuseMount, Option<LoopDevice>), ServeError> {
+) -> Result<(FuseMount, Option<LoopDevice>, Vec<StaleLoop>), ServeError> {
     // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not found.
     let file = options.directory.join(fuse::FILE_NAME);
-    if let Ok(stale) = loop_device::detach_stale(&file) {
-        for device in stale {
-            eprintln!("dcd: detached {}, left by a daemon that died", device.path.display());
-        }
-    }
+    let stale = loop_device::detach_stale(&file).unwrap_or_default();
     let mount = fuse::mount(
         &options.directory,
         options.size_bytes,
@@ -112,10 +116,10 @@ fn make(
     )
     .map_err(|source| ServeError::Fuse { source })?;
     if !options.loop_device {
-        return Ok((mount, None));
+        return Ok((mount, None, stale));
     }
-    match loop_device::attach(&mount.file(), options.block_size, options.read_only) {
-        Ok(device) => Ok((mount, Some(device))),
+    match loop_device::attach(&mount.file(), options.block_size, options.read_only, &stale) {
+        Ok(device) => Ok((mount, Some(device), stale)),
         Err(source) => {
             let _ = mount.unmount();
             Err(ServeError::Loop { source })

@@ -282,6 +282,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         frontends: OnceLock::new(),
         users: users.clone(),
         vhost_user: OnceLock::new(),
+        dead_loops: OnceLock::new(),
         isolation,
     });
     let control = control_socket
@@ -359,6 +360,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
         // It is told once, so nothing is there yet.
         let _ = facts.frontends.set(news.frontends());
+        let _ = facts.dead_loops.set(news.fuse.iter().flat_map(|it| it.dead.clone()).collect());
         notifier.ready(&format!("serves {}", news.frontends().join(" ")));
         ready(&news);
     };

@@ -140,6 +140,7 @@ pub fn slow_disk(
         frontends: OnceLock::new(),
         users: users.clone(),
         vhost_user: OnceLock::new(),
+        dead_loops: OnceLock::new(),
         isolation,
     };
     let control = control_socket

@@ -7,6 +7,7 @@ use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine};
 
+use crate::frontend::loop_device::StaleLoop;
 use crate::frontend::vhost_user::Trouble;
 use crate::isolation::IsolationReport;
 use crate::memory_watch::MemoryReport;
@@ -41,6 +42,8 @@ pub struct DaemonFacts {
     pub isolation: IsolationReport,
     /// Where the disk can be used, as soon as all of it is there.
     pub frontends: std::sync::OnceLock<Vec<String>>,
+    /// Loop devices that a daemon has left that died, and that somebody uses.
+    pub dead_loops: std::sync::OnceLock<Vec<StaleLoop>>,
     /// Finds who uses it.
     pub users: UserFinder,
     /// What is wrong with the virtual machine that uses it, if it is served to one.
@@ -75,6 +78,9 @@ pub struct StatusReport {
     /// Where the disk can be used: devices, files, addresses.
     #[serde(default)]
     pub frontends: Vec<String>,
+    /// Dead loop devices of a daemon before this one that somebody still uses, with what to do.
+    #[serde(default)]
+    pub dead_loops: Vec<String>,
     /// Why a virtual machine gets nothing from it, as far as is known: until one does.
     #[serde(default)]
     pub vhost_user_problem: Option<String>,
@@ -284,6 +290,11 @@ pub fn ack_name(ack: AckMode) -> &'static str {
     }
 }
 
+fn dead_loops(facts: &DaemonFacts) -> Vec<String> {
+    let dead = facts.dead_loops.get().into_iter().flatten();
+    dead.filter(|it| it.is_there()).map(|it| it.words(None)).collect()
+}
+
 fn uncached_name(uncached: Uncached) -> &'static str {
     match uncached {
         Uncached::WritingThrough => "writing-through",
@@ -343,6 +354,7 @@ impl StatusReport {
             tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
             one_disk: facts.one_disk,
             frontends: facts.frontends.get().cloned().unwrap_or_default(),
+            dead_loops: dead_loops(facts),
             vhost_user_problem: facts.vhost_user.get().and_then(Trouble::words),
             isolation: facts.isolation.clone(),
             nbd_connections: 0,

@@ -219,6 +219,12 @@ fn look(devices: &[PathBuf], fuse: Option<&Path>) -> Users {
     users
 }
 
+/// Who uses a block device, in words, and where it is mounted. Looks at open files of all.
+pub(crate) fn users_of(device: &Path) -> (Vec<String>, Vec<PathBuf>) {
+    let users = look(&[device.to_owned()], None);
+    (users.names, users.mounts)
+}
+
 /// ` (bash)`, if that can be known.
 pub(crate) fn command_of(process: &str) -> String {
     let command = std::fs::read_to_string(Path::new("/proc").join(process).join("comm"));

@@ -127,7 +127,7 @@ fn server_process() {
     let disk = Arc::new(memory_disk(size, block_size, slow, journal));
 
     let stale = loop_device::detach_stale(&directory.join(fuse::FILE_NAME)).expect("detach stale");
-    for device in stale {
+    for device in &stale {
         println!("@stale {} {}", device.path.display(), device.still_open);
     }
     let mount = match fuse::mount(&directory, size, block_size as u32, read_only, true, disk) {
@@ -142,7 +142,8 @@ fn server_process() {
     for order in std::io::stdin().lines() {
         match order.unwrap().as_str() {
             "attach" => {
-                let attached = loop_device::attach(&mount.file(), block_size as u32, read_only);
+                let attached =
+                    loop_device::attach(&mount.file(), block_size as u32, read_only, &stale);
                 match attached {
                     Ok(attached) => {
                         println!("@attached {}", attached.path().display());
@@ -858,7 +859,9 @@ fn loop_devices_of_a_killed_server_are_detached() {
     assert_eq!(server.answer(), format!("stale {} false", device.0.display()));
     assert_eq!(server.answer(), "ready");
     assert!(!device.attached());
-    let device = LoopGuard::of(&server.order("attach"));
+    let again = LoopGuard::of(&server.order("attach"));
+    assert_eq!(again.0, device.0, "it has its name again");
+    let device = again;
 
     // The next one is still in use, and its mount has been removed before we are asked.
     let user = open(&device.0);

@@ -50,7 +50,8 @@ fn pair() -> Folder {
 const SERVE: &str = "serve --cache-disk c --data-disk d --control ctl --memory-directory .";
 
 fn served_fuse(folder: &Folder, more: &str) -> (Served, String) {
-    std::fs::create_dir_all(folder.path("vol")).unwrap();
+    // A dead mount cannot be looked at.
+    let _ = std::fs::create_dir_all(folder.path("vol"));
     let served = folder.serve(&format!("{SERVE} --fuse vol --loop {more}"));
     let device = served.ready.split(' ').find_map(|word| word.strip_prefix("loop="));
     let device = device.unwrap().to_owned();
@@ -111,6 +112,46 @@ fn start(folder: &Folder, line: &str) -> Child {
 
 fn end(line: &str, child: Child) -> Outcome {
     Outcome::of(line, child.wait_with_output().unwrap())
+}
+
+/// `kill -9` and a new start: what is still mounted from the old loop device is dead, and that is told, with what to do; where
+/// nobody used it the name is the same.
+#[test]
+fn a_mount_that_died_with_its_daemon_is_told_of() {
+    if !can_mount() {
+        return;
+    }
+    let (mut mounted, served) = Mounted::new("0s");
+    assert!(run("sync", &["-f", mounted.mount.to_str().unwrap()]));
+    served.kill();
+    let (served, device) = served_fuse(&mounted.folder, "");
+    assert_ne!(device, mounted.device);
+    let place = mounted.mount.display().to_string();
+    let told = format!(" dead={} dead-mount={place} ", mounted.device);
+    assert!(served.ready.contains(&told), "{}", served.ready);
+    let dead_loops = |folder: &Folder| {
+        let status = folder.dcd("status --control ctl --json").ok();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status["dead_loops"].as_array().unwrap().len()
+    };
+    assert_eq!(dead_loops(&mounted.folder), 1);
+    let panel = mounted.folder.dcd("status --control ctl").ok();
+    assert!(panel.contains(&format!("umount {place}")), "{panel}");
+    // What is advised is right.
+    assert!(mounted.unmount());
+    assert_eq!(dead_loops(&mounted.folder), 0);
+    assert!(run("mount", &[&device, &place]));
+    mounted.device = device;
+    assert_eq!(std::fs::read(mounted.mount.join("one")).unwrap(), vec![b'x'; 1 << 20]);
+    assert!(mounted.unmount());
+    let said = served.kill().stderr;
+    let advice = format!("umount {place}, then use {}", mounted.device);
+    assert!(said.contains(&advice), "{said}");
+
+    let (served, device) = served_fuse(&mounted.folder, "");
+    assert_eq!(device, mounted.device);
+    assert!(!served.ready.contains("dead"), "{}", served.ready);
+    assert_eq!(served.stop().code, Some(0));
 }
 
 #[test]

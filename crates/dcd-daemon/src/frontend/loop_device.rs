@@ -23,7 +23,9 @@
 //! device writes back what is dirty in its page cache, and that must not be a dying daemon.
 //!
 //! After a `kill -9` the device stays, and answers with I/O errors. [`detach_stale`] detaches it at
-//! the next start; if a file system is still mounted from it, as soon as that is unmounted.
+//! the next start, and [`attach`] takes the same one again. If a file system is still mounted from it, it goes as soon as that is
+//! unmounted, the new device is another, and its users are told: the kernel gives a device that is in use no other file
+//! (`LOOP_CHANGE_FD` takes read-only ones, `LOOP_CONFIGURE` unbound ones), and the file system has met I/O errors anyway.
 //!
 //! Tests: `tests/fuse.rs`, which needs root and `/dev/loop-control`.
 
@@ -38,6 +40,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, StatxFlags};
 use rustix::io::Errno as SystemError;
 
 use super::fuse::means_dead;
+use crate::users::users_of;
 
 /// Where loop devices are asked for.
 const CONTROL: &str = "/dev/loop-control";
@@ -51,9 +54,15 @@ const DETACH_WAIT: Duration = Duration::from_secs(2);
 /// Makes a loop device of `file`, with direct I/O, so that the volume is not cached twice, and
 /// with its partitions.
 ///
-/// `block_size` is the volume's, 512 or 4096. Not on the event loop's thread, see above.
-pub fn attach(file: &Path, block_size: u32, read_only: bool) -> Result<LoopDevice, LoopError> {
-    without_open_files(|| attach_here(file, block_size, read_only))?
+/// `block_size` is the volume's, 512 or 4096. A device that is free among those `left` by a daemon that died is taken
+/// again, so that it has the same name. Not on the event loop's thread, see above.
+pub fn attach(
+    file: &Path,
+    block_size: u32,
+    read_only: bool,
+    left: &[StaleLoop],
+) -> Result<LoopDevice, LoopError> {
+    without_open_files(|| attach_here(file, block_size, read_only, left))?
 }
 
 /// Detaches the loop devices that a dead daemon has left on `file`, and tells which. Devices that
@@ -113,6 +122,50 @@ pub struct StaleLoop {
     pub path: PathBuf,
     /// Somebody still has it open; it goes when they close it.
     pub still_open: bool,
+    /// Who that is, in words.
+    pub users: Vec<String>,
+    /// Where it is mounted.
+    pub mounts: Vec<PathBuf>,
+    backing: PathBuf,
+}
+
+impl StaleLoop {
+    /// Whether it is still there, and still dead.
+    pub fn is_there(&self) -> bool {
+        // Its mount has gone meanwhile.
+        let is_it = |backing: PathBuf| {
+            backing == self.backing || has_lost_its_mount(&backing, &self.backing)
+        };
+        self.number().and_then(backing_file).is_some_and(is_it)
+    }
+
+    fn number(&self) -> Option<u32> {
+        self.path.to_str()?.strip_prefix("/dev/loop")?.parse().ok()
+    }
+
+    /// What its users have to know. `instead`: the device that has what they want.
+    pub fn words(&self, instead: Option<&Path>) -> String {
+        let path = self.path.display();
+        if !self.still_open {
+            return format!("detached {path}, left by a daemon that died");
+        }
+        let users = match self.users.is_empty() {
+            true => "somebody has it open".to_owned(),
+            false => self.users.join("; "),
+        };
+        let end = match self.mounts.is_empty() {
+            true => "end that".to_owned(),
+            false => {
+                let places = self.mounts.iter().map(|place| format!("umount {}", place.display()));
+                places.collect::<Vec<_>>().join("; ")
+            }
+        };
+        let then = instead.map_or(String::new(), |it| format!(", then use {}", it.display()));
+        format!(
+            "{path}, left by a daemon that died, is dead: all that is read or written there fails. It is in use ({users}): \
+             {end}{then}"
+        )
+    }
 }
 
 /// Why a loop device could not be attached or detached.
@@ -231,7 +284,12 @@ impl LoopError {
 
 // Attaching.
 
-fn attach_here(file: &Path, block_size: u32, read_only: bool) -> Result<LoopDevice, LoopError> {
+fn attach_here(
+    file: &Path,
+    block_size: u32,
+    read_only: bool,
+    left: &[StaleLoop],
+) -> Result<LoopDevice, LoopError> {
     let control = File::options()
         .read(true)
         .write(true)
@@ -241,8 +299,13 @@ fn attach_here(file: &Path, block_size: u32, read_only: bool) -> Result<LoopDevi
     let backing = File::options().read(true).write(!read_only).open(file).map_err(file_error)?;
     let file = file.canonicalize().map_err(file_error)?;
 
+    // Each is tried once: another program may have it by now.
+    let mut again = left.iter().filter(|it| !it.still_open).filter_map(StaleLoop::number);
     for attempt in 0..ATTEMPTS {
-        let number = free_device(&control).map_err(|source| LoopError::Control { source })?;
+        let number = match again.find(|number| backing_file(*number).is_none()) {
+            Some(number) => number,
+            None => free_device(&control).map_err(|source| LoopError::Control { source })?,
+        };
         let path = PathBuf::from(format!("/dev/loop{number}"));
         ensure_node(number, &path)?;
         let device = open_device(&path, read_only)?;
@@ -366,7 +429,11 @@ fn detach_stale_here(file: &Path) -> Result<Vec<StaleLoop>, LoopError> {
         // Where it is in use this marks the device, which then goes with its last user.
         detach_number(number, open_device(&path, true)?)?;
         let still_open = !is_gone(number, &backing, DETACH_WAIT / 4);
-        stale.push(StaleLoop { path, still_open });
+        let (users, mounts) = match still_open {
+            true => users_of(&path),
+            false => (Vec::new(), Vec::new()),
+        };
+        stale.push(StaleLoop { path, still_open, users, mounts, backing });
     }
     Ok(stale)
 }

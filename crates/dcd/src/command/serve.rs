@@ -141,6 +141,12 @@ fn ready_line(ready: &Ready) -> String {
         if let Some(device) = &fuse.loop_device {
             line += &format!(" loop={}", device.display());
         }
+        for dead in &fuse.dead {
+            line += &format!(" dead={}", dead.path.display());
+            for place in &dead.mounts {
+                line += &format!(" dead-mount={}", place.display());
+            }
+        }
     }
     if let Some(device) = &ready.ublk {
         line += &format!(" ublk={}", device.display());

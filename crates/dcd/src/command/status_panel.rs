@@ -56,6 +56,9 @@ fn facts(report: &StatusReport, paint: Paint) -> String {
         text += &line("over TCP", ack_words(ack));
     }
     text += &line("isolation", &isolation_words(&report.isolation));
+    for dead in &report.dead_loops {
+        text += &line("dead device", dead);
+    }
     if let Some(problem) = &report.vhost_user_problem {
         text += &line("vhost-user", problem);
     }
