@@ -130,7 +130,7 @@ fn label(disk: &InspectDataDisk) -> Result<(), CommandError> {
     let image = CacheImage::open(disk.data_disk.path())?;
     let copies = DATA_LABEL_OFFSETS.map(|offset| {
         let bytes = image.read(offset, DATA_LABEL_BYTES);
-        bytes.map_or_else(|_| Buffer::zeroed(0), |bytes| bytes)
+        bytes.unwrap_or_else(|_| Buffer::zeroed(0))
     });
     let counts = DataLabel::newest(copies[0].bytes(), copies[1].bytes());
     let counts = counts.map_err(|problem| {
