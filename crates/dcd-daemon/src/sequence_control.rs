@@ -86,7 +86,7 @@ pub struct SequenceReport {
     pub lines: u64,
     /// Of them, those that wait to be copied.
     pub stale: u64,
-    /// How often it was served.
+    /// How often it was served; those runs that are under way count.
     pub runs: u32,
     /// Lines that reads had from it.
     pub lines_served: u64,
@@ -97,14 +97,15 @@ pub struct SequenceReport {
 impl SequenceReport {
     fn of(engine: &Engine, sequence: &Sequence) -> SequenceReport {
         let label = sequence.label();
+        let (runs, lines_served) = engine.runs_of(sequence);
         SequenceReport {
             name: label.name.clone(),
             detected: label.is_detected,
             pinned: label.is_pinned,
             lines: engine.lines_of(sequence).len() as u64,
             stale: sequence.stale().into(),
-            runs: label.runs,
-            lines_served: label.lines_served,
+            runs,
+            lines_served,
             off: sequence.is_off(),
         }
     }

@@ -97,6 +97,7 @@ fn a_sequence_is_served_in_few_large_reads() {
     assert_eq!(reads, [32, 8]);
     let sequence = d.engine().sequences().next().expect("one");
     assert_eq!((sequence.label().runs, sequence.places()), (0, 40));
+    assert_eq!(d.engine().runs_of(sequence), (1, 40), "told at once");
     d.advance_time(Duration::from_secs(11));
     let sequence = d.engine().sequences().next().expect("one");
     assert_eq!((sequence.label().runs, sequence.label().lines_served), (1, 40));

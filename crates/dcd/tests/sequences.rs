@@ -77,6 +77,16 @@ fn what_was_recorded_is_served_from_its_copies_and_never_old() {
     assert_eq!(read_all(&site, content), (0, 100));
     let list = site.dcd("sequence list --control ctl").ok();
     assert!(list.contains("start") && list.contains("400 KiB") && list.contains("100 %"), "{list}");
+    // What was served is counted at once, and each time that it is read.
+    for run in 1..=3 {
+        let list = site.dcd("sequence list --control ctl --json").ok();
+        let list: harness::Value = serde_json::from_str(&list).unwrap();
+        let found = &list["sequences"][0];
+        println!("{found}");
+        assert_eq!(found["runs"], run, "{found}");
+        assert!(found["lines_served"].as_u64() >= Some(run * 90), "{found}");
+        assert_eq!(read_all(&site, content), (0, 100));
+    }
     site.dcd("sequence save --control ctl").ok();
 
     // One is changed, and dcd dies.

@@ -163,6 +163,11 @@ impl Stream {
         passed >= JUDGED_FROM_LINES && self.used * 2 < passed
     }
 
+    /// Whether it is a run of its sequence.
+    fn has_served(&self) -> bool {
+        self.read_ahead > 0 || self.used > 0
+    }
+
     /// Its last place was asked for. What was read ahead may still be wanted.
     fn is_at_end(&self) -> bool {
         self.cursor >= self.places
@@ -278,14 +283,27 @@ impl Engine {
             self.read_ahead(id);
         }
         // Now that what the read itself asks for is planned: from here on it need not be.
+        let mut ended = Vec::new();
         for (line, _) in range.lines() {
             let places = self.copies.places(line).filter_map(|slot| self.copies.place_of(slot));
             for (sequence, place) in places {
                 let Prefetch { asked, streams, .. } = &mut self.prefetch;
                 if asked.get_mut(&sequence).is_some_and(|asked| asked.note(place)) {
-                    let streams = streams.iter_mut().filter(|stream| stream.sequence == sequence);
-                    streams.for_each(|stream| stream.ahead = stream.ahead.min(stream.cursor));
+                    for stream in streams.iter_mut().filter(|stream| stream.sequence == sequence) {
+                        stream.ahead = stream.ahead.min(stream.cursor);
+                        // It is being read once more: what was until now is a run.
+                        if stream.has_served() {
+                            let (read_ahead, used) = (stream.read_ahead, stream.used);
+                            (stream.read_ahead, stream.used) = (0, 0);
+                            ended.push((sequence, read_ahead, used));
+                        }
+                    }
                 }
+            }
+        }
+        for (sequence, read_ahead, used) in ended {
+            if let Some(sequence) = self.copies.sequence_mut(sequence) {
+                sequence.run_ended(read_ahead, used);
             }
         }
     }
@@ -380,7 +398,7 @@ impl Engine {
         self.prefetch.streams = kept;
         for stream in &gone {
             if let Some(sequence) = self.copies.sequence_mut(stream.sequence)
-                && stream.read_ahead > 0
+                && stream.has_served()
             {
                 sequence.run_ended(stream.read_ahead, stream.used);
             }
@@ -400,6 +418,17 @@ impl Engine {
             *alive = Some(stream.id);
         }
         self.prefetch.drop_chunks(|chunk| alive.contains(&Some(chunk.stream)));
+    }
+
+    /// How often a sequence was served, and lines that reads had from it: what its label counts, and what has not ended yet.
+    pub fn runs_of(&self, sequence: &Sequence) -> (u32, u64) {
+        let label = sequence.label();
+        let streams = self.prefetch.streams.iter();
+        let mut runs = (label.runs, label.lines_served);
+        for stream in streams.filter(|it| it.sequence == label.id && it.has_served()) {
+            runs = (runs.0.saturating_add(1), runs.1.saturating_add(stream.used));
+        }
+        runs
     }
 
     /// All streams end: the cache does.
