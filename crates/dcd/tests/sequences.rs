@@ -121,6 +121,49 @@ fn what_was_recorded_is_served_from_its_copies_and_never_old() {
     daemon.stop();
 }
 
+/// What a command answered 0 for is there after a kill at once, with the memory lost.
+#[test]
+fn what_was_answered_survives_a_kill_at_once() {
+    let site = site();
+    let mut daemon = site.serve(FLAGS);
+    let trace = |name: &str, step: u64| {
+        let rows = (0..50).map(|i| format!("0,R,0,{},4096,0\n", i * step * 4096));
+        let rows = rows.collect::<String>();
+        fs::write(site.path(name), format!("t_us,op,dev,off,len,fl\n{rows}")).unwrap();
+    };
+    trace("one.csv", 3);
+    trace("two.csv", 7);
+    // What is done, and what is there then: `+` for one that is pinned.
+    for (line, expected) in [
+        ("sequence add --name one one.csv", "one"),
+        ("sequence pin one", "one+"),
+        ("sequence add --name two two.csv", "one+ two"),
+        ("sequence pin --off one", "one two"),
+        ("sequence remove one", "two"),
+        ("sequence add --name one one.csv", "two one"),
+        ("sequence pin two", "two+ one"),
+        ("sequence clear", "two+"),
+    ] {
+        site.dcd(&format!("{line} --control ctl")).ok();
+        daemon.kill_group();
+        for entry in fs::read_dir(site.path("")).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().ends_with(".segments") {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        daemon = site.serve(&format!("{FLAGS} --memory-lost"));
+        let list = site.dcd("sequence list --control ctl --json").ok();
+        let list: harness::Value = serde_json::from_str(&list).unwrap();
+        let name = |it: &harness::Value| {
+            let pinned = if it["pinned"] == true { "+" } else { "" };
+            format!("{}{pinned}", it["name"].as_str().unwrap())
+        };
+        let found: Vec<String> = list["sequences"].as_array().unwrap().iter().map(name).collect();
+        assert_eq!(found.join(" "), expected, "after {line}");
+    }
+    daemon.stop();
+}
+
 #[test]
 fn what_is_read_three_times_is_found() {
     let site = site();

@@ -429,3 +429,60 @@ fn files_go_where_their_names_say() {
     site.run(&format!("e2fsck -fn {device}"));
     daemon.stop();
 }
+
+/// What a command answered 0 for is there after a kill whose memory is lost, too: nobody flushes between.
+#[test]
+fn what_was_answered_survives_a_kill_at_once() {
+    let site = made(TIERED);
+    let mut daemon = serve(&site, "m0 m1 m2 m3", "");
+    type Step = (&'static str, fn(&Site), fn(&Site) -> bool);
+    fn said(site: &Site, words: &str) {
+        let said = ask(site, &format!("{{\"volume\":{{{words}}}}}"));
+        assert_eq!(said["ok"], true, "{said}");
+    }
+    fn hint(site: &Site) -> String {
+        ask(site, "{\"volume\":{\"get-attributes\":{\"block\":10240}}}").to_string()
+    }
+    let steps: [Step; 4] = [
+        (
+            "a hint",
+            |site| said(site, "\"set-attributes\":{\"ranges\":[[10240,8]],\"set\":\"read-most\"}"),
+            |site| hint(site).contains("read-most"),
+        ),
+        (
+            "another hint",
+            |site| {
+                said(
+                    site,
+                    "\"set-attributes\":{\"ranges\":[[10240,8]],\"set\":\"hot\",\"clear\":\"read-most\"}",
+                );
+            },
+            |site| hint(site).contains("hot") && !hint(site).contains("read-most"),
+        ),
+        (
+            "room for pointers",
+            |site| drop(site.dcd("volume set --pointers 70000 --control ctl").ok()),
+            |site| volume(site)["pointers_max"].as_u64() >= Some(70000),
+        ),
+        (
+            "a member that was failed",
+            |site| drop(site.dcd("volume fail 3 --control ctl").ok()),
+            |site| states(site)[3] != "up-to-date",
+        ),
+    ];
+    for (index, (what, change, is_there)) in steps.iter().enumerate() {
+        change(&site);
+        daemon.kill_group();
+        for entry in fs::read_dir(site.path("")).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().ends_with(".segments") {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        daemon = serve(&site, "m0 m1 m2 m3", "--memory-lost");
+        for (before, _, is_there) in &steps[index.saturating_sub(1)..index] {
+            assert!(is_there(&site) || *before == "a hint", "{before} is gone");
+        }
+        assert!(is_there(&site), "{what} is gone");
+    }
+    daemon.stop();
+}

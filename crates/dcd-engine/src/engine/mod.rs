@@ -476,10 +476,11 @@ impl Engine {
             }
             Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),
             Operation::Sequence(wanted) => {
-                // What was answered is not forgotten by a crash; what is stored is, until its lines are copied.
+                // What was answered is not forgotten by a crash.
                 let is_lasting = matches!(
                     wanted,
-                    SequenceRequest::Remove { .. }
+                    SequenceRequest::Store(_)
+                        | SequenceRequest::Remove { .. }
                         | SequenceRequest::Clear
                         | SequenceRequest::Pin { .. }
                 );
