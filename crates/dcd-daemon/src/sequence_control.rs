@@ -169,7 +169,14 @@ pub(crate) fn run(
         SequenceCommand::Save => SequenceRequest::Save,
         SequenceCommand::Serve { on } => SequenceRequest::Serve { on },
     };
-    Ok(answer(submitter.run(Operation::Sequence(request), false).result))
+    let run = |request| submitter.run(Operation::Sequence(request), false).result;
+    // The engine makes removals and pins durable before it answers; a sequence that is stored asks for it.
+    let is_stored = matches!(request, SequenceRequest::Store(_));
+    let result = match run(request) {
+        Ok(()) if is_stored => run(SequenceRequest::Save),
+        result => result,
+    };
+    Ok(answer(result))
 }
 
 /// The ranges that follow a request; a refusal if they are none.

@@ -196,6 +196,30 @@ fn a_failed_flush_is_never_retried_and_believed() {
     }
 }
 
+/// Records wait to be logged again until a slow write has ended. Meanwhile nobody asks to be woken for them without end.
+#[test]
+fn who_waits_to_log_again_does_not_turn_on_the_spot() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.ack = AckMode::Log;
+    });
+    d.hold(|seen| seen.is(Device::CacheDisk, Kind::Write));
+    let writes = [d.write(101, 2), d.write(102, 3)];
+    let ios = d.ios_of(Device::CacheDisk, Kind::Write);
+    assert!(!ios.is_empty());
+    let later = d.write(103, 4);
+    d.fail(ios[0], IoError::Failed);
+    // The time after which what was written is to be durable, many times.
+    for _ in 0..50 {
+        d.advance_time(Duration::from_millis(20));
+        d.input(Input::Timeout);
+    }
+    d.release();
+    for write in writes.into_iter().chain([later]) {
+        d.expect_ok(write);
+    }
+}
+
 /// The cache-disk takes no more writes, or no more flushes: everyone is told, from then on at once,
 /// and no disk is touched by those who only can fail. Reads go on.
 #[test]

@@ -270,7 +270,9 @@ impl Engine {
     }
 
     pub(super) fn commit_wake_up(&self) -> Option<Time> {
-        let is_due = self.commit.wanted < self.log.newest_record() && !self.cache_disk_failed;
+        // While records wait to be logged again nothing is committed, and the time would be over again and again.
+        let may_commit = !self.cache_disk_failed && !self.log_again.is_wanted();
+        let is_due = self.commit.wanted < self.log.newest_record() && may_commit;
         let since = self.commit.undurable_since?;
         let is_due = is_due && !seeded(SeededBug::MaxDelayIgnored);
         is_due.then(|| since.after(self.commit_delay()))

@@ -476,11 +476,10 @@ impl Engine {
             }
             Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),
             Operation::Sequence(wanted) => {
-                // What was answered is not forgotten by a crash.
+                // What was answered is not forgotten by a crash; what is stored is, until its lines are copied.
                 let is_lasting = matches!(
                     wanted,
-                    SequenceRequest::Store(_)
-                        | SequenceRequest::Remove { .. }
+                    SequenceRequest::Remove { .. }
                         | SequenceRequest::Clear
                         | SequenceRequest::Pin { .. }
                 );

@@ -397,6 +397,7 @@ impl Driver {
     /// One input, and all that comes of it.
     pub fn input(&mut self, input: Input) {
         let engine = self.engine.as_mut().expect("an engine runs");
+        let looks = matches!(input, Input::Timeout);
         engine.handle_input(self.now, input);
         engine.check_invariants();
         loop {
@@ -411,6 +412,13 @@ impl Driver {
                     self.replies.push(reply);
                 }
                 Output::Wait { until } => {
+                    // A driver would turn and turn, and the time of a simulated one would stand still.
+                    let is_asked_at_once = until.is_some_and(|until| until <= self.now);
+                    assert!(
+                        !(looks && is_asked_at_once),
+                        "woken at {:?}, it wants to be at once",
+                        self.now
+                    );
                     self.wake_up = until;
                     return;
                 }
