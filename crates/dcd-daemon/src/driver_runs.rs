@@ -7,7 +7,9 @@
 //!
 //! 1. Each request is answered once, also behind pauses of hours, and the end comes when it is asked for.
 //! 2. Reads show what was written last; in runs without failures nothing fails, and no disk is taken for hung.
-//! 3. Memory is not touched while the kernel has it, and the loop never waits for nothing.
+//! 3. After the death of the process at any turn, of an opening, of serving or of an end, the next session opens with all that
+//!    was acknowledged. Behind an end in order the label of the data-disk and the superblock fit each other alone.
+//! 4. Memory is not touched while the kernel has it, and the loop never waits for nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dcd_engine::format::create::{CreateOptions, create};
-use dcd_engine::format::data_label::{DataLabel, LabelState};
+use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::Geometry;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{
@@ -49,6 +51,8 @@ pub struct DriverReport {
     pub requests: u64,
     /// Times that the process was stopped for an hour.
     pub pauses: u64,
+    /// Times that it died.
+    pub kills: u64,
     /// What the kernel has done.
     pub kernel: Counts,
 }
@@ -57,7 +61,8 @@ pub struct DriverReport {
 pub fn run(seed: u64) -> Result<DriverReport, String> {
     let folder = Folder::new(seed).map_err(|error| format!("no folder for the disks: {error}"))?;
     let mut run = Run::new(seed, &folder.0)?;
-    for session in 0..1 + run.random.below(3) {
+    let sessions = if run.is_faulty { 3 } else { 6 };
+    for session in 0..1 + run.random.below(sessions) {
         run.session().map_err(|what| format!("session {session}: {what}"))?;
         // A cache-disk that has failed may hold anything.
         if run.is_over {
@@ -110,6 +115,10 @@ struct Run {
     report: DriverReport,
     /// It takes requests.
     may_ask: bool,
+    /// So many turns before the process dies.
+    dies_in: Option<u64>,
+    /// Where the payload of the data-disk begins.
+    data_offset_bytes: u64,
     /// There is no next start.
     is_over: bool,
 }
@@ -177,6 +186,8 @@ impl Run {
             next_value: 0,
             report: DriverReport::default(),
             may_ask: false,
+            dies_in: None,
+            data_offset_bytes,
             is_over: false,
         })
     }
@@ -236,6 +247,10 @@ impl Run {
         self.report.kernel.failed += counts.failed;
         self.report.kernel.calls_refused += counts.calls_refused;
         self.report.kernel.beside_the_queue += counts.beside_the_queue;
+        if self.dies_in == Some(0) {
+            self.die(event_loop, &kernel, &answers)?;
+            return kernel.violation().map_or(Ok(()), Err);
+        }
         ended?;
         let is_closed = *event_loop.phase() == Phase::Closed;
         let (engine, is_empty) = event_loop.close();
@@ -243,6 +258,9 @@ impl Run {
             return Err("something is under way behind the end".into());
         }
         self.is_over = !is_closed || engine.cache_disk_failure().is_some();
+        if self.data_offset_bytes > 0 && !self.is_over && !self.is_faulty {
+            self.look_at_label(engine.superblock().data_label_epoch)?;
+        }
         kernel.violation().map_or(Ok(()), Err)
     }
 
@@ -252,6 +270,11 @@ impl Run {
         kernel: &SimulatedKernel,
         answers: &Answers,
     ) -> Result<(), String> {
+        self.may_ask = false;
+        // Faults may be a reason not to have what was acknowledged; and most of what is of interest is short.
+        let may_die = !self.is_faulty && self.random.one_in(2);
+        let most = self.random.pick(&[40, 400]);
+        self.dies_in = may_die.then(|| 1 + self.random.below(most));
         for turn in 0.. {
             match event_loop.phase() {
                 Phase::Running => break,
@@ -278,8 +301,49 @@ impl Run {
         self.wait_for_all(event_loop, kernel, answers)?;
         self.look_at_disks(event_loop)?;
         let read = self.look_at_all(event_loop, kernel, answers);
+        if self.dies_in == Some(0) {
+            return read;
+        }
+        if !self.is_faulty && self.dies_in.is_none() && self.random.one_in(3) {
+            self.dies_in = Some(1 + self.random.below(30));
+        }
         let stopped = self.stop(event_loop, kernel, answers);
         read.and(stopped)
+    }
+
+    /// What was answered holds. What was asked may have been done.
+    fn die(
+        &mut self,
+        event_loop: EventLoop<Engine>,
+        kernel: &SimulatedKernel,
+        answers: &Answers,
+    ) -> Result<(), String> {
+        self.report.kills += 1;
+        kernel.kill();
+        let answered: Vec<_> = answers.lock().expect("one thread").drain(..).collect();
+        for (id, reply) in answered {
+            self.answered(id, &reply)?;
+        }
+        drop(event_loop.close());
+        for (_, asked) in std::mem::take(&mut self.asked) {
+            if let Asked::Change { first, blocks, value } = asked {
+                for may_be in &mut self.may_be[first as usize..(first + blocks) as usize] {
+                    may_be.push(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Behind an end in order.
+    fn look_at_label(&self, epoch: u64) -> Result<(), String> {
+        let data = std::fs::read(self.folder.join("d")).map_err(|error| error.to_string())?;
+        let copies = DATA_LABEL_OFFSETS.map(|at| &data[at as usize..][..DATA_LABEL_BYTES]);
+        let label = DataLabel::newest(copies[0], copies[1]).map_err(|error| error.to_string())?;
+        match (label.epoch, label.epoch_max) == (epoch, epoch) {
+            true => Ok(()),
+            false => Err(format!("the superblock has epoch {epoch}, and {label:?}")),
+        }
     }
 
     fn look_at_disks(&self, event_loop: &EventLoop<Engine>) -> Result<(), String> {
@@ -324,6 +388,12 @@ impl Run {
             }
             self.report.pauses += 1;
             kernel.pause(HOUR);
+        }
+        if let Some(left) = &mut self.dies_in {
+            *left -= 1;
+            if *left == 0 {
+                return Err("the process died".into());
+            }
         }
         event_loop.turn(Some(wait)).map_err(|error| format!("the loop has ended: {error}"))?;
         if let Some(violation) = kernel.violation() {
@@ -506,6 +576,7 @@ mod tests {
             let report = run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
             all.requests += report.requests;
             all.pauses += report.pauses;
+            all.kills += report.kills;
             all.kernel.short += report.kernel.short;
             all.kernel.beside_the_queue += report.kernel.beside_the_queue;
             all.kernel.interrupted += report.kernel.interrupted;
@@ -513,6 +584,7 @@ mod tests {
         }
         // None of them was for nothing.
         let Counts { short, beside_the_queue, interrupted, calls_refused, .. } = all.kernel;
+        assert!(all.kills > 20, "{all:?}");
         for count in [all.requests, all.pauses, short, beside_the_queue, interrupted, calls_refused]
         {
             assert!(count > 60, "{all:?}");

@@ -27,6 +27,7 @@ use dcd_engine::{
 };
 
 use crate::device::{DeviceError, DeviceFile};
+use crate::seeded_bugs::{DriverBug, seeded};
 
 /// The I/O of a label: no engine counts so far.
 const LABEL_IO: IoId = IoId(u64::MAX);
@@ -239,13 +240,23 @@ impl LabelKeeper {
             ..self.label
         };
         self.step = Step::Announcing { superblock: io, next };
-        self.write(DataLabel { epoch_max: epoch, state: LabelState::Dirty, ..self.label })
+        let first = match () {
+            () if seeded(DriverBug::LabelNotAnnounced) => self.label.epoch..=self.label.epoch,
+            () if seeded(DriverBug::LabelSettledEarly) => epoch..=epoch,
+            () => self.label.epoch..=epoch,
+        };
+        let (epoch, epoch_max) = first.into_inner();
+        self.write(DataLabel { epoch, epoch_max, state: LabelState::Dirty, ..self.label })
     }
 
     fn write(&mut self, label: DataLabel) -> After {
         self.label = DataLabel { writing: self.label.writing + 1, ..label };
         let data = IoData::Owned(self.label.encode());
-        let operation = IoOperation::Write { offset: self.label.offset(), data, fua: true };
+        let offset = match seeded(DriverBug::LabelSamePlace) {
+            true => DATA_LABEL_OFFSETS[0],
+            false => self.label.offset(),
+        };
+        let operation = IoOperation::Write { offset, data, fua: true };
         After::StartInHead(Io { id: LABEL_IO, device: Device::DataDisk, operation })
     }
 
@@ -268,6 +279,7 @@ impl LabelKeeper {
                 }
             },
             Step::WritingSuperblock { id, next } if done.id == id => match done.result {
+                Ok(()) if seeded(DriverBug::LabelNotSettled) => After::Give(done),
                 Ok(()) => {
                     self.step = Step::Settling { done };
                     self.write(next)

@@ -73,4 +73,12 @@ bugs! {
     RefusedZeroFails = "refused-zero-fails";
     /// The engine is told the time before the queue of completions is empty.
     TimeBeforeEnds = "time-before-ends";
+    /// The label of the data-disk does not say which epoch comes before the superblock is written.
+    LabelNotAnnounced = "label-not-announced";
+    /// The label speaks of the next epoch alone before the superblock is written.
+    LabelSettledEarly = "label-settled-early";
+    /// The label allows two epochs behind an end in order: an older copy of a disk fits, too.
+    LabelNotSettled = "label-not-settled";
+    /// Both copies of the label are written to one place: a torn one leaves none.
+    LabelSamePlace = "label-same-place";
 }

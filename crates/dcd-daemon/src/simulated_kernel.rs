@@ -162,6 +162,16 @@ impl SimulatedKernel {
         self.0.borrow().under_way.iter().any(|one| one.is_slow)
     }
 
+    /// The process dies: nothing of what is under way, or waits to be taken, is done any more.
+    pub fn kill(&self) {
+        let inner = &mut *self.0.borrow_mut();
+        let queue = std::mem::take(&mut inner.queue);
+        let under_way = std::mem::take(&mut inner.under_way);
+        let names = queue.iter().chain(under_way.iter().map(|one| &one.submission));
+        let ended = names.map(|one| (one.name, -Errno::CANCELED.raw_os_error()));
+        inner.ended.extend(ended);
+    }
+
     /// What the driver has done that it must not.
     pub fn violation(&self) -> Option<String> {
         self.0.borrow().violation.clone()

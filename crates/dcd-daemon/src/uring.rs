@@ -651,7 +651,10 @@ impl<K: Copy> Ring<K> {
     /// within the time; if not, what the kernel may still touch must stay.
     pub fn close(&mut self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
-        self.waiting.clear();
+        // The kernel has not seen these: nothing of them will ever end.
+        for submission in self.waiting.drain(..) {
+            self.slab[submission.name as usize] = None;
+        }
         let mut cancelled = false;
         loop {
             let left = until.saturating_duration_since(Instant::now());

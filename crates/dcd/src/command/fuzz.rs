@@ -168,6 +168,7 @@ struct DriverSummary {
     calls_refused: u64,
     beside_the_queue: u64,
     pauses: u64,
+    kills: u64,
     violations: Vec<(u64, String)>,
 }
 
@@ -175,6 +176,7 @@ impl DriverSummary {
     fn add(&mut self, report: &DriverReport) {
         self.requests += report.requests;
         self.pauses += report.pauses;
+        self.kills += report.kills;
         self.operations += report.kernel.operations;
         self.short += report.kernel.short;
         self.interrupted += report.kernel.interrupted;
@@ -186,7 +188,7 @@ impl DriverSummary {
     fn render(&self) -> String {
         let mut text = format!(
             "{} of the driver from seed {} in {:.1} s: {}, {}\n\
-             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}\n\
+             kernel: {} short, {} interrupted, {} failed, {} completions beside the queue, {} calls refused, {}, {}\n\
              {}\n",
             count(self.runs, "run"),
             self.seed,
@@ -199,6 +201,7 @@ impl DriverSummary {
             self.beside_the_queue,
             self.calls_refused,
             count(self.pauses, "pause"),
+            count(self.kills, "kill"),
             count(self.violations.len() as u64, "violation"),
         );
         for (seed, violation) in &self.violations {
