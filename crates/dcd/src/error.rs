@@ -137,6 +137,12 @@ pub enum CommandError {
         /// The number.
         number: u32,
     },
+    /// Data may be nowhere else; it was told which.
+    #[error("{} may hold data that is nowhere else", count(*caches, "cache"))]
+    CachesDirty {
+        /// How many.
+        caches: u64,
+    },
     /// A disk that is not there.
     #[error("{what} {} does not exist", path.display())]
     Missing {

@@ -28,6 +28,7 @@ mod list;
 mod man;
 mod metrics;
 mod probe;
+mod probe_all;
 mod salvage;
 mod seeded_bugs;
 pub mod sequence;

@@ -1,5 +1,6 @@
 //! `dcd probe`: what a block device is to the caches that this machine has, for udev and for people. Opens disks for
 //! reading only, locks nothing, and fails at nothing: what cannot be read is told on stderr and is as if it were not there.
+//! With `--all` it is the other way round: `probe_all.rs`.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -11,6 +12,7 @@ use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataL
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 
+use super::probe_all;
 use crate::cli::ProbeArguments;
 use crate::config_file;
 use crate::error::CommandError;
@@ -32,12 +34,14 @@ struct Found {
 }
 
 pub fn run(arguments: &ProbeArguments) -> Result<(), CommandError> {
-    let found = probe(&names_of(&arguments.device, arguments.udev), &arguments.configurations);
+    // Without a device, all are asked for: the command line has seen to that.
+    let Some(device) = &arguments.device else { return probe_all::run(arguments) };
+    let found = probe(&names_of(device, arguments.udev), &arguments.configurations);
     print(&match (found, arguments.udev) {
         (Some(found), true) => properties(&found),
-        (Some(found), false) => words(&arguments.device, &found),
+        (Some(found), false) => words(device, &found),
         (None, true) => String::new(),
-        (None, false) => format!("{}: no disk of a cache\n", arguments.device.display()),
+        (None, false) => format!("{}: no disk of a cache\n", device.display()),
     })
 }
 
@@ -123,7 +127,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// What is on a cache-disk.
-enum Contents {
+pub(super) enum Contents {
     /// It is not there, or cannot be read.
     Unknown,
     /// No cache: none was made yet, or something else is there now.
@@ -140,7 +144,7 @@ impl Contents {
     }
 
     /// Whether it may hold what the data-disk does not. Of a cache-disk that is missing nobody knows.
-    fn may_be_newer(&self) -> bool {
+    pub(super) fn may_be_newer(&self) -> bool {
         match self {
             Contents::Unknown => true,
             Contents::Nothing => false,
@@ -149,7 +153,7 @@ impl Contents {
     }
 }
 
-fn read_superblock(disk: &Path) -> Contents {
+pub(super) fn read_superblock(disk: &Path) -> Contents {
     let Ok(file) = File::open(disk) else { return Contents::Unknown };
     let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
     let mut is_read = true;
@@ -170,7 +174,7 @@ fn read_superblock(disk: &Path) -> Contents {
 }
 
 /// What a data-disk says of itself.
-fn read_label(disk: &Path) -> Option<DataLabel> {
+pub(super) fn read_label(disk: &Path) -> Option<DataLabel> {
     let file = File::open(disk).ok()?;
     let mut copies = [[0; DATA_LABEL_BYTES]; DATA_LABEL_OFFSETS.len()];
     for (copy, offset) in copies.iter_mut().zip(DATA_LABEL_OFFSETS) {
