@@ -306,24 +306,78 @@ fn udev_is_told_which_disks_belong_to_caches() {
 }
 
 #[test]
-fn the_unit_is_hardened() {
+fn units_are_as_hardened_as_is_promised() {
     let Ok(analyze) = which("systemd-analyze") else {
         return println!("skipped: no systemd-analyze");
     };
-    let unit = packaging("systemd/dcd@.service");
-    let security = |threshold: &str| {
+    let security = |unit: &str, threshold: u32| {
         let mut command = Command::new(&analyze);
-        command.args(["security", "--offline=true", "--no-pager", threshold]).arg(&unit);
+        command.args(["security", "--offline=true", "--no-pager"]);
+        command.arg(format!("--threshold={threshold}")).arg(packaging(unit));
         command.output().unwrap()
     };
-    // 20 is an exposure of 2.0. That less is refused shows that the threshold means something.
-    let output = security("--threshold=20");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !text.contains("Overall exposure level") {
-        return println!("skipped: systemd-analyze cannot look at units here: {text}");
+    for (unit, threshold) in units() {
+        let output = security(&unit, threshold);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !text.contains("Overall exposure level") {
+            return println!("skipped: systemd-analyze cannot look at units here: {text}");
+        }
+        assert!(output.status.success(), "{unit}: {text}");
+        // That less is refused shows that the threshold means something.
+        assert!(!security(&unit, 5).status.success(), "{unit}");
     }
-    assert!(output.status.success(), "{text}");
-    assert!(!security("--threshold=5").status.success());
+}
+
+/// Every unit that runs a program, and ten times the exposure that it may have.
+fn units() -> Vec<(String, u32)> {
+    let mut units = Vec::new();
+    for directory in ["", "systemd"] {
+        for entry in std::fs::read_dir(packaging(directory)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".service") {
+                // It is root, and has no mounts of its own.
+                let threshold = if name == "dcd-late@.service" { 30 } else { 20 };
+                units.push((Path::new(directory).join(name).display().to_string(), threshold));
+            }
+        }
+    }
+    assert!(units.len() >= 2, "{units:?}");
+    units
+}
+
+/// The last program of systemd unmounts its own mounts only: what gives a unit others, leaves the file system mounted there.
+#[test]
+fn the_late_unit_has_no_mounts_of_its_own() {
+    let unit = std::fs::read_to_string(packaging("dcd-late@.service")).unwrap();
+    for line in unit.lines() {
+        let key = line.split('=').next().unwrap_or_default();
+        for makes_mounts in [
+            "PrivateMounts",
+            "PrivateTmp",
+            "PrivateDevices",
+            "PrivateIPC",
+            "PrivateUsers",
+            "ProtectSystem",
+            "ProtectHome",
+            "ProtectKernel",
+            "ProtectControlGroups",
+            "ProtectHostname",
+            "ProtectProc",
+            "ProcSubset",
+            "ReadWritePaths",
+            "ReadOnlyPaths",
+            "InaccessiblePaths",
+            "Bind",
+            "TemporaryFileSystem",
+            "RootDirectory",
+            "RootImage",
+            "MountFlags",
+            "DynamicUser",
+            "LogNamespace",
+        ] {
+            assert!(!key.starts_with(makes_mounts), "{line}");
+        }
+    }
 }
 
 /// Keys of the example are settings, and the unit's flags are flags.
