@@ -25,6 +25,7 @@
 //! | `control.rs`, `control_client.rs`, `status_report.rs`, `response_times.rs`, `lost.rs` | being asked and told |
 //! | `metrics.rs`, `open_metrics.rs`, `metrics_server.rs` | what is exported, in which form, and over HTTP |
 //! | `fiemap.rs`, `file_watch.rs` | files of file systems that lie on the device |
+//! | `wipe.rs` | overwriting what a cache-disk held |
 //! | `users.rs` | who would lose the disk if dcd ended |
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
@@ -119,3 +120,4 @@ mod vhost_user_thread;
 pub mod volume_control;
 mod volume_news;
 mod waiting;
+pub mod wipe;

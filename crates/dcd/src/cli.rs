@@ -353,10 +353,14 @@ pub struct DrainArguments {
 ///
 /// When nothing more gets to the data-disk for --drain-timeout, because it is full or fails, there is no detach (exit code 8):
 /// what is left and why is told, and the pair stays one. A running dcd goes on serving.
+///
+/// With --wipe the cache-disk is overwritten when it is detached, and not before: what was written through it is on it as it was.
+/// That takes as long as writing all of it. Interrupted, also by a crash, it is repeated with the two disks.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd detach --control /run/sdb.ctl
+  dcd detach --control /run/sdb.ctl --wipe
   dcd detach --control /run/sdb.ctl --cancel
   dcd detach --cache-disk fast.img --data-disk /dev/sdb")]
 #[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
@@ -401,6 +405,10 @@ pub struct DetachArguments {
     /// or one is older than the other.
     #[arg(long, conflicts_with = "control")]
     pub trust_disks: bool,
+    /// Overwrite the cache-disk (all of that file or device) when it is detached: discarded, and filled with zeroes unless the
+    /// disk erases securely. A cache that is detached already is only wiped.
+    #[arg(long, conflicts_with = "cancel")]
+    pub wipe: bool,
 }
 
 /// Where a volume is served.

@@ -137,6 +137,22 @@ pub enum CommandError {
         /// The number.
         number: u32,
     },
+    /// What was on the cache-disk is still there.
+    #[error("{} is not wiped: {why}", path.display())]
+    NotWiped {
+        /// The cache-disk.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A signal came while a cache-disk was being wiped.
+    #[error("{} is detached, but not wiped to its end: {} are left", path.display(), format_size(*left))]
+    WipeCancelled {
+        /// The cache-disk.
+        path: PathBuf,
+        /// Bytes that are not wiped.
+        left: u64,
+    },
     /// Data may be nowhere else; it was told which.
     #[error("{} may hold data that is nowhere else", count(*caches, "cache"))]
     CachesDirty {
@@ -779,6 +795,7 @@ impl CommandError {
             | CommandError::TraceCancelled { .. }
             | CommandError::CreateCancelled
             | CommandError::DetachCancelled { .. }
+            | CommandError::WipeCancelled { .. }
             | CommandError::GrowCancelled
             | CommandError::FuzzStopped
             | CommandError::CancelledWhileOpening => exit_code::CANCELLED,
@@ -993,6 +1010,12 @@ impl CommandError {
             CommandError::TraceCancelled { .. } => Some("begin again".into()),
             CommandError::GrowCancelled => {
                 Some("nothing is lost, and the old size or the new one counts; begin again".into())
+            }
+            CommandError::NotWiped { .. } => {
+                Some("detach it first: `dcd check` says whether it is".into())
+            }
+            CommandError::WipeCancelled { .. } => {
+                Some("the same again, with --cache-disk and --data-disk, begins anew".into())
             }
             CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {
                 Some("the pair is one as before: serve it, or detach again".into())

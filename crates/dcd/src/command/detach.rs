@@ -16,6 +16,7 @@ use dcd_engine::EngineConfig;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 
 use super::drain::{connect, with_progress};
+use super::wipe::Wipe;
 use crate::cli::DetachArguments;
 use crate::error::CommandError;
 use crate::output::print;
@@ -38,13 +39,19 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         return through_daemon(control, arguments);
     }
     let missing = CommandError::SettingMissing;
+    let cache_disk = arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?;
+    let data_disk = arguments.data_disk.clone().ok_or(missing("--data-disk"))?;
+    let to_wipe = arguments.wipe.then(|| Wipe::of(&cache_disk, &data_disk)).transpose()?;
+    if let Some(wipe) = to_wipe.as_ref().filter(|wipe| wipe.is_detached) {
+        return wipe.run();
+    }
     let default = EngineConfig::default();
     let drain_timeout = span(arguments.drain_timeout, default.drain_timeout);
     let engine = EngineConfig { accept_damage: arguments.accept_damage, drain_timeout, ..default };
     engine.validate()?;
     let options = PairOptions {
-        cache_disk: arguments.cache_disk.clone().ok_or(missing("--cache-disk"))?,
-        data_disks: arguments.data_disk.clone().ok_or(missing("--data-disk"))?.into(),
+        cache_disk,
+        data_disks: data_disk.into(),
         not_for_volumes: Some("detached"),
         engine,
         one_disk: None,
@@ -89,10 +96,12 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
     let disk = options.data_disks.disks[0].path();
     let way = way_to_payload(disk, report.payload_offset_bytes, report.payload_bytes);
     if report.is_unmarked {
-        return print(&format!("{DETACHED_UNMARKED}{way}"));
+        print(&format!("{DETACHED_UNMARKED}{way}"))?;
+        return to_wipe.map_or(Ok(()), |wipe| wipe.run());
     }
     let moved = format_size(report.lines_moved * LINE_SIZE);
-    print(&format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks))
+    print(&format!("detached: {} stands on its own ({moved} moved)\n{way}", options.data_disks))?;
+    to_wipe.map_or(Ok(()), |wipe| wipe.run())
 }
 
 /// How to get at what a data-disk with a label holds, when it stands on its own.
@@ -115,6 +124,7 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
     // Asked before: afterwards nobody is there.
     let status = daemons::connect(control)?.status()?;
     let is_uncached = status.uncached.is_some();
+    let to_wipe = arguments.wipe.then(|| Wipe::of_served(&status)).transpose()?;
     let disk: Result<DeviceSpec, _> = status.data_disk.parse();
     let way = disk.map_or_else(
         |_| String::new(),
@@ -129,7 +139,8 @@ fn through_daemon(control: &Path, arguments: &DetachArguments) -> Result<(), Com
         let Err(ControlError::Lost { error, hint, lost }) = answer else {
             answer?;
             let what = if is_uncached { DETACHED_UNMARKED } else { "detached\n" };
-            return print(&format!("{what}{way}"));
+            print(&format!("{what}{way}"))?;
+            return to_wipe.map_or(Ok(()), |wipe| wipe.run());
         };
         lost_list::tell(&lost, arguments.lost_list.as_deref())?;
         lists += 1;

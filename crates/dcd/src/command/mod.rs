@@ -42,6 +42,7 @@ mod top;
 mod trace;
 mod ublk;
 pub mod volume;
+mod wipe;
 pub mod workload;
 
 /// Does what the command line says.
