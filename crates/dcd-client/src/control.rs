@@ -1,19 +1,21 @@
 //! The control socket: lines of JSON, asked and answered in order, many on the way at once.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use dcd_engine::io::VolumeError;
 use serde_json::{Value, json};
 
 use crate::error::DeviceError;
+use crate::server::{PATIENCE, Until, connect_patiently, has_something, stranger, write_patiently};
 
 /// Requests on the way at once. Their answers (less than 300 bytes each) fit into the buffers of the socket, so neither
 /// side waits for the other to read.
 const REQUESTS_UNDER_WAY: usize = 128;
 /// Longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// A connection to the control socket of `dcd serve`.
 pub(crate) struct ControlConnection {
@@ -25,10 +27,24 @@ pub(crate) struct ControlConnection {
 
 impl ControlConnection {
     pub(crate) fn connect(path: &Path) -> Result<ControlConnection, DeviceError> {
-        let stream = UnixStream::connect(path)
-            .map_err(|source| DeviceError::Connect { path: path.to_owned(), source })?;
-        let reader = BufReader::new(stream);
+        let reader = BufReader::new(connect(path)?);
         Ok(ControlConnection { path: path.to_owned(), reader, is_broken: false })
+    }
+
+    /// The daemon parts from who has asked nothing for long when it needs the place. Nothing is on the way here, so a
+    /// new connection is as good.
+    fn renew(&mut self) -> Result<(), DeviceError> {
+        let has_ended = self.reader.buffer().is_empty() && has_something(self.reader.get_ref());
+        if !self.is_broken && has_ended {
+            self.reader = BufReader::new(connect(&self.path)?);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, text: &str) {
+        if !self.is_broken {
+            self.is_broken = write_patiently(self.reader.get_ref(), text.as_bytes()).is_err();
+        }
     }
 
     /// Asks one thing. `reasons` are the errors of the volume that it can end with.
@@ -56,13 +72,10 @@ impl ControlConnection {
                 lines.push('\n');
                 reasons.push(its_reasons);
             }
-            let sent = match self.is_broken {
-                true => Err(io::ErrorKind::BrokenPipe.into()),
-                false => self.reader.get_mut().write_all(lines.as_bytes()),
-            };
-            if sent.is_err() {
+            if self.renew().is_err() {
                 self.is_broken = true;
             }
+            self.send(&lines);
             for reasons in reasons {
                 let answer = self.answer(&reasons);
                 answers.push(answer);
@@ -71,23 +84,27 @@ impl ControlConnection {
         answers
     }
 
+    /// Asks for a sign of life.
+    pub(crate) fn ping(&mut self) -> Result<(), DeviceError> {
+        self.send("{\"command\":\"ping\"}\n");
+        self.answer(&[]).map(|_| ())
+    }
+
     /// Brings everything to the members, and waits for that.
     pub(crate) fn drain(&mut self) -> Result<(), DeviceError> {
-        if !self.is_broken {
-            let sent = self.reader.get_mut().write_all(b"{\"command\":\"drain\"}\n");
-            self.is_broken = sent.is_err();
-        }
+        self.renew()?;
+        self.send("{\"command\":\"drain\"}\n");
+        self.answer(&[]).map(|_| ())
+    }
+
+    /// The next answer. What takes long tells how far it is meanwhile, which is a sign of life.
+    fn answer(&mut self, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
         loop {
             let answer = self.line()?;
             if !answer["progress"].is_object() {
-                return self.judged(answer, &[]).map(|_| ());
+                return self.judged(answer, reasons);
             }
         }
-    }
-
-    fn answer(&mut self, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
-        let answer = self.line()?;
-        self.judged(answer, reasons)
     }
 
     fn line(&mut self) -> Result<Value, DeviceError> {
@@ -95,7 +112,8 @@ impl ControlConnection {
             return Err(self.broken(io::ErrorKind::BrokenPipe.into()));
         }
         let mut line = Vec::new();
-        let read = (&mut self.reader).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
+        let until = Until::new(&mut self.reader, Instant::now() + PATIENCE);
+        let read = until.take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
         if let Err(source) = read {
             return Err(self.broken(source));
         }
@@ -122,6 +140,9 @@ impl ControlConnection {
 
     fn broken(&mut self, source: io::Error) -> DeviceError {
         self.is_broken = true;
+        if source.kind() == io::ErrorKind::TimedOut {
+            return DeviceError::Silent { path: self.path.clone() };
+        }
         DeviceError::Broken { path: self.path.clone(), source }
     }
 
@@ -130,5 +151,18 @@ impl ControlConnection {
         self.is_broken = true;
         let found = String::from_utf8_lossy(line).trim_end().chars().take(80).collect();
         DeviceError::Answer { path: self.path.clone(), found }
+    }
+}
+
+/// A connection to a daemon whose word counts.
+pub(crate) fn connect(path: &Path) -> Result<UnixStream, DeviceError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::TimedOut => DeviceError::Silent { path: path.to_owned() },
+        _ => DeviceError::Connect { path: path.to_owned(), source },
+    };
+    let stream = connect_patiently(path, PATIENCE).map_err(failed)?;
+    match stranger(&stream, path).map_err(failed)? {
+        Some(uid) => Err(DeviceError::Stranger { path: path.to_owned(), uid }),
+        None => Ok(stream),
     }
 }

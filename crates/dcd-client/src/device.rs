@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::block_device::{
     Allocation, BlockDevice, Geometry, PointerChange, PointerVerb, Read, Usage, Write,
 };
-use crate::control::ControlConnection;
+use crate::control::{ControlConnection, connect};
 use crate::error::DeviceError;
 use crate::nbd::{NbdClient, NbdReceiver, NbdRequest};
 
@@ -48,8 +48,12 @@ impl Device {
         else {
             return Err(control.no_answer(answer.to_string().as_bytes()));
         };
-        let failed = |source| DeviceError::Connect { path: nbd_socket.to_owned(), source };
-        let nbd = NbdClient::connect(nbd_socket).map_err(failed)?;
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::TimedOut => DeviceError::Silent { path: nbd_socket.to_owned() },
+            _ => DeviceError::Connect { path: nbd_socket.to_owned(), source },
+        };
+        let stream = connect(nbd_socket)?;
+        let nbd = NbdClient::on(stream).map_err(failed)?.with_control(control_socket);
         let receiver = nbd.receiver().map_err(failed)?;
         let geometry =
             Geometry { block_bytes: block_bytes as usize, blocks: nbd.size_bytes() / block_bytes };
@@ -166,6 +170,9 @@ impl Device {
 
     fn broken(&mut self, source: io::Error) -> DeviceError {
         self.is_broken = true;
+        if source.kind() == io::ErrorKind::TimedOut {
+            return DeviceError::Silent { path: self.nbd_socket.clone() };
+        }
         DeviceError::Broken { path: self.nbd_socket.clone(), source }
     }
 

@@ -5,6 +5,15 @@ use std::path::PathBuf;
 
 use dcd_engine::io::VolumeError;
 
+use crate::server::PATIENCE;
+
+/// What to do about a server that is there and says nothing.
+pub const SILENT_HINT: &str = "it was stopped (`kill -CONT` lets it go on), it hangs, or it is still opening its disks; what it \
+     was asked for it may still do when it goes on";
+/// What to do about a server of somebody else.
+pub const STRANGER_HINT: &str = "servers are root's, your own, or of a user whom root has given the folder of the socket; keep sockets \
+     where nobody else may write, such as /run/dcd, not in /tmp";
+
 /// Why a device does not do what it is asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -23,6 +32,20 @@ pub enum DeviceError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// It is there and says nothing.
+    #[error("the daemon at {} says nothing for {} s", path.display(), PATIENCE.as_secs())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Somebody else has made the socket.
+    #[error("the server at {} belongs to user {uid}, whose word counts for nothing here", path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// The user.
+        uid: u32,
     },
     /// What came is no answer.
     #[error("expected an answer of dcd at {}, found {found:?}", path.display())]
@@ -74,6 +97,8 @@ impl DeviceError {
                     .into(),
             },
             DeviceError::Broken { .. } => "see the daemon's messages".into(),
+            DeviceError::Silent { .. } => SILENT_HINT.into(),
+            DeviceError::Stranger { .. } => STRANGER_HINT.into(),
             DeviceError::Answer { .. } => {
                 "is it another program's socket, or another version of dcd?".into()
             }

@@ -8,6 +8,7 @@
 //! | `control.rs` | its control socket, many requests on the way at once |
 //! | `nbd.rs` | [`nbd::NbdClient`]: its blocks |
 //! | `memory.rs` | [`MemoryDevice`]: one in memory, for tests, whose power can be cut |
+//! | `server.rs` | whose a server is, and how long it is waited for |
 //! | `error.rs` | [`DeviceError`] and its hints |
 //!
 //! ```no_run
@@ -28,9 +29,10 @@
 mod block_device;
 mod control;
 mod device;
-mod error;
+pub mod error;
 pub mod memory;
 pub mod nbd;
+pub mod server;
 
 pub use self::block_device::{
     Allocation, BlockDevice, Geometry, PointerChange, PointerVerb, Read, Usage, Write,

@@ -1,9 +1,13 @@
 //! The smallest NBD client that can measure and keep data: fixed newstyle, simple replies; requests one at a time, or
 //! sent and received by two threads, or many before the first reply is received.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::control::ControlConnection;
+use crate::server::{PATIENCE, Until, connect_patiently};
 
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
@@ -31,6 +35,11 @@ const COMMAND_WRITE_ZEROES: u16 = 6;
 const EXPORT_READ_ONLY: u16 = 1 << 1;
 /// Longest reply to an option that is listened to.
 const OPTION_REPLY_BYTES_MAX: u32 = 4096;
+/// Replies to an option that are listened to: a server tells a few facts about its export.
+const OPTION_REPLIES_MAX: usize = 64;
+/// A server takes so long for a request at most, if nobody can be asked whether it lives: longer than requests to disks
+/// are waited for anywhere.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A connection.
 pub struct NbdClient {
@@ -38,15 +47,49 @@ pub struct NbdClient {
     next_cookie: u64,
     size_bytes: u64,
     is_read_only: bool,
+    life: SignsOfLife,
+}
+
+/// Where a server that has not answered for long is asked whether it lives.
+#[derive(Clone, Default)]
+struct SignsOfLife {
+    control: Option<PathBuf>,
+}
+
+impl SignsOfLife {
+    /// Whether to go on waiting for a server from which nothing has come since then.
+    fn are_there(&self, since: Instant) -> bool {
+        match &self.control {
+            // A disk may need long; a daemon that answers here gives it up by itself.
+            Some(control) => {
+                ControlConnection::connect(control).is_ok_and(|mut control| control.ping().is_ok())
+            }
+            None => since.elapsed() < REQUEST_PATIENCE,
+        }
+    }
 }
 
 impl NbdClient {
     /// Connects to the export with the empty name.
     pub fn connect(socket: &Path) -> io::Result<NbdClient> {
-        let mut stream = UnixStream::connect(socket)?;
+        NbdClient::on(connect_patiently(socket, PATIENCE)?)
+    }
+
+    /// From now on the control socket of the same daemon is asked whether it lives, when it has not answered for long.
+    pub(crate) fn with_control(self, control: &Path) -> NbdClient {
+        NbdClient { life: SignsOfLife { control: Some(control.to_owned()) }, ..self }
+    }
+
+    /// Agrees on the export with the empty name, on this connection.
+    pub(crate) fn on(mut stream: UnixStream) -> io::Result<NbdClient> {
+        // All of it together: a server may answer an option for ever.
+        let deadline = Instant::now() + PATIENCE;
+        // What comes behind the last reply is an answer to nothing.
+        let mut buffered = BufReader::with_capacity(512, stream.try_clone()?);
+        let mut reader = Until::new(&mut buffered, deadline);
         // NBDMAGIC, IHAVEOPT, flags.
         let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting)?;
+        reader.read_exact(&mut greeting)?;
         if greeting[..8] != *b"NBDMAGIC" {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no NBD server"));
         }
@@ -57,18 +100,19 @@ impl NbdClient {
         // Six bytes: an empty name, no information asked for.
         hello.extend(6u32.to_be_bytes());
         hello.extend([0; 6]);
-        stream.write_all(&hello)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(&hello).map_err(timed_out)?;
         let (mut size_bytes, mut is_read_only) = (0, false);
-        loop {
+        for _ in 0..OPTION_REPLIES_MAX {
             let mut header = [0; 20];
-            stream.read_exact(&mut header)?;
+            reader.read_exact(&mut header)?;
             let (reply, length) = (word(&header, 12), word(&header, 16));
             let is_reply = header[..8] == OPTION_REPLY_MAGIC.to_be_bytes();
             if !is_reply || reply & OPTION_REPLY_ERROR != 0 || length > OPTION_REPLY_BYTES_MAX {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             let mut text = vec![0; length as usize];
-            stream.read_exact(&mut text)?;
+            reader.read_exact(&mut text)?;
             if reply == OPTION_REPLY_INFO
                 && text.len() >= 12
                 && text[..2] == INFO_EXPORT.to_be_bytes()
@@ -77,9 +121,21 @@ impl NbdClient {
                 is_read_only = u16::from_be_bytes([text[10], text[11]]) & EXPORT_READ_ONLY != 0;
             }
             if reply == OPTION_REPLY_ACK {
-                return Ok(NbdClient { stream, next_cookie: 0, size_bytes, is_read_only });
+                if !buffered.buffer().is_empty() {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "the server answers more than it was asked",
+                    ));
+                }
+                stream.set_read_timeout(Some(PATIENCE))?;
+                let life = SignsOfLife::default();
+                return Ok(NbdClient { stream, next_cookie: 0, size_bytes, is_read_only, life });
             }
         }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the server answers a question more than {OPTION_REPLIES_MAX} times"),
+        ))
     }
 
     /// Size of the export.
@@ -109,7 +165,7 @@ impl NbdClient {
 
     /// The half that receives, for another thread.
     pub fn receiver(&self) -> io::Result<NbdReceiver> {
-        Ok(NbdReceiver { stream: self.stream.try_clone()? })
+        Ok(NbdReceiver { stream: self.stream.try_clone()?, life: self.life.clone() })
     }
 
     /// Sends a request and does not wait; returns its cookie, which is one more with each.
@@ -158,7 +214,14 @@ impl NbdClient {
         request.extend(length.to_be_bytes());
         request.extend(data);
         self.next_cookie += 1;
-        self.stream.write_all(&request)?;
+        let (mut left, mut since) = (&request[..], Instant::now());
+        while !left.is_empty() {
+            match self.stream.write(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => (left, since) = (&left[count..], Instant::now()),
+                Err(error) => go_on(&self.life, since, error)?,
+            }
+        }
         Ok(cookie)
     }
 }
@@ -218,6 +281,24 @@ pub struct NbdReply {
 /// The half of a connection that receives.
 pub struct NbdReceiver {
     stream: UnixStream,
+    life: SignsOfLife,
+}
+
+/// Whether an attempt to send or receive is to be repeated; the error if not.
+fn go_on(life: &SignsOfLife, since: Instant, error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::Interrupted => Ok(()),
+        io::ErrorKind::WouldBlock if life.are_there(since) => Ok(()),
+        _ => Err(timed_out(error)),
+    }
+}
+
+/// What the kernel says of a socket whose time is over, in our words.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
 }
 
 impl NbdReceiver {
@@ -227,15 +308,33 @@ impl NbdReceiver {
         if error != 0 {
             return Err(io::Error::other("the server reports an error"));
         }
-        let length = u64::from(length(cookie));
-        let copied = io::copy(&mut (&mut self.stream).take(length), &mut io::sink())?;
-        if copied < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(cookie) }
+        let mut length = length(cookie) as usize;
+        let mut scratch = [0; 16 << 10];
+        while length > 0 {
+            let part = length.min(scratch.len());
+            self.fill(&mut scratch[..part])?;
+            length -= part;
+        }
+        Ok(cookie)
+    }
+
+    /// Reads so many bytes, for as long as the server lives.
+    fn fill(&mut self, mut place: &mut [u8]) -> io::Result<()> {
+        let mut since = Instant::now();
+        while !place.is_empty() {
+            match self.stream.read(place) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => (place, since) = (&mut place[count..], Instant::now()),
+                Err(error) => go_on(&self.life, since, error)?,
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the next reply. The data of a read that succeeded comes behind it: [`NbdReceiver::receive_data`].
     pub fn receive_reply(&mut self) -> io::Result<NbdReply> {
         let mut reply = [0; 16];
-        self.stream.read_exact(&mut reply)?;
+        self.fill(&mut reply)?;
         if word(&reply, 0) != REPLY_MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no NBD reply"));
         }
@@ -245,7 +344,7 @@ impl NbdReceiver {
 
     /// Fills `data` with what was read.
     pub fn receive_data(&mut self, data: &mut [u8]) -> io::Result<()> {
-        self.stream.read_exact(data)
+        self.fill(data)
     }
 }
 
@@ -254,4 +353,51 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_be_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that greets and then says this again and again.
+    fn hostile(say: Vec<u8>, pause: Duration) -> UnixStream {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut greeting = b"NBDMAGICIHAVEOPT".to_vec();
+            greeting.extend([0, 3]);
+            let mut alive = theirs.write_all(&greeting).is_ok();
+            while alive {
+                alive = theirs.write_all(&say).is_ok();
+                std::thread::sleep(pause);
+            }
+        });
+        ours
+    }
+
+    fn option_reply(reply: u32, text: &[u8]) -> Vec<u8> {
+        let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
+        bytes.extend(OPTION_GO.to_be_bytes());
+        bytes.extend(reply.to_be_bytes());
+        bytes.extend((text.len() as u32).to_be_bytes());
+        bytes.extend(text);
+        bytes
+    }
+
+    #[test]
+    fn a_server_that_answers_an_option_for_ever_is_given_up() {
+        for text in [&[][..], &[0; 4096]] {
+            let server = hostile(option_reply(OPTION_REPLY_INFO, text), Duration::ZERO);
+            let error = NbdClient::on(server).err().expect("no end of it");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_drips_is_given_up() {
+        let began = Instant::now();
+        let server = hostile(option_reply(OPTION_REPLY_INFO, &[]), Duration::from_secs(1));
+        let error = NbdClient::on(server).err().expect("no end of it");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(began.elapsed() < 2 * PATIENCE);
+    }
 }

@@ -32,11 +32,16 @@
 //! cancelled too when the client that asked for it closes its connection: who ends `dcd drain` wants
 //! it to end. A detach for which several clients wait ends with the last of them.
 //!
+//! Whatever takes long is preceded by lines of progress, every two seconds at least: a client takes a daemon that says nothing
+//! for 15 seconds for one that was stopped.
+//!
 //! The socket has mode 0600, and the kernel is asked who is at the other end: only root and our own
-//! user are served. Each client has a thread; all they do goes through a
+//! user are served. Who asks nothing gives its place up when it is needed ([`crate::control_places`]), and at the latest after half a
+//! minute, or an hour if it has asked something. Each client has a thread; all they do goes through a
 //! [`Submitter`], so no client can hold up the event loop.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,17 +49,19 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dcd_client::server::Until;
 use dcd_engine::units::{LINE_SIZE, LbaRange};
-use dcd_engine::{Operation, Phase, RequestError, SequenceError, VolumeError};
+use dcd_engine::{Operation, Phase, Reply, RequestError, RequestId, SequenceError, VolumeError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::control_places::{Place, PlaceKind, Places};
 use crate::listen::UnixSocket;
 use crate::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
 use crate::metrics;
 use crate::recording;
-use crate::sequence_control::{self, SequenceCommand};
+use crate::sequence_control::{self, RangesBudget, SequenceCommand};
 pub use crate::status_report::DaemonFacts;
 use crate::status_report::StatusReport;
 use crate::stuck::StuckReport;
@@ -65,12 +72,18 @@ use crate::volume_control::{self, VolumeCommand};
 
 /// Longest line that is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
-/// Clients at a time.
-const CLIENTS_MAX: usize = 16;
 /// Users that are there for longer are users.
 const USER_PATIENCE: Duration = Duration::from_millis(500);
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// A request that is not answered yet is followed by a sign of life so often.
+const SIGN_OF_LIFE_INTERVAL: Duration = Duration::from_secs(2);
+/// Who has never asked anything is left after this time, and who has a place for short questions.
+const FIRST_PATIENCE: Duration = Duration::from_secs(30);
+/// The same for whoever has asked something.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+/// A client with a place for short questions has so much time for each.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 /// A client that does not read its answer for so long is left.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The end waits so long for last answers to be written.
@@ -147,6 +160,8 @@ struct Shared {
     submitter: Submitter,
     facts: Arc<DaemonFacts>,
     clients: AtomicUsize,
+    /// For sequences that are being sent.
+    ranges: RangesBudget,
     under_way: Mutex<UnderWay>,
 }
 
@@ -193,6 +208,7 @@ impl ControlServer {
             submitter,
             facts,
             clients: AtomicUsize::new(0),
+            ranges: RangesBudget::default(),
             under_way: Mutex::default(),
         });
         let thread = {
@@ -218,7 +234,7 @@ impl ControlServer {
 }
 
 fn accept_clients(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let places = Arc::new(Places::default());
     loop {
         let mut waiting = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         if poll(&mut waiting, None).is_err() {
@@ -241,20 +257,22 @@ fn accept_clients(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>)
             let _ = write_line(&mut refusing, &refusal);
             continue;
         }
-        if open.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
-            open.fetch_sub(1, Ordering::AcqRel);
-            let hint = "wait until another has finished";
-            let _ = write_line(&mut refusing, &failure("too many clients", hint));
-            continue;
-        }
-        let (shared, counter) = (shared.clone(), open.clone());
-        let spawned = thread::Builder::new().name("dcd-control-client".into()).spawn(move || {
-            let _ = serve_client(&stream, &shared);
-            counter.fetch_sub(1, Ordering::AcqRel);
+        let place = match places.take(&stream) {
+            Ok(Some(place)) => place,
+            Ok(None) => {
+                let hint = "wait until another has finished";
+                let _ = write_line(&mut refusing, &failure("too many clients", hint));
+                continue;
+            }
+            Err(_) => continue, // out of descriptors
+        };
+        let shared = shared.clone();
+        // Without a thread the place is given back.
+        let _ = thread::Builder::new().name("dcd-control-client".into()).spawn(move || {
+            let _ = serve_client(&stream, &shared, &place);
+            // Others hold the connection, too: those that look for a place.
+            let _ = stream.shutdown(Shutdown::Both);
         });
-        if spawned.is_err() {
-            open.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 }
 
@@ -353,33 +371,89 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
     }
 }
 
-fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     // What is lost, as this client was told last.
     let mut listed = Vec::new();
+    let mut patience = FIRST_PATIENCE;
     loop {
-        let asked = match read_command(&mut reader)? {
+        if place.kind() == PlaceKind::Reserve {
+            patience = SHORT_PATIENCE;
+        }
+        let mut until = Until::new(&mut reader, Instant::now() + patience);
+        let asked = match read_command(&mut until)? {
             None => return Ok(()),
             Some(Asked::TooLong(answer)) => return write_line(stream, &answer),
+            Some(asked) if place.kind() == PlaceKind::Reserve && !is_short(&asked) => {
+                let hint = "wait until another has finished; `dcd status` is answered meanwhile";
+                return write_line(stream, &failure("too many clients", hint));
+            }
             Some(asked) => asked,
         };
+        if !place.begin() {
+            return Ok(());
+        }
+        patience = IDLE_TIMEOUT;
         shared.clients.fetch_add(1, Ordering::AcqRel);
         let answered = match asked {
             Asked::Command(command) => run_command(&mut reader, shared, command, &mut listed),
             Asked::Detach(asked) => detach(&mut reader, shared, asked, &mut listed),
             Asked::Sequence(command) => {
-                sequence_control::run(&mut reader, &shared.submitter, command)
+                sequence_control::run(&mut reader, &shared.submitter, &shared.ranges, command)
             }
             Asked::Volume(command) => {
-                Ok(volume_control::run(&shared.submitter, &shared.facts, command))
+                volume_control::run(stream, &shared.submitter, &shared.facts, command)
             }
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }
         .and_then(|answer| write_line(stream, &answer));
         shared.clients.fetch_sub(1, Ordering::AcqRel);
+        place.end();
         answered?;
+    }
+}
+
+/// Whether it is answered at once, whatever the disks do.
+fn is_short(asked: &Asked) -> bool {
+    let Asked::Command(command) = asked else { return matches!(asked, Asked::Refused(_)) };
+    match command {
+        Command::Ping
+        | Command::Status
+        | Command::Metrics
+        | Command::Requests
+        | Command::Cancel
+        | Command::CancelDrain
+        | Command::CancelDetach => true,
+        Command::Flush | Command::Drain | Command::Detach | Command::Record | Command::Shutdown => {
+            false
+        }
+    }
+}
+
+/// Runs a request and waits for its answer. A client takes a daemon that says nothing for stopped: it is told that somebody is there.
+pub(crate) fn run_with_signs_of_life(
+    stream: &UnixStream,
+    submitter: &Submitter,
+    operation: Operation,
+) -> io::Result<Reply> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    submitter.submit(operation, false, move |reply| {
+        let _ = sender.send(reply);
+    });
+    loop {
+        match receiver.recv_timeout(SIGN_OF_LIFE_INTERVAL) {
+            Ok(reply) => return Ok(reply),
+            // The loop has no more to say.
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let result = Err(RequestError::ShuttingDown);
+                return Ok(Reply { id: RequestId(0), result, buffer: None, answer: None });
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                write_line(stream, &json!({ "progress": Progress::default() }))?;
+            }
+        }
     }
 }
 
@@ -407,7 +481,10 @@ fn run_command(
                 None => failure("requests are not counted here", "ask for the status"),
             }
         }
-        Command::Flush => answer(submitter.run(Operation::Flush, false).result),
+        Command::Flush => {
+            let stream = *reader.get_ref();
+            answer(run_with_signs_of_life(stream, submitter, Operation::Flush)?.result)
+        }
         Command::Drain => {
             let ticket = submitter.new_ticket();
             let job = Long::Drain(ticket);
@@ -741,6 +818,7 @@ fn wait_with_progress(
         }));
     }
     let mut listens = true;
+    let mut progress = Progress { done: 0, total, is_held_up: false };
     loop {
         match receiver.recv_timeout(PROGRESS_INTERVAL) {
             Ok(result) => return Ok(result),
@@ -754,9 +832,10 @@ fn wait_with_progress(
         }
         if let Some((left, is_held_up)) = dirty() {
             total = total.max(left);
-            let progress = Progress { done: total - left, total, is_held_up };
-            write_line(*reader.get_ref(), &json!({ "progress": progress }))?;
+            progress = Progress { done: total - left, total, is_held_up };
         }
+        // Also where nothing is known, which is so at the end of the daemon: it is the sign that somebody is there.
+        write_line(*reader.get_ref(), &json!({ "progress": progress }))?;
     }
 }
 

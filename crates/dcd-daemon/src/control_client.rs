@@ -1,11 +1,14 @@
 //! The other end of the control socket, for the command.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
+use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,7 +22,11 @@ use crate::stuck::StuckReport;
 use crate::volume_control::VolumeCommand;
 
 /// Answers may be long: the segment map has a letter for each segment.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// The lines of a sequence are a few bytes each.
+const SEQUENCE_BYTES_MAX: usize = 64 << 20;
+/// What is moved and to be moved is not more than this, in lines of 4 KiB: 4 EiB.
+const PROGRESS_LINES_MAX: u64 = 1 << 50;
 
 /// Why there is no answer, or a bad one.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +46,22 @@ pub enum ControlError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// It is there and says nothing.
+    #[error("the daemon at {} says nothing for {} s", path.display(), patience.as_secs())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// So long.
+        patience: Duration,
+    },
+    /// Somebody else has made the socket.
+    #[error("the server at {} belongs to user {uid}, whose word counts for nothing here", path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// The user.
+        uid: u32,
     },
     /// What came is no answer.
     #[error("expected an answer of dcd at {}, found {found:?}", path.display())]
@@ -103,6 +126,8 @@ impl ControlError {
                 _ => "is the daemon running, and was it started with this --control socket?".into(),
             }),
             ControlError::Broken { .. } => Some("see the daemon's messages".into()),
+            ControlError::Silent { .. } => Some(SILENT_HINT.into()),
+            ControlError::Stranger { .. } => Some(STRANGER_HINT.into()),
             ControlError::Answer { .. } => {
                 Some("is it another program's socket, or another version of dcd?".into())
             }
@@ -134,15 +159,32 @@ pub struct ControlClient {
     path: PathBuf,
     reader: BufReader<UnixStream>,
     signals: Option<Signals>,
+    patience: Duration,
 }
 
 impl ControlClient {
     /// Connects to a control socket.
     pub fn connect(path: &Path) -> Result<ControlClient, ControlError> {
-        let stream = UnixStream::connect(path)
-            .map_err(|source| ControlError::Connect { path: path.to_owned(), source })?;
+        ControlClient::connect_within(path, PATIENCE)
+    }
+
+    /// The same; a daemon that says nothing for `patience` is given up, now and later.
+    pub fn connect_within(path: &Path, patience: Duration) -> Result<ControlClient, ControlError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::TimedOut => ControlError::Silent { path: path.to_owned(), patience },
+            _ => ControlError::Connect { path: path.to_owned(), source },
+        };
+        let stream = connect_patiently(path, patience).map_err(failed)?;
+        if let Some(uid) = stranger(&stream, path).map_err(failed)? {
+            return Err(ControlError::Stranger { path: path.to_owned(), uid });
+        }
+        Ok(ControlClient::on(stream, path, patience))
+    }
+
+    /// On a connection that there is.
+    fn on(stream: UnixStream, path: &Path, patience: Duration) -> ControlClient {
         let reader = BufReader::new(stream);
-        Ok(ControlClient { path: path.to_owned(), reader, signals: None })
+        ControlClient { path: path.to_owned(), reader, signals: None, patience }
     }
 
     /// From now on a SIGINT or SIGTERM cancels the drain or detach that is asked for, and the
@@ -159,7 +201,7 @@ impl ControlClient {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Value, ControlError> {
         self.ask(command)?;
-        self.answer(progress)
+        self.answer(progress, ANSWER_BYTES_MAX)
     }
 
     /// Asks for a detach on these terms.
@@ -176,27 +218,32 @@ impl ControlClient {
                 if source.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent?,
         }
-        self.answer(progress)
+        self.answer(progress, ANSWER_BYTES_MAX)
     }
 
-    fn answer(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<Value, ControlError> {
+    /// The answer. Each line before it is a sign of life: what takes long is not limited, silence is.
+    fn answer(
+        &mut self,
+        progress: &mut dyn FnMut(Progress),
+        bytes_max: usize,
+    ) -> Result<Value, ControlError> {
         let mut is_cancelling = false;
         loop {
-            while self.is_interrupted() {
+            while self.is_interrupted()? {
                 if is_cancelling {
                     return Err(ControlError::Left { path: self.path.clone() });
                 }
                 is_cancelling = true;
                 self.send(Command::Cancel)?;
             }
-            let line = self.line()?;
+            let line = self.line(bytes_max)?;
             let parsed: Result<Value, _> = serde_json::from_slice(&line);
             let Ok(value) = parsed else { return Err(self.no_answer(&line)) };
             let Ok(answer) = Answer::deserialize(&value) else {
                 return Err(self.no_answer(&line));
             };
             match answer {
-                Answer { progress: Some(so_far), ok: None, .. } => progress(so_far),
+                Answer { progress: Some(so_far), ok: None, .. } => progress(believable(so_far)),
                 Answer { ok: Some(true), .. } => return Ok(value),
                 Answer { ok: Some(false), error, hint, cancelled, lost, stuck, .. } => {
                     let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
@@ -232,18 +279,16 @@ impl ControlClient {
             }
             text.push_str("{\"end\":true}\n");
         }
-        let sent = self.reader.get_mut().write_all(text.as_bytes());
-        sent.map_err(|source| self.broken(source))?;
-        self.answer(&mut |_| {})
+        self.write(&text)?;
+        self.answer(&mut |_| {}, SEQUENCE_BYTES_MAX)
     }
 
     /// Asks something of the volume.
     pub fn volume(&mut self, command: &VolumeCommand) -> Result<Value, ControlError> {
         let mut line = json!({ "volume": command }).to_string();
         line.push('\n');
-        let sent = self.reader.get_mut().write_all(line.as_bytes());
-        sent.map_err(|source| self.broken(source))?;
-        self.answer(&mut |_| {})
+        self.write(&line)?;
+        self.answer(&mut |_| {}, ANSWER_BYTES_MAX)
     }
 
     fn ask(&mut self, command: Command) -> Result<(), ControlError> {
@@ -265,20 +310,30 @@ impl ControlClient {
     fn send_value(&mut self, value: &Value) -> Result<(), ControlError> {
         let mut line = value.to_string();
         line.push('\n');
-        let sent = self.reader.get_mut().write_all(line.as_bytes());
-        sent.map_err(|source| self.broken(source))
+        self.write(&line)
     }
 
-    /// Waits until there is something to read, or a signal. Whether it is a signal.
-    fn is_interrupted(&self) -> bool {
-        let Some(signals) = &self.signals else { return false };
+    fn write(&mut self, text: &str) -> Result<(), ControlError> {
+        write_patiently(self.reader.get_ref(), text.as_bytes())
+            .map_err(|source| self.broken(source))
+    }
+
+    /// Waits until there is something to read, or a signal, if they are received here. Whether it is a signal.
+    fn is_interrupted(&self) -> Result<bool, ControlError> {
+        let Some(signals) = &self.signals else { return Ok(false) };
         if self.reader.buffer().is_empty() {
             let stream = self.reader.get_ref();
             let mut events =
                 [PollFd::new(stream, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-            let _ = poll(&mut events, None);
+            let patience = Timespec {
+                tv_sec: self.patience.as_secs() as i64,
+                tv_nsec: self.patience.subsec_nanos().into(),
+            };
+            if poll(&mut events, Some(&patience)) == Ok(0) {
+                return Err(self.broken(io::ErrorKind::TimedOut.into()));
+            }
         }
-        signals.take().is_some()
+        Ok(signals.take().is_some())
     }
 
     /// Records requests; `take` is given each batch, and says whether to go on. A signal, where they are received
@@ -297,7 +352,7 @@ impl ControlClient {
             }
         };
         loop {
-            if self.is_interrupted() {
+            if self.is_interrupted()? {
                 if was_interrupted {
                     return Err(ControlError::Left { path: self.path.clone() });
                 }
@@ -305,7 +360,7 @@ impl ControlClient {
                 stop(self);
                 continue;
             }
-            let line = self.line()?;
+            let line = self.line(ANSWER_BYTES_MAX)?;
             if let Some(batch) = RecordedBatch::parse(&line) {
                 if !take(batch) {
                     stop(self);
@@ -324,8 +379,9 @@ impl ControlClient {
         }
     }
 
-    fn line(&mut self) -> Result<Vec<u8>, ControlError> {
-        read_line(&mut self.reader, ANSWER_BYTES_MAX)
+    fn line(&mut self, bytes_max: usize) -> Result<Vec<u8>, ControlError> {
+        let mut until = Until::new(&mut self.reader, Instant::now() + self.patience);
+        read_line(&mut until, bytes_max)
             .map_err(|source| self.broken(source))?
             .ok_or_else(|| self.broken(io::ErrorKind::UnexpectedEof.into()))
     }
@@ -345,6 +401,9 @@ impl ControlClient {
     }
 
     fn broken(&self, source: io::Error) -> ControlError {
+        if source.kind() == io::ErrorKind::TimedOut {
+            return ControlError::Silent { path: self.path.clone(), patience: self.patience };
+        }
         ControlError::Broken { path: self.path.clone(), source }
     }
 
@@ -359,9 +418,15 @@ impl ControlClient {
     }
 }
 
+/// No more than can be.
+fn believable(said: Progress) -> Progress {
+    let total = said.total.min(PROGRESS_LINES_MAX);
+    Progress { done: said.done.min(total), total, is_held_up: said.is_held_up }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::BufRead;
+    use std::io::{BufRead, Write};
 
     use super::*;
 
@@ -369,8 +434,7 @@ mod tests {
     fn half_a_line_is_the_end_of_the_daemon() {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"recorded\":{\"requests\":[[1,2,").unwrap();
-        let reader = BufReader::new(ours);
-        let mut client = ControlClient { path: "ctl".into(), reader, signals: None };
+        let mut client = ControlClient::on(ours, "ctl".as_ref(), PATIENCE);
         let hang_up = std::thread::spawn(move || {
             let mut asked = String::new();
             BufReader::new(&theirs).read_line(&mut asked).unwrap();
@@ -387,8 +451,7 @@ mod tests {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         theirs.write_all(b"{\"ok\":false,\"error\":\"too many clients\"}\n").unwrap();
         drop(theirs);
-        let reader = BufReader::new(ours);
-        let mut client = ControlClient { path: "ctl".into(), reader, signals: None };
+        let mut client = ControlClient::on(ours, "ctl".as_ref(), PATIENCE);
         let refused = client.record(&mut |_| true).unwrap_err();
         assert!(
             matches!(&refused, ControlError::Refused { error, .. } if error == "too many clients")
@@ -396,5 +459,62 @@ mod tests {
         // It says nothing more.
         let broken = client.request(Command::Status, &mut |_| {}).unwrap_err();
         assert!(matches!(broken, ControlError::Broken { .. }), "{broken}");
+    }
+
+    /// Whatever a daemon says, it ends here with an answer or an error, in its time, and what is told is believable.
+    #[test]
+    fn lies_and_silence_end_in_errors() {
+        let patience = Duration::from_millis(200);
+        let ask = |said: &'static [u8], stays: bool| {
+            let (mut theirs, ours) = UnixStream::pair().unwrap();
+            let mut client = ControlClient::on(ours, "ctl".as_ref(), patience);
+            let says = std::thread::spawn(move || {
+                let _ = theirs.write_all(said);
+                if stays {
+                    // Until the client has gone: what it has asked for lies here.
+                    let mut asked = BufReader::new(theirs);
+                    while asked.fill_buf().is_ok_and(|some| !some.is_empty()) {
+                        let count = asked.buffer().len();
+                        asked.consume(count);
+                    }
+                }
+            });
+            let mut told = Vec::new();
+            let answer = client.request(Command::Drain, &mut |so_far| told.push(so_far));
+            drop(client);
+            says.join().unwrap();
+            (answer, told)
+        };
+        let most = concat!(
+            r#"{"progress":{"done":18446744073709551615,"total":18446744073709551615}}"#,
+            "\n",
+            r#"{"progress":{"done":7,"total":5}}"#,
+            "\n{\"ok\":true}\n",
+        );
+        let (answer, told) = ask(most.as_bytes(), true);
+        assert!(answer.is_ok());
+        let lines = |done, total| Progress { done, total, is_held_up: false };
+        assert_eq!(told, [lines(1 << 50, 1 << 50), lines(5, 5)]);
+        let (answer, _) = ask(b"", true);
+        assert!(matches!(answer, Err(ControlError::Silent { .. })));
+        let (answer, _) = ask(b"{\"progress\":{\"done\":1,\"total\":5}}\n{\"ok\":", true);
+        assert!(matches!(answer, Err(ControlError::Silent { .. })));
+        let (answer, _) = ask(b"[[[[{}]]]]\n", true);
+        assert!(matches!(answer, Err(ControlError::Answer { .. })));
+        let (answer, _) = ask(b"{\"progress\":{\"done\":-1,\"total\":1e99}}\n", true);
+        assert!(matches!(answer, Err(ControlError::Answer { .. })));
+        let (answer, _) = ask(b"", false);
+        assert!(matches!(answer, Err(ControlError::Broken { .. })));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        let mut client = ControlClient::on(ours, "ctl".as_ref(), PATIENCE);
+        let says = std::thread::spawn(move || while theirs.write_all(&[b'['; 1 << 16]).is_ok() {});
+        let broken = client.request(Command::Status, &mut |_| {}).unwrap_err();
+        assert!(matches!(broken, ControlError::Broken { .. }), "{broken}");
+        drop(client);
+        says.join().unwrap();
     }
 }

@@ -46,6 +46,7 @@ mod command_ring;
 mod confine;
 pub mod control;
 pub mod control_client;
+mod control_places;
 pub mod core;
 pub mod device;
 mod device_frontends;

@@ -12,8 +12,12 @@
 //! {"sequence":{"serve":{"on":true}}}           {"ok":true}
 //! ```
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use dcd_client::server::Until;
 use dcd_engine::copies::Sequence;
 use dcd_engine::stats::Translation;
 use dcd_engine::units::{LINE_SIZE, LbaRange, Line};
@@ -21,11 +25,14 @@ use dcd_engine::{Engine, NewSequence, Operation, SequenceRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::control::{LINE_BYTES_MAX, answer, failure, read_line, success};
+use crate::control::{LINE_BYTES_MAX, answer, failure, read_line, run_with_signs_of_life, success};
 use crate::submitter::Submitter;
 
-/// Ranges that a sequence may be sent in: more are more than fits into any memory for it.
+/// Ranges that a sequence may be sent in, and that all clients together may be sending (128 MiB): more are more than fits
+/// into any memory for them.
 const RANGES_MAX: usize = 8 << 20;
+/// The ranges of a sequence must be there after this time: others wait for their memory.
+const RANGES_PATIENCE: Duration = Duration::from_secs(60);
 /// Ranges in a line: it stays below [`LINE_BYTES_MAX`].
 pub(crate) const RANGES_PER_LINE: usize = 1024;
 
@@ -145,35 +152,83 @@ struct RangesLine {
     end: bool,
 }
 
+/// The memory for ranges of sequences that are being sent, of all clients together.
+pub struct RangesBudget {
+    taken: AtomicUsize,
+    most: usize,
+}
+
+impl Default for RangesBudget {
+    fn default() -> RangesBudget {
+        RangesBudget { taken: AtomicUsize::new(0), most: RANGES_MAX }
+    }
+}
+
+/// What one client has of it.
+struct Share<'a> {
+    budget: &'a RangesBudget,
+    ranges: usize,
+}
+
+impl Share<'_> {
+    /// Takes more; false: there is no room for so many.
+    fn grow(&mut self, ranges: usize) -> bool {
+        let RangesBudget { taken, most } = self.budget;
+        if taken.fetch_add(ranges, Ordering::AcqRel) + ranges > *most {
+            taken.fetch_sub(ranges, Ordering::AcqRel);
+            return false;
+        }
+        self.ranges += ranges;
+        true
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.budget.taken.fetch_sub(self.ranges, Ordering::AcqRel);
+    }
+}
+
 /// Runs a request; the last line of the answer is returned.
 pub(crate) fn run(
-    reader: &mut impl BufRead,
+    reader: &mut BufReader<&UnixStream>,
     submitter: &Submitter,
+    budget: &RangesBudget,
     command: SequenceCommand,
 ) -> io::Result<Value> {
+    let stream = *reader.get_ref();
+    let mut share = Share { budget, ranges: 0 };
+    let deadline = Instant::now() + RANGES_PATIENCE;
     let request = match command {
         SequenceCommand::List => return Ok(list(submitter)),
         SequenceCommand::Lines { name } => return Ok(lines(submitter, name)),
         SequenceCommand::Translate { line } => return Ok(translate(submitter, line)),
-        SequenceCommand::Store { name } => match read_ranges(reader)? {
-            Ok(ranges) => {
-                let (occurrences, is_detected) = (0, false);
-                let new = NewSequence { name, ranges, occurrences, is_detected };
-                SequenceRequest::Store(Box::new(new))
+        SequenceCommand::Store { name } => {
+            match read_ranges_of(&mut Until::new(reader, deadline), deadline, &mut |more| {
+                share.grow(more)
+            })? {
+                Ok(ranges) => {
+                    let (occurrences, is_detected) = (0, false);
+                    let new = NewSequence { name, ranges, occurrences, is_detected };
+                    SequenceRequest::Store(Box::new(new))
+                }
+                Err(refusal) => return Ok(refusal),
             }
-            Err(refusal) => return Ok(refusal),
-        },
+        }
         SequenceCommand::Remove { name } => SequenceRequest::Remove { name },
         SequenceCommand::Clear => SequenceRequest::Clear,
         SequenceCommand::Pin { name, pinned } => SequenceRequest::Pin { name, is_pinned: pinned },
         SequenceCommand::Save => SequenceRequest::Save,
         SequenceCommand::Serve { on } => SequenceRequest::Serve { on },
     };
-    let run = |request| submitter.run(Operation::Sequence(request), false).result;
+    let run = |request| {
+        let operation = Operation::Sequence(request);
+        Ok::<_, io::Error>(run_with_signs_of_life(stream, submitter, operation)?.result)
+    };
     // The engine makes removals and pins durable before it answers; a sequence that is stored asks for it.
     let is_stored = matches!(request, SequenceRequest::Store(_));
-    let result = match run(request) {
-        Ok(()) if is_stored => run(SequenceRequest::Save),
+    let result = match run(request)? {
+        Ok(()) if is_stored => run(SequenceRequest::Save)?,
         result => result,
     };
     Ok(answer(result))
@@ -181,10 +236,27 @@ pub(crate) fn run(
 
 /// The ranges that follow a request; a refusal if they are none.
 pub fn read_ranges(reader: &mut impl BufRead) -> io::Result<Result<Vec<LbaRange>, Value>> {
+    let (budget, never) = (RangesBudget::default(), Instant::now() + RANGES_PATIENCE);
+    let mut share = Share { budget: &budget, ranges: 0 };
+    read_ranges_of(reader, never, &mut |more| share.grow(more))
+}
+
+fn read_ranges_of(
+    reader: &mut impl BufRead,
+    deadline: Instant,
+    grow: &mut dyn FnMut(usize) -> bool,
+) -> io::Result<Result<Vec<LbaRange>, Value>> {
     let mut ranges = Vec::new();
     loop {
-        let Some(line) = read_line(reader, LINE_BYTES_MAX)? else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let line = match read_line(reader, LINE_BYTES_MAX) {
+            Ok(Some(line)) if Instant::now() < deadline => line,
+            Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(error),
+            Ok(Some(_)) | Err(_) => {
+                let seconds = RANGES_PATIENCE.as_secs();
+                let error = format!("the ranges of a sequence did not come within {seconds} s");
+                return Ok(Err(failure(&error, "send all of them at once")));
+            }
         };
         let parsed: Result<RangesLine, _> = serde_json::from_slice(&line);
         let RangesLine { ranges: more, end } = match parsed {
@@ -207,6 +279,12 @@ pub fn read_ranges(reader: &mut impl BufRead) -> io::Result<Result<Vec<LbaRange>
             return Ok(Err(failure(
                 "the sequence is too long, or no disk has these blocks",
                 "send ranges as [first block, number of blocks], of 512 bytes",
+            )));
+        }
+        if !grow(more.len()) {
+            return Ok(Err(failure(
+                "other clients are sending sequences, and there is no memory for more",
+                "try again when they have finished",
             )));
         }
         ranges.extend(more.iter().map(|(start, blocks)| LbaRange::new(*start, *blocks)));
@@ -286,5 +364,39 @@ fn translate(submitter: &Submitter, line: u64) -> Value {
             value
         }
         Err(refusal) => refusal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends lines without an end, as a client that never finishes; whether it was refused.
+    fn send(share: &mut Share<'_>, lines: usize) -> bool {
+        let text = "{\"ranges\":[[0,8],[8,8],[16,8],[24,8]]}\n".repeat(lines);
+        let deadline = Instant::now() + RANGES_PATIENCE;
+        let read = read_ranges_of(&mut text.as_bytes(), deadline, &mut |more| share.grow(more));
+        // One that is not refused goes on until the client has gone.
+        read.is_ok_and(|read| read.unwrap_err().to_string().contains("no memory for more"))
+    }
+
+    #[test]
+    fn clients_that_never_finish_have_one_budget_together() {
+        let budget = RangesBudget { taken: AtomicUsize::new(0), most: 20 };
+        let mut shares: Vec<_> = (0..16).map(|_| Share { budget: &budget, ranges: 0 }).collect();
+        let refused: Vec<bool> = shares.iter_mut().map(|share| send(share, 3)).collect();
+        assert_eq!(refused[..3], [false, true, true]);
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 20);
+        // Who goes gives back what it has.
+        drop(shares);
+        assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
+        assert!(!send(&mut Share { budget: &budget, ranges: 0 }, 5));
+    }
+
+    #[test]
+    fn a_sequence_that_does_not_come_in_time_is_refused() {
+        let text = "{\"ranges\":[[0,8]]}\n{\"end\":true}\n";
+        let read = read_ranges_of(&mut text.as_bytes(), Instant::now(), &mut |_| true).unwrap();
+        assert!(read.unwrap_err().to_string().contains("did not come within"));
     }
 }

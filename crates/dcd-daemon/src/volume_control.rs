@@ -18,6 +18,8 @@
 //!
 //! Blocks are numbers of 512-byte blocks. Extents that lie alike are told as one place.
 
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
@@ -29,7 +31,7 @@ use dcd_engine::{Operation, VolumeAnswer, VolumeError, VolumeRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::control::{answer, failure};
+use crate::control::{answer, failure, run_with_signs_of_life};
 use crate::status_report::{DaemonFacts, report_of};
 use crate::submitter::Submitter;
 
@@ -138,12 +140,13 @@ fn ask<T: Send + 'static>(
     asked.flatten().ok_or_else(|| answer(Err(VolumeError::NoVolume.into())))
 }
 
-/// Runs a request.
+/// Runs a request of the client of this connection.
 pub(crate) fn run(
+    stream: &UnixStream,
     submitter: &Submitter,
     facts: &Arc<DaemonFacts>,
     command: VolumeCommand,
-) -> Value {
+) -> io::Result<Value> {
     let told = match command {
         VolumeCommand::Status => {
             let facts = facts.clone();
@@ -161,9 +164,9 @@ pub(crate) fn run(
                     &format!("ask for at most {PLACES_EXTENTS_MAX}"),
                 )),
             }),
-        command => return change(submitter, command),
+        command => return change(stream, submitter, command),
     };
-    told.unwrap_or_else(|refusal| refusal)
+    Ok(told.unwrap_or_else(|refusal| refusal))
 }
 
 fn attributes_of(volume: &Volume, block: Lba) -> Value {
@@ -217,7 +220,7 @@ fn places_of(volume: &Volume, ranges: &[LbaRange]) -> Option<Vec<PlaceReport>> {
 }
 
 /// What goes to the engine as a request.
-fn change(submitter: &Submitter, command: VolumeCommand) -> Value {
+fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) -> io::Result<Value> {
     let lba = Lba;
     let request = match command {
         VolumeCommand::Status
@@ -226,7 +229,7 @@ fn change(submitter: &Submitter, command: VolumeCommand) -> Value {
         VolumeCommand::SetAttributes { ranges, set, clear } => {
             let ranges = match ranges_of(submitter, &ranges) {
                 Ok(ranges) => ranges,
-                Err(refusal) => return refusal,
+                Err(refusal) => return Ok(refusal),
             };
             VolumeRequest::SetAttributes { ranges, change: AttributeChange { set, clear } }
         }
@@ -246,14 +249,14 @@ fn change(submitter: &Submitter, command: VolumeCommand) -> Value {
         VolumeCommand::Scrub => VolumeRequest::Scrub,
         VolumeCommand::CancelWork => VolumeRequest::CancelWork,
     };
-    let reply = submitter.run(Operation::Volume(request), false);
+    let reply = run_with_signs_of_life(stream, submitter, Operation::Volume(request))?;
     let mut value = answer(reply.result);
     match reply.answer {
         Some(VolumeAnswer::Allocated(block)) => value["block"] = json!(block.0),
         Some(VolumeAnswer::Collected(blocks)) => value["freed"] = json!(blocks),
         None => {}
     }
-    value
+    Ok(value)
 }
 
 /// The ranges, if all of them lie on the volume.

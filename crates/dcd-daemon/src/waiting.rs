@@ -9,6 +9,7 @@ use std::io::BufReader;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
+use dcd_client::server::Until;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -20,7 +21,7 @@ use crate::signals::Signals;
 /// How often names are looked up.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// A client that has not asked or taken its answer by then is left.
-const CLIENT_PATIENCE: Duration = Duration::from_millis(500);
+const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What is missing, in words; `None`: nothing.
 fn missing(disks: &[(&'static str, &DeviceSpec)]) -> Option<String> {
@@ -72,13 +73,14 @@ pub(crate) fn wait_for_disks(
 fn answer_client(control: &UnixListener, words: &str) {
     let Ok((stream, _)) = control.accept() else { return };
     let _ = stream.set_nonblocking(false);
-    let _ = stream.set_read_timeout(Some(CLIENT_PATIENCE));
     let _ = stream.set_write_timeout(Some(CLIENT_PATIENCE));
     if let Err(refusal) = check_peer(&stream) {
         let _ = write_line(&stream, &refusal);
         return;
     }
-    if let Ok(Some(_)) = read_command(&mut BufReader::new(&stream)) {
+    let mut reader = BufReader::new(&stream);
+    let mut until = Until::new(&mut reader, Instant::now() + CLIENT_PATIENCE);
+    if let Ok(Some(_)) = read_command(&mut until) {
         let hint = "it begins to serve as soon as the disk is there; `lsblk` shows what there is";
         let mut answer = failure(words, hint);
         answer["waiting"] = json!(true);

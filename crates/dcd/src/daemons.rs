@@ -4,6 +4,7 @@
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dcd_daemon::control_client::ControlClient;
 
@@ -11,6 +12,9 @@ use crate::error::CommandError;
 
 /// Where services have their control sockets.
 pub const DIRECTORY: &str = "/run/dcd";
+
+/// Where all daemons are asked, each is waited for so long.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The control socket of the daemon that `named` means.
 pub fn find(named: &Path, directory: &Path) -> Result<PathBuf, CommandError> {
@@ -55,7 +59,9 @@ pub fn all(directory: &Path) -> Vec<PathBuf> {
 
 /// Whether the daemon there serves this device, or file. One that does not answer does not.
 fn serves(socket: &Path, device: &Path) -> bool {
-    let Ok(report) = ControlClient::connect(socket).and_then(|mut client| client.status()) else {
+    let Ok(report) =
+        ControlClient::connect_within(socket, LOOK_PATIENCE).and_then(|mut client| client.status())
+    else {
         return false;
     };
     let mut served = report.frontends.iter().map(Path::new);

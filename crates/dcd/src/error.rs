@@ -786,10 +786,16 @@ impl CommandError {
                 exit_code::DEVICE
             }
             CommandError::Serve(error) if is_device_failure_of_serve(error) => exit_code::DEVICE,
-            CommandError::Control(ControlError::Connect { .. } | ControlError::Broken { .. })
-            | CommandError::RecordingCut { source: ControlError::Broken { .. }, .. } => {
-                exit_code::NO_DAEMON
-            }
+            CommandError::Control(
+                ControlError::Connect { .. }
+                | ControlError::Broken { .. }
+                | ControlError::Silent { .. }
+                | ControlError::Stranger { .. },
+            )
+            | CommandError::RecordingCut {
+                source: ControlError::Broken { .. } | ControlError::Silent { .. },
+                ..
+            } => exit_code::NO_DAEMON,
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
             | CommandError::RecordingCut { source: ControlError::Left { .. }, .. }
             | CommandError::TraceCancelled { .. }
@@ -1135,10 +1141,12 @@ fn is_device_failure(error: &std::io::Error) -> bool {
 }
 
 fn exit_code_of_dhisfs(error: &dhisfs::FsError) -> u8 {
-    use dcd_client::DeviceError::{Broken, Connect, Io};
+    use dcd_client::DeviceError::{Broken, Connect, Io, Silent, Stranger};
     match error {
         dhisfs::FsError::Damaged { .. } => exit_code::DAMAGE,
-        dhisfs::FsError::Device(Connect { .. } | Broken { .. }) => exit_code::NO_DAEMON,
+        dhisfs::FsError::Device(
+            Connect { .. } | Broken { .. } | Silent { .. } | Stranger { .. },
+        ) => exit_code::NO_DAEMON,
         dhisfs::FsError::Device(Io { .. }) => exit_code::DEVICE,
         _ => exit_code::USER,
     }

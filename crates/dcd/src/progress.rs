@@ -98,7 +98,7 @@ impl Progress {
     /// What the daemon tells, which counts in lines.
     pub fn lines(&mut self, so_far: dcd_daemon::control::Progress) {
         self.is_held_up = so_far.is_held_up;
-        self.update(so_far.done * LINE_SIZE, so_far.total * LINE_SIZE);
+        self.update(so_far.done.saturating_mul(LINE_SIZE), so_far.total.saturating_mul(LINE_SIZE));
     }
 
     /// Takes the bar away.

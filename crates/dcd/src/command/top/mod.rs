@@ -50,6 +50,8 @@ pub fn run(arguments: &TopArguments) -> Result<(), CommandError> {
 
 /// The first rates are wanted soon.
 const FIRST_INTERVAL: Duration = Duration::from_millis(500);
+/// A daemon that hangs holds up the pictures of the others for so long.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 fn is_terminal() -> bool {
     std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
@@ -182,7 +184,7 @@ impl Watched {
         if let Some(client) = self.connections.get_mut(socket) {
             return client.status();
         }
-        let mut client = ControlClient::connect(socket)?;
+        let mut client = ControlClient::connect_within(socket, PATIENCE)?;
         let report = client.status()?;
         self.connections.insert(socket.to_owned(), client);
         Ok(report)

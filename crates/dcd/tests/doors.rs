@@ -1,0 +1,181 @@
+//! Proves what the doors of the control socket hold: nobody waits for ever for a daemon that was stopped, nobody believes a
+//! server of somebody else, and nobody who holds connections keeps others out.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Folder, Outcome, Served};
+use rustix::process::Signal;
+
+/// A daemon that says nothing is given up after 15 s. Tests run beside others.
+const GIVEN_UP: Duration = Duration::from_secs(40);
+
+fn served() -> (Folder, Served) {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder.dcd("create --cache-disk c --cache-size 16M --data-disk d --read-area 4M").ok();
+    let served = folder.serve(
+        "serve --cache-disk c --data-disk d --nbd unix:sock --control ctl --memory-directory . --quiet",
+    );
+    (folder, served)
+}
+
+/// Runs them at the same time.
+fn all_at_once(folder: &Folder, lines: &[&str]) -> Vec<Outcome> {
+    let start = |line: &&str| {
+        let child = Command::new(env!("CARGO_BIN_EXE_dcd"))
+            .args(line.split_whitespace())
+            .current_dir(folder.path(""))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        (line.to_string(), child.unwrap())
+    };
+    let started: Vec<_> = lines.iter().map(start).collect();
+    let deadline = Instant::now() + GIVEN_UP;
+    let ended = started.into_iter().map(|(line, mut child)| {
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                panic!("dcd {line} waits for ever");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Outcome::of(&line, child.wait_with_output().unwrap())
+    });
+    ended.collect()
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_stopped_daemon() {
+    let (folder, served) = served();
+    served.signal(Signal::STOP);
+    std::fs::write(folder.path("trace"), "0 0 W 0 8\n").unwrap();
+    let lines = [
+        "status --control ctl",
+        "flush --control ctl",
+        "drain --control ctl",
+        "detach --control ctl",
+        "metrics ctl",
+        "sequence list --control ctl",
+        "top --once ctl",
+        "volume status --control ctl",
+        "dhisfs fsck --control ctl --nbd sock",
+    ];
+    let outcomes = all_at_once(&folder, &lines);
+    for (line, outcome) in lines.iter().zip(&outcomes) {
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(said.contains("says nothing for"), "{line}: {said}");
+        if !line.starts_with("top") {
+            // fsck has numbers of its own.
+            let code = if line.contains("fsck") { 8 } else { 6 };
+            assert_eq!(outcome.code, Some(code), "{line}: {said}");
+            assert!(outcome.stderr.contains("kill -CONT"), "{line}: {said}");
+        }
+    }
+    served.signal(Signal::CONT);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+/// The queue of a daemon that does not accept is full at some time.
+#[test]
+fn who_cannot_even_connect_is_told_so() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.path("ctl")).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(folder.path("ctl")).unwrap();
+    let outcomes = all_at_once(&folder, &["flush --control ctl", "flush --control ctl"]);
+    for outcome in outcomes {
+        assert_eq!(outcome.code, Some(6), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("says nothing"), "{}", outcome.stderr);
+    }
+}
+
+/// A server of the user `nobody`, in a folder where everybody may write, and in one that root has given.
+#[test]
+fn a_server_of_somebody_else_is_not_believed() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it takes root to be somebody else");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("dcd-doors-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let path = folder.join("ctl");
+    let (tell, told) = std::sync::mpsc::channel();
+    let at = path.clone();
+    let server = std::thread::spawn(move || {
+        // Of this thread only: the kernel remembers who has called listen.
+        let nobody = rustix::process::Uid::from_raw(NOBODY);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let listener = UnixListener::bind(&at).unwrap();
+        tell.send(()).unwrap();
+        let mut asked = 0;
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            if line.contains("end") {
+                return asked;
+            }
+            asked += usize::from(!line.is_empty());
+            let _ = (&stream).write_all(b"{\"ok\":true}\n");
+        }
+        asked
+    });
+    told.recv().unwrap();
+    let ours = Folder::new();
+    let flush = format!("flush --control {}", path.display());
+    let refused = ours.dcd(&flush);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(6), ""), "{}", refused.stderr);
+    assert!(refused.stderr.contains("belongs to user 65534"), "{}", refused.stderr);
+    (&UnixStream::connect(&path).unwrap()).write_all(b"end\n").unwrap();
+    assert_eq!(server.join().unwrap(), 0, "nothing is asked of it");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn who_holds_connections_keeps_nobody_out() {
+    let (folder, served) = served();
+    let connect = || UnixStream::connect(folder.path("ctl")).unwrap();
+    // One that has asked something stays, however many come and ask nothing.
+    let mut asked = connect();
+    let mut answers = BufReader::new(asked.try_clone().unwrap());
+    let mut ping = || {
+        asked.write_all(b"{\"command\":\"ping\"}\n").unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        answer
+    };
+    assert_eq!(ping(), "{\"ok\":true}\n");
+    let mut half = connect();
+    half.write_all(b"{\"command\":").unwrap();
+    let idle: Vec<_> = (0..40).map(|_| connect()).collect();
+    let began = Instant::now();
+    folder.dcd("status --control ctl").ok();
+    folder.dcd("flush --control ctl").ok();
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(ping(), "{\"ok\":true}\n");
+    drop(idle);
+    // All places at work: recordings, which last. The status is seen still, and what is not short is refused.
+    let busy: Vec<_> = (0..16)
+        .map(|_| {
+            let mut stream = connect();
+            stream.write_all(b"{\"command\":\"record\"}\n").unwrap();
+            stream.read_exact(&mut [0; 8]).unwrap();
+            stream
+        })
+        .collect();
+    folder.dcd("status --control ctl").ok();
+    let refused = folder.dcd("flush --control ctl");
+    assert!(refused.stderr.contains("too many clients"), "{}", refused.stderr);
+    drop(busy);
+    assert_eq!(served.stop().code, Some(0));
+}
