@@ -227,7 +227,7 @@ impl Run {
             not_for_volumes: None,
             engine: self.config.clone(),
             one_disk: Some(false),
-            memory_directory: self.folder.clone(),
+            memory_directory: Some(self.folder.clone()),
             memory_lost: false,
             pairs: PairBook::default(),
             size: DataDiskSize::Same,

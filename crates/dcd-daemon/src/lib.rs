@@ -73,6 +73,7 @@ mod member_news;
 pub mod members;
 mod memory_error;
 pub mod memory_files;
+pub mod memory_places;
 pub mod memory_search;
 pub mod memory_watch;
 pub mod metrics;

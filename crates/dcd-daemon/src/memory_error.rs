@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dcd_engine::Uuid;
+use rustix::io::Errno;
 
 use crate::units_text::format_duration;
 
@@ -31,6 +32,14 @@ pub enum SegmentMemoryError {
         expected: &'static str,
         /// What it is.
         found: String,
+    },
+    /// It is another user's.
+    #[error("the segment memory {} is of user {owner}", path.display())]
+    OfUser {
+        /// Which file.
+        path: PathBuf,
+        /// Whose.
+        owner: u32,
     },
     /// Another process uses it.
     #[error("another process uses the segment memory {}", path.display())]
@@ -73,6 +82,8 @@ pub struct Looked {
     pub place: String,
     /// What is there.
     pub found: String,
+    /// Of another user, from whom nothing is taken there.
+    pub of_user: Option<u32>,
 }
 
 impl fmt::Display for Looked {
@@ -93,6 +104,11 @@ impl fmt::Display for Listed<'_> {
 }
 
 impl SegmentMemoryError {
+    /// The system refused.
+    pub(crate) fn io(path: &Path, operation: &'static str, errno: Errno) -> SegmentMemoryError {
+        SegmentMemoryError::Io { path: path.to_owned(), operation, source: errno.into() }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -104,7 +120,12 @@ impl SegmentMemoryError {
                     .into()
             }
             SegmentMemoryError::NotOurs { path, .. } => format!(
-                "somebody else made {}; look at it, and remove it if it is not needed",
+                "somebody else made {}; name another directory, of your own, with --memory-directory",
+                path.display()
+            ),
+            SegmentMemoryError::OfUser { path, owner } => format!(
+                "if dcd ran as user {owner}, {} holds writes that are nowhere else: keep it, and run the same as user \
+                 {owner}, or as root",
                 path.display()
             ),
             SegmentMemoryError::InUse { path } => format!(
@@ -116,11 +137,21 @@ impl SegmentMemoryError {
                  was acknowledged and not flushed",
                 path.display()
             ),
-            SegmentMemoryError::Lost { uuid, .. } => format!(
-                "find dcd-{uuid}.segments and give its directory with --memory-directory, as the user that \
-                 owns it; a container needs the /dev/shm that the last one had. If it is gone, \
-                 --memory-lost goes on as after a power cut: all that was flushed is there"
-            ),
+            SegmentMemoryError::Lost { uuid, looked, .. } => {
+                let of_user = looked.iter().find_map(|it| Some((it.of_user?, &it.place)));
+                match of_user {
+                    Some((owner, place)) => format!(
+                        "if dcd ran as user {owner}, {place} holds writes that are nowhere else: keep it, and run the \
+                         same as user {owner}, or as root. If it is somebody else's, find dcd-{uuid}.segments \
+                         (`dcd list` as root). Only if it is gone, --memory-lost goes on as after a power cut"
+                    ),
+                    None => format!(
+                        "find dcd-{uuid}.segments (`dcd list` as root) and give its directory with --memory-directory, \
+                         as the user that owns it or as root; a container needs the directory that the last one had. \
+                         If it is gone, --memory-lost goes on as after a power cut: all that was flushed is there"
+                    ),
+                }
+            }
         })
     }
 }

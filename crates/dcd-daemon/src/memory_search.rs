@@ -3,12 +3,16 @@
 //! is not, none. Nothing is made or changed before that is decided.
 //!
 //! ```text
-//! looked at   1. its place, as the superblock has it
-//!             2. the directory that was asked for, and the usual one
-//!             3. what the service manager has kept
+//! looked at   1. what the service manager has kept
+//!             2. its place, as the superblock has it
+//!             3. the directory that was asked for, the usual ones, and `/dev/shm`, where it was once
 //! ```
-//! A file of the right name with another identity is not taken, whoever put it there. Where a place cannot be
-//! looked at (no right to), that is said, and the others are.
+//! A file of the right name with another identity is not taken, whoever put it there, and holds up nothing. Where a
+//! place cannot be looked at (no right to), that is said, and the others are.
+//!
+//! It is taken from our own user. Root takes it from the user of the service and from the owners of the disks, too; and from
+//! anybody in the place that the superblock names, if not all may write there: who wrote that could write the disks. What
+//! is taken from others, and what has no name or one in `/dev/shm`, is moved to where a new one would be.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -17,14 +21,12 @@ use std::time::Duration;
 use dcd_engine::{MemoryIdentity, MemoryWanted, Superblock};
 
 pub use crate::memory_error::Looked;
+use crate::memory_places;
 use crate::random::random_bytes;
 use crate::segment_memory::{
     BootId, FoundMemory, MemoryId, SegmentFile, SegmentMemoryError, SharedSegmentMemory,
 };
 use crate::service_manager::take_stored;
-
-/// Where the segment memory is, unless something else is asked for.
-pub const MEMORY_DIRECTORY_DEFAULT: &str = "/dev/shm";
 
 /// Longest name of a place that a superblock holds.
 const PLACE_BYTES_MAX: usize = dcd_engine::format::superblock::MEMORY_PLACE_BYTES_MAX;
@@ -33,8 +35,10 @@ const PLACE_BYTES_MAX: usize = dcd_engine::format::superblock::MEMORY_PLACE_BYTE
 pub(crate) struct MemorySearch<'a> {
     /// Of the cache.
     pub superblock: &'a Superblock,
-    /// The directory that was asked for.
-    pub directory: &'a Path,
+    /// The directory that was asked for, if one was.
+    pub directory: Option<&'a Path>,
+    /// From whom it is taken wherever it is: [`memory_places::trusted_owners`].
+    pub owners: Vec<u32>,
     /// Size of a new one.
     pub size: usize,
     /// Whether an old one can have this size.
@@ -65,10 +69,15 @@ impl MemorySearch<'_> {
         mut take_stored: impl FnMut() -> Option<OwnedFd>,
     ) -> Result<Found, SegmentMemoryError> {
         let wanted = self.superblock.memory_wanted(boot.bytes());
-        let path = SegmentFile::path_of(&absolute(self.directory), self.superblock.uuid);
-        let (found, looked) = self.find(&wanted, &path, boot, &mut take_stored);
+        let (found, looked) = self.find(&wanted, boot, &mut take_stored);
         if let Some((found, path)) = found {
             return self.adopt(found, path);
+        }
+        // An older program does not say what is lost without it.
+        if let (MemoryWanted::Unnamed, Some((owner, looked))) =
+            (wanted, looked.iter().find_map(|it| Some((it.of_user?, it))))
+        {
+            return Err(SegmentMemoryError::OfUser { path: (&looked.place).into(), owner });
         }
         let lost = wanted.loses().map(|delay| Duration::from_nanos(delay.0));
         if let Some(delay) = lost
@@ -76,21 +85,59 @@ impl MemorySearch<'_> {
         {
             return Err(SegmentMemoryError::Lost { uuid: self.superblock.uuid, looked, delay });
         }
-        let id = new_id();
-        let (file, memory) = SegmentFile::create(path, self.size, boot, id, self.cache_disk)?;
+        let (file, memory) = self.create(boot)?;
         Ok(Found { file, memory, lost })
+    }
+
+    /// A new one, in the first place that will do.
+    fn create(
+        &self,
+        boot: BootId,
+    ) -> Result<(SegmentFile, SharedSegmentMemory), SegmentMemoryError> {
+        let id = new_id();
+        self.in_first_place(|path| SegmentFile::create(path, self.size, boot, id, self.cache_disk))
+    }
+
+    /// Tries the directory that was asked for, and where that cannot be had because somebody else has taken the name in
+    /// it, or none was asked for, our own. The first error is told.
+    fn in_first_place<T>(
+        &self,
+        mut make: impl FnMut(PathBuf) -> Result<T, SegmentMemoryError>,
+    ) -> Result<T, SegmentMemoryError> {
+        let uuid = self.superblock.uuid;
+        let mut first_error = None;
+        if let Some(asked) = self.directory {
+            match make(SegmentFile::path_of(&absolute(asked), uuid)) {
+                Err(error) if memory_places::others_write(asked) => first_error = Some(error),
+                made => return made,
+            }
+        }
+        for directory in memory_places::directories(uuid) {
+            let made = memory_places::make(&directory).and_then(|directory| {
+                let made = make(SegmentFile::path_of(&directory, uuid));
+                if made.is_err() {
+                    memory_places::remove(&directory, &uuid.to_string());
+                }
+                made
+            });
+            match made {
+                Ok(made) => return Ok(made),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.expect("there is a place for every user"))
     }
 
     /// The right one and the name that it gets, or what was found instead.
     fn find(
         &self,
         wanted: &MemoryWanted<'_>,
-        path: &Path,
         boot: BootId,
         take_stored: &mut dyn FnMut() -> Option<OwnedFd>,
     ) -> (Option<(FoundMemory, PathBuf)>, Vec<Looked>) {
         let mut looked = Vec::new();
-        let mut judge = |place: String, found: Result<FoundMemory, SegmentMemoryError>| {
+        let mut judge = |place: String, is_vouched_for: bool, found: Result<FoundMemory, _>| {
+            let mut of_user = None;
             let (found, why) = match found {
                 Ok(found) => match found.header {
                     Some(header) if !header.is_ours() => (None, "no segment memory".to_owned()),
@@ -100,7 +147,14 @@ impl MemorySearch<'_> {
                     {
                         (None, "empty".to_owned())
                     }
-                    Some(header) if wanted.is(header.id()) => return Some(found),
+                    Some(header) if wanted.is(header.id()) => {
+                        let owner = found.owner();
+                        if is_vouched_for || self.owners.contains(&owner) {
+                            return Some(found);
+                        }
+                        of_user = Some(owner);
+                        (None, format!("it holds writes, and is of user {owner}"))
+                    }
                     Some(_) => (None, "of another session".to_owned()),
                     None => (None, "no segment memory".to_owned()),
                 },
@@ -113,21 +167,31 @@ impl MemorySearch<'_> {
                 Err(SegmentMemoryError::NotOurs { expected, found, .. }) => {
                     (None, format!("expected {expected}, found {found}"))
                 }
+                Err(SegmentMemoryError::OfUser { owner, .. }) => {
+                    of_user = Some(owner);
+                    (None, format!("of user {owner}, who alone may look at it"))
+                }
                 Err(error) => (None, error.to_string()),
             };
-            looked.push(Looked { place, found: why });
+            looked.push(Looked { place, found: why, of_user });
             found
         };
         if !matches!(wanted, MemoryWanted::Nothing) {
-            for path in self.paths(wanted, path) {
-                if let Some(found) = judge(path.display().to_string(), FoundMemory::at(&path)) {
-                    return (Some((found, path)), looked);
+            let paths = self.paths(wanted);
+            while let Some(stored) = take_stored() {
+                let found = FoundMemory::kept(stored, &paths[0]);
+                if let Some(found) = judge("kept by the service manager".into(), false, found) {
+                    let name = paths.iter().find(|path| found.is_at(path)).unwrap_or(&paths[0]);
+                    return (Some((found, name.clone())), looked);
                 }
             }
-            while let Some(stored) = take_stored() {
-                let found = FoundMemory::kept(stored, path);
-                if let Some(found) = judge("kept by the service manager".into(), found) {
-                    return (Some((found, path.to_owned())), looked);
+            for path in paths {
+                let is_vouched_for = rustix::process::geteuid().is_root()
+                    && noted_place(wanted).is_some_and(|place| path.starts_with(place))
+                    && !path.parent().is_some_and(memory_places::others_write);
+                let found = FoundMemory::at(&path);
+                if let Some(found) = judge(path.display().to_string(), is_vouched_for, found) {
+                    return (Some((found, path)), looked);
                 }
             }
         }
@@ -135,18 +199,15 @@ impl MemorySearch<'_> {
     }
 
     /// The places, each once.
-    fn paths(&self, wanted: &MemoryWanted<'_>, asked: &Path) -> Vec<PathBuf> {
-        let in_directory =
-            |directory: &str| SegmentFile::path_of(Path::new(directory), self.superblock.uuid);
-        let noted = match wanted {
-            MemoryWanted::This(memory) if !memory.place.is_empty() => {
-                Some(in_directory(&memory.place))
-            }
-            _ => None,
-        };
-        let all = [noted, Some(asked.to_owned()), Some(in_directory(MEMORY_DIRECTORY_DEFAULT))];
+    fn paths(&self, wanted: &MemoryWanted<'_>) -> Vec<PathBuf> {
+        let uuid = self.superblock.uuid;
+        let named = noted_place(wanted).map(Path::to_owned).into_iter();
+        let all = named
+            .chain(self.directory.map(absolute))
+            .chain(memory_places::directories(uuid))
+            .chain([memory_places::SHARED_DIRECTORY.into()]);
         let mut paths: Vec<PathBuf> = Vec::new();
-        for path in all.into_iter().flatten() {
+        for path in all.map(|directory| SegmentFile::path_of(&directory, uuid)) {
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -157,8 +218,29 @@ impl MemorySearch<'_> {
     fn adopt(&self, found: FoundMemory, path: PathBuf) -> Result<Found, SegmentMemoryError> {
         let known = found.header.map_or([0; 16], |header| header.id());
         let id = if known == [0; 16] { new_id() } else { known };
-        let (file, memory) = found.adopt(path, id, self.is_possible)?;
+        let (mut file, memory) = found.adopt(path, id, self.is_possible)?;
+        if self.is_out_of_place(&file) {
+            // Without room for a second one it is used where it is.
+            if let Err(error) = self.in_first_place(|path| file.move_to(path)) {
+                eprintln!("dcd: the segment memory cannot be moved to a place of its own: {error}");
+            }
+        }
         Ok(Found { file, memory, lost: None })
+    }
+
+    /// Whether somebody else can take its name, or what it holds.
+    fn is_out_of_place(&self, file: &SegmentFile) -> bool {
+        let is_asked_for = self.directory.is_some_and(|asked| absolute(asked) == file.directory());
+        let others_write = memory_places::others_write(file.directory()) && !is_asked_for;
+        others_write || !file.is_of_user() || !file.is_in_place()
+    }
+}
+
+/// Where the superblock says that it is.
+fn noted_place<'a>(wanted: &MemoryWanted<'a>) -> Option<&'a Path> {
+    match wanted {
+        MemoryWanted::This(memory) if !memory.place.is_empty() => Some(Path::new(&memory.place)),
+        _ => None,
     }
 }
 
@@ -173,19 +255,19 @@ pub enum MemoryOutlook {
 }
 
 /// Looks, and changes nothing.
-pub fn outlook(superblock: &Superblock, directory: &Path) -> MemoryOutlook {
+pub fn outlook(superblock: &Superblock, cache_disk: &Path) -> MemoryOutlook {
     let boot = BootId::current();
     let wanted = superblock.memory_wanted(boot.bytes());
-    let path = SegmentFile::path_of(&absolute(directory), superblock.uuid);
     let search = MemorySearch {
         superblock,
-        directory,
+        directory: None,
+        owners: memory_places::trusted_owners(&[cache_disk]),
         size: 0,
         is_possible: &|_| false,
         may_be_lost: false,
         cache_disk: "",
     };
-    match (search.find(&wanted, &path, boot, &mut || None), wanted.loses()) {
+    match (search.find(&wanted, boot, &mut || None), wanted.loses()) {
         ((Some((_, path)), _), _) => MemoryOutlook::Found(path),
         ((None, looked), Some(delay)) => MemoryOutlook::Lost(looked, Duration::from_nanos(delay.0)),
         ((None, _), None) => MemoryOutlook::Nothing,
@@ -289,7 +371,8 @@ mod tests {
             let mut stored = stored.into_iter();
             let search = MemorySearch {
                 superblock: &self.superblock,
-                directory: &self.directory.join(which),
+                directory: Some(&self.directory.join(which)),
+                owners: memory_places::trusted_owners(&[]),
                 size: SIZE,
                 is_possible: &|size| size == SIZE as u64,
                 may_be_lost,
@@ -427,11 +510,13 @@ mod tests {
         fs::remove_file(place.path("first")).unwrap();
         fs::copy(other.path("first"), place.path("first")).unwrap();
         let found = place.search("first", false, vec![foreign(), good]).unwrap();
-        assert!(found.file.was_found && !found.file.is_in_place());
+        assert!(found.file.was_found && found.file.is_in_place());
         assert_eq!(found.memory.bytes()[64], 1);
         drop(found);
-        // A start that ended early has not taken it away.
+        // A start that ended early has not taken it away: it has its name again, and what was there is aside.
+        assert!(place.path("first").with_added_extension("displaced").exists());
         assert!(place.search("first", false, vec![again]).unwrap().file.was_found);
+        fs::remove_file(place.path("first")).unwrap();
         let lost = place.search("first", false, vec![foreign()]);
         assert!(matches!(lost, Err(SegmentMemoryError::Lost { .. })));
     }

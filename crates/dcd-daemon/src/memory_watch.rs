@@ -1,5 +1,5 @@
 //! The segment memory of a running loop: that its name leads to it, looked at twice a second, and what happens if
-//! not. A cleaner of `/dev/shm`, systemd-logind's `RemoveIPC=` or a person may remove it, and the next start would
+//! not. Who cleans up there, systemd-logind's `RemoveIPC=` or a person may remove it, and the next start would
 //! not find what was acknowledged.
 //!
 //! ```text

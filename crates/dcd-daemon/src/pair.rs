@@ -26,6 +26,7 @@ use crate::isolation::{MemoryLimit, MemoryNeed};
 use crate::kernel::{Kernel, linux};
 use crate::label_keeper::{LabelKeeper, judge_label, read_data_label};
 use crate::members::Members;
+use crate::memory_places::{others_write, trusted_owners};
 use crate::memory_search::{Found, MemorySearch, identity_of};
 use crate::memory_watch::MemoryWatch;
 use crate::nbd_server::CONNECTIONS_MAX;
@@ -52,8 +53,8 @@ pub struct PairOptions {
     pub engine: EngineConfig,
     /// Whether both disks share one arm; `None`: look.
     pub one_disk: Option<bool>,
-    /// Where the segment memory goes, usually `/dev/shm`.
-    pub memory_directory: std::path::PathBuf,
+    /// Where the segment memory goes; `None`: to a directory of our own ([`crate::memory_places`]).
+    pub memory_directory: Option<std::path::PathBuf>,
     /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
     pub memory_lost: bool,
     /// Which size of the data-disk counts.
@@ -207,16 +208,18 @@ pub(crate) fn open_pair_on(
     };
     let size = Engine::segment_memory_size(geometry, &config);
     let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
+    let disks = below.disks().chain([&cache_disk]).map(|disk| disk.file().path());
     let search = MemorySearch {
         superblock: &superblock,
-        directory: &options.memory_directory,
+        directory: options.memory_directory.as_deref(),
+        owners: trusted_owners(&disks.collect::<Vec<_>>()),
         size,
         is_possible: &|found| buffers_of(found).is_some(),
         may_be_lost: options.memory_lost,
         cache_disk: &whole_name(cache_disk.file().path()),
     };
     let Found { file: memory, memory: segment_memory, lost } = search.run()?;
-    tell_of_memory(&memory, lost, &options.memory_directory, options.quiet);
+    tell_of_memory(&memory, lost, options.memory_directory.as_deref(), options.quiet);
     // Without a log all goes to the data-disk.
     let rests_in_memory = config.ack != AckMode::Durable && !config.no_log;
     let max_delay = std::time::Duration::from_nanos(config.max_delay.0);
@@ -327,7 +330,7 @@ fn whole_name(path: &std::path::Path) -> String {
 fn tell_of_memory(
     memory: &SegmentFile,
     lost: Option<std::time::Duration>,
-    asked: &std::path::Path,
+    asked: Option<&std::path::Path>,
     quiet: bool,
 ) {
     if let Some(delay) = lost {
@@ -337,8 +340,22 @@ fn tell_of_memory(
             format_duration(delay)
         );
     }
+    let Some(asked) = asked.filter(|_| !quiet) else { return };
     let asked = asked.canonicalize().unwrap_or_else(|_| asked.to_owned());
-    if memory.was_found && memory.directory() != asked && !quiet {
+    if memory.directory() == asked {
+        if others_write(&asked) {
+            eprintln!(
+                "dcd: anybody may take names in {}: give the segment memory a directory of its own, or none",
+                asked.display()
+            );
+        }
+    } else if !memory.was_found {
+        eprintln!(
+            "dcd: the name of the segment memory in {} is taken by somebody else; it is in {}",
+            asked.display(),
+            memory.directory().display()
+        );
+    } else {
         eprintln!(
             "dcd: the last run ended without order and had its segment memory in {}; it is used there until the \
              next stop in order, then in {}",

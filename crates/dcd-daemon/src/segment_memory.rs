@@ -1,12 +1,13 @@
-//! Memory of the segment buffers that outlives the process (contract C4): a file in `/dev/shm`.
+//! Memory of the segment buffers that outlives the process (contract C4): a file in a directory of our own, in memory
+//! ([`crate::memory_places`]).
 //!
 //! It survives `kill -9` of the daemon and of its whole process group, and is removed after a stop
 //! in order. What it holds is worth something only within one boot of the machine: a boot id in the
 //! first page tells. Its identity, beside that, is in the superblock of the session that it is of: which
 //! file a start takes, and what it does without, is decided in [`crate::memory_search`]. Memory that
 //! survived keeps its size, whatever the settings ask for: the number of segment buffers changes after a
-//! stop in order only. Of a service, systemd keeps a descriptor of the file, so that it outlives a cleaner
-//! of `/dev/shm`, too; while it is served, [`crate::memory_watch`] puts it back where it was removed.
+//! stop in order only. Of a service, systemd keeps a descriptor of the file, so that it outlives who cleans
+//! up, too; while it is served, [`crate::memory_watch`] puts it back where it was removed.
 //!
 //! ```text
 //! 0..3776       header page, the engine's
@@ -31,6 +32,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 pub use crate::memory_error::SegmentMemoryError;
+use crate::memory_places;
 
 /// Where the engine's part of the first page ends, and the name of the cache-disk begins.
 const CACHE_DISK: Range<usize> = 3776..4032;
@@ -231,11 +233,20 @@ pub struct FoundMemory {
 }
 
 impl FoundMemory {
-    /// The file of this name.
+    /// The file of this name. Whose it is, the caller decides.
     pub fn at(path: &Path) -> Result<FoundMemory, SegmentMemoryError> {
         // NONBLOCK: never wait for a FIFO that somebody put there.
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(failed(path, "open"))?;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            // What may not be opened tells whose it is all the same.
+            Err(Errno::ACCESS)
+                if memory_places::owner(path).is_some_and(|owner| owner != user()) =>
+            {
+                let owner = memory_places::owner(path).unwrap_or_default();
+                return Err(SegmentMemoryError::OfUser { path: path.to_owned(), owner });
+            }
+            opened => opened.map_err(failed(path, "open"))?,
+        };
         FoundMemory::of(file, path, 1..=1)
     }
 
@@ -252,9 +263,19 @@ impl FoundMemory {
         names: std::ops::RangeInclusive<u64>,
     ) -> Result<FoundMemory, SegmentMemoryError> {
         let stat = rustix::fs::fstat(&file).map_err(failed(path, "look at"))?;
-        check_ours(path, &stat, names)?;
+        check_private(path, &stat, names)?;
         let header = MemoryHeader::read(&file).map_err(failed(path, "read"))?;
         Ok(FoundMemory { file, stat, header })
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> u32 {
+        self.stat.st_uid
+    }
+
+    /// Whether this name leads to it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        is_same(&self.stat, path)
     }
 
     /// Takes it into use as it is. Its size must be one that `is_possible`. `id` is noted in it if it has none.
@@ -278,6 +299,7 @@ impl FoundMemory {
         let mapping = Mapping::new(&self.file, size).map_err(failed(&path, "map"))?;
         let file = SegmentFile {
             path,
+            owner: self.stat.st_uid,
             file: self.file,
             mapping: Arc::new(mapping),
             id,
@@ -292,6 +314,7 @@ impl FoundMemory {
 /// The file below the memory. A new one goes when this is dropped, unless a session has begun with it.
 pub struct SegmentFile {
     path: PathBuf,
+    owner: u32,
     file: OwnedFd,
     mapping: Arc<Mapping>,
     id: MemoryId,
@@ -320,14 +343,17 @@ impl SegmentFile {
         let file = rustix::fs::open(&path, flags | OFlags::NONBLOCK, Mode::RUSR | Mode::WUSR)
             .map_err(failed(&path, "open"))?;
         let stat = rustix::fs::fstat(&file).map_err(failed(&path, "look at"))?;
-        check_ours(&path, &stat, 1..=1)?;
+        check_private(&path, &stat, 1..=1)?;
+        if stat.st_uid != user() {
+            return Err(SegmentMemoryError::OfUser { path, owner: stat.st_uid });
+        }
         lock(&file, &path)?;
         match fill_new(&file, size, &MemoryHeader::new(boot, id, cache_disk), &path) {
             Ok(mapping) => {
                 let mapping = Arc::new(mapping);
                 let memory = SharedSegmentMemory { mapping: mapping.clone() };
-                let (was_found, is_kept) = (false, false);
-                Ok((SegmentFile { path, file, mapping, id, was_found, is_kept }, memory))
+                let (was_found, is_kept, owner) = (false, false, user());
+                Ok((SegmentFile { path, owner, file, mapping, id, was_found, is_kept }, memory))
             }
             Err(error) => {
                 // Room that was found to be too small is given back.
@@ -366,6 +392,11 @@ impl SegmentFile {
         &self.path
     }
 
+    /// Whether it is of our own user.
+    pub fn is_of_user(&self) -> bool {
+        self.owner == user()
+    }
+
     /// The directory that it is in.
     pub fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
@@ -388,13 +419,32 @@ impl SegmentFile {
 
     /// Whether its name leads to it, so that the next start will find it.
     pub fn is_in_place(&self) -> bool {
-        self.is_same(&self.path)
+        rustix::fs::fstat(&self.file).is_ok_and(|ours| is_same(&ours, &self.path))
     }
 
-    fn is_same(&self, path: &Path) -> bool {
-        match (rustix::fs::fstat(&self.file), rustix::fs::lstat(path)) {
-            (Ok(ours), Ok(there)) => (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino),
-            _ => false,
+    /// Gives it another name, in a directory that is better, and the name that it had to nobody. To be called where no
+    /// engine runs meanwhile.
+    ///
+    /// ```text
+    /// 1. A copy takes the new name.          Death here: a start finds either, and both hold the same.
+    /// 2. It is used from here on, and the old one is emptied.
+    /// 3. The old name goes.                  Death before: it leads to an empty file, which is not taken for it.
+    /// ```
+    pub fn move_to(&mut self, path: PathBuf) -> Result<(), SegmentMemoryError> {
+        let was_in_place = self.is_in_place();
+        let old_path = std::mem::replace(&mut self.path, path);
+        match self.put_back() {
+            Ok(_) => {
+                if was_in_place {
+                    let _ = rustix::fs::unlink(&old_path);
+                    remove_directory_of(&old_path);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.path = old_path;
+                Err(error)
+            }
         }
     }
 
@@ -411,6 +461,7 @@ impl SegmentFile {
             Ok(displaced) => {
                 // The old one may be kept somewhere, or have another name; nobody shall find writes in it.
                 let old = std::mem::replace(&mut self.file, new);
+                self.owner = user();
                 let _ = rustix::io::pwrite(&old, &[0; PAGE], 0);
                 Ok(displaced)
             }
@@ -481,6 +532,7 @@ impl Drop for SegmentFile {
             // Another file may have taken the name; ours goes with its last opener anyway.
             if self.is_in_place() {
                 let _ = rustix::fs::unlink(&self.path);
+                remove_directory_of(&self.path);
             }
         }
         // Said aloud for the reasons of `DeviceFile`.
@@ -539,19 +591,34 @@ fn fill_new(
     Mapping::new(file, size).map_err(failed(path, "map"))
 }
 
-fn check_ours(
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn is_same(ours: &Stat, path: &Path) -> bool {
+    rustix::fs::lstat(path)
+        .is_ok_and(|there| (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino))
+}
+
+/// A directory that was made for this one file.
+fn remove_directory_of(path: &Path) {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let uuid = name.strip_prefix("dcd-").and_then(|name| name.strip_suffix(".segments"));
+    if let (Some(directory), Some(uuid)) = (path.parent(), uuid) {
+        memory_places::remove(directory, uuid);
+    }
+}
+
+/// Whether a file is one that only its owner can change.
+fn check_private(
     path: &Path,
     stat: &Stat,
     names: std::ops::RangeInclusive<u64>,
 ) -> Result<(), SegmentMemoryError> {
     let not_ours =
         |expected, found| SegmentMemoryError::NotOurs { path: path.to_owned(), expected, found };
-    let uid = rustix::process::geteuid().as_raw();
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(not_ours("a regular file", format!("mode {:o}", stat.st_mode)));
-    }
-    if stat.st_uid != uid {
-        return Err(not_ours("our user as its owner", format!("user {}", stat.st_uid)));
     }
     if stat.st_mode & 0o077 != 0 {
         return Err(not_ours("mode 600", format!("mode {:o}", stat.st_mode & 0o777)));

@@ -65,8 +65,8 @@ pub struct ServeOptions {
     pub control: Option<PathBuf>,
     /// Where metrics are read over HTTP.
     pub metrics: Option<SocketAddr>,
-    /// Where the segment memory goes, usually `/dev/shm`.
-    pub memory_directory: PathBuf,
+    /// Where the segment memory goes; `None`: to a directory of our own ([`crate::memory_places`]).
+    pub memory_directory: Option<PathBuf>,
     /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
     pub memory_lost: bool,
     /// The processor that the loop runs on, and nowhere else.

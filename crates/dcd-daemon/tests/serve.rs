@@ -116,7 +116,7 @@ fn options(directory: &Path) -> ServeOptions {
         loop_device: false,
         metrics: None,
         control: Some(directory.join("control")),
-        memory_directory: directory.to_owned(),
+        memory_directory: Some(directory.to_owned()),
         memory_lost: false,
         processor: None,
         busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,

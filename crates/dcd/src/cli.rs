@@ -122,7 +122,8 @@ Examples:
   dcd list
   dcd list --memory-directory /mnt/tmpfs --json")]
 pub struct ListArguments {
-    /// Look for memory here, too; /dev/shm, and where running daemons have theirs, is always looked at. May be given again.
+    /// Look for memory here, too. Where dcd puts it by itself, and where running daemons have theirs, is always looked at. May
+    /// be given again.
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Vec<PathBuf>,
     /// Print JSON.
@@ -377,7 +378,7 @@ pub struct DetachArguments {
     /// Its data-disk.
     #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
     pub data_disk: Option<DeviceSpec>,
-    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: /dev/shm].
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: where `dcd serve` has it].
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "control")]
     pub memory_directory: Option<PathBuf>,
     /// Detach although the memory of the last session is not found, in which writes may be that were acknowledged
@@ -435,7 +436,7 @@ pub struct GrowArguments {
     /// Its data-disk.
     #[arg(long, value_name = "DISK")]
     pub data_disk: DeviceSpec,
-    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: /dev/shm].
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: where `dcd serve` has it].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
     /// Grow although the memory of the last session is not found, in which writes may be that were acknowledged

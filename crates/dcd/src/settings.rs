@@ -18,8 +18,6 @@ use dcd_daemon::tls_files::TlsFiles;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits};
 
-pub use dcd_daemon::memory_search::MEMORY_DIRECTORY_DEFAULT;
-
 /// What can be set, as far as it has been.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Settings {
@@ -166,7 +164,8 @@ pub struct Settings {
     /// the volume is served. Never in a configuration file. May be given again.
     #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
     pub replace_member: Vec<(u8, DeviceSpec)>,
-    /// Where the memory is that outlives a crash of dcd [default: /dev/shm].
+    /// Where the memory is that outlives a crash of dcd [default: a directory of its own below /run/dcd; of other users below
+    /// $XDG_RUNTIME_DIR/dcd, or /dev/shm/dcd-UID].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
     /// Start although the memory of the last session is not found, in which writes may be that were acknowledged and not

@@ -177,7 +177,7 @@ fn child_daemon() {
         give_up_rights: false,
         pairs: dcd_daemon::pairs::PairBook::default(),
         control: None,
-        memory_directory: directory.clone(),
+        memory_directory: Some(directory.clone()),
         memory_lost: false,
         processor: None,
         busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,

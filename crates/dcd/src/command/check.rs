@@ -26,7 +26,6 @@ use crate::image::volume;
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Colour, Paint, count, print, print_json};
 use crate::progress::{Progress, Unit};
-use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 /// Problems that are listed one by one for people; the rest is only counted.
 const PROBLEMS_LISTED_MAX: usize = 20;
@@ -201,7 +200,7 @@ pub fn check(
         report.problem("poisoned", message, None);
     }
     report.verify_volume(image, &superblock, progress);
-    report.notes.extend(note_of_memory(&superblock));
+    report.notes.extend(note_of_memory(&superblock, &image.path));
     report.notes.extend(note_of_label(&superblock));
     if superblock.state == CacheState::Open && log.records.is_empty() && live.is_clean() {
         let note =
@@ -214,8 +213,8 @@ pub fn check(
 }
 
 /// What is to be said of the memory that outlives a dcd.
-fn note_of_memory(superblock: &Superblock) -> Option<String> {
-    match outlook(superblock, Path::new(MEMORY_DIRECTORY_DEFAULT)) {
+fn note_of_memory(superblock: &Superblock, cache_disk: &Path) -> Option<String> {
+    match outlook(superblock, cache_disk) {
         MemoryOutlook::Nothing => None,
         MemoryOutlook::Found(path) => {
             Some(format!("a running or interrupted dcd may hold more in {}", path.display()))

@@ -21,7 +21,7 @@ use crate::cli::DetachArguments;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
-use crate::settings::{MEMORY_DIRECTORY_DEFAULT, span};
+use crate::settings::span;
 use crate::{daemons, lost_list};
 
 /// How often what is lost may have become more since it was listed.
@@ -55,10 +55,7 @@ pub fn run(arguments: &DetachArguments) -> Result<(), CommandError> {
         not_for_volumes: Some("detached"),
         engine,
         one_disk: None,
-        memory_directory: arguments
-            .memory_directory
-            .clone()
-            .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        memory_directory: arguments.memory_directory.clone(),
         memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,

@@ -12,7 +12,6 @@ use crate::cli::GrowArguments;
 use crate::error::CommandError;
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
-use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() };
@@ -23,7 +22,7 @@ pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
         not_for_volumes: Some("grown"),
         engine,
         one_disk: None,
-        memory_directory: memory_directory.unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        memory_directory,
         memory_lost: arguments.memory_lost,
         size: DataDiskSize::Same,
         memory: None,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use dcd_daemon::control_client::ControlClient;
 use dcd_daemon::memory_files::{MemoryFate, MemoryFile, memory_files};
+use dcd_daemon::memory_places::directories_to_list;
 use dcd_daemon::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
 use serde::Serialize;
@@ -17,7 +18,6 @@ use serde::Serialize;
 use crate::cli::ListArguments;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
-use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 
 /// How long a daemon is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ struct Listed {
 
 pub fn run(arguments: &ListArguments) -> Result<(), CommandError> {
     let daemons: Vec<Listed> = processes().into_iter().map(listed).collect();
-    let mut directories = vec![PathBuf::from(MEMORY_DIRECTORY_DEFAULT)];
+    let mut directories = directories_to_list();
     directories.extend(arguments.memory_directory.iter().cloned());
     // Those that running daemons have elsewhere.
     let elsewhere = daemons.iter().filter_map(|daemon| daemon.memory.as_deref());

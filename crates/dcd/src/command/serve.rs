@@ -11,7 +11,7 @@ use crate::cli::ServeArguments;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::output::print;
-use crate::settings::{MEMORY_DIRECTORY_DEFAULT, Settings};
+use crate::settings::Settings;
 
 /// Shorter than what a service manager waits for.
 const STOP_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -112,9 +112,7 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         vhost_user: settings.vhost_user,
         control: settings.control,
         metrics: settings.metrics,
-        memory_directory: settings
-            .memory_directory
-            .unwrap_or_else(|| MEMORY_DIRECTORY_DEFAULT.into()),
+        memory_directory: settings.memory_directory,
         memory_lost: settings.memory_lost,
         processor: settings.processor,
         busy_poll: settings.busy_poll.unwrap_or_default(),

@@ -26,7 +26,6 @@ use super::{Random, median};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
-use crate::settings::MEMORY_DIRECTORY_DEFAULT;
 use dcd_client::nbd::NbdClient;
 
 const CACHE_BYTES: u64 = 128 << 20;
@@ -157,7 +156,7 @@ impl Files {
             not_for_volumes: None,
             engine: EngineConfig::default(),
             one_disk: None,
-            memory_directory: MEMORY_DIRECTORY_DEFAULT.into(),
+            memory_directory: None,
             memory_lost: false,
             size: DataDiskSize::Same,
             memory: None,
