@@ -4,11 +4,11 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
-	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package dcd
+	DCD_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --locked --release --package dcd
 
 # The Debian package, in target/deb: docs/service.md.
 deb:
@@ -41,10 +41,14 @@ bench-peers: build
 
 lint:
 	cargo fmt --check
-	cargo clippy --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 doc:
-	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
+
+# Licences, sources and known vulnerabilities of what is built in: deny.toml. Skipped without cargo-deny.
+deny:
+	scripts/deny.sh
 
 # Test tools that are crates. Without them their tests say that they are skipped.
 tools:
@@ -64,12 +68,12 @@ fuzz: build
 # Whether the fuzzer finds mistakes that were made on purpose, in a directory of its own: that binary is
 # for nothing else. About a minute on two cores; fuzz-seeded-long has other runs, from SEED on, and more.
 fuzz-seeded:
-	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
+	cargo build --locked --release --package dcd --features seeded-bugs --target-dir target/seeded
 	target/seeded/release/dcd fuzz --seeded-bugs
-	cargo test --release --package dcd-daemon --features seeded-bugs --target-dir target/seeded --lib driver_runs
+	cargo test --locked --release --package dcd-daemon --features seeded-bugs --target-dir target/seeded --lib driver_runs
 
 fuzz-seeded-long:
-	cargo build --release --package dcd --features seeded-bugs --target-dir target/seeded
+	cargo build --locked --release --package dcd --features seeded-bugs --target-dir target/seeded
 	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000 --seed $(or $(SEED),1)
 
 # The real binary in a guest whose kernel has ublk: CYCLES of kill -9, CUTS of the power; a quarter of an hour by default.

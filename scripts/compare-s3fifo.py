@@ -2,7 +2,7 @@
 """Does dcd's S3-FIFO miss as often as that of libcachesim?
 
     pip install libcachesim
-    cargo build --release -p dcd-sim --example s3_fifo
+    cargo build --locked --release -p dcd-sim --example s3_fifo
     scripts/compare-s3fifo.py target/release/examples/s3_fifo [TRACE.csv ...]
 
 Each read of a trace (the project's CSV, not compressed), cut into lines of 4 KiB, goes through both; so does each request, reads

@@ -20,13 +20,13 @@ fi
 
 # In a directory of its own (target/llvm-cov-target). What earlier measurements counted is forgotten.
 cargo llvm-cov clean --profraw-only
-fuzz() { cargo llvm-cov run --quiet --release --package dcd --no-report -- fuzz "$@"; }
+fuzz() { cargo llvm-cov run --locked --quiet --release --package dcd --no-report -- fuzz "$@"; }
 fuzz --runs "${COVERAGE_RUNS:-1000}"
 fuzz --pairs --runs 1
 fuzz --sweep --runs 20
 fuzz --exhaustive 3
 # The corpus only, without mutations for a time: what a machine's speed decides is no figure.
-DCD_BYTE_FUZZ_SECONDS=0 cargo llvm-cov test --quiet --release --package dcd-byte-fuzz --test corpus --no-report
+DCD_BYTE_FUZZ_SECONDS=0 cargo llvm-cov test --locked --quiet --release --package dcd-byte-fuzz --test corpus --no-report
 
 report() { cargo llvm-cov report --release --ignore-filename-regex 'crates/dcd(-byte-fuzz|-daemon|-fuzz|-sim)?/|seeded_bugs|nvram/' "$@"; }
 [ -z "$lines" ] || report --text --output-path "$lines"

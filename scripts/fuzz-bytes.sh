@@ -22,13 +22,15 @@ elif ! cargo fuzz --version > /dev/null 2>&1; then
     reason="no cargo-fuzz (cargo install cargo-fuzz --locked)"
 fi
 if [ -n "$reason" ]; then
-    echo "skipped: $reason; cargo test -p dcd-byte-fuzz replays the corpus on any toolchain"
+    echo "skipped: $reason; cargo test --locked -p dcd-byte-fuzz replays the corpus on any toolchain"
     echo "0 passed, 0 failed, ${#targets[@]} skipped"
     exit 0
 fi
 
 # Without AddressSanitizer: there is no unsafe code in what is fuzzed, and it is three times as fast.
 fuzz() { (cd fuzz && cargo +nightly fuzz "$1" --fuzz-dir . --sanitizer none "${@:2}"); }
+# cargo-fuzz has no --locked.
+cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml > /dev/null || exit 1
 fuzz build || exit 1
 passed=0 failed=0
 for target in "${targets[@]}"; do

@@ -14,15 +14,18 @@ run() {
 }
 
 # With Parquet, which is off by default; the workspace has its crate already.
-run cargo test --workspace --exclude dcd-fuzz --features dcd/parquet --test parquet
+run cargo test --locked --workspace --exclude dcd-fuzz --features dcd/parquet --test parquet
 # The fuzzer's seeds are far slower without optimisation, so they run on their own.
-run cargo test --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
-run cargo test --release --package dcd-fuzz --no-fail-fast -- --nocapture
+run cargo test --locked --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
+run cargo test --locked --release --package dcd-fuzz --no-fail-fast -- --nocapture
 # Mistakes made on purpose, which the fuzzer must find; apart, so that nothing else is built with them.
-run cargo test --release --package dcd-fuzz --features seeded-bugs --test seeded --target-dir target/seeded
+run cargo test --locked --release --package dcd-fuzz --features seeded-bugs --test seeded --target-dir target/seeded
 
 # A few cases in a guest with ublk, if its kernel has been fetched before.
 run scripts/test-guest --quick --cached --dcd target/debug/dcd
+
+# What is built in: licences, sources, known vulnerabilities.
+run scripts/deny.sh
 
 passed=$(grep -oE '^test result: .* [0-9]+ passed' "$log" | grep -oE '[0-9]+ passed' | awk '{n += $1} END {print n + 0}')
 failed=$(grep -oE '^test result: .* [0-9]+ failed' "$log" | grep -oE '[0-9]+ failed' | awk '{n += $1} END {print n + 0}')

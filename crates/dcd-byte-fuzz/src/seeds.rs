@@ -1,6 +1,6 @@
 //! Meaningful inputs to begin with: what clients, users and the engine itself write.
 //!
-//! `cargo run --release -p dcd-byte-fuzz -- seeds` writes them to `corpus/`.
+//! `cargo run --locked --release -p dcd-byte-fuzz -- seeds` writes them to `corpus/`.
 
 use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
 use dcd_daemon::frontend::vhost_user::message::request;

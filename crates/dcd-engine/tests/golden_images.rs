@@ -6,7 +6,7 @@
 //! changed; a new format version gets a folder of its own. Written once with
 //!
 //! ```text
-//! cargo test -p dcd-engine --test golden_images -- --ignored write
+//! cargo test --locked -p dcd-engine --test golden_images -- --ignored write
 //! ```
 //!
 //! ```text

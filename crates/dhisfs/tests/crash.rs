@@ -202,7 +202,7 @@ fn power_cuts_with_few_pointers() {
     }
 }
 
-/// More of the same: `DCD_DHISFS_SEEDS=1000 cargo test --release -p dhisfs --test crash -- --ignored`.
+/// More of the same: `DCD_DHISFS_SEEDS=1000 cargo test --locked --release -p dhisfs --test crash -- --ignored`.
 #[test]
 #[ignore = "hours"]
 fn power_cuts_for_long() {

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use super::TraceFormat;
 
 /// What to do without Parquet.
-pub const PARQUET_HINT: &str =
-    "build it with `cargo build --release --features parquet`, or convert the trace to CSV";
+pub const PARQUET_HINT: &str = "build it with `cargo build --locked --release --features parquet`, or convert the trace to CSV";
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]

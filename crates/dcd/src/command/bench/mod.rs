@@ -12,7 +12,8 @@ mod flush;
 
 pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
     if cfg!(debug_assertions) {
-        let text = "this is a debug build, its figures mean nothing; use cargo build --release";
+        let text =
+            "this is a debug build, its figures mean nothing; use cargo build --locked --release";
         report_line("warning", Colour::Warning, text, Paint::for_stderr());
     }
     match &arguments.what {
