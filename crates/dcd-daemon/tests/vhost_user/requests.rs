@@ -1,11 +1,16 @@
 //! What a guest may ask, and gets.
 
+use std::os::fd::AsFd;
+
 use dcd_daemon::frontend::vhost_user::block::kind;
 use dcd_daemon::frontend::vhost_user::config::feature;
-use dcd_daemon::frontend::vhost_user::message::request;
+use dcd_daemon::frontend::vhost_user::message::{protocol_feature, request};
 use dcd_engine::RequestError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::client::{FEATURES, FrontEnd, Guest, SLOT_BYTES, pair};
+use crate::client::{
+    FEATURES, FrontEnd, GUEST_START, Guest, MEMORY_BYTES, SLOT_BYTES, USER_START, pair, table,
+};
 use crate::disk::{Asked, DISK_BLOCKS, Disk, Running, volume};
 
 fn pattern(seed: u8, len: usize) -> Vec<u8> {
@@ -219,4 +224,75 @@ fn indices_go_over_their_end_with_events_and_without_and_on_record_or_not() {
             assert_eq!(guest.run(kind::IN, 19, &[], 512).data, pattern(2, 512));
         }
     }
+}
+
+/// As the driver of user-mode Linux begins: an answer to the message that agrees on answers, and a table with room for regions
+/// that are not there.
+#[test]
+fn a_front_end_that_pads_its_structures_is_served() {
+    let server = Running::new();
+    let mut guest = Guest::new(1);
+    let mut front_end = FrontEnd::connect(server.path());
+    let protocol = front_end.get_number(request::GET_PROTOCOL_FEATURES);
+    assert!(front_end.set(request::SET_PROTOCOL_FEATURES, &protocol.to_ne_bytes(), &[]));
+    assert!(front_end.set(request::SET_FEATURES, &FEATURES.to_ne_bytes(), &[]));
+    for room in [1, 31, 32, 7 * 32] {
+        let mut padded = table(&[[GUEST_START, MEMORY_BYTES, USER_START, 0]]);
+        padded.resize(40 + room, 0xee);
+        assert!(front_end.set(request::SET_MEM_TABLE, &padded, &[guest.file.as_fd()]), "{room}");
+    }
+    front_end.start(&guest);
+    assert_eq!(guest.run(kind::FLUSH, 0, &[], 0).status, 0);
+    // Who agrees on no answers gets none, and the next message is answered.
+    let mut other = FrontEnd::connect(server.path());
+    drop(front_end);
+    let without = protocol & !protocol_feature::REPLY_ACK;
+    other.send(request::SET_PROTOCOL_FEATURES, 8, &without.to_ne_bytes(), &[]);
+    assert!(other.get_number(request::GET_FEATURES) & FEATURES != 0);
+}
+
+#[test]
+fn a_pipe_is_rung_and_not_waited_for() {
+    let server = Running::new();
+    let mut guest = Guest::new(2);
+    let mut front_end = FrontEnd::connect(server.path());
+    // Each request is to be told of.
+    front_end.features &= !feature::EVENT_IDX;
+    front_end.negotiate();
+    front_end.config();
+    assert!(front_end.share_memory(&guest));
+    front_end.start(&guest);
+    let (bell, handle) = std::io::pipe().unwrap();
+    let number = 1u64.to_ne_bytes();
+    assert!(!front_end.set(request::SET_VRING_CALL, &number, &[bell.as_fd()]), "the wrong end");
+    assert!(!front_end.set(request::SET_VRING_KICK, &number, &[bell.as_fd()]), "no kick");
+    assert!(front_end.set(request::SET_VRING_CALL, &number, &[handle.as_fd()]));
+    assert!(front_end.set(request::SET_VRING_ERR, &number, &[handle.as_fd()]));
+    let heard = || {
+        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let mut waited = [PollFd::new(&bell, PollFlags::IN)];
+        assert_eq!(poll(&mut waited, Some(&patience)), Ok(1), "nobody has rung");
+        let mut rung = [0; 8];
+        assert_eq!(rustix::io::read(&bell, &mut rung), Ok(8));
+        assert_eq!(u64::from_ne_bytes(rung), 1);
+    };
+    // What was done before it was there.
+    heard();
+    for _ in 0..3 {
+        guest.ask(1, kind::FLUSH, 0, &[], 0);
+        heard();
+        assert_eq!(guest.poll(1).unwrap().status, 0);
+    }
+    // It is full, then closed: all queues are served.
+    while rustix::io::write(&handle, &[0; 4096]).is_ok() {}
+    let done = |guest: &mut Guest| {
+        guest.ask(1, kind::FLUSH, 0, &[], 0);
+        while guest.poll(1).is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(guest.run(kind::FLUSH, 0, &[], 0).status, 0);
+    };
+    done(&mut guest);
+    drop(bell);
+    done(&mut guest);
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::chain::ChainError;
@@ -240,7 +240,19 @@ pub fn event(file: OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     Ok(Some(file))
 }
 
+/// Whether it is the end of a pipe that is written; then it does not wait for who reads it from now on. The flag is that of
+/// this end, which the front-end does not use.
+pub fn is_pipe(file: &OwnedFd) -> Result<bool, Errno> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    if kind != FileType::Fifo || flags & OFlags::ACCMODE != OFlags::WRONLY {
+        return Ok(false);
+    }
+    rustix::fs::fcntl_setfl(file, flags | OFlags::NONBLOCK)?;
+    Ok(true)
+}
+
 fn ring(event: &OwnedFd) {
-    // Full: then it has been rung and not been heard.
+    // Full: then it has been rung and not been heard. Nobody reads the pipe: the same, and SIGPIPE is ignored.
     let _ = rustix::io::write(event.as_fd(), &1u64.to_ne_bytes());
 }

@@ -126,10 +126,13 @@ impl Connection {
             Received::Closed => return Ok(true),
         };
         self.last_message = Instant::now();
-        let needs_reply = header.needs_reply && self.session.has_reply_ack();
+        let had_reply_ack = self.session.has_reply_ack();
         let request = header.request;
+        let handled = self.session.handle(message, descriptors);
+        // The message that agrees on answers may ask for one already (user-mode Linux does).
+        let needs_reply = header.needs_reply && (had_reply_ack || self.session.has_reply_ack());
         self.asked = Asked { request, needs_reply };
-        match self.session.handle(message, descriptors) {
+        match handled {
             Ok(answer) => self.reply(answer)?,
             Err(source) => {
                 let error = VhostUserError::Refused { request, source };

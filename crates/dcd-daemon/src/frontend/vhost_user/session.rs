@@ -20,7 +20,7 @@ use super::message::{
     Message, RegionMessage, config_changed, protocol_feature, reply_config, reply_inflight,
     reply_number, reply_ring_base, request,
 };
-use super::queue::event;
+use super::queue::{event, is_pipe};
 use super::ring::{Ring, RingError};
 use super::socket::send;
 
@@ -298,7 +298,7 @@ impl Session {
             }
             Message::SetRingCall { queue } => {
                 let index = self.queue(queue.into())?;
-                self.device.queues[index].call = one_event(queue, descriptors.next())?;
+                self.device.queues[index].call = one_bell(queue, descriptors.next())?;
                 // What was done while there was no descriptor, or another.
                 if self.device.queues[index].running.is_some() {
                     self.device.queues[index].signal();
@@ -307,7 +307,7 @@ impl Session {
             }
             Message::SetRingError { queue } => {
                 let index = self.queue(queue.into())?;
-                self.device.queues[index].error = one_event(queue, descriptors.next())?;
+                self.device.queues[index].error = one_bell(queue, descriptors.next())?;
                 Answer::Done
             }
             Message::SetBackendChannel => {
@@ -469,6 +469,15 @@ impl Session {
 fn map(region: &RegionMessage, file: OwnedFd) -> Result<Region, MemoryError> {
     let RegionMessage { guest, size, user, offset } = *region;
     Region::map(guest, user, size, file, offset)
+}
+
+/// What this side rings: also a pipe, which user-mode Linux reads like an eventfd.
+fn one_bell(queue: u8, descriptor: Option<OwnedFd>) -> Result<Option<OwnedFd>, SessionError> {
+    let Some(descriptor) = descriptor else { return Ok(None) };
+    match is_pipe(&descriptor).map_err(io::Error::from)? {
+        true => Ok(Some(descriptor)),
+        false => one_event(queue, Some(descriptor)),
+    }
 }
 
 fn one_event(queue: u8, descriptor: Option<OwnedFd>) -> Result<Option<OwnedFd>, SessionError> {
