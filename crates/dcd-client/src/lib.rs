@@ -8,6 +8,7 @@
 //! | `control.rs` | its control socket, many requests on the way at once |
 //! | `nbd.rs` | [`nbd::NbdClient`]: its blocks |
 //! | `memory.rs` | [`MemoryDevice`]: one in memory, for tests, whose power can be cut |
+//! | `plain.rs` | text from outside, for people |
 //! | `server.rs` | whose a server is, and how long it is waited for |
 //! | `error.rs` | [`DeviceError`] and its hints |
 //!
@@ -32,6 +33,7 @@ mod device;
 pub mod error;
 pub mod memory;
 pub mod nbd;
+pub mod plain;
 pub mod server;
 
 pub use self::block_device::{

@@ -1,5 +1,6 @@
 //! The other end of the control socket, for the command.
 
+use std::borrow::Cow;
 use std::io::{self, BufReader};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -7,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
+use dcd_client::plain::plain;
 use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::{Command, DetachAsked, Progress, read_line};
@@ -25,6 +28,11 @@ use crate::volume_control::VolumeCommand;
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// The lines of a sequence are a few bytes each.
 const SEQUENCE_BYTES_MAX: usize = 64 << 20;
+/// Longest error or hint that is shown.
+const WORDS_MAX: usize = 4096;
+/// Largest numbers of a report that are believed: 64 PiB, two years of nanoseconds; and of seconds, microseconds, shares.
+const NUMBER_MAX: u64 = 1 << 56;
+const FLOAT_MAX: f64 = 1e15;
 /// What is moved and to be moved is not more than this, in lines of 4 KiB: 4 EiB.
 const PROGRESS_LINES_MAX: u64 = 1 << 50;
 
@@ -246,7 +254,7 @@ impl ControlClient {
                 Answer { progress: Some(so_far), ok: None, .. } => progress(believable(so_far)),
                 Answer { ok: Some(true), .. } => return Ok(value),
                 Answer { ok: Some(false), error, hint, cancelled, lost, stuck, .. } => {
-                    let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
+                    let (error, hint) = said(error, hint);
                     if let Some(lost) = lost {
                         return Err(ControlError::Lost { error, hint, lost });
                     }
@@ -371,7 +379,7 @@ impl ControlClient {
             return match answer {
                 Answer { ok: Some(true), .. } => Ok(()),
                 Answer { ok: Some(false), error, hint, .. } => {
-                    let error = error.unwrap_or_else(|| "the daemon refused".to_owned());
+                    let (error, hint) = said(error, hint);
                     Err(ControlError::Refused { error, hint })
                 }
                 _ => Err(self.no_answer(&line)),
@@ -415,6 +423,41 @@ impl ControlClient {
         let text = String::from_utf8_lossy(line);
         let found = text.trim_end().chars().take(80).collect();
         ControlError::Answer { path: self.path.clone(), found }
+    }
+}
+
+/// What a daemon says of a refusal: a line that is no longer than one.
+fn said(error: Option<String>, hint: Option<String>) -> (String, Option<String>) {
+    let one_line = |text: String| plain(&text).chars().take(WORDS_MAX).collect();
+    (error.map_or_else(|| "the daemon refused".to_owned(), one_line), hint.map(one_line))
+}
+
+/// A report as it may be shown to people: nothing in its texts is obeyed by a terminal, and no number in it is more than can
+/// be, so that it can be reckoned with.
+pub fn for_people<T: Serialize + DeserializeOwned + Clone>(report: &T) -> T {
+    let mut value = json!(report);
+    make_believable(&mut value);
+    // It has the same form as before.
+    T::deserialize(value).unwrap_or_else(|_| report.clone())
+}
+
+fn make_believable(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(shown) = plain(text) {
+                *text = shown;
+            }
+        }
+        Value::Number(number) if number.is_f64() => {
+            let kept = number.as_f64().unwrap_or(0.0).clamp(-FLOAT_MAX, FLOAT_MAX);
+            *value = json!(kept);
+        }
+        Value::Number(number) if number.as_u64().is_some_and(|it| it > NUMBER_MAX) => {
+            *value = json!(NUMBER_MAX);
+        }
+        Value::Array(all) => all.iter_mut().for_each(make_believable),
+        Value::Object(fields) => fields.values_mut().for_each(make_believable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -207,7 +207,7 @@ impl FaultFile {
         self.version = version;
         let size = version.map_or(0, |(_, size)| size);
         let text = match version {
-            Some(_) if size <= FILE_BYTES_MAX => fs::read_to_string(&self.path),
+            Some(_) if size <= FILE_BYTES_MAX => crate::small_file::read_text(&self.path),
             Some(_) => Err(std::io::Error::other("the file is longer than 64 KiB")),
             None => Ok(String::new()),
         };

@@ -30,11 +30,13 @@
 //! | `device_spec.rs`, `units_text.rs` | words of the command line |
 
 /// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
-/// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.
+/// has gone, a terminal that was closed. Nothing in them is obeyed by a terminal. In place of the macro of the standard library, for this whole crate.
 macro_rules! eprintln {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($words)*)).as_bytes());
+        let words = format!("{}\n", format_args!($($words)*));
+        let words = dcd_client::plain::plain_lines(&words, false);
+        let _ = std::io::stderr().write_all(words.as_bytes());
     }};
 }
 
@@ -107,6 +109,7 @@ pub mod signals;
 mod simulated_kernel;
 pub mod slow_arm;
 pub mod slow_disk;
+pub mod small_file;
 pub mod status_report;
 pub mod stuck;
 pub mod submitter;

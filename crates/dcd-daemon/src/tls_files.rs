@@ -15,6 +15,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{Error as TlsError, InconsistentKeys, RootCertStore, ServerConfig};
 
+use crate::small_file;
+
 /// Largest file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
@@ -241,11 +243,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
 
 fn read_file(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsFilesError> {
     let fail = |source| TlsFilesError::Read { what, path: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(fail)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(fail(io::ErrorKind::FileTooLarge.into()));
-    }
-    std::fs::read(path).map_err(fail)
+    small_file::read(path, FILE_BYTES_MAX).map_err(fail)
 }
 
 fn read_certificates(

@@ -228,7 +228,8 @@ pub(crate) fn users_of(device: &Path) -> (Vec<String>, Vec<PathBuf>) {
 /// ` (bash)`, if that can be known.
 pub(crate) fn command_of(process: &str) -> String {
     let command = std::fs::read_to_string(Path::new("/proc").join(process).join("comm"));
-    command.map_or(String::new(), |command| format!(" ({})", command.trim()))
+    command
+        .map_or(String::new(), |command| format!(" ({})", dcd_client::plain::plain(command.trim())))
 }
 
 struct Mount<'a> {

@@ -405,7 +405,7 @@ impl VolumeReport {
 
     /// Lines of 4 KiB whose reads fail until they are written.
     pub fn lines_lost(&self) -> u64 {
-        self.raid0_lines_lost + self.redundant_lines_lost
+        self.raid0_lines_lost.saturating_add(self.redundant_lines_lost)
     }
 }
 

@@ -73,7 +73,7 @@ pub const KEYS: [&str; 46] = [
 
 /// Reads the settings in a file.
 pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
-    let text = std::fs::read_to_string(path)
+    let text = dcd_daemon::small_file::read_text(path)
         .map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }

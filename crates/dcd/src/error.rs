@@ -6,6 +6,7 @@
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
+use dcd_client::plain::plain;
 use dcd_daemon::control_client::ControlError;
 use dcd_daemon::device::{DeviceError, missing_hint};
 use dcd_daemon::device_spec::DeviceSpecError;
@@ -1107,7 +1108,7 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
 /// One line on stderr, whatever line ends and commands for terminals a path or an error may contain.
 pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
     use std::io::Write;
-    let text = text.replace(char::is_control, " ");
+    let text = plain(text);
     let _ = writeln!(std::io::stderr(), "dcd: {}: {text}", paint.paint(colour, kind));
 }
 

@@ -14,7 +14,9 @@ use dcd_settings::{config_file, hint_rules, settings, static_metadata, toml_valu
 macro_rules! eprintln {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($words)*)).as_bytes());
+        let words = format!("{}\n", format_args!($($words)*));
+        let words = dcd_client::plain::plain_lines(&words, false);
+        let _ = std::io::stderr().write_all(words.as_bytes());
     }};
 }
 

@@ -6,12 +6,15 @@
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write};
 
+use dcd_client::plain::{COLOURS, plain_lines};
 use serde::Serialize;
 
 use crate::error::CommandError;
 
-/// Writes `text` to stdout, at once: a script waits for the ready line.
+/// Writes `text` to stdout, at once: a script waits for the ready line. Whatever in it comes from outside is obeyed by no
+/// terminal.
 pub fn print(text: &str) -> Result<(), CommandError> {
+    let text = plain_lines(text, Paint::for_stdout().colours);
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
@@ -85,13 +88,14 @@ impl Paint {
         if !self.colours || text.is_empty() {
             return text.to_owned();
         }
+        let [good, warning, bad, title, end] = COLOURS;
         let code = match colour {
-            Colour::Good => "32",
-            Colour::Warning => "33",
-            Colour::Bad => "1;31",
-            Colour::Title => "1",
+            Colour::Good => good,
+            Colour::Warning => warning,
+            Colour::Bad => bad,
+            Colour::Title => title,
         };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        format!("{code}{text}{end}")
     }
 }
 
@@ -119,7 +123,9 @@ impl Table {
     /// Adds a row; it has as many cells as the table has columns.
     pub fn row(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.columns.len(), "cells of a row");
-        self.rows.push(cells);
+        // A row is one line, whatever names are in it.
+        let one_line = |cell: String| cell.replace(['\n', '\t'], "\u{fffd}");
+        self.rows.push(cells.into_iter().map(one_line).collect());
     }
 
     /// The text of the table.
@@ -158,10 +164,10 @@ pub fn bar(parts: &[(u64, char)], total: u64, width: usize) -> String {
     let mut drawn = 0;
     let mut sum = 0u64;
     for (count, character) in parts {
-        sum += count;
+        sum = sum.saturating_add(*count);
         let end = (sum as u128 * width as u128 / total.max(1) as u128) as usize;
         let end = if *count > 0 { end.max(drawn + 1) } else { end.max(drawn) }.min(width);
-        bar.extend(std::iter::repeat_n(*character, end - drawn));
+        bar.extend(std::iter::repeat_n(*character, end.saturating_sub(drawn)));
         drawn = end;
     }
     bar.extend(std::iter::repeat_n(' ', width - drawn));

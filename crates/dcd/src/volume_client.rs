@@ -62,7 +62,7 @@ impl VolumeClient {
 
     /// Where the extents of these ranges are; those beyond the end of the volume are left out.
     pub fn places(&mut self, ranges: &[(u64, u64)]) -> Result<Vec<PlaceReport>, CommandError> {
-        let piece = PLACES_EXTENTS_MAX * self.extent_blocks();
+        let piece = PLACES_EXTENTS_MAX.saturating_mul(self.extent_blocks());
         let mut all: Vec<PlaceReport> = Vec::new();
         let mut waiting = Vec::new();
         let mut extents = 0;

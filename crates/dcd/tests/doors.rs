@@ -179,3 +179,73 @@ fn who_holds_connections_keeps_nobody_out() {
     drop(busy);
     assert_eq!(served.stop().code, Some(0));
 }
+
+/// Names of files, words of a server, certificates: nothing of them is obeyed by a terminal.
+#[test]
+fn what_comes_from_outside_is_obeyed_by_no_terminal() {
+    const EVIL: &str = "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}";
+    let folder = Folder::new();
+    let is_harmless = |line: &str| {
+        let outcome = folder.dcd(line);
+        for text in [&outcome.stdout, &outcome.stderr] {
+            let found = text.chars().find(|it| *it != '\n' && dcd_client::plain::is_obeyed(*it));
+            assert_eq!(found, None, "{line}: {text:?}");
+        }
+        outcome
+    };
+    let (cache, data) = (format!("c{EVIL}"), format!("d{EVIL}"));
+    folder.disk(&data, 64 << 20);
+    is_harmless(&format!("create --cache-disk {cache} --cache-size 16M --data-disk {data}")).ok();
+    is_harmless(&format!("check --cache-disk {cache}"));
+    is_harmless(&format!("inspect superblock {cache}"));
+    is_harmless(&format!("probe {cache}"));
+    is_harmless(&format!("create --cache-disk {data} --data-disk {cache}"));
+    is_harmless(&format!("create --cache-disk {EVIL} --data-disk {EVIL}"));
+    is_harmless(&format!("status --control {EVIL}"));
+    is_harmless(&format!("trace summary {EVIL}"));
+    is_harmless(&format!("no-such-verb{EVIL}"));
+    // A server, which says what it likes.
+    let listener = UnixListener::bind(folder.path("ctl")).unwrap();
+    let answer = format!("{{\"ok\":false,\"error\":{:?},\"hint\":{:?}}}\n", "no", "none")
+        .replace("no\"", "no\\u001b[2J\\u009b31m\\n\\u202e\"")
+        .replace("none", "\\u001b]0;owned\\u0007");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            let _ = BufReader::new(&stream).read_line(&mut String::new());
+            let _ = (&stream).write_all(answer.as_bytes());
+        }
+    });
+    for line in ["status", "flush", "drain", "sequence list", "volume status"] {
+        let outcome = is_harmless(&format!("{line} --control ctl"));
+        assert!(outcome.stderr.contains("no\u{fffd}[2J"), "{line}: {}", outcome.stderr);
+    }
+}
+
+/// Files that are read whole must have an end, soon.
+#[test]
+fn what_has_no_end_is_not_read_to_it() {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    let pipe = folder.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    folder.disk("large", 1 << 40);
+    std::fs::write(folder.path("key"), "").unwrap();
+    let mut lines = Vec::new();
+    for endless in ["/dev/zero", "pipe", "large"] {
+        lines.extend([
+            format!("serve --config {endless}"),
+            format!("create --volume {endless} --cache-disk c --cache-size 16M"),
+            format!("hint apply --rules {endless} --control ctl ."),
+            format!(
+                "serve --cache-disk c --data-disk d --nbd tcp:127.0.0.1:0 --tls-cert {endless} --tls-key {endless} --tls-ca {endless}"
+            ),
+            format!("disk show {endless}"),
+        ]);
+    }
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    for outcome in all_at_once(&folder, &lines) {
+        assert!(![Some(0), None].contains(&outcome.code), "{}: {}", outcome.line, outcome.stderr);
+    }
+}

@@ -10,10 +10,14 @@
 //! set = "temporary"
 //! ```
 
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use dcd_client::{AttributeChange, AttributeError, Attributes};
 use serde::Deserialize;
+
+/// Longest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Rules; the first that fits a name decides.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,8 +104,20 @@ struct RuleText {
 impl Rules {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Rules, RulesError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| RulesError::File { path: path.to_owned(), source })?;
+        let failed = |source| RulesError::File { path: path.to_owned(), source };
+        // What has no end, a device for example, is not read to it; a pipe is not waited for.
+        let is_file = std::fs::metadata(path).map_err(failed)?.is_file();
+        let text = match is_file {
+            true => std::fs::File::open(path).map_err(failed)?,
+            false => return Err(failed(io::Error::other("expected a file, found something else"))),
+        };
+        let mut bytes = Vec::new();
+        text.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(failed(io::ErrorKind::FileTooLarge.into()));
+        }
+        let no_text = |_| failed(io::Error::other("the file is no text in UTF-8"));
+        let text = String::from_utf8(bytes).map_err(no_text)?;
         Rules::parse(&text, path)
     }
 

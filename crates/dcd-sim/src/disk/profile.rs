@@ -430,6 +430,10 @@ fn read_text(path: &Path) -> Result<String, ProfileError> {
     use std::io::Read;
     let failed = |source| ProfileError::Read { path: path.to_owned(), source };
     let mut text = String::new();
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        // A pipe would be waited for.
+        return Err(failed(std::io::Error::other("expected a file, found something else")));
+    }
     let file = std::fs::File::open(path).map_err(failed)?;
     file.take(PROFILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 > PROFILE_BYTES_MAX {

@@ -15,6 +15,12 @@ use super::row::Line;
 
 /// Longest line: more is no row of a trace.
 const LINE_BYTES_MAX: u64 = 64 << 10;
+/// So many lines in a row may be empty.
+const BLANK_LINES_MAX: u64 = 1 << 20;
+/// So many times as long as the file it may be when it is decompressed (traces: 4 to 40 times) ...
+const RATIO_MAX: u64 = 128;
+/// ... beyond the first bytes.
+const RATIO_FREE_BYTES: u64 = 32 << 20;
 /// How much can be looked at before reading begins.
 const BEGINNING_BYTES: u64 = 64 << 10;
 
@@ -28,6 +34,8 @@ pub struct TraceInput {
     /// Of the line with bytes that are no text: the text without them.
     lossy: String,
     line_number: u64,
+    /// Empty lines in a row.
+    blank_lines: u64,
 }
 
 impl TraceInput {
@@ -41,7 +49,7 @@ impl TraceInput {
         let size_bytes = file.metadata().map_err(failed)?.len();
         let read_bytes = Rc::new(Cell::new(0));
         let counted = Counted { file, read_bytes: read_bytes.clone() };
-        let bytes = decompress(counted).map_err(failed)?;
+        let bytes = decompress(counted, &read_bytes).map_err(failed)?;
         Ok(TraceInput { size_bytes, read_bytes, ..TraceInput::new(path, bytes) })
     }
 
@@ -55,6 +63,7 @@ impl TraceInput {
             line: Vec::new(),
             lossy: String::new(),
             line_number: 0,
+            blank_lines: 0,
         }
     }
 
@@ -96,6 +105,17 @@ impl TraceInput {
         }
         while matches!(self.line.last(), Some(b'\r' | b'\n')) {
             self.line.pop();
+        }
+        self.blank_lines = match self.line.iter().all(u8::is_ascii_whitespace) {
+            true => self.blank_lines + 1,
+            false => 0,
+        };
+        if self.blank_lines > BLANK_LINES_MAX {
+            let message = format!(
+                "line {}: more than {BLANK_LINES_MAX} empty lines in a row",
+                self.line_number
+            );
+            return Err(self.failed(std::io::Error::new(ErrorKind::InvalidData, message)));
         }
         let text = match std::str::from_utf8(&self.line) {
             Ok(text) => text,
@@ -140,15 +160,43 @@ impl Read for Counted {
     }
 }
 
+/// What is decompressed, as long as it is in a believable relation to what it was made of.
+struct Bounded {
+    inner: Box<dyn Read>,
+    given_bytes: u64,
+    /// Of the compressed file.
+    read_bytes: Rc<Cell<u64>>,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.given_bytes += read as u64;
+        let most = self.read_bytes.get().saturating_mul(RATIO_MAX).max(RATIO_FREE_BYTES);
+        if self.given_bytes > most {
+            let problem = format!(
+                "it becomes more than {RATIO_MAX} times as long when it is decompressed, which no trace does; \
+                 if it is one, decompress it yourself"
+            );
+            return Err(std::io::Error::new(ErrorKind::InvalidData, problem));
+        }
+        Ok(read)
+    }
+}
+
 /// `file`, decompressed if its first bytes say that it is compressed.
-fn decompress(file: Counted) -> std::io::Result<Box<dyn BufRead>> {
+fn decompress(file: Counted, read_bytes: &Rc<Cell<u64>>) -> std::io::Result<Box<dyn BufRead>> {
+    let bounded = |inner| {
+        let bounded = Bounded { inner, given_bytes: 0, read_bytes: read_bytes.clone() };
+        Box::new(BufReader::with_capacity(256 << 10, bounded))
+    };
     let mut input = BufReader::with_capacity(256 << 10, file);
     let magic = input.fill_buf()?;
     Ok(if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         let frames = ZstdFrames { input, decoder: FrameDecoder::new() };
-        Box::new(BufReader::with_capacity(256 << 10, frames))
+        bounded(Box::new(frames) as Box<dyn Read>)
     } else if magic.starts_with(&[0x1f, 0x8b]) {
-        Box::new(BufReader::with_capacity(256 << 10, flate2::bufread::MultiGzDecoder::new(input)))
+        bounded(Box::new(flate2::bufread::MultiGzDecoder::new(input)))
     } else {
         Box::new(input)
     })
@@ -203,6 +251,46 @@ mod tests {
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
     use super::*;
+
+    fn open(bytes: &[u8]) -> Result<u64, TraceError> {
+        let name = format!("dcd-input-{}-{}", std::process::id(), bytes.len());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let mut input = TraceInput::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut lines = 0;
+        while input.next_line()?.is_some() {
+            lines += 1;
+        }
+        Ok(lines)
+    }
+
+    fn gzip(parts: &[&[u8]], times: usize) -> Vec<u8> {
+        use std::io::Write;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        for _ in 0..times {
+            parts.iter().for_each(|part| gzip.write_all(part).unwrap());
+        }
+        gzip.finish().unwrap()
+    }
+
+    /// What keeps the reader busy for nothing: much out of little, lines of nothing.
+    #[test]
+    fn a_bomb_is_refused_soon() {
+        let lines = "1,2,w,3\n".repeat(1 << 13);
+        let bomb = gzip(&[lines.as_bytes()], 2048);
+        let error = open(&bomb).unwrap_err().to_string();
+        assert!(error.contains("128 times as long"), "{error}");
+        let bomb = frame(&lines.repeat(600).into_bytes());
+        let error = open(&bomb).unwrap_err().to_string();
+        assert!(error.contains("128 times as long"), "{error}");
+        for blank in [b"\n".as_slice(), b"\r\n", b" \t\n"] {
+            let error = open(&gzip(&[blank], 3 << 20)).unwrap_err().to_string();
+            assert!(error.contains("empty lines in a row"), "{error}");
+        }
+        // Up to the free bytes everything is possible.
+        assert_eq!(open(&gzip(&[lines.as_bytes()], 64)).unwrap(), 64 << 13);
+    }
 
     fn frame(text: &[u8]) -> Vec<u8> {
         compress_to_vec(text, CompressionLevel::Fastest)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use dcd_daemon::control_client::ControlClient;
+use dcd_daemon::control_client::{ControlClient, for_people};
 use dcd_daemon::memory_files::{MemoryFate, MemoryFile, memory_files};
 use dcd_daemon::memory_places::directories_to_list;
 use dcd_daemon::status_report::StatusReport;
@@ -189,7 +189,7 @@ fn listed(process: Process) -> Listed {
         control,
         memory: None,
     };
-    if let Some(report) = report {
+    if let Some(report) = report.map(|report| for_people(&report)) {
         listed.memory = Some(report.memory.path).filter(|path| !path.is_empty());
         listed.cache = Some(report.uuid);
         listed.cache_disk = Some(report.cache_disk);

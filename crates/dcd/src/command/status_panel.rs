@@ -339,7 +339,66 @@ pub fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dcd_daemon::control_client::for_people;
     use dcd_daemon::response_times::HistogramBucket;
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    /// All numbers and texts in there, in order; `change` may change each.
+    fn each(value: &mut Value, change: &mut dyn FnMut(&mut Value)) {
+        match value {
+            Value::Array(all) => all.iter_mut().for_each(|value| each(value, change)),
+            Value::Object(fields) => fields.values_mut().for_each(|value| each(value, change)),
+            Value::Null => {}
+            _ => change(value),
+        }
+    }
+
+    /// What a server says may be anything that has the form of a report.
+    #[test]
+    fn no_lie_breaks_the_picture_and_no_text_in_it_is_obeyed() {
+        let mut report = StatusReport::default();
+        let bucket = HistogramBucket { from: 8.0, to: 16.0, count: 3 };
+        report.response_times.reads =
+            HistogramReport { count: 3, buckets: vec![bucket; 300], ..HistogramReport::default() };
+        report.volume = Some(VolumeReport::default());
+        report.memory.path = "/dev/shm".into();
+        report.cache_disk_error = Some("error".into());
+        report.dead_loops = vec!["/dev/loop7".into()];
+        let honest = json!(report);
+        let mut leaves = 0;
+        each(&mut honest.clone(), &mut |_| leaves += 1);
+        let lies =
+            [json!(u64::MAX), json!(u32::MAX), json!(1e300), json!(-1e300), json!(255), json!(-1)];
+        let mut shown = 0;
+        // One at a time, and all of them at once.
+        for at in 0..=leaves {
+            for lie in &lies {
+                let (mut value, mut index) = (honest.clone(), 0);
+                each(&mut value, &mut |leaf| {
+                    let is_lie = at == index || at == leaves;
+                    index += 1;
+                    match leaf {
+                        Value::String(text) => *text += "\x1b[2J\n\u{9b}31m",
+                        Value::Bool(is_so) if is_lie => *is_so = !*is_so,
+                        Value::Number(number) if is_lie => {
+                            let fits = number.is_f64() || !lie.is_f64();
+                            if fits {
+                                *leaf = lie.clone();
+                            }
+                        }
+                        _ => {}
+                    }
+                });
+                // Numbers that do not fit are no report.
+                let Ok(report) = StatusReport::deserialize(value) else { continue };
+                let text = panel(&for_people(&report), Paint::plain());
+                assert!(!text.contains(['\x1b', '\u{9b}']), "{text}");
+                shown += 1;
+            }
+        }
+        assert!(shown > leaves, "{shown} of {leaves}");
+    }
 
     #[test]
     fn histograms_have_a_row_for_each_bucket() {

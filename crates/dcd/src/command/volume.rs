@@ -1,6 +1,7 @@
 //! `dcd volume`: the members and sets of a volume that a running dcd serves.
 
 use clap::{Args, Subcommand};
+use dcd_daemon::control_client::for_people;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::format_size;
@@ -114,7 +115,10 @@ pub fn run(arguments: &VolumeArguments) -> Result<(), CommandError> {
     match &arguments.what {
         VolumeWhat::Status { control, json } => {
             let report = connect(control)?.report;
-            if *json { print_json(&report) } else { print(&panel(&report, Paint::for_stdout())) }
+            match json {
+                true => print_json(&report),
+                false => print(&panel(&for_people(&report), Paint::for_stdout())),
+            }
         }
         VolumeWhat::Set { pointers, control } => {
             let mut volume = connect(control)?;
@@ -171,7 +175,10 @@ fn begin(
         print_json(&report)?;
     } else {
         let found = report.last_work.as_ref().map_or(String::new(), mismatches);
-        print(&format!("{what} has ended{found}\n{}", panel(&report, Paint::for_stdout())))?;
+        print(&format!(
+            "{what} has ended{found}\n{}",
+            panel(&for_people(&report), Paint::for_stdout())
+        ))?;
     }
     match report.lines_lost() {
         0 => Ok(()),

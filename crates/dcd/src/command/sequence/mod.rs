@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dcd_daemon::control_client::ControlError;
+use dcd_daemon::control_client::{ControlError, for_people};
 use dcd_daemon::sequence_control::{
     SequenceCommand, SequenceList, SequenceReport, TranslationReport,
 };
@@ -310,14 +310,14 @@ fn list(control: &Control, as_json: bool) -> Result<(), CommandError> {
         ("served", Align::Right),
         ("", Align::Left),
     ]);
-    for sequence in &list.sequences {
+    for sequence in &for_people(&list).sequences {
         let SequenceReport { name, lines, stale, runs, lines_served, .. } = sequence;
         table.row(vec![
             name.clone(),
-            format_size(lines * LINE_SIZE),
-            format!("{} %", (lines - stale) * 100 / (*lines).max(1)),
+            format_size(lines.saturating_mul(LINE_SIZE)),
+            format!("{} %", lines.saturating_sub(*stale).saturating_mul(100) / (*lines).max(1)),
             runs.to_string(),
-            format_size(lines_served * LINE_SIZE),
+            format_size(lines_served.saturating_mul(LINE_SIZE)),
             notes(sequence),
         ]);
     }

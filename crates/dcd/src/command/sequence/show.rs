@@ -60,11 +60,17 @@ pub fn show(
         return print_json(&json);
     }
     let mut text = String::new();
-    for run in lines.chunk_by(|(a, is_copied), (b, next)| a + 1 == *b && is_copied == next) {
+    for run in lines
+        .chunk_by(|(a, is_copied), (b, next)| a.checked_add(1) == Some(*b) && is_copied == next)
+    {
         let (first, is_copied) = run[0];
         let note = if is_copied == 1 { "" } else { "  not copied" };
         let length = run.len() as u64 * LINE_SIZE;
-        text.push_str(&format!("{:>15} {:>7}{note}\n", first * LINE_SIZE, format_size(length)));
+        text.push_str(&format!(
+            "{:>15} {:>7}{note}\n",
+            first.saturating_mul(LINE_SIZE),
+            format_size(length)
+        ));
     }
     if let Some((without, with)) = totals {
         text.push_str(&format!("\n{}", table(&without, &with)));

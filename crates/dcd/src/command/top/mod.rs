@@ -9,7 +9,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control_client::{ControlClient, ControlError};
+use dcd_client::plain::plain;
+use dcd_daemon::control_client::{ControlClient, ControlError, for_people};
 use dcd_daemon::status_report::StatusReport;
 use serde::Serialize;
 
@@ -175,24 +176,28 @@ impl Watched {
             Err(error) => {
                 // It may come back.
                 self.connections.remove(&socket);
-                Seen { name, report: Err(error.to_string()), rates: Rates::default() }
+                Seen {
+                    name,
+                    report: Err(plain(&error.to_string()).into_owned()),
+                    rates: Rates::default(),
+                }
             }
         }
     }
 
     fn ask(&mut self, socket: &Path) -> Result<StatusReport, ControlError> {
         if let Some(client) = self.connections.get_mut(socket) {
-            return client.status();
+            return client.status().map(|report| for_people(&report));
         }
         let mut client = ControlClient::connect_within(socket, PATIENCE)?;
         let report = client.status()?;
         self.connections.insert(socket.to_owned(), client);
-        Ok(report)
+        Ok(for_people(&report))
     }
 }
 
 /// The last part of its path, without `.ctl`.
 fn name_of(socket: &Path) -> String {
     let name = socket.file_stem().unwrap_or(socket.as_os_str());
-    name.to_string_lossy().into_owned()
+    plain(&name.to_string_lossy()).into_owned()
 }

@@ -58,7 +58,7 @@ impl Rates {
                 (&old_times.reads, &new_times.reads),
             ),
             writes: KindRates::of(
-                rate(old.writes + old.zeroes, new.writes + new.zeroes),
+                rate(old.writes.saturating_add(old.zeroes), new.writes.saturating_add(new.zeroes)),
                 rate(old.write_bytes, new.write_bytes),
                 (&old_times.writes, &new_times.writes),
             ),
@@ -91,9 +91,10 @@ impl KindRates {
         let new: Vec<(f64, u64)> = new.filter(|(_, count)| *count > 0).collect();
         let mut classes = [0; CLASSES];
         for (to, count) in &new {
-            classes[class_of(*to)] += count;
+            let class: &mut u64 = &mut classes[class_of(*to)];
+            *class = class.saturating_add(*count);
         }
-        let all: u64 = new.iter().map(|(_, count)| count).sum();
+        let all: u64 = new.iter().fold(0, |all: u64, (_, count)| all.saturating_add(*count));
         let mut slower = all / 100;
         let p99 = new.iter().rev().find(|(_, count)| {
             let is_there = slower < *count;

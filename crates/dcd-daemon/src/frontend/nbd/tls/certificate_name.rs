@@ -3,6 +3,8 @@
 //! The signature of the certificate was verified before; but whoever made it chose the bytes, so they are read like any
 //! others that come from outside.
 
+use dcd_client::plain::is_obeyed;
+
 /// Longest name that is shown.
 const NAME_MAX: usize = 256;
 
@@ -36,7 +38,7 @@ pub fn certificate_name(certificate: &[u8]) -> Option<String> {
 
 /// A name must not look like a line of the log, or like more attributes than there are.
 fn printable(character: char) -> char {
-    if character.is_control() || matches!(character, ',' | '=' | '"') { '?' } else { character }
+    if is_obeyed(character) || matches!(character, ',' | '=' | '"') { '?' } else { character }
 }
 
 /// What an attribute is usually called.
