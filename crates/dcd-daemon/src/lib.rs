@@ -74,6 +74,7 @@ pub mod lost;
 mod member_news;
 pub mod members;
 mod memory_error;
+mod memory_fault;
 pub mod memory_files;
 pub mod memory_places;
 pub mod memory_search;

@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 pub use crate::memory_error::SegmentMemoryError;
-use crate::memory_places;
+use crate::{memory_fault, memory_places};
 
 /// Where the engine's part of the first page ends, and the name of the cache-disk begins.
 const CACHE_DISK: Range<usize> = 3776..4032;
@@ -157,7 +157,8 @@ impl Mapping {
                 0,
             )
         }?;
-        let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        let start: NonNull<u8> = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
+        memory_fault::tell_of_segments(start.as_ptr() as usize, len);
         Ok(Mapping { start, len })
     }
 
@@ -172,6 +173,7 @@ impl Mapping {
             unsafe { rustix::mm::mremap_fixed(from, self.len, self.len, MremapFlags::MAYMOVE, to) };
         // What was mapped here may be gone, so nothing can go on. A start finds the file that has the name by now.
         moved.expect("the kernel moves a mapping");
+        memory_fault::tell_of_segments(self.start.as_ptr() as usize, self.len);
         // Its old addresses are free already.
         std::mem::forget(other);
     }

@@ -218,6 +218,21 @@ fn one_that_cannot_be_put_back_is_done_without_durably() {
 }
 
 #[test]
+fn one_that_is_cut_short_ends_the_process_with_a_word() {
+    let site = site();
+    let mut daemon = serve_in(&site, "mem", "");
+    write(&site, 1);
+    Client::connect(&site.socket()).flush().unwrap();
+    let memory = the_memory(&site, "mem");
+    fs::File::options().write(true).open(&memory).unwrap().set_len(4096).unwrap();
+    let mut client = Client::connect(&site.socket());
+    let _ = client.write(0, &[2; 4096]);
+    until("it ends", || (!daemon.is_alive()).then_some(()));
+    assert!(daemon.log().contains("has cut its file short"), "{}", daemon.log());
+    site.dcd("detach --cache-disk c --data-disk d").fails(1, "may hold acknowledged writes", "");
+}
+
+#[test]
 fn a_name_space_of_its_own_does_not_lose_it_silently() {
     skip_without!("a_name_space_of_its_own_does_not_lose_it_silently", "root", "unshare");
     let site = site();

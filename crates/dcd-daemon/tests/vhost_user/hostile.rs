@@ -337,3 +337,88 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
+
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Huge pages for a test, which go back at its end.
+struct HugePages(u64);
+
+impl HugePages {
+    fn take(count: u64) -> Option<HugePages> {
+        let read = || std::fs::read_to_string(HUGE_PAGES).ok()?.trim().parse::<u64>().ok();
+        let before = read()?;
+        std::fs::write(HUGE_PAGES, (before + count).to_string()).ok()?;
+        let pages = HugePages(before);
+        (before == 0 && read()? == count).then_some(pages)
+    }
+
+    /// Nobody has any more of them than are mapped.
+    fn take_away(&self) {
+        std::fs::write(HUGE_PAGES, "0").unwrap();
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = std::fs::write(HUGE_PAGES, self.0.to_string());
+    }
+}
+
+/// The file cannot shrink, and yet its pages can go: what is left has no page, and nobody has one for it.
+#[test]
+fn memory_whose_pages_are_taken_away_ends_one_connection() {
+    use rustix::fs::{FallocateFlags, SealFlags};
+    const HUGE: u64 = 2 << 20;
+    let Some(pages) = HugePages::take(MEMORY_BYTES / HUGE) else {
+        return println!("skipped: no huge pages can be had, or others have some");
+    };
+    let server = Running::new();
+    // The rings, or only the bytes of a write.
+    for first in [0, 1 << 20] {
+        std::fs::write(HUGE_PAGES, (MEMORY_BYTES / HUGE).to_string()).unwrap();
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let huge = rustix::fs::memfd_create("huge", flags).unwrap();
+        rustix::fs::ftruncate(&huge, MEMORY_BYTES - first / HUGE * HUGE).unwrap();
+        rustix::fs::fcntl_add_seals(&huge, SealFlags::SHRINK).unwrap();
+        let mut guest = Guest::new(1);
+        let mut front_end = FrontEnd::connect(server.path());
+        front_end.negotiate();
+        front_end.config();
+        assert!(front_end.share_record(1));
+        let mut regions = vec![[GUEST_START, first, USER_START, 0]];
+        let mut files = vec![guest.file.as_fd()];
+        if first == 0 {
+            regions.clear();
+            files.clear();
+        }
+        let size = (MEMORY_BYTES - first) / HUGE * HUGE;
+        regions.push([GUEST_START + first, size, USER_START + first, 0]);
+        files.push(huge.as_fd());
+        assert!(front_end.set(request::SET_MEM_TABLE, &table(&regions), &files));
+        front_end.start(&guest);
+        // A page that was never there is kept for who has mapped it; one that was is anybody's.
+        let ours = SharedMemory::map(&huge, 0, size).unwrap();
+        for page in 0..size / HUGE {
+            assert!(ours.write((page * HUGE) as usize, &[0]));
+        }
+        rustix::fs::fallocate(
+            &huge,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            0,
+            size,
+        )
+        .unwrap();
+        pages.take_away();
+        // What it sees of the request is in the other file, or nothing.
+        guest.ask(0, kind::OUT, 5, &[7; 4096], 0);
+        until("it is told", || server.trouble.words().filter(|it| it.contains("is gone")));
+        front_end.hang_up_by_server();
+        assert!(server.disk.asked().is_empty(), "zeroes that nobody wrote");
+        // Whoever comes next is served.
+        let mut guest = Guest::new(1);
+        let front_end = FrontEnd::set_up(server.path(), &guest);
+        assert_eq!(guest.run(kind::FLUSH, 0, &[], 0).status, 0);
+        server.disk.asked();
+        front_end.hang_up();
+    }
+}

@@ -27,7 +27,7 @@ use super::block::{self, Status, Wanted};
 use super::chain::Chain;
 use super::config::{IO_BYTES_MAX, Volume, feature};
 use super::inflight::Inflight;
-use super::memory::GuestMemory;
+use super::memory::{GuestMemory, is_lost};
 use super::queue::{Queue, QueueError};
 use super::ring::RingError;
 use super::session::SHARE_HINT;
@@ -244,6 +244,11 @@ impl Device {
         );
         // A guest that cannot flush, or believes that it need not, has its word from the write itself (C7).
         let flushes = self.features & feature::FLUSH != 0 && self.write_cache == WriteCache::On;
+        if is_lost() {
+            // What was read may be zeroes that nobody wrote. The connection ends.
+            self.is_held = true;
+            return Ok(());
+        }
         let bytes = match operation {
             Operation::Read { .. } | Operation::Write { .. } => block::bytes_of(&chain),
             _ => 0,

@@ -18,6 +18,9 @@ pub enum VhostUserError {
         /// Why not.
         source: SessionError,
     },
+    /// Memory that it shared is not there any more.
+    #[error("a page of the memory that it shares is gone")]
+    MemoryLost,
 }
 
 impl VhostUserError {
@@ -42,6 +45,10 @@ impl VhostUserError {
                 Some("docs/vhost-user.md says what is supported")
             }
             VhostUserError::Socket(_) => None,
+            VhostUserError::MemoryLost => Some(
+                "whoever runs the virtual machine has punched a hole into its memory, has not enough huge pages for it, or has \
+                 bad memory; others are served on",
+            ),
         }
     }
 }

@@ -4,9 +4,10 @@
 //! Whoever is on the other side may write to it at any time. So nothing here gives out a reference into it: bytes are
 //! copied out or in, once, and numbers that both sides change are atomics.
 //!
-//! A page that is gone because its file was cut short would end this process with SIGBUS. Files are therefore taken only
-//! if they are sealed against shrinking (`F_SEAL_SHRINK`) and long enough now: then no page can go. A signal handler instead would
-//! have to be right for every thread of the process, and would find out in the middle of a copy.
+//! Files are taken only if they are sealed against shrinking (`F_SEAL_SHRINK`) and long enough now. A page can go all the
+//! same: a hole is punched into a file of huge pages, and somebody else takes the page; memory that breaks. Each access
+//! therefore goes through [`crate::memory_fault`]: if a page is gone, the mapping becomes zeroes, [`is_lost`] says so, and
+//! the connection ends.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +17,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::memory_fault;
+pub(crate) use crate::memory_fault::{forget_lost, is_lost};
 
 /// Regions of guest memory at a time: as many as QEMU has slots for memory modules.
 pub const REGIONS_MAX: usize = 256;
@@ -93,13 +97,22 @@ pub struct SharedMemory {
 impl SharedMemory {
     /// Maps `len` bytes from `offset` of a file on.
     pub fn map(file: impl AsFd, offset: u64, len: u64) -> Result<SharedMemory, MemoryError> {
-        let bounds = || MemoryError::Bounds { start: 0, size: len, offset };
-        let end = offset.checked_add(len).filter(|_| len > 0).ok_or_else(bounds)?;
+        if len == 0 || offset.checked_add(len).is_none() {
+            return Err(MemoryError::Bounds { start: 0, size: len, offset });
+        }
         // Other files than of memory have no seals, and say EINVAL.
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| MemoryError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MemoryError::NotSealed);
         }
+        SharedMemory::map_any(file, offset, len)
+    }
+
+    /// The same of a file that may be cut short.
+    fn map_any(file: impl AsFd, offset: u64, len: u64) -> Result<SharedMemory, MemoryError> {
+        memory_fault::expect_faults();
+        let bounds = || MemoryError::Bounds { start: 0, size: len, offset };
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or_else(bounds)?;
         // After the seals: from now on it cannot be less.
         let stat = rustix::fs::fstat(&file).map_err(system("look at"))?;
         let found = u64::try_from(stat.st_size).unwrap_or(0);
@@ -160,14 +173,24 @@ impl SharedMemory {
         Some(unsafe { self.mapping.as_ptr().add(self.skipped + offset) })
     }
 
+    /// Touches it: it may become zeroes meanwhile.
+    fn guarded<T>(&self, touch: impl FnOnce() -> T) -> T {
+        memory_fault::guarded(self.mapping.as_ptr() as usize, self.mapping_len, touch)
+    }
+
     /// Copies out; whether the range lies within the memory.
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         let Some(from) = self.address(offset, into.len()) else { return false };
+        self.guarded(|| SharedMemory::copy_out(from, into));
+        true
+    }
+
+    fn copy_out(from: *mut u8, into: &mut [u8]) {
         let words = if from.cast::<u64>().is_aligned() { into.len() / 8 } else { 0 };
         let (head, tail) = into.split_at_mut(words * 8);
         for (index, word) in head.chunks_exact_mut(8).enumerate() {
-            // SAFETY: within the range checked above, and aligned; volatile, because others write here meanwhile. Any
+            // SAFETY: within the range that `read` has checked, and aligned; volatile, because others write here meanwhile. Any
             // bytes are a number.
             let value = unsafe { from.cast::<u64>().add(index).read_volatile() };
             word.copy_from_slice(&value.to_ne_bytes());
@@ -176,17 +199,21 @@ impl SharedMemory {
             // SAFETY: as above; a byte is always aligned.
             *byte = unsafe { from.add(words * 8 + index).read_volatile() };
         }
-        true
     }
 
     /// Copies in; whether the range lies within the memory.
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
         let Some(to) = self.address(offset, from.len()) else { return false };
+        self.guarded(|| SharedMemory::copy_in(to, from));
+        true
+    }
+
+    fn copy_in(to: *mut u8, from: &[u8]) {
         let words = if to.cast::<u64>().is_aligned() { from.len() / 8 } else { 0 };
         let (head, tail) = from.split_at(words * 8);
         for (index, word) in head.as_chunks::<8>().0.iter().enumerate() {
-            // SAFETY: within the range checked above, and aligned; volatile, because others read here meanwhile. No
+            // SAFETY: within the range that `write` has checked, and aligned; volatile, because others read here meanwhile. No
             // reference into the mapping is ever made, so none is broken.
             unsafe { to.cast::<u64>().add(index).write_volatile(u64::from_ne_bytes(*word)) };
         }
@@ -194,7 +221,6 @@ impl SharedMemory {
             // SAFETY: as above; a byte is always aligned.
             unsafe { to.add(words * 8 + index).write_volatile(*byte) };
         }
-        true
     }
 
     /// A number that both sides read and write.
@@ -262,12 +288,14 @@ impl Area {
 
     /// A number, and everything that the other side wrote before it.
     pub fn load(&self, offset: usize) -> u16 {
-        u16::from_le(self.number(offset).load(Ordering::Acquire))
+        let number = self.number(offset);
+        u16::from_le(self.memory.guarded(|| number.load(Ordering::Acquire)))
     }
 
     /// A number, after everything that was written before.
     pub fn store(&self, offset: usize, value: u16) {
-        self.number(offset).store(value.to_le(), Ordering::Release);
+        let number = self.number(offset);
+        self.memory.guarded(|| number.store(value.to_le(), Ordering::Release));
     }
 }
 
@@ -397,7 +425,8 @@ impl GuestMemory {
             }
             done += here;
         }
-        Ok(())
+        // Zeroes that nobody wrote are no bytes of the guest.
+        if is_lost() { Err(outside) } else { Ok(()) }
     }
 }
 
@@ -475,6 +504,35 @@ mod tests {
         let mut back = [0; 3];
         assert!(SharedMemory::map(&sealed, 0, MIB).unwrap().read(5000, &mut back));
         assert_eq!(&back, b"odd");
+    }
+
+    #[test]
+    fn memory_that_is_taken_away_is_zero_and_said_to_be_lost() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        for touch in 0..4 {
+            let file = rustix::fs::memfd_create("test", flags).unwrap();
+            rustix::fs::ftruncate(&file, MIB).unwrap();
+            let shared = Rc::new(SharedMemory::map_any(&file, 0, MIB).unwrap());
+            let region = Region { guest: 0, user: 0, size: MIB, memory: shared.clone() };
+            let memory = GuestMemory::default().with(region).unwrap();
+            let area = Area::new(&shared, 8192, 64).unwrap();
+            memory.write(8192, &[7; 4096]).unwrap();
+            rustix::fs::ftruncate(&file, 4096).unwrap();
+            // What is still there is as it was.
+            assert!(memory.write(0, &[1]).is_ok() && !is_lost());
+            let mut bytes = [9; 64];
+            match touch {
+                0 => assert!(memory.read(8190, &mut bytes).is_err()),
+                1 => assert!(memory.write(4090, &bytes).is_err()),
+                2 => assert_eq!(area.load(2), 0),
+                _ => area.store(2, 5),
+            }
+            assert!(is_lost() && memory.check(0, 1).is_err());
+            // Others are on other threads, and whoever comes next on this one begins anew.
+            std::thread::spawn(|| assert!(!is_lost())).join().unwrap();
+            forget_lost();
+            assert!(memory.read(8192, &mut bytes).is_ok() && !is_lost());
+        }
     }
 
     #[test]

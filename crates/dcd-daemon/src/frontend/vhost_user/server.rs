@@ -31,6 +31,7 @@ use super::QUEUES_MAX;
 use super::config::Volume;
 use super::device::{Device, Replies, Token};
 use super::error::VhostUserError;
+use super::memory::{forget_lost, is_lost};
 use super::message::reply_number;
 use super::session::{Answer, SHARE_HINT, Session};
 use super::socket::{Received, Socket};
@@ -277,6 +278,8 @@ impl Serving {
                 connection.session.device.is_held |= is_stopping;
                 let ended = if events.socket { connection.hear() } else { Ok(false) };
                 let ended = ended.and_then(|ended| connection.turn(&events).map(|()| ended));
+                // Whatever else has come of it.
+                let ended = if is_lost() { Err(VhostUserError::MemoryLost) } else { ended };
                 let is_idle = connection.session.device.requests_under_way() == 0;
                 match ended {
                     Ok(is_closed) if is_closed || events.gone => self.hang_up(None),
@@ -406,6 +409,7 @@ impl Serving {
         }
         let mut device = connection.session.device;
         device.abandon();
+        forget_lost();
         self.abandoned = Some(device);
     }
 }
