@@ -95,9 +95,10 @@ CYCLES ?= 500
 test-power-cut test-kill test-linearizability:
 	scripts/crash-cycles.sh $(@:test-%=%) $(CYCLES) "$(FOR)" $(or $(SEED),1999)
 
-# Each byte fuzz target under libFuzzer, for FOR each; skipped without nightly and cargo-fuzz.
+# Each byte fuzz target under libFuzzer, for FOR each (30s, 5m), or all in turns for FOR together (8h); what they find goes on from
+# run to run, in CORPUS. Skipped without nightly and cargo-fuzz.
 fuzz-bytes:
-	scripts/fuzz-bytes.sh $(or $(FOR),30s) $(TARGET)
+	CORPUS="$(CORPUS)" scripts/fuzz-bytes.sh $(or $(FOR),30s) $(TARGET)
 
 # Lines of the engine that fuzzing alone reaches; every line with its count goes to target/coverage.txt.
 coverage:

@@ -316,7 +316,7 @@ impl Image {
 }
 
 /// The steps of a program, at most 64: which place, where in it, what happens there.
-fn change(bytes: &mut [u8], places: &[Range<usize>], program: &mut Program) {
+pub(crate) fn change(bytes: &mut [u8], places: &[Range<usize>], program: &mut Program) {
     for _ in 0..64 {
         if program.is_empty() {
             return;
@@ -350,12 +350,13 @@ fn change(bytes: &mut [u8], places: &[Range<usize>], program: &mut Program) {
 }
 
 /// A disk whose writes lie over what it was.
-struct Disk {
+#[derive(Default)]
+pub(crate) struct Disk {
     written: BTreeMap<u64, Box<[u8; LINE]>>,
 }
 
 impl Disk {
-    fn read(&self, base: &[u8], offset: u64, to: &mut [u8]) {
+    pub(crate) fn read(&self, base: &[u8], offset: u64, to: &mut [u8]) {
         to.copy_from_slice(&base[offset as usize..][..to.len()]);
         let end = offset + to.len() as u64;
         let first = offset / LINE as u64;
@@ -367,7 +368,7 @@ impl Disk {
         }
     }
 
-    fn write(&mut self, base: &[u8], offset: u64, mut from: &[u8]) {
+    pub(crate) fn write(&mut self, base: &[u8], offset: u64, mut from: &[u8]) {
         let mut at = offset;
         while !from.is_empty() {
             let within = (at % LINE as u64) as usize;
@@ -379,6 +380,15 @@ impl Disk {
             page[within..within + length].copy_from_slice(&from[..length]);
             from = &from[length..];
             at += length as u64;
+        }
+    }
+}
+
+impl Disk {
+    /// Writes what was written to `base`.
+    pub(crate) fn put_on(self, base: &mut [u8]) {
+        for (page, bytes) in self.written {
+            base[page as usize * LINE..][..LINE].copy_from_slice(&*bytes);
         }
     }
 }
@@ -422,12 +432,11 @@ impl Machine {
             config,
             Box::new(memory),
         )?;
-        let disk = || Disk { written: BTreeMap::new() };
         let mut machine = Machine {
             engine,
             image,
-            cache_disk: disk(),
-            data_disk: disk(),
+            cache_disk: Disk::default(),
+            data_disk: Disk::default(),
             now: Time::ZERO,
             ios: 0,
             requests: 0,
@@ -445,14 +454,10 @@ impl Machine {
     /// The disks and the memory as they are now, as after a `kill -9`.
     pub(crate) fn stop(self) -> Image {
         let Machine { engine, mut image, cache_disk, data_disk, .. } = self;
-        for (page, bytes) in cache_disk.written {
-            image.cache_disk[page as usize * LINE..][..LINE].copy_from_slice(&*bytes);
-        }
+        cache_disk.put_on(&mut image.cache_disk);
         if !data_disk.written.is_empty() {
             let mut data = image.data_disk.to_vec();
-            for (page, bytes) in data_disk.written {
-                data[page as usize * LINE..][..LINE].copy_from_slice(&*bytes);
-            }
+            data_disk.put_on(&mut data);
             // Base images are few and live as long as the process. Others are not stopped twice.
             image.data_disk = data.leak();
         }

@@ -10,6 +10,8 @@
 //! | `vhost_user_session.rs` | `vhost_user_session` | a refused message changes nothing; who does not flush has FUA; no request is forgotten; nobody touches the memory of a guest that has gone |
 //! | `decoders.rs` | `superblock`, `checkpoint`, `record`, `copy_page`, `volume_format` | what is accepted is written back the same |
 //! | `recovery.rs` | `recovery`, `segment_memory` | a forged image ends in a running engine that works, or a typed error; few I/Os |
+//! | `volume_recovery.rs` | `volume_recovery` | the same of a volume with its tables: pages, roots, journal, labels of members |
+//! | `clients.rs` | `control_client`, `nbd_client`, `device_client` | whatever a server says, each question ends, with what can be reckoned with or an error that may be shown |
 //! | `simulation.rs` | `trace`, `disk_profile`, `workload` | requests are in order of time and survive a way through CSV; an accepted profile is a disk; errors are one line |
 //! | `text.rs` | `control_request`, `metrics_request`, `recorded_batch`, `pair_record`, `units`, `config_file`, `device_spec`, `fault_rules`, `volume_file`, `hint_rules`, `static_metadata` | what is accepted can be shown and read again, or makes sense; errors are one line |
 //!
@@ -21,6 +23,7 @@
 //! Except for decoders and text, inputs are small programs rather than raw bytes, so that nearly
 //! every mutation says something that gets past the first check.
 
+mod clients;
 mod decoders;
 mod image;
 mod input;
@@ -33,6 +36,7 @@ mod simulation;
 mod text;
 mod vhost_user;
 mod vhost_user_session;
+mod volume_recovery;
 
 /// Something to fuzz.
 #[derive(Clone, Copy)]
@@ -44,7 +48,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 28] = [
+pub const TARGETS: [Target; 32] = [
     Target { name: "nbd_handshake", run: nbd_handshake::run },
     Target { name: "nbd_transmission", run: nbd_transmission::run },
     Target { name: "nbd_tls", run: nbd_tls::run },
@@ -59,6 +63,10 @@ pub const TARGETS: [Target; 28] = [
     Target { name: "volume_format", run: decoders::volume_format },
     Target { name: "recovery", run: recovery::recovery },
     Target { name: "segment_memory", run: recovery::segment_memory },
+    Target { name: "volume_recovery", run: volume_recovery::run },
+    Target { name: "control_client", run: clients::control_client },
+    Target { name: "nbd_client", run: clients::nbd_client },
+    Target { name: "device_client", run: clients::device_client },
     Target { name: "control_request", run: text::control_request },
     Target { name: "metrics_request", run: text::metrics_request },
     Target { name: "recorded_batch", run: text::recorded_batch },

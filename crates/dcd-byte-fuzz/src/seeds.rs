@@ -4,6 +4,7 @@
 
 use dcd_daemon::frontend::nbd::protocol::{CONTEXT_NAME, OPTION_MAGIC, option};
 use dcd_daemon::frontend::vhost_user::message::request;
+use dcd_daemon::status_report::StatusReport;
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition, Witness};
 use dcd_engine::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use dcd_engine::format::creation_mark::CreationMark;
@@ -30,7 +31,7 @@ use dcd_sim::disk::profiles;
 
 use crate::decoders::{UUID, geometry};
 use crate::image::{BASES, data_disk_info};
-use crate::vhost_user;
+use crate::{clients, vhost_user, volume_recovery};
 
 /// The seeds of a target: a name for the file, and the bytes.
 pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -55,6 +56,10 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "volume_format" => numbered(volume_structures()),
         "recovery" => numbered(recoveries()),
         "segment_memory" => numbered(memories()),
+        "volume_recovery" => numbered(volume_recoveries()),
+        "control_client" => numbered(control_answers()),
+        "nbd_client" => numbered(nbd_answers()),
+        "device_client" => numbered(device_answers()),
         "control_request" => texts(&[
             "{\"command\":\"status\"}\n{\"command\":\"metrics\"}\n",
             "{\"command\":\"ping\"}\n\n  \n{\"command\":\"drain\"}\n{\"command\":\"detach\"}",
@@ -573,6 +578,118 @@ fn recoveries() -> Vec<Vec<u8>> {
         seeds.push([vec![base, 3], step(255, 0, 5000, &[1; 8])].concat());
     }
     seeds
+}
+
+fn volume_recoveries() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (base, image) in volume_recovery::base_images().iter().enumerate() {
+        let base = base as u8;
+        seeds.push(vec![base]);
+        seeds.push(vec![base, 3]);
+        // A member is missing, and that is accepted.
+        seeds.push(vec![base | 2 | 8 | 4]);
+        // Header, root: a count, a state. The journal: a number, an item.
+        seeds.push([vec![base, 3], step(0, 1 | 1 << 2, 40, &[])].concat());
+        seeds.push([vec![base, 3], step(2, 1 | 1 << 2, 40, &[])].concat());
+        seeds.push([vec![base, 3], step(3, 3 << 2, 64, &[1])].concat());
+        for page in 0..8 {
+            let Some(place) = image.place_of_page(page) else { continue };
+            // An entry that cannot be, one that is another, and one that is not believed.
+            seeds.push([vec![base, 3], step(place, 5 << 2 | 3, 64, &[])].concat());
+            seeds.push([vec![base, 3], step(place, 1 << 2 | 3, 72, &[])].concat());
+            seeds.push([vec![base, 0], step(place, 1 << 2, 70, &[])].concat());
+            // The checkpoint that it is of, and a page in the place of another.
+            seeds.push([vec![base, 3], step(place, 1 << 2 | 3, 32, &[])].concat());
+            seeds.push([vec![base, 3], step(place, 7 << 2, 0, &[place ^ 1])].concat());
+        }
+    }
+    seeds
+}
+
+fn control_answers() -> Vec<Vec<u8>> {
+    let report = serde_json::to_string(&StatusReport::default()).expect("it is plain");
+    let progress = "{\"progress\":{\"done\":1,\"total\":18446744073709551615}}\n";
+    let says = |what: u8, text: &str| [&[what], text.as_bytes()].concat();
+    vec![
+        says(
+            0,
+            &format!(
+                "{{\"ok\":true,\"status\":{report}}}\n{{\"ok\":true,\"metrics\":\"# EOF\\n\"}}\n"
+            ),
+        ),
+        says(0, "{\"ok\":true,\"status\":{\"dirty_bytes\":18446744073709551615}}\n"),
+        says(1, "{\"ok\":true,\"metrics\":7}\n{\"ok\":true}\n"),
+        says(2, &format!("{progress}{{\"ok\":true}}\n{progress}{{\"ok\":true}}\n")),
+        says(
+            2,
+            "{\"ok\":false,\"error\":\"a\\u001b[2Jb\\nc\",\"hint\":\"\\u202e\"}\n{\"ok\":false,\"cancelled\":true}\n",
+        ),
+        says(
+            3,
+            "{\"ok\":false,\"error\":\"lost\",\"lost\":{\"lines\":2,\"bytes\":8192,\"ranges\":[[0,8],[18446744073709551615,8]]}}\n",
+        ),
+        says(
+            3,
+            "{\"ok\":false,\"stuck\":{\"dirty_bytes\":8192,\"zero_bytes\":0,\"why\":\"full\",\"way_out\":\"more\"}}\n",
+        ),
+        says(4, "{\"ok\":true,\"sequences\":[]}\n{\"ok\":true}\n"),
+        says(6, "{\"ok\":true,\"volume\":{}}\n"),
+        says(7, "{\"recorded\":{\"requests\":[[1,2,3,4,5]]}}\n{\"ok\":true}\n"),
+        says(7, "{\"recorded\":{\"requests\":[[1,2,"),
+        says(5, "[[[[[[[[\n\u{fffd}\n"),
+    ]
+}
+
+fn nbd_answers() -> Vec<Vec<u8>> {
+    let reply = |cookie: u64, error: u32, data: &[u8]| {
+        let head = [0x6744_6698u32.to_be_bytes(), error.to_be_bytes()].concat();
+        [&head[..], &cookie.to_be_bytes(), data].concat()
+    };
+    let handshake = clients::handshake(1 << 20);
+    vec![
+        [vec![0], handshake.clone()].concat(),
+        [vec![0], handshake[..30].to_vec()].concat(),
+        // Informed again and again, longer than can be, refused.
+        [vec![0], handshake[..18].to_vec(), handshake[18..50].repeat(70)].concat(),
+        [&[0], &handshake[..34], &[0xff; 8]].concat(),
+        [&[0], &handshake[..30], &[0x80, 0, 0, 1, 0, 0, 0, 0]].concat(),
+        // Reads, flushes and writes are answered; one fails; what is none.
+        [vec![1], reply(0, 0, &[7; 512]), reply(1, 0, &[]), reply(2, 5, &[])].concat(),
+        [vec![1], reply(0, 22, &[]), reply(9, 0, &[])].concat(),
+        [vec![1], reply(0, 0, &[7; 100])].concat(),
+        [vec![1], b"HTTP/1.1 400 Bad Request".to_vec()].concat(),
+    ]
+}
+
+fn device_answers() -> Vec<Vec<u8>> {
+    let says = |control: &str, nbd: &[u8]| {
+        let length = (control.len() as u16).to_le_bytes();
+        [&length[..], control.as_bytes(), nbd].concat()
+    };
+    let ok = "{\"ok\":true}\n";
+    let block = |block: u64| format!("{{\"ok\":true,\"block\":{block}}}\n");
+    let words = "{\"ok\":true,\"attributes\":\"important\"}\n".repeat(2);
+    let begun = [block(128), block(256), ok.repeat(3), words].concat();
+    let places = |places: &str| format!("{{\"ok\":true,\"places\":[{places}]}}\n");
+    let run =
+        |block: u64, blocks: u64| format!("{{\"level\":1,\"block\":{block},\"blocks\":{blocks}}}");
+    let replies: Vec<u8> = (0..4u64)
+        .flat_map(|cookie| {
+            let head = [0x6744_6698u32.to_be_bytes(), [0; 4]].concat();
+            let data = if cookie == 0 { 1 << 14 } else { 0 };
+            [&head[..], &cookie.to_be_bytes(), &vec![1; data]].concat()
+        })
+        .collect();
+    let freed = "{\"ok\":true,\"freed\":3}\n";
+    vec![
+        says(&[&begun[..], &places(&run(0, 128)), freed, ok].concat(), &replies),
+        says(&[&begun[..], &places(&format!("{},{}", run(512, 128), run(0, 128)))].concat(), &[]),
+        says(&[&begun[..], &places(&run(0, u64::MAX)), freed].concat(), &replies[..16]),
+        says(&[&begun[..], &places(&run(256, 0))].concat(), &[]),
+        says(&[block(u64::MAX), block(1 << 11)].concat(), &[]),
+        says("{\"ok\":false,\"error\":\"no \\u001b]0;x\\u0007room\"}\n", &[]),
+        says("{\"progress\":{}}\n{\"progress\":{}}\n7\n", b"no reply"),
+    ]
 }
 
 fn memories() -> Vec<Vec<u8>> {

@@ -9,11 +9,14 @@ use dcd_engine::io::VolumeError;
 use serde_json::{Value, json};
 
 use crate::error::DeviceError;
+use crate::plain::plain;
 use crate::server::{PATIENCE, Until, connect_patiently, has_something, stranger, write_patiently};
 
 /// Requests on the way at once. Their answers (less than 300 bytes each) fit into the buffers of the socket, so neither
 /// side waits for the other to read.
 const REQUESTS_UNDER_WAY: usize = 128;
+/// Longest sentence of a server that is shown.
+const WORDS_MAX: usize = 1000;
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -29,6 +32,12 @@ impl ControlConnection {
     pub(crate) fn connect(path: &Path) -> Result<ControlConnection, DeviceError> {
         let reader = BufReader::new(connect(path)?);
         Ok(ControlConnection { path: path.to_owned(), reader, is_broken: false })
+    }
+
+    /// On a connection that there is.
+    pub(crate) fn on(stream: UnixStream) -> ControlConnection {
+        let reader = BufReader::new(stream);
+        ControlConnection { path: PathBuf::new(), reader, is_broken: false }
     }
 
     /// The daemon parts from who has asked nothing for long when it needs the place. Nothing is on the way here, so a
@@ -135,7 +144,9 @@ impl ControlConnection {
         if let Some(reason) = reasons.iter().find(|reason| error.contains(&reason.to_string())) {
             return Err(DeviceError::Volume(*reason));
         }
-        Err(DeviceError::Refused { error, hint: answer["hint"].as_str().map(str::to_owned) })
+        let one_line = |text: &str| plain(text).chars().take(WORDS_MAX).collect();
+        let hint = answer["hint"].as_str().map(one_line);
+        Err(DeviceError::Refused { error: one_line(&error), hint })
     }
 
     fn broken(&mut self, source: io::Error) -> DeviceError {

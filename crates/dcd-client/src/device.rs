@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use dcd_engine::io::VolumeError;
@@ -27,6 +28,16 @@ const RANGES_PER_LINE: usize = 512;
 /// Extents whose places are asked for at once.
 const PLACES_PER_LINE: u64 = 1 << 16;
 
+/// The size of a block of the volume.
+fn ask_block_bytes(control: &mut ControlConnection) -> Result<u64, DeviceError> {
+    let answer = control.ask(json!("status"), &[VolumeError::NoVolume])?;
+    let extent_bytes = answer["volume"]["extent_bytes"].as_u64();
+    let extent_bytes = extent_bytes.filter(|bytes| bytes.is_power_of_two());
+    extent_bytes
+        .filter(|bytes| (BLOCK_SIZE..=1 << 30).contains(bytes))
+        .ok_or_else(|| control.no_answer(answer.to_string().as_bytes()))
+}
+
 /// A connection to a volume.
 pub struct Device {
     control: ControlConnection,
@@ -41,19 +52,34 @@ impl Device {
     /// Connects to the control socket and the NBD socket of a `dcd serve` that has a volume.
     pub fn connect(control_socket: &Path, nbd_socket: &Path) -> Result<Device, DeviceError> {
         let mut control = ControlConnection::connect(control_socket)?;
-        let answer = control.ask(json!("status"), &[VolumeError::NoVolume])?;
-        let extent_bytes = answer["volume"]["extent_bytes"].as_u64();
-        let extent_bytes = extent_bytes.filter(|bytes| bytes.is_power_of_two());
-        let Some(block_bytes) = extent_bytes.filter(|bytes| (BLOCK_SIZE..=1 << 30).contains(bytes))
-        else {
-            return Err(control.no_answer(answer.to_string().as_bytes()));
-        };
+        let block_bytes = ask_block_bytes(&mut control)?;
+        let stream = connect(nbd_socket)?;
+        let life = Some(control_socket);
+        Device::with(control, block_bytes, stream, nbd_socket, life)
+    }
+
+    /// The same on connections that there are, to servers whose word counts.
+    pub fn on(control: UnixStream, nbd: UnixStream) -> Result<Device, DeviceError> {
+        let mut control = ControlConnection::on(control);
+        let block_bytes = ask_block_bytes(&mut control)?;
+        Device::with(control, block_bytes, nbd, Path::new(""), None)
+    }
+
+    fn with(
+        control: ControlConnection,
+        block_bytes: u64,
+        nbd: UnixStream,
+        nbd_socket: &Path,
+        life: Option<&Path>,
+    ) -> Result<Device, DeviceError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::TimedOut => DeviceError::Silent { path: nbd_socket.to_owned() },
             _ => DeviceError::Connect { path: nbd_socket.to_owned(), source },
         };
-        let stream = connect(nbd_socket)?;
-        let nbd = NbdClient::on(stream).map_err(failed)?.with_control(control_socket);
+        let mut nbd = NbdClient::on(nbd).map_err(failed)?;
+        if let Some(control_socket) = life {
+            nbd = nbd.with_control(control_socket);
+        }
         let receiver = nbd.receiver().map_err(failed)?;
         let geometry =
             Geometry { block_bytes: block_bytes as usize, blocks: nbd.size_bytes() / block_bytes };
@@ -338,6 +364,10 @@ impl BlockDevice for Device {
                 };
                 let first = self.blocks_from_wire(block).max(start);
                 let end = self.blocks_from_wire(block.saturating_add(blocks)).min(start + count);
+                // In order and of this range, or it is no answer.
+                if end <= first || runs.last().is_some_and(|last| first < last.end) {
+                    return Err(self.control.no_answer(place.to_string().as_bytes()));
+                }
                 match runs.last_mut() {
                     Some(last) if last.end == first => last.end = end,
                     _ => runs.push(first..end),

@@ -81,7 +81,7 @@ impl NbdClient {
     }
 
     /// Agrees on the export with the empty name, on this connection.
-    pub(crate) fn on(mut stream: UnixStream) -> io::Result<NbdClient> {
+    pub fn on(mut stream: UnixStream) -> io::Result<NbdClient> {
         // All of it together: a server may answer an option for ever.
         let deadline = Instant::now() + PATIENCE;
         // What comes behind the last reply is an answer to nothing.

@@ -189,8 +189,8 @@ impl ControlClient {
         Ok(ControlClient::on(stream, path, patience))
     }
 
-    /// On a connection that there is.
-    fn on(stream: UnixStream, path: &Path, patience: Duration) -> ControlClient {
+    /// On a connection that there is, to a server whose word counts.
+    pub fn on(stream: UnixStream, path: &Path, patience: Duration) -> ControlClient {
         let reader = BufReader::new(stream);
         ControlClient { path: path.to_owned(), reader, signals: None, patience }
     }

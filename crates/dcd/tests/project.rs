@@ -72,3 +72,53 @@ fn versions_of_the_libfuzzer_programs_are_up_to_date() {
         println!("skipped: crates of fuzz/Cargo.toml are not on this machine");
     }
 }
+
+/// Under a cargo and a libFuzzer that only note what they are asked for: turns follow each other for as long as was asked, the
+/// corpus and the counts stay for the next run, and what fails is told.
+#[test]
+fn byte_fuzzing_goes_on_where_it_was() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-bytes-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, script) in [
+        ("rustup", "#!/bin/sh\nexit 0\n"),
+        (
+            "cargo",
+            "#!/bin/sh\n[ \"$3\" = run ] || exit 0\necho \"$@\" >> \"$STUB/asked\"\n: > \"$9/kept-$$\"\n\
+             echo '#9 DONE   cov: 77 ft: 80'\necho 'stat::number_of_executed_units: 9'\n\
+             [ \"$9\" != \"$CORPUS/trace\" ] || exit 1\n",
+        ),
+    ] {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(folder.join(name), script).unwrap();
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.join(name), executable).unwrap();
+    }
+    let corpus = folder.join("corpus");
+    let run = |arguments: &[&str]| {
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let output = std::process::Command::new(root().join("scripts/fuzz-bytes.sh"))
+            .args(arguments)
+            .envs([("PATH", Path::new(&path)), ("STUB", &folder), ("CORPUS", &corpus)])
+            .output()
+            .unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for times in 1..3 {
+        let (is_well, said) = run(&["7s", "units", "record"]);
+        assert!(is_well && said.ends_with("2 passed, 0 failed, 0 skipped\n"), "{said}");
+        let counts = std::fs::read_to_string(corpus.join("executions")).unwrap();
+        assert_eq!(counts, format!("record {0} 77\nunits {0} 77\n", 9 * times));
+        assert_eq!(std::fs::read_dir(corpus.join("units")).unwrap().count(), times);
+    }
+    let (is_well, said) = run(&["5s", "trace", "units"]);
+    assert!(!is_well && said.ends_with("1 passed, 1 failed, 0 skipped\n"), "{said}");
+    // Hours are for all together; when all have failed there is nothing left to do.
+    let (is_well, said) = run(&["8h", "trace"]);
+    assert!(!is_well && said.ends_with("0 passed, 1 failed, 0 skipped\n"), "{said}");
+    let asked = std::fs::read_to_string(folder.join("asked")).unwrap();
+    assert!(asked.lines().next().unwrap().contains("-max_total_time=7 "), "{asked}");
+    assert!(asked.lines().last().unwrap().contains("-max_total_time=300 "), "{asked}");
+    assert!(!run(&["soon"]).0);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
