@@ -84,6 +84,7 @@ pub mod metrics_server;
 mod model_arm;
 mod mounts;
 mod nbd_doors;
+mod nbd_places;
 pub mod nbd_server;
 pub mod offline;
 pub mod open_metrics;

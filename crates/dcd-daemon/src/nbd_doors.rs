@@ -7,11 +7,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::handshake_thread::HandshakeThread;
 use crate::listen::{Listener, NbdAddress, NbdOptions, listen};
+use crate::nbd_places::{DESCRIPTORS_OTHER, NEGOTIATING_MAX};
 use crate::serve_error::ServeError;
 use crate::tls_files::TlsIdentity;
-
-/// Descriptors for disks, sockets and whatever else is open.
-const DESCRIPTORS_OTHER: u64 = 256;
 
 /// See the module.
 pub(crate) struct NbdDoors<'a> {
@@ -63,12 +61,14 @@ impl NbdDoors<'_> {
 
     /// Raises the limit of open descriptors for the clients, as far as it may be.
     fn allow_descriptors(&self) {
-        let needed = self.options.connections_max as u64 + DESCRIPTORS_OTHER;
+        // Those that negotiate are not needed: with few descriptors there are fewer of them.
+        let needed = (self.options.connections_max + DESCRIPTORS_OTHER) as u64;
+        let wanted = needed + NEGOTIATING_MAX as u64;
         let mut limit = getrlimit(Resource::Nofile);
-        if limit.current.is_none_or(|current| current >= needed) {
+        if limit.current.is_none_or(|current| current >= wanted) {
             return;
         }
-        let allowed = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        let allowed = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
         limit.current = Some(allowed);
         let raised = setrlimit(Resource::Nofile, limit).is_ok();
         if (!raised || allowed < needed) && !self.quiet {

@@ -27,17 +27,16 @@ use crate::frontend::nbd::tls::certificate_name;
 use crate::frontend::nbd::{Budget, Event, Export, Session};
 use crate::handshake_thread::HandshakeThread;
 use crate::listen::Listener;
+use crate::nbd_places::{Origin, Places, Standing};
 use crate::uring::{Receiver, Ring};
 use crate::users::command_of;
 
-/// Most clients at a time, unless it is said otherwise; more are turned away.
+/// Most clients that transmit at a time, unless it is said otherwise; more are turned away.
 pub const CONNECTIONS_MAX: usize = 128;
 /// Most that may be asked for.
 pub const CONNECTIONS_LIMIT: usize = 16384;
 /// A client has so long to negotiate.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A new client may take the place of one that has negotiated for longer than this, when there are too many.
-const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 /// A client that keeps us waiting must move something in this time ...
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// ... a whole request, or so many bytes.
@@ -111,6 +110,8 @@ struct Client {
     opened: Time,
     /// Where it comes from, and whose certificate it has.
     name: String,
+    origin: Origin,
+    standing: Standing,
     /// Its changes are acknowledged when they are durable.
     durable: bool,
     handshakes: Option<Rc<HandshakeThread>>,
@@ -176,7 +177,7 @@ impl AsFd for Listener {
 /// All listening sockets and clients.
 pub struct NbdServer {
     export: Export,
-    clients_max: usize,
+    places: Places,
     doors: Vec<Door>,
     clients: Vec<Option<Client>>,
     connected: usize,
@@ -207,7 +208,7 @@ impl NbdServer {
     pub fn new(export: Export, clients_max: usize, quiet: bool) -> NbdServer {
         NbdServer {
             export,
-            clients_max,
+            places: Places::new(clients_max),
             doors: Vec::new(),
             clients: Vec::new(),
             connected: 0,
@@ -233,6 +234,7 @@ impl NbdServer {
             ring.poll(K::from(NbdKey::Handshakes), event, PollFlags::IN);
             self.handshakes = Some(handshakes.clone());
         }
+        self.places.fit_descriptors();
         let listener = Rc::new(listener);
         let key = K::from(NbdKey::Listener(self.doors.len()));
         ring.poll(key, listener.clone(), PollFlags::IN);
@@ -249,7 +251,7 @@ impl NbdServer {
 
     /// Takes at most so many clients at a time.
     pub fn set_clients_max(&mut self, clients_max: usize) {
-        self.clients_max = clients_max;
+        self.places.admitted_max = clients_max;
     }
 
     /// The clients, each in words.
@@ -264,7 +266,9 @@ impl NbdServer {
                 _ => format!("NBD client: {name}"),
             }
         };
-        self.clients.iter().flatten().map(words).collect()
+        // Who only stands at the door does not use the disk.
+        let clients = self.clients.iter().flatten();
+        clients.filter(|client| client.standing == Standing::Admitted).map(words).collect()
     }
 
     /// Clients connected.
@@ -305,10 +309,8 @@ impl NbdServer {
 
     fn connect(&mut self, socket: OwnedFd, from: Option<SocketAddr>, door: &Listener) {
         let now = self.patience.now();
-        if self.connected >= self.clients_max && !self.make_room(now) {
-            let most = self.clients_max;
-            self.log(format_args!("turned a client away: {most} are connected"));
-            return;
+        if self.places.is_full() {
+            self.make_room();
         }
         if door.address.is_tcp() {
             use rustix::net::sockopt;
@@ -320,6 +322,8 @@ impl NbdServer {
             let _ = sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT);
         }
         let tls_required = door.handshakes.is_some();
+        let origin = Origin::of(from.filter(|_| door.address.is_tcp()));
+        self.places.enter(origin);
         let session = Session::new(self.export.clone(), tls_required, &self.budget);
         self.next_generation = self.next_generation.wrapping_add(1);
         let client = Client {
@@ -327,6 +331,8 @@ impl NbdServer {
             peer: Rc::new(Peer { socket, session: RefCell::new(session) }),
             opened: now,
             name: from.map_or_else(|| door.address.to_string(), |from| from.to_string()),
+            origin,
+            standing: Standing::Silent,
             durable: door.durable,
             handshakes: door.handshakes.clone(),
             progress: Progress::new(now),
@@ -351,22 +357,34 @@ impl NbdServer {
         self.touch(key);
     }
 
-    /// Ends the client that has negotiated for longest, if it has had its time: whoever only connects must not keep those
-    /// away who want something.
-    fn make_room(&mut self, now: Time) -> bool {
+    /// Ends the client at the doors that is worth least: whoever only connects must not keep those away who want something.
+    fn make_room(&mut self) {
         let clients = self.clients.iter().enumerate();
         let negotiating = clients.filter_map(|(index, client)| {
-            let client = client.as_ref()?;
-            let in_handshake = client.peer.session.borrow().in_handshake();
+            let client = client.as_ref().filter(|it| it.standing != Standing::Admitted)?;
             let key = ClientKey { index: index as u32, generation: client.generation };
-            in_handshake.then_some((client.opened, key))
+            Some((self.places.worth(client.origin, client.standing, client.opened), key))
         });
-        match negotiating.min_by_key(|(opened, _)| *opened) {
-            Some((opened, key)) if opened.after(HANDSHAKE_GRACE) <= now => {
-                self.disconnect(key, Some(format_args!("others want to connect")));
-                true
-            }
-            _ => false,
+        let least = negotiating.min_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, key)| key);
+        if let Some(key) = least {
+            self.disconnect(key, Some(format_args!("others want to connect")));
+        }
+    }
+
+    /// Gives a client that begins to transmit its place. If there is none it has to go.
+    fn admit(&mut self, key: ClientKey) {
+        let Some(client) = self.client(key) else { return };
+        if client.standing == Standing::Admitted || client.peer.session.borrow().in_handshake() {
+            return;
+        }
+        let origin = client.origin;
+        if !self.places.admit(origin) {
+            let most = self.places.admitted_max;
+            self.log(format_args!("turned a client away: {most} are connected"));
+            return self.disconnect(key, None);
+        }
+        if let Some(client) = self.client(key) {
+            client.standing = Standing::Admitted;
         }
     }
 
@@ -384,6 +402,7 @@ impl NbdServer {
             Ok(0) => session.ended(),
             Ok(count) => {
                 client.progress.bytes_moved += count as u64;
+                client.standing = client.standing.max(Standing::Spoken);
                 session.received(count);
             }
             Err(errno) => {
@@ -413,6 +432,7 @@ impl NbdServer {
                 let certificate = session.client_certificate().and_then(certificate_name);
                 let name = certificate.unwrap_or_else(|| "a certificate without a name".into());
                 drop(session);
+                client.standing = client.standing.max(Standing::Certified);
                 client.name = format!("{name} at {}", client.name);
                 let name = client.name.clone();
                 self.log(format_args!("NBD client connected with TLS: {name}"));
@@ -428,6 +448,7 @@ impl NbdServer {
     /// be sent with [`NbdServer::flush`].
     pub fn poll_event(&mut self) -> Option<(ClientKey, Event)> {
         while let Some(&key) = self.eventful.last() {
+            self.admit(key);
             let event = match self.client(key) {
                 None => None,
                 Some(client) => {
@@ -435,7 +456,7 @@ impl NbdServer {
                     if let (Some(step), Some(handshakes)) =
                         (session.take_handshake(), &client.handshakes)
                     {
-                        handshakes.compute(key, step);
+                        handshakes.compute(key, client.origin, step);
                     }
                     let event = session.poll_event();
                     client.is_eventful = event.is_some();
@@ -652,6 +673,11 @@ impl NbdServer {
         }
         let Some(client) = self.clients[key.index as usize].take() else { return };
         self.connected -= 1;
+        self.places.leave(client.origin, client.standing);
+        if let Some(handshakes) = client.handshakes.filter(|_| client.standing == Standing::Spoken)
+        {
+            handshakes.forget(key, client.origin);
+        }
         client.peer.session.borrow_mut().stop_receiving();
         // Wakes what the ring still waits for; its share of the peer is the last.
         let _ = rustix::net::shutdown(&client.peer.socket, Shutdown::Both);

@@ -265,7 +265,7 @@ fn half_open_handshakes_give_way() {
         }
         idle.push(client);
     }
-    // All places are taken; after a second the first of them gives way, and after ten all have ended.
+    // They hold no places of those that transmit; after ten seconds all have ended.
     until("a good client gets in", || {
         site.try_tool("nbdinfo", &[uri(&site, port, "pki")]).status.success().then_some(())
     });

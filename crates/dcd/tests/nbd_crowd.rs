@@ -1,0 +1,221 @@
+//! Proves that an honest client of NBD over TCP gets in at once beside crowds that do not: a thousand bare connects a second,
+//! idle connections, clients that negotiate for ever and come again when they are sent away, handshakes of TLS without a
+//! certificate. All on loopback, for some seconds.
+
+mod harness;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use harness::Site;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+
+const HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// An honest client gets in in this time; on a machine that does other things as well, half of them do.
+const AT_ONCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bare connects in a second, and those of them that are kept.
+const CONNECTS_PER_SECOND: u32 = 1000;
+const CONNECTS_KEPT: usize = 300;
+const TRIES: usize = 15;
+
+const FLAGS: &[u8] = b"\0\0\0\x03";
+const LIST: &[u8] = b"IHAVEOPT\0\0\0\x03\0\0\0\0";
+const GO: &[u8] = b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
+const STARTTLS: &[u8] = b"IHAVEOPT\0\0\0\x05\0\0\0\0";
+const ACK: u32 = 1;
+
+/// Connects from an address of this machine.
+fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrV4::new(from, 0))?;
+    connect(&socket, &SocketAddrV4::new(HOME, port))?;
+    let stream = TcpStream::from(OwnedFd::from(socket));
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn greeted(stream: &mut TcpStream) -> io::Result<()> {
+    stream.read_exact(&mut [0; 18])?;
+    stream.write_all(FLAGS)
+}
+
+/// Asks, and reads replies to the last.
+fn ask(stream: &mut TcpStream, option: &[u8]) -> io::Result<()> {
+    stream.write_all(option)?;
+    loop {
+        let mut header = [0; 20];
+        stream.read_exact(&mut header)?;
+        let word = |at| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+        stream.read_exact(&mut vec![0; word(16) as usize])?;
+        match word(12) {
+            ACK => return Ok(()),
+            reply if reply & 1 << 31 != 0 => return Err(io::ErrorKind::ConnectionRefused.into()),
+            _ => {}
+        }
+    }
+}
+
+/// Negotiates, reads a block, and goes.
+fn honest(from: Ipv4Addr, port: u16) -> io::Result<()> {
+    let mut stream = connect_from(from, port)?;
+    stream.set_nodelay(true)?;
+    greeted(&mut stream)?;
+    ask(&mut stream, GO)?;
+    let mut read = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, 0];
+    read.extend([7; 8]);
+    read.extend([0; 8]);
+    read.extend(4096u32.to_be_bytes());
+    stream.write_all(&read)?;
+    stream.read_exact(&mut [0; 16 + 4096])
+}
+
+/// Bare connects of one address.
+fn connects(port: u16, end: &AtomicBool, count: &AtomicUsize) {
+    let mut kept = VecDeque::new();
+    let began = Instant::now();
+    let mut made = 0;
+    while !end.load(Ordering::Relaxed) {
+        let due = began + Duration::from_secs(1) * made / CONNECTS_PER_SECOND;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        made += 1;
+        if let Ok(stream) = connect_from(HOME, port) {
+            count.fetch_add(1, Ordering::Relaxed);
+            kept.push_back(stream);
+        }
+        if kept.len() > CONNECTS_KEPT {
+            kept.pop_front();
+        }
+    }
+}
+
+/// Clients that negotiate without an end, and come again.
+fn negotiators(port: u16, clients: usize, option: &'static [u8], end: &AtomicBool) {
+    let mut streams: Vec<Option<TcpStream>> = (0..clients).map(|_| None).collect();
+    while !end.load(Ordering::Relaxed) {
+        for stream in &mut streams {
+            let goes_on = stream.as_mut().is_some_and(|stream| stream.write_all(option).is_ok());
+            if !goes_on {
+                *stream = connect_from(HOME, port).ok().and_then(|mut stream| {
+                    greeted(&mut stream).ok()?;
+                    stream.set_nonblocking(true).ok()?;
+                    Some(stream)
+                });
+            }
+            if let Some(stream) = stream {
+                let _ = stream.read(&mut [0; 4096]);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How long each of some honest clients needs, from the address of the crowd and from another.
+fn measure(mut honest: impl FnMut(Ipv4Addr)) {
+    for from in [HOME, ELSEWHERE] {
+        let mut times: Vec<Duration> = (0..TRIES)
+            .map(|_| {
+                let began = Instant::now();
+                honest(from);
+                began.elapsed()
+            })
+            .collect();
+        times.sort();
+        assert!(times[TRIES / 2] < AT_ONCE && times[TRIES - 1] < PATIENCE, "{from}: {times:?}");
+    }
+}
+
+#[test]
+fn an_honest_client_gets_in_beside_all_crowds_at_once() {
+    let site = Site::new("16M", 16 << 20);
+    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet";
+    let daemon = site.start_line(line).ready();
+    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
+    let port: u16 = port.parse().unwrap();
+    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let _idle: Vec<_> = (0..127).map(|_| connect_from(HOME, port).unwrap()).collect();
+        scope.spawn(|| connects(port, &end, &connected));
+        scope.spawn(|| negotiators(port, 140, LIST, &end));
+        std::thread::sleep(Duration::from_secs(1));
+        let measured = std::panic::catch_unwind(|| {
+            measure(|from| honest(from, port).unwrap_or_else(|error| panic!("{from}: {error}")));
+        });
+        end.store(true, Ordering::Relaxed);
+        measured.unwrap();
+    });
+    assert!(connected.load(Ordering::Relaxed) > 200, "there was a crowd");
+    daemon.assert_no_panic();
+    daemon.stop();
+}
+
+/// Each connection that transmits has its place, and no more than may.
+#[test]
+fn who_negotiates_takes_no_place_of_those_who_transmit() {
+    let site = Site::new("16M", 16 << 20);
+    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --connections-max 2";
+    let daemon = site.start_line(line).ready();
+    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
+    let port: u16 = port.parse().unwrap();
+    let begin = || {
+        let mut stream = connect_from(HOME, port)?;
+        greeted(&mut stream)?;
+        ask(&mut stream, GO).map(|()| stream)
+    };
+    let idle: Vec<_> = (0..20).map(|_| connect_from(HOME, port).unwrap()).collect();
+    let (first, second) = (begin().unwrap(), begin().unwrap());
+    let is_refused = |third: io::Result<TcpStream>| match third {
+        Err(_) => true,
+        // The reply was on its way.
+        Ok(mut stream) => !matches!(stream.read(&mut [0]), Ok(1..)),
+    };
+    assert!(is_refused(begin()));
+    drop(second);
+    let deadline = Instant::now() + PATIENCE;
+    while honest(HOME, port).is_err() {
+        assert!(Instant::now() < deadline, "a place was given back");
+    }
+    assert!(daemon.log().contains("turned a client away: 2 are connected"), "{}", daemon.log());
+    drop((first, idle));
+    daemon.stop();
+}
+
+/// Over TLS, beside handshakes of those who have no certificate.
+#[test]
+fn an_honest_client_of_tls_gets_in_beside_handshakes_without_end() {
+    skip_without!("an_honest_client_of_tls_gets_in", "nbdinfo", "openssl");
+    let site = Site::new("16M", 16 << 20);
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nbd.md");
+    let document = fs::read_to_string(document).unwrap();
+    let recipe = document.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next());
+    fs::create_dir_all(site.path("pki")).unwrap();
+    site.tool("sh", &["-c", &format!("cd pki && set -e\n{}", recipe.unwrap())]);
+    let line = "serve --cache-disk c --data-disk d --control ctl --memory-directory . --nbd tcp:127.0.0.1:0 --quiet \
+                --tls-cert pki/server-cert.pem --tls-key pki/server-key.pem --tls-ca pki/ca-cert.pem";
+    let daemon = site.start_line(line).ready();
+    let port = daemon.told("nbd").and_then(|address| address.rsplit(':').next()).unwrap();
+    let port: u16 = port.parse().unwrap();
+    let (end, connected) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let uri = format!("nbds://127.0.0.1:{port}/?tls-certificates={}", site.path("pki").display());
+    std::thread::scope(|scope| {
+        scope.spawn(|| connects(port, &end, &connected));
+        scope.spawn(|| negotiators(port, 140, STARTTLS, &end));
+        std::thread::sleep(Duration::from_secs(1));
+        let measured = std::panic::catch_unwind(|| {
+            measure(|_| {
+                let found = site.try_tool("nbdinfo", &[&uri]);
+                assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+            });
+        });
+        end.store(true, Ordering::Relaxed);
+        measured.unwrap();
+    });
+    daemon.assert_no_panic();
+    daemon.stop();
+}
