@@ -2,13 +2,15 @@
 //! (Landlock, Linux 5.13). What speaks to strangers, in a thread that was started behind that, can then neither read a file
 //! of somebody else nor write one, nor run a program, nor connect to anywhere by TCP.
 //!
+//! Signals to others, and connecting to sockets without a name, are given up as well, where the kernel knows how (6.12).
+//!
 //! It costs an open file nothing: rights are looked at when something is opened.
 
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, RulesetStatus, make_bitflags,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 
 use crate::device_spec::DeviceSpec;
@@ -17,6 +19,7 @@ use crate::tls_files::TlsFiles;
 
 /// What is restricted; an older kernel restricts what it knows of that.
 const RIGHTS: ABI = ABI::V5;
+const SCOPES: ABI = ABI::V6;
 
 /// Directories, and files, that are still needed.
 #[derive(Debug, Default)]
@@ -25,16 +28,23 @@ pub(crate) struct Reach(Vec<(PathBuf, BitFlags<AccessFs>)>);
 impl Reach {
     /// What every process that serves needs: devices, and what the kernel tells of itself.
     pub(crate) fn new() -> Reach {
-        let device =
-            make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev | Truncate});
         let read = make_bitflags!(AccessFs::{ReadFile | ReadDir});
         let mut reach = Reach::default();
-        reach.add("/dev".into(), device);
+        // Its names, and devices that are nobody's.
+        reach.add("/dev".into(), AccessFs::ReadDir.into());
+        reach.add("/dev/null".into(), make_bitflags!(AccessFs::{ReadFile | WriteFile}));
+        reach.add("/dev/urandom".into(), AccessFs::ReadFile.into());
         reach.add("/proc".into(), read);
         reach.add("/sys".into(), read);
         // For a panic to say where it was.
         reach.0.extend(std::env::current_exe().map(|path| (path, AccessFs::ReadFile.into())));
         reach
+    }
+
+    /// Devices that are made later, whose names are not known: of ublk.
+    pub(crate) fn devices_to_be(&mut self) {
+        let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | ReadDir | IoctlDev});
+        self.add("/dev".into(), device);
     }
 
     /// A file there is opened again, made anew if somebody removes it, and removed at the end.
@@ -62,8 +72,10 @@ impl Reach {
         self.add(directory_of(path), AccessFs::RemoveFile.into());
     }
 
-    /// What stands in for a failing disk reads its rules again.
+    /// It is opened again so that udev looks at it. What stands in for a failing disk reads its rules again.
     pub(crate) fn disk(&mut self, disk: &DeviceSpec) {
+        let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev | Truncate});
+        self.add(disk.path().to_owned(), device);
         disk.fault_control().into_iter().for_each(|path| self.watched_file(path));
     }
 
@@ -87,8 +99,10 @@ impl Reach {
     fn try_confine(self) -> Result<RulesetStatus, RulesetError> {
         let mut rules = Ruleset::default()
             .handle_access(AccessFs::from_all(RIGHTS))?
-            // Not binding: all addresses are bound, and nothing here binds another.
-            .handle_access(AccessNet::ConnectTcp)?
+            // All addresses are bound.
+            .handle_access(AccessNet::ConnectTcp | AccessNet::BindTcp)?
+            // Signals to others, and sockets of others that have no name in the file system (Linux 6.12).
+            .scope(Scope::from_all(SCOPES))?
             .create()?;
         for (path, rights) in self.0 {
             // What is not there cannot be opened anyway.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
@@ -107,6 +108,19 @@ pub trait Kernel {
     fn cancel_all(&mut self);
 }
 
+/// All that is ever asked of a ring, see [`entry`]; it refuses anything else.
+const OPERATIONS: [u8; 7] = [
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+    opcode::Recv::CODE,
+    opcode::UringCmd16::CODE,
+    opcode::PollAdd::CODE,
+];
+/// `IORING_REGISTER_SYNC_CANCEL`
+const REGISTER_SYNC_CANCEL: u8 = 24;
+
 /// The ring of Linux.
 pub(crate) struct Uring(IoUring);
 
@@ -116,7 +130,7 @@ impl Uring {
         // The flags spare interrupts of this thread; older kernels do not know them. `taskrun_flag`: that something has
         // ended can be seen without a system call.
         let mut builder = IoUring::builder();
-        builder.dontfork().setup_cqsize(4 * RING_ENTRIES);
+        builder.dontfork().setup_cqsize(4 * RING_ENTRIES).setup_r_disabled();
         let ring = builder
             .clone()
             .setup_single_issuer()
@@ -135,6 +149,11 @@ impl Uring {
                 "io_uring without waiting times (Linux before 5.11)",
             ));
         }
+        // What a filter of system calls refuses could be had of a ring: a socket, a connection, a file.
+        let mut allowed: Vec<Restriction> = OPERATIONS.map(Restriction::sqe_op).into();
+        allowed.push(Restriction::register_op(REGISTER_SYNC_CANCEL));
+        ring.submitter().register_restrictions(&mut allowed)?;
+        ring.submitter().register_enable_rings()?;
         Ok(Uring(ring))
     }
 }

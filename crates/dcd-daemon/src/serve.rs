@@ -411,6 +411,9 @@ fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>) -> Reach {
     reach.nbd(&options.nbd, &options.nbd_options);
     options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
     disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));
+    if options.ublk.is_some() {
+        reach.devices_to_be();
+    }
     reach
 }
 

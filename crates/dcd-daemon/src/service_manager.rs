@@ -13,12 +13,12 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, sendmsg_addr, socket_with,
+    SocketFlags, SocketType, sendmsg, socket_with,
 };
 
 /// First descriptor that is handed over.
@@ -28,9 +28,12 @@ const LISTEN_FDS_MAX: RawFd = 64;
 
 /// Tells the service manager how we are.
 pub struct Notifier {
-    to: Option<(OwnedFd, SocketAddrUnix)>,
+    to: Option<Arc<OwnedFd>>,
     watchdog: Option<Watchdog>,
 }
+
+/// Made once: whoever has given up his rights makes no socket.
+static FROM_ENVIRONMENT: OnceLock<Option<Arc<OwnedFd>>> = OnceLock::new();
 
 struct Watchdog {
     interval: Duration,
@@ -42,23 +45,16 @@ impl Notifier {
     pub fn from_environment() -> Notifier {
         let socket = std::env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty());
         let watchdog = variable("WATCHDOG_USEC").filter(|_| is_for_us("WATCHDOG_PID"));
-        Notifier::new(
-            socket.as_deref().map(OsStrExt::as_bytes),
-            watchdog.filter(|micros| *micros > 0).map(Duration::from_micros),
-        )
+        let to = FROM_ENVIRONMENT.get_or_init(|| connected(socket.as_deref()?.as_bytes()));
+        Notifier::to(to.clone(), watchdog.filter(|micros| *micros > 0).map(Duration::from_micros))
     }
 
     /// To this socket (a path, or with `@` in front a name without one); the watchdog expects a sign within that time.
     pub fn new(socket: Option<&[u8]>, watchdog: Option<Duration>) -> Notifier {
-        let to = socket.and_then(|path| {
-            let address = match path {
-                [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
-                path => SocketAddrUnix::new(path),
-            };
-            let flags = SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-            Some((socket.ok()?, address.ok()?))
-        });
+        Notifier::to(socket.and_then(connected), watchdog)
+    }
+
+    fn to(to: Option<Arc<OwnedFd>>, watchdog: Option<Duration>) -> Notifier {
         // Half of the time, as sd_watchdog_enabled(3) advises.
         let watchdog = watchdog.filter(|_| to.is_some());
         let watchdog =
@@ -110,7 +106,7 @@ impl Notifier {
     }
 
     fn send(&self, message: &str, descriptor: Option<BorrowedFd<'_>>) {
-        let Some((socket, address)) = &self.to else { return };
+        let Some(socket) = &self.to else { return };
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
@@ -118,8 +114,20 @@ impl Notifier {
             control.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
         let bytes = [IoSlice::new(message.as_bytes())];
-        let _ = sendmsg_addr(socket, address, &bytes, &mut control, SendFlags::NOSIGNAL);
+        let _ = sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL);
     }
+}
+
+/// A socket that speaks to the one of this name, and to no other: the confined may not choose.
+fn connected(path: &[u8]) -> Option<Arc<OwnedFd>> {
+    let address = match path {
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+        path => SocketAddrUnix::new(path),
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).ok()?;
+    rustix::net::connect(&socket, &address.ok()?).ok()?;
+    Some(Arc::new(socket))
 }
 
 /// A line of a message ends at its end.

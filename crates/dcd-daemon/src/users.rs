@@ -77,8 +77,10 @@ impl Users {
         let mounts = self.mounts.clone();
         let _ = without_open_files(move || {
             for mount in mounts {
-                if let Ok(directory) = File::open(&mount) {
-                    let _ = rustix::fs::syncfs(&directory);
+                match File::open(&mount) {
+                    Ok(directory) => drop(rustix::fs::syncfs(&directory)),
+                    // Who may not look there any more has everything written.
+                    Err(_) => rustix::fs::sync(),
                 }
             }
         });
