@@ -122,3 +122,47 @@ fn byte_fuzzing_goes_on_where_it_was() {
     assert!(!run(&["soon"]).0);
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Each line of the threat model names the tests that hold it, and these are there.
+#[test]
+fn promises_of_the_threat_model_have_tests() {
+    let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let model = text.split("## Threat model").nth(1).unwrap().split("\n## ").next().unwrap();
+    let sources: Vec<(String, String)> = files("crates")
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
+        .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()))
+        .collect();
+    let (mut attackers, mut tests) = (0, 0);
+    for section in model.split("\n### ").skip(1) {
+        attackers += 1;
+        let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).collect();
+        // The first is the head of the table.
+        assert!(rows.len() >= 3, "{section}");
+        for row in &rows[1..] {
+            let held_by = row.trim_end_matches('|').rsplit('|').next().unwrap();
+            let names: Vec<&str> = held_by.split('`').skip(1).step_by(2).collect();
+            let is_open = row.starts_with("| **not promised:**") && held_by.contains("no test: ");
+            assert!(!names.is_empty() || is_open, "nothing holds: {row}");
+            for name in names {
+                tests += 1;
+                if let Some(target) = name.strip_prefix("fuzz ") {
+                    let corpus = root().join("crates/dcd-byte-fuzz/corpus").join(target);
+                    assert!(corpus.is_dir(), "no target {target}: {row}");
+                    continue;
+                }
+                let (file, test) = name.split_once("::").unwrap_or_else(|| panic!("{name}"));
+                let is_it = |(path, source): &&(String, String)| {
+                    let signature = format!("fn {test}() {{");
+                    let tested = source.split(&signature).next().unwrap_or_default();
+                    path.ends_with(&format!("/{file}"))
+                        && source.contains(&signature)
+                        && tested.trim_end().lines().last().is_some_and(|it| it.trim() == "#[test]")
+                };
+                let found = sources.iter().filter(is_it).count();
+                assert_eq!(found, 1, "{found} tests are called {name}");
+            }
+        }
+    }
+    assert!(attackers >= 8 && tests >= 50, "{attackers} attackers, {tests} tests");
+}

@@ -345,6 +345,22 @@ fn units() -> Vec<(String, u32)> {
     units
 }
 
+/// What one of them needs, the other needs, too: they run the same program.
+#[test]
+fn both_services_may_make_the_same_calls() {
+    let filters = |unit: &str| {
+        let unit = std::fs::read_to_string(packaging(unit)).unwrap();
+        let lines = unit.lines().map(str::to_owned);
+        let named = ["SystemCallFilter=", "CapabilityBoundingSet=", "DeviceAllow="];
+        lines.filter(|line| named.iter().any(|it| line.starts_with(it))).collect::<Vec<_>>()
+    };
+    let (mut one, mut other) = (filters("systemd/dcd@.service"), filters("dcd-late@.service"));
+    one.sort();
+    other.sort();
+    assert!(one.len() > 5);
+    assert_eq!(one, other);
+}
+
 /// The last program of systemd unmounts its own mounts only: what gives a unit others, leaves the file system mounted there.
 #[test]
 fn the_late_unit_has_no_mounts_of_its_own() {
