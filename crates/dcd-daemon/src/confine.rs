@@ -62,7 +62,7 @@ impl Reach {
                 self.socket(path);
             }
         }
-        if let Some(TlsFiles { certificate, key, client_authority }) = &options.tls {
+        if let Some(TlsFiles { certificate, key, client_authority, .. }) = &options.tls {
             [certificate, key, client_authority].iter().for_each(|path| self.watched_file(path));
         }
     }

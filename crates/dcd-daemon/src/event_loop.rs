@@ -318,9 +318,9 @@ impl<C: Core> EventLoop<C> {
         self.memory.as_mut()
     }
 
-    /// NBD clients connected.
+    /// NBD clients that use the disk. Who only stands at the doors is waited for by nobody.
     pub fn nbd_connections(&self) -> usize {
-        self.nbd.connected()
+        self.nbd.transmitting()
     }
 
     /// Takes no more NBD clients.

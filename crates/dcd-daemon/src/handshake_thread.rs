@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::frontend::nbd::tls::HandshakeStep;
+use crate::frontend::nbd::tls::{HandshakeStep, TlsAccess};
 use crate::nbd_places::Origin;
 use crate::nbd_server::ClientKey;
 use crate::tls_files::TlsIdentity;
@@ -25,6 +25,7 @@ const NICE: i32 = 10;
 pub struct HandshakeThread {
     /// What it begins with, until it is started.
     waiting: Cell<Option<TlsIdentity>>,
+    access: Arc<TlsAccess>,
     quiet: bool,
     queue: Arc<Queue>,
     done: Arc<Done>,
@@ -117,8 +118,9 @@ impl HandshakeThread {
     pub fn new(identity: TlsIdentity, quiet: bool) -> io::Result<HandshakeThread> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let done = Arc::new(Done { steps: Mutex::new(Vec::new()), event });
+        let access = identity.access().clone();
         let waiting = Cell::new(Some(identity));
-        Ok(HandshakeThread { waiting, quiet, queue: Arc::default(), done })
+        Ok(HandshakeThread { waiting, access, quiet, queue: Arc::default(), done })
     }
 
     /// Starts the thread, with what the calling one may do. It ends when this is dropped.
@@ -141,6 +143,11 @@ impl HandshakeThread {
     /// This client has gone: what waits for it is not computed.
     pub(crate) fn forget(&self, client: ClientKey, origin: Origin) {
         self.queue.lanes().forget(origin, client);
+    }
+
+    /// Whose certificates may do what.
+    pub(crate) fn access(&self) -> &Arc<TlsAccess> {
+        &self.access
     }
 
     /// What to wait for.

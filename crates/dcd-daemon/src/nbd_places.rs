@@ -80,6 +80,11 @@ impl Places {
         self.negotiating_max = left.clamp(NEGOTIATING_MIN, NEGOTIATING_MAX);
     }
 
+    /// Clients that transmit.
+    pub(crate) fn admitted(&self) -> usize {
+        self.admitted
+    }
+
     /// Whether somebody who negotiates has to go before another may come.
     pub(crate) fn is_full(&self) -> bool {
         self.negotiating_count >= self.negotiating_max

@@ -271,6 +271,11 @@ impl NbdServer {
         clients.filter(|client| client.standing == Standing::Admitted).map(words).collect()
     }
 
+    /// Clients that transmit.
+    pub fn transmitting(&self) -> usize {
+        self.places.admitted()
+    }
+
     /// Clients connected.
     pub fn connected(&self) -> usize {
         self.connected
@@ -324,7 +329,10 @@ impl NbdServer {
         let tls_required = door.handshakes.is_some();
         let origin = Origin::of(from.filter(|_| door.address.is_tcp()));
         self.places.enter(origin);
-        let session = Session::new(self.export.clone(), tls_required, &self.budget);
+        let mut session = Session::new(self.export.clone(), tls_required, &self.budget);
+        if let Some(handshakes) = &door.handshakes {
+            session.limit(handshakes.access().clone());
+        }
         self.next_generation = self.next_generation.wrapping_add(1);
         let client = Client {
             generation: self.next_generation,

@@ -15,6 +15,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{Error as TlsError, InconsistentKeys, RootCertStore, ServerConfig};
 
+use crate::device::quoted;
+use crate::frontend::nbd::tls::{ListVerifier, TlsAccess};
 use crate::small_file;
 
 /// Largest file that is read.
@@ -29,6 +31,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authorities one of which must have signed a client's certificate.
     pub client_authority: PathBuf,
+    /// Whose certificates of these may do what.
+    pub access: Arc<TlsAccess>,
 }
 
 /// Why files are of no use.
@@ -61,6 +65,14 @@ pub enum TlsFilesError {
         path: PathBuf,
         /// Where.
         source: PemError,
+    },
+    /// Others may read the key.
+    #[error("the private key {} may be read by others: its mode is {mode:04o}", path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
     },
     /// The key is another's.
     #[error("the key {} does not belong to the certificate {}", key.display(), certificate.display())]
@@ -125,6 +137,10 @@ impl TlsFilesError {
                  openssl x509 -inform DER -in FILE -out PEM"
                     .into()
             }
+            TlsFilesError::Open { path, .. } => format!(
+                "chmod 600 {}; whoever has read it meanwhile can pretend to be this server: if that matters, make a new one",
+                quoted(path)
+            ),
             TlsFilesError::Damaged { path, .. } => {
                 format!("copy it again; openssl x509 -text -in {} shows a good one", path.display())
             }
@@ -146,8 +162,8 @@ const CERTIFICATE: &str = "certificate";
 const KEY: &str = "private key";
 const AUTHORITY: &str = "authority of clients";
 
-/// What tells that a file is another: its place on the disk, its length and its time of change.
-type Mark = Option<(u64, u64, u64, i64, i64)>;
+/// What tells that a file is another: its place on the disk, its length, its time of change, its mode.
+type Mark = Option<(u64, u64, u64, i64, i64, u32)>;
 
 /// The files as they were read last.
 pub struct TlsIdentity {
@@ -162,6 +178,11 @@ impl TlsIdentity {
         let marks = marks(&files);
         let config = read(&files)?;
         Ok(TlsIdentity { files, marks, config })
+    }
+
+    /// Whose certificates may do what.
+    pub fn access(&self) -> &Arc<TlsAccess> {
+        &self.files.access
     }
 
     /// What to secure a connection with; the files are read again if they have changed. An error is told once for each
@@ -188,7 +209,14 @@ impl TlsIdentity {
 fn marks(files: &TlsFiles) -> [Mark; 3] {
     [&files.certificate, &files.key, &files.client_authority].map(|path| {
         let found = std::fs::metadata(path).ok()?;
-        Some((found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+        Some((
+            found.dev(),
+            found.ino(),
+            found.len(),
+            found.mtime(),
+            found.mtime_nsec(),
+            found.mode(),
+        ))
     })
 }
 
@@ -200,6 +228,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
         PemError::NoItemsFound => TlsFilesError::Missing { what: KEY, path: files.key.clone() },
         source => TlsFilesError::Damaged { what: KEY, path: files.key.clone(), source },
     })?;
+    refuse_open_key(&files.key)?;
 
     // 2. Who may connect: nobody without a certificate of one of these authorities.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -230,7 +259,10 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(unusable)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::new(ListVerifier {
+            verifier,
+            access: files.access.clone(),
+        }))
         .with_single_cert(certificates, key)
         .map_err(unusable)?;
     // No session is taken up again: a certificate that has expired since, or an authority that was removed, counts for
@@ -239,6 +271,20 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     Ok(Arc::new(config))
+}
+
+/// As ssh does: a key of ours is for nobody else. A key of another user (root, where dcd is not) is in his care: a group may
+/// have it, so that dcd can read it.
+fn refuse_open_key(path: &Path) -> Result<(), TlsFilesError> {
+    let fail = |source| TlsFilesError::Read { what: KEY, path: path.to_owned(), source };
+    let found = std::fs::metadata(path).map_err(fail)?;
+    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
+    let mode = found.mode() & 0o7777;
+    let for_others = if is_ours { 0o077 } else { 0o007 };
+    match mode & for_others {
+        0 => Ok(()),
+        _ => Err(TlsFilesError::Open { path: path.to_owned(), mode }),
+    }
 }
 
 fn read_file(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsFilesError> {

@@ -34,6 +34,7 @@ fn child_daemon() {
         certificate: pki.join("server-cert.pem"),
         key: pki.join("server-key.pem"),
         client_authority: pki.join("ca-cert.pem"),
+        access: Default::default(),
     };
     let options = ServeOptions {
         cache_disk: DeviceSpec::Plain(directory.join("cache")),

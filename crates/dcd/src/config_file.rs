@@ -22,13 +22,15 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 46] = [
+pub const KEYS: [&str; 48] = [
     "cache-disk",
     "data-disk",
     "nbd",
     "tls-cert",
     "tls-key",
     "tls-ca",
+    "tls-allow",
+    "tls-read-only",
     "insecure-tcp",
     "tcp-ack",
     "connections-max",
@@ -113,6 +115,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "tls-cert" => settings.tls_cert = Some(text(value)?),
         "tls-key" => settings.tls_key = Some(text(value)?),
         "tls-ca" => settings.tls_ca = Some(text(value)?),
+        "tls-allow" => settings.tls_allow = list(value)?,
+        "tls-read-only" => settings.tls_read_only = list(value)?,
         "insecure-tcp" => settings.insecure_tcp = Some(boolean(value)?),
         "tcp-ack" => settings.tcp_ack = Some(choice(value)?),
         "connections-max" => settings.connections_max = Some(number(value)?),

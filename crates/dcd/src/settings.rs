@@ -6,11 +6,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::busy_poll::BusyPollMax;
 use dcd_daemon::device_spec::{DeviceSpec, DeviceSpecError};
+use dcd_daemon::frontend::nbd::tls::TlsAccess;
 use dcd_daemon::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::nbd_server::CONNECTIONS_LIMIT;
 use dcd_daemon::serve::UblkNumber;
@@ -39,6 +41,13 @@ pub struct Settings {
     /// Certificates of the authorities that sign those of clients, PEM.
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
+    /// Only clients whose certificate has this name (its common name, or one of its alternative names) may connect. May be given
+    /// again.
+    #[arg(long, value_name = "NAME")]
+    pub tls_allow: Vec<String>,
+    /// Clients whose certificate has this name may connect and only read. May be given again.
+    #[arg(long, value_name = "NAME")]
+    pub tls_read_only: Vec<String>,
     /// Listen on any TCP address without TLS: whoever reaches the port may read and change everything.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
@@ -208,6 +217,8 @@ impl Settings {
             tls_cert: _,
             tls_key: _,
             tls_ca: _,
+            tls_allow: _,
+            tls_read_only: _,
             insecure_tcp: _,
             tcp_ack,
             connections_max: _,
@@ -306,6 +317,11 @@ impl Settings {
             tls_cert: self.tls_cert.or(under.tls_cert),
             tls_key: self.tls_key.or(under.tls_key),
             tls_ca: self.tls_ca.or(under.tls_ca),
+            tls_allow: if self.tls_allow.is_empty() { under.tls_allow } else { self.tls_allow },
+            tls_read_only: match self.tls_read_only.is_empty() {
+                true => under.tls_read_only,
+                false => self.tls_read_only,
+            },
             insecure_tcp: self.insecure_tcp.or(under.insecure_tcp),
             tcp_ack: self.tcp_ack.or(under.tcp_ack),
             connections_max: self.connections_max.or(under.connections_max),
@@ -372,11 +388,18 @@ impl Settings {
                 certificate: certificate.clone(),
                 key: key.clone(),
                 client_authority: client_authority.clone(),
+                access: Arc::new(TlsAccess {
+                    allow: self.tls_allow.clone(),
+                    read_only: self.tls_read_only.clone(),
+                }),
             }),
             (None, ..) => return Err(missing("--tls-cert")),
             (_, None, _) => return Err(missing("--tls-key")),
             (.., None) => return Err(missing("--tls-ca")),
         };
+        if tls.is_none() && !(self.tls_allow.is_empty() && self.tls_read_only.is_empty()) {
+            return Err(missing("--tls-cert"));
+        }
         let has_tcp = self.nbd.iter().any(NbdAddress::is_tcp);
         if tls.is_some() && !has_tcp {
             return Err(NbdOptionsError::TlsWithoutTcp);

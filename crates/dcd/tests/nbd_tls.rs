@@ -6,6 +6,7 @@ mod harness;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
 use harness::random::Random;
@@ -228,6 +229,12 @@ fn files_that_are_no_good_are_told_before_anything_is_opened() {
     with(certificate, "other/server-key.pem", authority).fails(1, "does not belong to", "pubkey");
     with("empty.pem", key, authority).fails(1, "holds no certificate", "BEGIN CERTIFICATE");
     with("cut.pem", key, authority).fails(1, "is damaged", "");
+    // As ssh refuses it, and soon enough when it is found while dcd runs.
+    for mode in [0o640, 0o604, 0o644, 0o660] {
+        fs::set_permissions(site.path(key), PermissionsExt::from_mode(mode)).unwrap();
+        with(certificate, key, authority).fails(1, "may be read by others", "chmod 600");
+    }
+    fs::set_permissions(site.path(key), PermissionsExt::from_mode(0o600)).unwrap();
     with(certificate, certificate, authority).fails(1, "holds no private key", "BEGIN PRIVATE KEY");
     with(certificate, key, "empty.pem").fails(1, "holds no certificate", "");
     let some = site.dcd(&format!("{line} --tls-cert {certificate} --tls-ca {authority}"));
@@ -236,6 +243,44 @@ fn files_that_are_no_good_are_told_before_anything_is_opened() {
     site.dcd(&format!("{unix} {TLS}")).fails(1, "no --nbd tcp:", "");
     site.dcd(&format!("{line} {TLS} --insecure-tcp")).fails(1, "--insecure-tcp", "");
     site.dcd(&format!("{line} --connections-max 0")).fails(1, "--connections-max", "");
+}
+
+/// Names of certificates decide who may connect, and who may write.
+#[test]
+fn lists_of_names_decide_who_may_do_what() {
+    skip_without!("lists_of_names_decide_who_may_do_what", "nbdinfo", "nbdcopy", "openssl");
+    let site = site(4 * MIB);
+    fs::write(site.path("source"), vec![7; 1 << 20]).unwrap();
+    // The certificate of the document is that of CN=backup.
+    let with = |flags: &str| {
+        let (daemon, port) = serve(&site, &format!("{TLS} {flags}"));
+        let uri = uri(&site, port, "pki");
+        let info = site.try_tool("nbdinfo", &["--json", &uri]);
+        let copied = site.try_tool("nbdcopy", &["source", &uri]).status.success();
+        let log = daemon.log();
+        daemon.assert_no_panic();
+        daemon.stop();
+        let info =
+            info.status.success().then(|| String::from_utf8_lossy(&info.stdout).into_owned());
+        (info, copied, log)
+    };
+    for flags in
+        ["--tls-allow other", "--tls-read-only other", "--tls-allow back --tls-allow Example"]
+    {
+        let (info, copied, log) = with(flags);
+        assert!(info.is_none() && !copied, "{flags}");
+        assert!(log.contains("CN=backup,O=Example is not on the list"), "{flags}: {log}");
+    }
+    for flags in ["--tls-read-only backup", "--tls-allow backup --tls-read-only backup"] {
+        let (info, copied, _) = with(flags);
+        let info = info.unwrap().replace(' ', "");
+        assert!(info.contains("\"is_read_only\":true") && !copied, "{flags}: {info}");
+    }
+    let (info, copied, _) = with("--tls-allow other --tls-allow backup --tls-read-only other");
+    let info = info.unwrap().replace(' ', "");
+    assert!(info.contains("\"is_read_only\":false") && copied, "{info}");
+    let line = "serve --cache-disk c --data-disk d --memory-directory . --nbd tcp:127.0.0.1:0";
+    site.dcd(&format!("{line} --tls-allow a")).fails(1, "--tls-cert is missing", "docs/nbd.md");
 }
 
 #[test]

@@ -218,6 +218,11 @@ impl Connection {
         self.starts_tls && !self.closing && self.send.is_empty()
     }
 
+    /// This client may only read. To be called before it negotiates.
+    pub(super) fn make_read_only(&mut self) {
+        self.export.read_only = true;
+    }
+
     /// TLS protects what comes from here on.
     pub(super) fn secured(&mut self) {
         assert!(self.wants_tls() && self.staging.waiting().is_empty());

@@ -9,11 +9,13 @@
 //! elsewhere nothing is received. What was received is decrypted only as far as the connection wants input, and replies
 //! become records only when those before were sent, so that TLS adds a bounded amount of memory to what is in flight.
 
+use std::sync::Arc;
+
 use dcd_engine::buffer::Buffer;
 use dcd_engine::io::RequestError;
 
 use super::handshake::Protection;
-use super::tls::{HandshakeStep, Secured, SecuredStream, TlsFailure};
+use super::tls::{HandshakeStep, Secured, SecuredStream, TlsAccess, TlsFailure};
 use super::{Budget, Connection, Event, Export, ProtocolError};
 
 /// Memory for records that is kept while there is nothing to send.
@@ -23,6 +25,7 @@ const OUTGOING_KEPT: usize = 16 << 10;
 pub struct Session {
     connection: Connection,
     stage: Stage,
+    access: Arc<TlsAccess>,
     /// Of a client that was secured, also when its session has failed since: what it has asked for may still be polled.
     client_certificate: Option<Vec<u8>>,
     /// Records to be sent, from `outgoing_start` on.
@@ -53,12 +56,18 @@ impl Session {
         Session {
             connection: Connection::with(export, protection, budget),
             stage: Stage::Plain,
+            access: Arc::default(),
             client_certificate: None,
             outgoing: Vec::new(),
             outgoing_start: 0,
             space_given: false,
             closed: None,
         }
+    }
+
+    /// Some certificates may only read. To be called before anything is received.
+    pub fn limit(&mut self, access: Arc<TlsAccess>) {
+        self.access = access;
     }
 
     /// Where the next bytes from the socket go; never empty unless [`Self::wants_input`] is false. Stays where it is until
@@ -152,6 +161,11 @@ impl Session {
             Secured::Yes { tls, records } => {
                 let stream = SecuredStream::new(tls, records);
                 self.client_certificate = stream.client_certificate().map(<[u8]>::to_vec);
+                // Before anything of what it wants is read, which may have come with the handshake.
+                let certificate = self.client_certificate.as_deref().unwrap_or_default();
+                if self.access.is_read_only(certificate) {
+                    self.connection.make_read_only();
+                }
                 self.connection.secured();
                 self.stage = Stage::Secured(Box::new(stream));
                 is_secured = true;

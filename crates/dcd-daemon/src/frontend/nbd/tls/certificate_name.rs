@@ -36,6 +36,68 @@ pub fn certificate_name(certificate: &[u8]) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+/// All names that a certificate has: common names of its subject, and its alternative names (DNS, e-mail, URI, IP), each as it
+/// is written on a command line.
+pub fn certificate_names(certificate: &[u8]) -> Vec<String> {
+    let mut names = Vec::new();
+    // What was found before something that cannot be read counts; what is behind it is not there.
+    let _ = collect_names(certificate, &mut names);
+    names
+}
+
+fn collect_names(certificate: &[u8], names: &mut Vec<String>) -> Option<()> {
+    let mut to_be_signed = Der(Der(Der(certificate).take(tag::SEQUENCE)?).take(tag::SEQUENCE)?);
+    to_be_signed.take_if(tag::CONTEXT_0);
+    for tag in [tag::INTEGER, tag::SEQUENCE, tag::SEQUENCE, tag::SEQUENCE] {
+        to_be_signed.take(tag)?;
+    }
+    let mut subject = Der(to_be_signed.take(tag::SEQUENCE)?);
+    while !subject.0.is_empty() {
+        let mut attributes = Der(subject.take(tag::SET)?);
+        while !attributes.0.is_empty() {
+            let mut attribute = Der(attributes.take(tag::SEQUENCE)?);
+            let is_common_name = attribute_name(attribute.take(tag::OBJECT_IDENTIFIER)?) == "CN";
+            let (_, value) = attribute.any()?;
+            if is_common_name && let Ok(name) = std::str::from_utf8(value) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    // The key; numbers that nobody uses; extensions.
+    to_be_signed.take(tag::SEQUENCE)?;
+    to_be_signed.take_if(tag::CONTEXT_1);
+    to_be_signed.take_if(tag::CONTEXT_2);
+    let mut extensions = Der(Der(to_be_signed.take(tag::CONTEXT_3)?).take(tag::SEQUENCE)?);
+    while !extensions.0.is_empty() {
+        let mut extension = Der(extensions.take(tag::SEQUENCE)?);
+        let is_names = extension.take(tag::OBJECT_IDENTIFIER)? == ALTERNATIVE_NAMES;
+        extension.take_if(tag::BOOLEAN);
+        if !is_names {
+            continue;
+        }
+        let mut alternatives = Der(Der(extension.take(tag::OCTET_STRING)?).take(tag::SEQUENCE)?);
+        while !alternatives.0.is_empty() {
+            let (kind, value) = alternatives.any()?;
+            let text = || std::str::from_utf8(value).ok().map(str::to_owned);
+            names.extend(match kind {
+                tag::EMAIL | tag::DNS | tag::URI => text(),
+                tag::IP => ip_text(value),
+                _ => None,
+            });
+        }
+    }
+    Some(())
+}
+
+fn ip_text(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(|bytes| std::net::Ipv4Addr::from(bytes).to_string());
+    let v6 = <[u8; 16]>::try_from(bytes).map(|bytes| std::net::Ipv6Addr::from(bytes).to_string());
+    v4.or(v6).ok()
+}
+
+/// The identifier of subjectAltName, 2.5.29.17.
+const ALTERNATIVE_NAMES: &[u8] = &[0x55, 29, 17];
+
 /// A name must not look like a line of the log, or like more attributes than there are.
 fn printable(character: char) -> char {
     if is_obeyed(character) || matches!(character, ',' | '=' | '"') { '?' } else { character }
@@ -60,6 +122,16 @@ mod tag {
     pub(super) const SEQUENCE: u8 = 0x30;
     pub(super) const SET: u8 = 0x31;
     pub(super) const CONTEXT_0: u8 = 0xa0;
+    pub(super) const CONTEXT_1: u8 = 0x81;
+    pub(super) const CONTEXT_2: u8 = 0x82;
+    pub(super) const CONTEXT_3: u8 = 0xa3;
+    pub(super) const BOOLEAN: u8 = 0x01;
+    pub(super) const OCTET_STRING: u8 = 0x04;
+    // Kinds of alternative names.
+    pub(super) const EMAIL: u8 = 0x81;
+    pub(super) const DNS: u8 = 0x82;
+    pub(super) const URI: u8 = 0x86;
+    pub(super) const IP: u8 = 0x87;
 }
 
 /// DER values, eaten from the front.

@@ -7,11 +7,14 @@
 //! TLS 1.3 only: rustls is built without anything older. There are no tickets, so no session is taken up again and every
 //! connection proves its certificate.
 
+mod access;
 mod certificate_name;
 mod handshake_step;
 mod secured_stream;
 
-pub use certificate_name::certificate_name;
+pub(crate) use access::ListVerifier;
+pub use access::{NotAllowed, TlsAccess};
+pub use certificate_name::{certificate_name, certificate_names};
 pub use handshake_step::HandshakeStep;
 use handshake_step::RECORDS_HANDSHAKE;
 pub(super) use handshake_step::Secured;
@@ -21,7 +24,7 @@ pub(super) use secured_stream::SecuredStream;
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum TlsFailure {
     /// A rule of TLS was broken, or a certificate is not good.
-    #[error("TLS: {0}")]
+    #[error("TLS: {}", words(.0))]
     Tls(rustls::Error),
     /// Messages of the handshake that do not fit into the room for them.
     #[error("TLS: a message of the handshake is longer than {RECORDS_HANDSHAKE} bytes")]
@@ -32,4 +35,14 @@ pub enum TlsFailure {
     /// The other side was cut off, by itself or by somebody between.
     #[error("TLS: cut off without a goodbye (close_notify)")]
     Truncated,
+}
+
+/// What TLS says; what our lists say it only wraps.
+fn words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(rustls::CertificateError::Other(ours)) => {
+            ours.0.to_string()
+        }
+        error => error.to_string(),
+    }
 }
