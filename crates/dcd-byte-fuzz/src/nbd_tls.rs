@@ -13,7 +13,7 @@ use dcd_daemon::frontend::nbd::protocol::{
     FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_MAGIC, command,
     option, option_reply,
 };
-use dcd_daemon::frontend::nbd::tls::certificate_name;
+use dcd_daemon::frontend::nbd::tls::{TlsAccess, certificate_name, certificate_names};
 use dcd_daemon::frontend::nbd::{Budget, Event, Export, Session};
 use dcd_engine::{Buffer, Operation};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -90,6 +90,10 @@ struct Pair {
 pub(crate) fn run(input: &[u8]) {
     let mut program = Input(input);
     certificate_name(program.0);
+    let names = certificate_names(program.0);
+    let listed = TlsAccess { allow: names.clone(), read_only: Vec::new() };
+    assert!(listed.check(program.0).is_ok());
+    assert!(!listed.is_read_only(program.0));
     let how = program.u8();
     let has_certificate = how & 2 != 0;
     let config = if has_certificate { &CONFIGS.client } else { &CONFIGS.stranger };

@@ -308,6 +308,11 @@ impl<C: Core> EventLoop<C> {
         self.nbd.set_clients_max(clients_max);
     }
 
+    /// Memory is bounded: see [`NbdServer::spare_memory`].
+    pub fn spare_memory(&mut self) {
+        self.nbd.spare_memory();
+    }
+
     /// Looks for the next event for `max` at most before it sleeps; before, it never does.
     pub fn set_busy_poll(&mut self, max: std::time::Duration) {
         self.ring.set_busy_poll(BusyPoll::new(max));

@@ -17,6 +17,8 @@ use rustix::process::{Resource, getrlimit};
 
 /// Clients that may negotiate at a time. At a thousand bare connects a second each has half a second for its first byte.
 pub(crate) const NEGOTIATING_MAX: usize = 512;
+/// The same where memory is bounded: of a negotiation 20 to 50 KiB are held.
+const NEGOTIATING_MAX_SPARING: usize = 128;
 /// As few as that where there are too few descriptors.
 const NEGOTIATING_MIN: usize = 16;
 /// Descriptors for disks, sockets and whatever else is open.
@@ -60,6 +62,7 @@ pub(crate) struct Places {
     negotiating: BTreeMap<Origin, u32>,
     negotiating_count: usize,
     negotiating_max: usize,
+    spares_memory: bool,
     admitted: usize,
     /// Clients that may transmit at a time.
     pub(crate) admitted_max: usize,
@@ -69,7 +72,20 @@ impl Places {
     pub(crate) fn new(admitted_max: usize) -> Places {
         let negotiating = BTreeMap::new();
         let (negotiating_count, negotiating_max, admitted) = (0, NEGOTIATING_MAX, 0);
-        Places { negotiating, negotiating_count, negotiating_max, admitted, admitted_max }
+        Places {
+            negotiating,
+            negotiating_count,
+            negotiating_max,
+            spares_memory: false,
+            admitted,
+            admitted_max,
+        }
+    }
+
+    /// Fewer may negotiate at a time.
+    pub(crate) fn spare_memory(&mut self) {
+        self.spares_memory = true;
+        self.fit_descriptors();
     }
 
     /// Takes the limit of descriptors into account.
@@ -77,7 +93,8 @@ impl Places {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let left = usize::try_from(limit).unwrap_or(usize::MAX);
         let left = left.saturating_sub(self.admitted_max).saturating_sub(DESCRIPTORS_OTHER);
-        self.negotiating_max = left.clamp(NEGOTIATING_MIN, NEGOTIATING_MAX);
+        let most = if self.spares_memory { NEGOTIATING_MAX_SPARING } else { NEGOTIATING_MAX };
+        self.negotiating_max = left.clamp(NEGOTIATING_MIN, most);
     }
 
     /// Clients that transmit.

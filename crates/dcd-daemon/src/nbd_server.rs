@@ -254,6 +254,11 @@ impl NbdServer {
         self.places.admitted_max = clients_max;
     }
 
+    /// Memory is bounded: fewer clients may negotiate at a time.
+    pub fn spare_memory(&mut self) {
+        self.places.spare_memory();
+    }
+
     /// The clients, each in words.
     pub fn client_names(&self) -> Vec<String> {
         let words = |client: &Client| {

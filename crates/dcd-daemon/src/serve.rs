@@ -227,7 +227,9 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
     let listeners = doors.listen(&options.nbd)?;
-    if options.memory_max_bytes.is_none() {
+    if options.memory_max_bytes.is_some() {
+        event_loop.spare_memory();
+    } else {
         event_loop.set_clients_max(options.nbd_options.connections_max);
     }
     let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;

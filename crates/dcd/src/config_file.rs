@@ -106,6 +106,17 @@ pub fn parse(path: &Path, text: &str) -> Result<Settings, ConfigFileError> {
     Ok(settings)
 }
 
+/// Names of certificates. A list of nobody would let everybody in.
+fn names(value: &DeValue<'_>) -> Result<Vec<String>, ValueProblem> {
+    let names: Vec<String> = list(value)?;
+    match names.is_empty() {
+        true => Err(ValueProblem::Unreadable {
+            message: "expected a name at least; without this key every certificate counts".into(),
+        }),
+        false => Ok(names),
+    }
+}
+
 /// Sets one key; false when there is no such key.
 fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, ValueProblem> {
     match key {
@@ -115,8 +126,8 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "tls-cert" => settings.tls_cert = Some(text(value)?),
         "tls-key" => settings.tls_key = Some(text(value)?),
         "tls-ca" => settings.tls_ca = Some(text(value)?),
-        "tls-allow" => settings.tls_allow = list(value)?,
-        "tls-read-only" => settings.tls_read_only = list(value)?,
+        "tls-allow" => settings.tls_allow = names(value)?,
+        "tls-read-only" => settings.tls_read_only = names(value)?,
         "insecure-tcp" => settings.insecure_tcp = Some(boolean(value)?),
         "tcp-ack" => settings.tcp_ack = Some(choice(value)?),
         "connections-max" => settings.connections_max = Some(number(value)?),
@@ -283,5 +294,14 @@ mod tests {
         assert!(problem("ack = \"\\u001b[2J\"").0.contains("`\\u{1b}[2J` is none of"));
         assert!(problem("\"a\\nb\" = 1").0.contains("`a\\nb` is not a setting"));
         assert!(!problem("zzz = 3").1.unwrap().contains("did you mean"));
+    }
+
+    #[test]
+    fn a_list_of_nobody_lets_nobody_in() {
+        for key in ["tls-allow", "tls-read-only"] {
+            let error = parse(Path::new("c.toml"), &format!("{key} = []\n")).unwrap_err();
+            assert!(error.to_string().contains("a name at least"), "{error}");
+            assert!(parse(Path::new("c.toml"), &format!("{key} = \"backup\"\n")).is_ok());
+        }
     }
 }
