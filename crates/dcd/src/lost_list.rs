@@ -39,6 +39,8 @@ pub fn tell(lost: &LostReport, file: Option<&Path>) -> Result<(), CommandError> 
         });
         let _ = writeln!(text, "  and {}; {place}", count(more, "more range"));
     }
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    if !text.is_empty() {
+        eprintln!("{}", text.trim_end());
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Progress of what takes long, on stderr: a bar with the time left on a terminal, otherwise a
 //! line now and then.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::units_text::format_size;
@@ -89,7 +89,7 @@ impl Progress {
                 };
                 let (done, total) = (self.unit.format(done), self.unit.format(total));
                 // Progress is a courtesy: nothing fails because nobody can read it.
-                let _ = writeln!(std::io::stderr(), "dcd: {}: {done} of {total}{left}", self.what);
+                eprintln!("dcd: {}: {done} of {total}{left}", self.what);
             }
             Display::Lines { .. } => {}
         }

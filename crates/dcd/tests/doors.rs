@@ -249,3 +249,42 @@ fn what_has_no_end_is_not_read_to_it() {
         assert!(![Some(0), None].contains(&outcome.code), "{}: {}", outcome.line, outcome.stderr);
     }
 }
+
+/// All that is for people goes through one function: nobody writes to standard output or standard error past it.
+#[test]
+fn nothing_is_written_past_the_function_for_people() {
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut folders: Vec<std::path::PathBuf> =
+        ["dcd", "dcd-daemon", "dcd-client", "dhisfs", "dcd-sim", "dcd-parquet"]
+            .map(|name| std::path::Path::new(crates).join(name).join("src"))
+            .into();
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            // Tests may say what they like.
+            let program = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let name = path.to_string_lossy().into_owned();
+            seen += 1;
+            let writes = |what: &str| program.contains(what) && !name.contains("tests");
+            let has_macro = ["main.rs", "lib.rs"].iter().any(|end| name.ends_with(end));
+            assert!(!writes(" println!(") && !writes(" print!("), "{name}");
+            let stdout = name.ends_with("dcd/src/output.rs") || name.ends_with("top/terminal.rs");
+            assert!(stdout || !writes("stdout().lock()"), "{name}");
+            let stderr = has_macro || name.ends_with("dcd/src/error.rs");
+            assert!(stderr || !writes("io::stderr()") || writes("stderr().is_terminal"), "{name}");
+            if ["dcd-client", "dcd-sim", "dcd-parquet"]
+                .iter()
+                .any(|it| name.contains(&format!("{it}/")))
+            {
+                assert!(!writes("eprintln!("), "{name}");
+            }
+        }
+    }
+    assert!(seen > 200, "{seen}");
+}

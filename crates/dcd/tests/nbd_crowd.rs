@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::Site;
+use harness::{Site, until};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 const HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
@@ -182,8 +182,14 @@ fn who_negotiates_takes_no_place_of_those_who_transmit() {
         assert!(Instant::now() < deadline, "a place was given back");
     }
     assert!(daemon.log().contains("turned a client away: 2 are connected"), "{}", daemon.log());
-    drop((first, idle));
-    daemon.stop();
+    drop(first);
+    // Nor do they use the disk, so nobody waits for them.
+    let began = Instant::now();
+    until("who stands at the doors holds up no detach", || {
+        (site.dcd("detach --control ctl").code == Some(0)).then_some(())
+    });
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    drop((idle, daemon));
 }
 
 /// Over TLS, beside handshakes of those who have no certificate.

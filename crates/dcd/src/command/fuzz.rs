@@ -260,8 +260,7 @@ fn test_of_volume(failure: &VolumeFailure) -> String {
 }
 
 fn eprintln_test(test: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{test}");
+    eprintln!("{test}");
 }
 
 /// A run on a volume that went wrong.

@@ -12,7 +12,6 @@
 //! | `report.rs`, `picture.rs` | what is shown |
 
 use std::fs;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 mod arguments;
@@ -222,7 +221,7 @@ fn kill_weight(users: u32) -> f64 {
 
 /// A line on stderr. Nothing fails because nobody can read it.
 fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "dcd: {text}");
+    eprintln!("dcd: {text}");
 }
 
 fn minutes(seconds: f64) -> String {

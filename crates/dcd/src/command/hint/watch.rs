@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -114,7 +113,7 @@ impl Watch<'_> {
             Ok(told) => Ok(format!(", metadata of {}", told.kind)),
             // Only less is known then.
             Err(error @ (CommandError::NoStaticMetadata { .. } | CommandError::File { .. })) => {
-                let _ = writeln!(std::io::stderr(), "dcd: no hints for metadata: {error}");
+                eprintln!("dcd: no hints for metadata: {error}");
                 Ok(String::new())
             }
             Err(error) => Err(error),
@@ -183,7 +182,7 @@ impl Watch<'_> {
         if self.options.verbose && extents > 0 {
             let extents = count(extents, "extent");
             // Nobody has to read it.
-            let _ = writeln!(std::io::stderr(), "dcd: {}: {said}, {extents}", path.display());
+            eprintln!("dcd: {}: {said}, {extents}", path.display());
         }
         if blocks.is_delayed {
             self.wait_for(path.to_owned(), (waited * 2).min(WAIT_MAX));

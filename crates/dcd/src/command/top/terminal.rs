@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use dcd_client::plain::plain_lines;
 use dcd_daemon::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stdin, stdout};
@@ -74,6 +75,7 @@ impl Terminal {
     /// Shows a picture in place of the last one.
     pub fn show(&self, frame: &str) -> io::Result<()> {
         // Each line clears what was behind it, so nothing flickers.
+        let frame = plain_lines(frame, true);
         let mut text = String::from("\x1b[H");
         for (index, line) in frame.trim_end_matches('\n').split('\n').enumerate() {
             if index > 0 {
