@@ -14,7 +14,7 @@ use landlock::{
 };
 
 use crate::device_spec::DeviceSpec;
-use crate::listen::{NbdAddress, NbdOptions};
+use crate::listen::NbdOptions;
 use crate::tls_files::TlsFiles;
 
 /// What is restricted; an older kernel restricts what it knows of that.
@@ -54,20 +54,14 @@ impl Reach {
         self.add(directory.to_owned(), rights);
     }
 
-    /// Sockets are removed at the end. Certificates are read again when they have changed; they are often links, to files
-    /// that are new each time.
-    pub(crate) fn nbd(&mut self, addresses: &[NbdAddress], options: &NbdOptions) {
-        for address in addresses {
-            if let NbdAddress::Unix(path) = address {
-                self.socket(path);
-            }
-        }
+    /// Certificates are read again when they have changed; they are often links, to files that are new each time.
+    pub(crate) fn certificates(&mut self, options: &NbdOptions) {
         if let Some(TlsFiles { certificate, key, client_authority, .. }) = &options.tls {
             [certificate, key, client_authority].iter().for_each(|path| self.watched_file(path));
         }
     }
 
-    /// A socket that is removed at the end.
+    /// A socket that is removed at the end, where nobody else does that. It takes the right to remove any file beside it.
     pub(crate) fn socket(&mut self, path: &Path) {
         self.add(directory_of(path), AccessFs::RemoveFile.into());
     }

@@ -4,12 +4,13 @@
 //! writes what it has cached), so the loop's thread must not wait for them. It is told of news
 //! through a channel, and woken.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use crate::frontend::fuse::{self, FuseMount};
-use crate::frontend::loop_device::{self, LoopDevice, StaleLoop};
+use crate::caretaker;
+use crate::frontend::fuse::{self, FuseMount, MountPoint};
+use crate::frontend::loop_device::{self, LoopDevice, LoopError, StaleLoop};
 use crate::serve_error::ServeError;
 use crate::submitter::{StopKind, Submitter};
 use crate::supervise::Frontends;
@@ -22,6 +23,46 @@ pub(crate) struct FuseOptions {
     pub(crate) read_only: bool,
     pub(crate) trim: bool,
     pub(crate) loop_device: bool,
+    /// Made while that could be done.
+    pub(crate) made: Option<MadeBefore>,
+}
+
+/// What takes rights that are given up before the thread begins.
+pub(crate) struct MadeBefore {
+    pub(crate) point: MountPoint,
+    pub(crate) stale: Vec<StaleLoop>,
+}
+
+impl MadeBefore {
+    pub(crate) fn make(directory: &Path, read_only: bool) -> Result<MadeBefore, ServeError> {
+        // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not found.
+        let stale = loop_device::detach_stale(&directory.join(fuse::FILE_NAME)).unwrap_or_default();
+        let point = MountPoint::make(directory, read_only);
+        let point = point.map_err(|source| ServeError::Fuse { source })?;
+        Ok(MadeBefore { point, stale })
+    }
+}
+
+/// The loop device, and who has made it.
+enum Attached {
+    Here(LoopDevice),
+    Elsewhere(PathBuf),
+}
+
+impl Attached {
+    fn path(&self) -> &Path {
+        match self {
+            Attached::Here(device) => device.path(),
+            Attached::Elsewhere(path) => path,
+        }
+    }
+
+    fn detach(self) -> Result<(), LoopError> {
+        match self {
+            Attached::Here(device) => device.detach(),
+            Attached::Elsewhere(_) => caretaker::detach().unwrap_or(Ok(())),
+        }
+    }
 }
 
 /// What was made.
@@ -63,7 +104,7 @@ impl FuseThread {
                     let _ = news_sender.send(news);
                     submitter.wake();
                 };
-                match make(&options, &submitter) {
+                match make(options, &submitter) {
                     Err(error) => tell(News::Failed(error)),
                     Ok((mount, loop_device, stale)) => {
                         let path = loop_device.as_ref().map(|it| it.path().to_owned());
@@ -100,14 +141,14 @@ impl FuseThread {
 }
 
 fn make(
-    options: &FuseOptions,
+    options: FuseOptions,
     submitter: &Submitter,
-) -> Result<(FuseMount, Option<LoopDevice>, Vec<StaleLoop>), ServeError> {
-    // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not found.
-    let file = options.directory.join(fuse::FILE_NAME);
-    let stale = loop_device::detach_stale(&file).unwrap_or_default();
-    let mount = fuse::mount(
-        &options.directory,
+) -> Result<(FuseMount, Option<Attached>, Vec<StaleLoop>), ServeError> {
+    let made =
+        options.made.map_or_else(|| MadeBefore::make(&options.directory, options.read_only), Ok);
+    let MadeBefore { point, stale } = made?;
+    let mount = fuse::serve(
+        point,
         options.size_bytes,
         options.block_size,
         options.read_only,
@@ -118,7 +159,12 @@ fn make(
     if !options.loop_device {
         return Ok((mount, None, stale));
     }
-    match loop_device::attach(&mount.file(), options.block_size, options.read_only, &stale) {
+    let attached = match caretaker::attach() {
+        Some(attached) => attached.map(Attached::Elsewhere),
+        None => loop_device::attach(&mount.file(), options.block_size, options.read_only, &stale)
+            .map(Attached::Here),
+    };
+    match attached {
         Ok(device) => Ok((mount, Some(device), stale)),
         Err(source) => {
             let _ = mount.unmount();
@@ -127,14 +173,14 @@ fn make(
     }
 }
 
-fn end(mount: FuseMount, loop_device: Option<LoopDevice>) {
+fn end(mount: FuseMount, loop_device: Option<Attached>) {
     let complain = |error: &dyn std::error::Error, hint: Option<String>| {
         eprintln!("dcd: {error}");
         if let Some(hint) = hint {
             eprintln!("hint: {hint}");
         }
     };
-    if let Some(Err(error)) = loop_device.map(LoopDevice::detach) {
+    if let Some(Err(error)) = loop_device.map(Attached::detach) {
         complain(&error, error.hint());
     }
     if let Err(error) = mount.unmount() {

@@ -42,6 +42,7 @@ macro_rules! eprintln {
 
 mod bell;
 pub mod busy_poll;
+pub mod caretaker;
 mod claim;
 pub mod clock;
 mod command_ring;

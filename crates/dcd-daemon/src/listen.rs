@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use dcd_engine::AckMode;
 use rustix::fs::Mode;
 
+use crate::caretaker;
 use crate::device::is_alive;
 use crate::handshake_thread::HandshakeThread;
 use crate::nbd_server::CONNECTIONS_MAX;
@@ -347,7 +348,10 @@ impl Drop for SocketFile {
         if let Ok(found) = std::fs::symlink_metadata(&self.path)
             && (found.dev(), found.ino()) == (self.device, self.inode)
         {
-            let _ = std::fs::remove_file(&self.path);
+            // Who has given up his rights may remove nothing.
+            if !caretaker::remove(&self.path) {
+                let _ = std::fs::remove_file(&self.path);
+            }
         }
     }
 }

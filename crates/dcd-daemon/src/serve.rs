@@ -10,6 +10,7 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::busy_poll::BusyPollMax;
+use crate::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
 use crate::confine::Reach;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::core::Core;
@@ -19,7 +20,7 @@ use crate::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
 use crate::frontend::{ublk, vhost_user};
 pub use crate::fuse_thread::FuseReady;
-use crate::fuse_thread::{FuseOptions, FuseThread};
+use crate::fuse_thread::{FuseOptions, FuseThread, MadeBefore};
 use crate::isolation::{Clients, MemoryLimit, check_processor, isolate, run_on_processor};
 use crate::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
 use crate::member_news::{MemberNews, members_not_whole};
@@ -82,8 +83,10 @@ pub struct ServeOptions {
     /// Whether nothing of the process may be swapped out.
     pub lock_memory: bool,
     /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
-    /// not need. Not with FUSE: nobody who has done that may mount.
+    /// not need. Not with FUSE if there is no `caretaker`: nobody who has done that may unmount.
     pub give_up_rights: bool,
+    /// What does, for a daemon that has given up its rights, the few things that take them.
+    pub caretaker: Option<CaretakerProgram>,
     /// What the host remembers of pairs.
     pub pairs: PairBook,
     /// No messages about clients and signals.
@@ -168,6 +171,16 @@ macro_rules! or_close {
 /// It runs on the calling thread, which should be the first of the process: signals are blocked
 /// there and in threads started later.
 pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Outcome, ServeError> {
+    let outcome = serve_until_end(options, ready);
+    // All is dropped that has orders for it.
+    caretaker::finish();
+    outcome
+}
+
+fn serve_until_end(
+    options: ServeOptions,
+    ready: &mut dyn FnMut(&Ready),
+) -> Result<Outcome, ServeError> {
     if options.loop_device && options.fuse.is_none() {
         return Err(ServeError::LoopWithoutFuse);
     }
@@ -238,8 +251,24 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
     }
     let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
     // All is open. Threads of before this line may do more; none of them hears a client.
-    if options.give_up_rights && options.fuse.is_none() {
-        isolation.give_up(reach(&options, &mut event_loop), options.ublk.is_some());
+    let mut fuse_made = None;
+    if options.give_up_rights {
+        let is_kept = match &options.caretaker {
+            Some(program) => {
+                fuse_made = options
+                    .fuse
+                    .as_deref()
+                    .map(|directory| MadeBefore::make(directory, options.engine.read_only))
+                    .transpose()?;
+                let duties = duties(&options, fuse_made.as_ref(), data_disk.logical_block_size);
+                caretaker::start(program, &duties).is_ok()
+            }
+            None => false,
+        };
+        if is_kept || options.fuse.is_none() {
+            let reach = reach(&options, &mut event_loop, is_kept);
+            isolation.give_up(reach, options.ublk.is_some());
+        }
     }
     doors.start()?;
 
@@ -323,6 +352,7 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
         read_only: options.engine.read_only,
         trim,
         loop_device: options.loop_device,
+        made: fuse_made,
     });
     let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose();
     let fuse = or_close!(fuse, event_loop);
@@ -407,16 +437,41 @@ pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Out
 }
 
 /// The files that are needed from now on.
-fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>) -> Reach {
+fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bool) -> Reach {
     let mut reach = Reach::new();
     event_loop.memory().into_iter().for_each(|memory| reach.memory_directory(memory.directory()));
-    reach.nbd(&options.nbd, &options.nbd_options);
-    options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
+    reach.certificates(&options.nbd_options);
+    // Somebody else removes them.
+    if !is_kept {
+        sockets_of(options).iter().for_each(|path| reach.socket(path));
+    }
     disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));
     if options.ublk.is_some() {
         reach.devices_to_be();
     }
     reach
+}
+
+/// All that has a name in the file system.
+fn sockets_of(options: &ServeOptions) -> Vec<PathBuf> {
+    let nbd = options.nbd.iter().filter_map(|address| match address {
+        NbdAddress::Unix(path) => Some(path),
+        NbdAddress::Tcp { .. } => None,
+    });
+    nbd.chain(&options.control).chain(&options.vhost_user).cloned().collect()
+}
+
+/// What takes rights that are given up.
+fn duties(options: &ServeOptions, fuse: Option<&MadeBefore>, block_size: u32) -> Duties {
+    Duties {
+        sockets: sockets_of(options),
+        mount: fuse.map(|made| made.point.directory().to_owned()),
+        loop_device: fuse.filter(|_| options.loop_device).map(|made| LoopDuty {
+            block_size,
+            read_only: options.engine.read_only,
+            left: made.stale.clone(),
+        }),
+    }
 }
 
 /// The disks that it cannot begin without.

@@ -162,6 +162,7 @@ pub fn slow_disk(
         read_only: options.read_only,
         trim,
         loop_device: options.loop_device,
+        made: None,
     });
     let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
     let ublk = options.ublk.map(|number| {
@@ -213,8 +214,12 @@ pub fn slow_disk(
 /// The files that are needed from now on.
 fn reach(options: &SlowDiskOptions) -> Reach {
     let mut reach = Reach::new();
-    reach.nbd(&options.nbd, &options.nbd_options);
-    options.control.iter().chain(&options.vhost_user).for_each(|path| reach.socket(path));
+    reach.certificates(&options.nbd_options);
+    let nbd = options.nbd.iter().filter_map(|address| match address {
+        NbdAddress::Unix(path) => Some(path),
+        NbdAddress::Tcp { .. } => None,
+    });
+    nbd.chain(&options.control).chain(&options.vhost_user).for_each(|path| reach.socket(path));
     reach.disk(&options.disk);
     reach
 }

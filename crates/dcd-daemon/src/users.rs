@@ -12,6 +12,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
+use crate::caretaker;
 use crate::frontend::loop_device::without_open_files;
 use crate::frontend::vhost_user::Guest;
 use crate::submitter::Submitter;
@@ -48,7 +51,7 @@ pub(crate) enum Purpose {
 }
 
 /// Those who use it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Users {
     /// Each in words.
     pub(crate) names: Vec<String>,
@@ -74,6 +77,9 @@ impl Users {
 
     /// Has what their file systems have cached written; it comes to us. May take as long as that does.
     pub(crate) fn sync(&self) {
+        if caretaker::sync() {
+            return;
+        }
         let mounts = self.mounts.clone();
         let _ = without_open_files(move || {
             for mount in mounts {
@@ -109,8 +115,10 @@ impl UserFinder {
         let ublk = places.ublk.filter(|_| purpose == Purpose::Detach);
         let devices = places.loop_device.into_iter().chain(ublk).collect::<Vec<_>>();
         let fuse = places.fuse;
-        let mut users =
-            without_open_files(move || look(&devices, fuse.as_deref())).unwrap_or_default();
+        // Who has given up his rights sees little of others.
+        let mut users = caretaker::look(&devices).unwrap_or_else(|| {
+            without_open_files(move || look(&devices, fuse.as_deref(), None)).unwrap_or_default()
+        });
         if purpose != Purpose::Restart {
             users.names.extend(submitter.nbd_clients());
         }
@@ -159,7 +167,13 @@ fn names_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-fn look(devices: &[PathBuf], fuse: Option<&Path>) -> Users {
+/// On behalf of the daemon that started this process.
+pub(crate) fn look_for_daemon(devices: &[PathBuf], fuse: Option<&Path>) -> Users {
+    let daemon = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    look(devices, fuse, daemon)
+}
+
+fn look(devices: &[PathBuf], fuse: Option<&Path>, daemon: Option<String>) -> Users {
     let mut found = Devices::default();
     devices.iter().for_each(|device| found.add(device));
     let fuse = fuse.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
@@ -188,7 +202,7 @@ fn look(devices: &[PathBuf], fuse: Option<&Path>) -> Users {
                 }
             }
         }
-        if process == own {
+        if process == own || Some(&process) == daemon.as_ref() {
             continue;
         }
         let files = names_in(&directory.join("fd")).map(|name| Path::new("fd").join(name));
@@ -223,7 +237,7 @@ fn look(devices: &[PathBuf], fuse: Option<&Path>) -> Users {
 
 /// Who uses a block device, in words, and where it is mounted. Looks at open files of all.
 pub(crate) fn users_of(device: &Path) -> (Vec<String>, Vec<PathBuf>) {
-    let users = look(&[device.to_owned()], None);
+    let users = look(&[device.to_owned()], None, None);
     (users.names, users.mounts)
 }
 

@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use dcd_daemon::caretaker::{self, CaretakerProgram};
 use dcd_daemon::device::DeviceFile;
 use dcd_daemon::device_spec::DeviceSpec;
 use dcd_daemon::listen::{NbdAddress, NbdOptions};
@@ -19,6 +20,8 @@ use dcd_engine::{EngineConfig, Geometry, Uuid};
 
 /// Set for the child that is a daemon.
 const CHILD: &str = "DCD_TEST_CONFINED_DIRECTORY";
+/// Set if it serves a file over FUSE; to `loop`, if a loop device of that as well.
+const FUSE: &str = "DCD_TEST_CONFINED_FUSE";
 const PARENT: &str = "DCD_TEST_CONFINED_PARENT";
 
 fn path(text: &Path) -> CString {
@@ -61,6 +64,9 @@ fn try_all(directory: &Path, parent: i32) {
     tell("a link", std::os::unix::fs::symlink(&secret, other.join("link")));
     tell("another name", std::fs::hard_link(&secret, other.join("name")));
     tell("renaming", std::fs::rename(&secret, other.join("renamed")));
+    tell("removing", std::fs::remove_file(&secret));
+    tell("removing what is beside a socket", std::fs::remove_file(directory.join("beside")));
+    tell("removing a socket", std::fs::remove_file(directory.join("nbd")));
     tell("listing", std::fs::read_dir(&other).map(drop));
     for device in
         ["/dev/vda", "/dev/sda", "/dev/loop0", "/dev/mem", "/dev/kmsg", "/dev/loop-control"]
@@ -128,6 +134,14 @@ fn try_all(directory: &Path, parent: i32) {
     println!("tried all");
 }
 
+/// Not a test by itself: what the daemon has others do.
+#[test]
+fn child_caretaker() {
+    if std::env::var_os(CHILD).is_some() {
+        caretaker::run().unwrap();
+    }
+}
+
 /// Not a test by itself: the daemon.
 #[test]
 fn child_daemon() {
@@ -140,8 +154,8 @@ fn child_daemon() {
         one_disk: Some(false),
         nbd: vec![NbdAddress::Unix(directory.join("nbd"))],
         nbd_options: NbdOptions::default(),
-        fuse: None,
-        loop_device: false,
+        fuse: std::env::var_os(FUSE).map(|_| directory.join("mount")),
+        loop_device: std::env::var_os(FUSE).is_some_and(|it| it == "loop"),
         ublk: None,
         vhost_user: Some(directory.join("vhost")),
         metrics: None,
@@ -149,6 +163,10 @@ fn child_daemon() {
         lock_memory: false,
         stop_timeout: std::time::Duration::ZERO,
         give_up_rights: true,
+        caretaker: Some(CaretakerProgram {
+            program: std::env::current_exe().unwrap(),
+            arguments: ["--exact", "child_caretaker", "--nocapture"].map(Into::into).into(),
+        }),
         pairs: dcd_daemon::pairs::PairBook::default(),
         control: Some(directory.join("control")),
         memory_directory: Some(directory.join("memory")),
@@ -165,17 +183,18 @@ fn child_daemon() {
     println!("ended {outcome:?}");
 }
 
-fn start_daemon(directory: &Path) -> Child {
+fn start_daemon(directory: &Path, fuse: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_daemon", "--nocapture"]).env(CHILD, directory);
     command.env(PARENT, std::process::id().to_string());
+    fuse.map(|fuse| command.env(FUSE, fuse));
     command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap()
 }
 
 fn make_pair(directory: &Path) {
     const CACHE_BYTES: u64 = 16 << 20;
     let _ = std::fs::remove_dir_all(directory);
-    for name in ["memory", "other"] {
+    for name in ["memory", "other", "mount"] {
         std::fs::create_dir_all(directory.join(name)).unwrap();
     }
     for (file, size) in [("cache", CACHE_BYTES), ("data", 32 << 20)] {
@@ -185,6 +204,7 @@ fn make_pair(directory: &Path) {
     let data = DeviceFile::open(&directory.join("data")).unwrap();
     let mut uuid = *b"confined-------.";
     uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
+    uuid[4] = directory.as_os_str().len() as u8;
     let writes = create(CreateOptions {
         uuid: Uuid(uuid),
         geometry: Geometry::fit(CACHE_BYTES, 128 << 10).unwrap(),
@@ -208,16 +228,39 @@ fn landlock_version() -> i64 {
 
 #[test]
 fn code_inside_it_reaches_nothing_that_is_not_its_own() {
+    tries_in_vain("nbd", None);
+}
+
+#[test]
+fn nor_where_a_file_is_served_over_fuse() {
+    if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        return println!("skipped: /dev/fuse cannot be opened");
+    }
+    tries_in_vain("fuse", Some("file"));
+}
+
+#[test]
+fn nor_where_a_loop_device_is_made_of_that() {
+    for device in ["/dev/fuse", "/dev/loop-control"] {
+        if std::fs::File::options().read(true).write(true).open(device).is_err() {
+            return println!("skipped: {device} cannot be opened");
+        }
+    }
+    tries_in_vain("loop", Some("loop"));
+}
+
+fn tries_in_vain(name: &str, fuse: Option<&str>) {
     if landlock_version() < 6 {
         return println!("skipped: this kernel has no Landlock, or an older one");
     }
-    let name = format!("dcd-confined-{}", std::process::id());
+    let name = format!("dcd-confined-{name}-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     make_pair(&directory);
     let secret = directory.join("other/secret");
     std::fs::write(&secret, "secret").unwrap();
+    std::fs::write(directory.join("beside"), "").unwrap();
     let _listener = UnixListener::bind(directory.join("other/socket")).unwrap();
-    let mut daemon = start_daemon(&directory);
+    let mut daemon = start_daemon(&directory, fuse);
     let mut allowed = Vec::new();
     let mut tried = 0;
     for line in BufReader::new(daemon.stdout.take().unwrap()).lines() {
@@ -234,7 +277,8 @@ fn code_inside_it_reaches_nothing_that_is_not_its_own() {
     assert!(daemon.wait().unwrap().success());
     assert!(tried > 45 && allowed.is_empty(), "{tried}: {allowed:?}");
     assert_eq!(std::fs::read(secret).unwrap(), b"secret");
-    // What is its own it has removed.
+    // What is its own it has removed, and nothing is mounted any more.
+    std::fs::remove_dir(directory.join("mount")).unwrap();
     for name in ["nbd", "vhost", "control"] {
         assert!(!directory.join(name).exists(), "{name}");
     }

@@ -56,6 +56,7 @@ fn child_daemon() {
         lock_memory: false,
         stop_timeout: std::time::Duration::ZERO,
         give_up_rights: true,
+        caretaker: None,
         pairs: dcd_daemon::pairs::PairBook::default(),
         control: None,
         memory_directory: Some(directory.clone()),

@@ -125,6 +125,7 @@ fn options(directory: &Path) -> ServeOptions {
         lock_memory: false,
         stop_timeout: std::time::Duration::ZERO,
         give_up_rights: false,
+        caretaker: None,
         pairs: dcd_daemon::pairs::PairBook::default(),
         quiet: true,
     }

@@ -109,6 +109,7 @@ pub enum Verb {
     Completions(CompletionsArguments),
     Man(ManArguments),
     HelpMarkdown(HelpMarkdownArguments),
+    Caretaker(CaretakerArguments),
 }
 
 /// List the daemons of this machine, and the memory that they have or have left.
@@ -1093,6 +1094,11 @@ pub struct ManArguments {
 #[derive(Args, Debug)]
 #[command(hide = true)]
 pub struct HelpMarkdownArguments {}
+
+/// Do for a `dcd serve` that has given up its rights what takes them. It is started by that, and by nobody else.
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub struct CaretakerArguments {}
 
 /// The whole command line, for completions, manual pages and documents.
 pub fn command() -> clap::Command {

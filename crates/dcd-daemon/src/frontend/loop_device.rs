@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, StatxFlags};
 use rustix::io::Errno as SystemError;
+use serde::{Deserialize, Serialize};
 
 use super::fuse::means_dead;
 use crate::users::users_of;
@@ -116,7 +117,7 @@ impl LoopDevice {
 }
 
 /// A loop device whose daemon was dead.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StaleLoop {
     /// `/dev/loopN`.
     pub path: PathBuf,
@@ -236,6 +237,14 @@ pub enum LoopError {
         /// Which.
         device: PathBuf,
     },
+    /// What the process says that does it for a daemon without the rights.
+    #[error("{words}")]
+    Elsewhere {
+        /// What is wrong.
+        words: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// No thread could be started for the work.
     #[error("cannot start a thread")]
     Thread {
@@ -278,6 +287,7 @@ impl LoopError {
             | LoopError::Flush { .. }
             | LoopError::Detach { .. }
             | LoopError::Thread { .. } => return None,
+            LoopError::Elsewhere { hint, .. } => return hint.clone(),
         })
     }
 }

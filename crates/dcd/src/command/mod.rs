@@ -5,6 +5,7 @@ use crate::error::CommandError;
 
 pub mod advise;
 mod bench;
+mod caretaker;
 mod check;
 mod completions;
 mod create;
@@ -80,5 +81,6 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
         Verb::HelpMarkdown(_) => help_markdown::run(),
+        Verb::Caretaker(_) => caretaker::run(),
     }
 }

@@ -1,6 +1,7 @@
 //! `dcd serve`: joins flags and configuration file, hands over to the daemon, and tells when the
 //! disk is there.
 
+use dcd_daemon::caretaker::CaretakerProgram;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pairs::PairBook;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
@@ -121,6 +122,9 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
         stop_timeout: settings.stop_timeout.unwrap_or(STOP_TIMEOUT_DEFAULT),
         lock_memory: settings.lock_memory.unwrap_or(false),
         give_up_rights: true,
+        caretaker: std::env::current_exe()
+            .ok()
+            .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
         pairs: PairBook::from_environment(settings.trust_disks),
         quiet: arguments.quiet,
     };

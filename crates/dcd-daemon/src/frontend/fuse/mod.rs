@@ -42,6 +42,7 @@ mod mount_point;
 mod range_locks;
 mod volume;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -53,7 +54,8 @@ use rustix::io::Errno as SystemError;
 pub use self::error::FuseError;
 use self::file_system::DiskFileSystem;
 pub(super) use self::mount_point::means_dead;
-use self::mount_point::{UnmountError, clear_directory, connect, unmount_lazily, unmount_now};
+pub(crate) use self::mount_point::{UnmountError, unmount_lazily, unmount_now};
+use self::mount_point::{clear_directory, connect};
 use self::volume::Volume;
 use super::Submit;
 
@@ -81,11 +83,59 @@ pub fn mount(
     assert!(u64::from(block_size) >= BLOCK_SIZE);
     assert!(size_bytes.is_multiple_of(u64::from(block_size)));
 
-    clear_directory(directory)?;
-    let directory = directory
-        .canonicalize()
-        .map_err(|source| FuseError::Directory { directory: directory.to_owned(), source })?;
+    serve(
+        MountPoint::make(directory, read_only)?,
+        size_bytes,
+        block_size,
+        read_only,
+        trim,
+        submitter,
+    )
+}
 
+/// A mount that nobody serves yet: whoever looks there waits. Dropping it takes it away.
+#[derive(Debug)]
+pub(crate) struct MountPoint {
+    directory: PathBuf,
+    device: Option<OwnedFd>,
+}
+
+impl MountPoint {
+    /// The first half of [`mount`]: what takes rights.
+    pub(crate) fn make(directory: &Path, read_only: bool) -> Result<MountPoint, FuseError> {
+        clear_directory(directory)?;
+        let directory = directory
+            .canonicalize()
+            .map_err(|source| FuseError::Directory { directory: directory.to_owned(), source })?;
+        let device = connect(&directory, read_only)?;
+        Ok(MountPoint { directory, device: Some(device) })
+    }
+
+    /// Where it is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        if self.device.is_some() {
+            let _ = unmount_lazily(&self.directory);
+        }
+    }
+}
+
+/// The second half: answers the kernel.
+pub(crate) fn serve(
+    mut point: MountPoint,
+    size_bytes: u64,
+    block_size: u32,
+    read_only: bool,
+    trim: bool,
+    submitter: Arc<dyn Submit>,
+) -> Result<FuseMount, FuseError> {
+    let directory = point.directory.clone();
+    let device = point.device.take().expect("it is taken once");
     let file_system = DiskFileSystem {
         volume: Arc::new(Volume { submitter, locks: Arc::default(), block_size, size_bytes }),
         read_only,
@@ -94,7 +144,6 @@ pub fn mount(
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
     };
-    let device = connect(&directory, read_only)?;
     // `All`: the kernel has already refused everyone whom the mount options do not admit; a second
     // check by fuser would refuse discards that a loop device sends from a kernel thread.
     Session::from_fd(file_system, device, SessionACL::All, Config::default())

@@ -16,6 +16,7 @@ use rustix::io::Errno as SystemError;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::FuseError;
+use crate::caretaker;
 
 /// Makes sure that nothing is mounted at `directory`, removing what a dead daemon left.
 pub(super) fn clear_directory(directory: &Path) -> Result<(), FuseError> {
@@ -157,14 +158,14 @@ fn receive_descriptor(socket: &UnixStream) -> Option<OwnedFd> {
 }
 
 /// Why an unmount failed, before it is known what for.
-pub(super) enum UnmountError {
+pub(crate) enum UnmountError {
     System(SystemError),
     MissingFusermount(io::Error),
     Fusermount(String),
 }
 
 impl UnmountError {
-    pub(super) fn at(self, directory: PathBuf) -> FuseError {
+    pub(crate) fn at(self, directory: PathBuf) -> FuseError {
         match self {
             UnmountError::System(source) => FuseError::Unmount { directory, source: source.into() },
             UnmountError::MissingFusermount(source) => FuseError::MissingFusermount { source },
@@ -173,14 +174,20 @@ impl UnmountError {
     }
 }
 
-pub(super) fn unmount_now(directory: &Path) -> Result<(), UnmountError> {
+pub(crate) fn unmount_now(directory: &Path) -> Result<(), UnmountError> {
+    if let Some(unmounted) = caretaker::unmount(false) {
+        return unmounted;
+    }
     match rustix::mount::unmount(directory, UnmountFlags::NOFOLLOW) {
         Err(SystemError::PERM) => unmount_by_fusermount(directory, "-u"),
         result => result.map_err(UnmountError::System),
     }
 }
 
-pub(super) fn unmount_lazily(directory: &Path) -> Result<(), FuseError> {
+pub(crate) fn unmount_lazily(directory: &Path) -> Result<(), FuseError> {
+    if let Some(unmounted) = caretaker::unmount(true) {
+        return unmounted.map_err(|error| error.at(directory.to_owned()));
+    }
     // Only the last part may be a link, and finding where it leads does not enter the mount.
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
