@@ -5,7 +5,7 @@
 //! nothing; broken and idle clients do no harm; the end is in order and leaves no socket behind.
 //! A client program that is not installed skips its test with a word.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -238,20 +238,38 @@ os._exit(0)
     served.stop();
 }
 
+/// Negotiates for the export without a name; what it is told of that, or that it is turned away.
+fn enter(stream: &mut UnixStream) -> std::io::Result<[u8; 10]> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting)?;
+    assert_eq!(&greeting[..8], b"NBDMAGIC");
+    // No zeroes behind the answer; NBD_OPT_EXPORT_NAME.
+    stream.write_all(&[0, 0, 0, 3])?;
+    stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+    let mut export = [0; 10];
+    stream.read_exact(&mut export)?;
+    Ok(export)
+}
+
 #[test]
 fn too_many_clients_are_turned_away_and_others_stay() {
     let served = Served::start("many", "IMAGE");
-    let streams: Vec<UnixStream> =
-        (0..128).map(|_| UnixStream::connect(served.socket()).unwrap()).collect();
-    let mut late = UnixStream::connect(served.socket()).unwrap();
-    let mut bytes = Vec::new();
-    late.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    assert_eq!(late.read_to_end(&mut bytes).unwrap(), 0, "turned away without a greeting");
-    for mut stream in streams {
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).unwrap();
-        assert_eq!(&greeting[..8], b"NBDMAGIC");
-    }
+    let connect = || UnixStream::connect(served.socket()).unwrap();
+    let mut streams: Vec<UnixStream> = (0..128).map(|_| connect()).collect();
+    let exports: Vec<[u8; 10]> = streams.iter_mut().map(|stream| enter(stream).unwrap()).collect();
+    let error = enter(&mut connect()).unwrap_err();
+    assert!(!matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    // One that goes makes room for the next.
+    streams.pop();
+    let until = Instant::now() + Duration::from_secs(10);
+    let late = loop {
+        match enter(&mut connect()) {
+            Ok(export) => break export,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    };
+    assert!(exports.iter().all(|export| *export == late));
     served.stop();
 }
 
