@@ -498,7 +498,11 @@ impl Run {
             return true;
         }
         match asked {
-            _ if error == RequestError::NoSpace => allowed.no_space,
+            // A full data-disk says so itself to a change that goes past the log.
+            Asked::Change { .. } if error == RequestError::NoSpace && allowed.no_space => true,
+            _ if error == RequestError::NoSpace && !matches!(asked, Asked::Change { .. }) => {
+                allowed.no_space
+            }
             Asked::Read { .. } => allowed.reads_fail,
             // Uncached, all changes go past the log.
             Asked::Change { is_atomic, .. } => {
