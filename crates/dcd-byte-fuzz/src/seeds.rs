@@ -401,7 +401,7 @@ fn volume_structures() -> Vec<Vec<u8>> {
         JournalItem::Found { set: 0, first: SetLine(3), lines: 2 },
     ];
     let record = journal::encode(UUID, 9, &items, &[0; 4096]);
-    let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2 };
+    let label = MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 2, copy: 0 };
     // What is behind is zero, and comes by itself.
     let with = |kind: u8, bytes: &[u8]| [&[1, kind], &bytes[..bytes.len().min(800)]].concat();
     vec![

@@ -121,7 +121,8 @@ fn build(which: usize) -> VolumeImage {
     }
     static EMPTY: [u8; 3 << 20] = [0; 3 << 20];
     let label = |member| {
-        let label = MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0 }.encode();
+        let label =
+            MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, copy: 0 }.encode();
         let mut head = vec![0; LABEL_OFFSETS[1] as usize + MEMBER_LABEL_BYTES];
         head[..label.len()].copy_from_slice(label.bytes());
         head

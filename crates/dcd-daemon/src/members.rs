@@ -248,7 +248,7 @@ mod tests {
             std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
             let spec = DeviceSpec::Plain(path);
             if let Some((uuid, member)) = label {
-                let label = MemberLabel { uuid, member: MemberIndex(member), epoch: 1 };
+                let label = MemberLabel { uuid, member: MemberIndex(member), epoch: 1, copy: 0 };
                 open(&spec).unwrap().file().write_at(0, &label.encode()).unwrap();
             }
             spec

@@ -609,7 +609,7 @@ fn volume_root() -> Root {
 }
 
 fn member_label() -> MemberLabel {
-    MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4 }
+    MemberLabel { uuid: UUID, member: MemberIndex(2), epoch: 4, copy: 0 }
 }
 
 /// With what programs before did not say: epochs of labels.

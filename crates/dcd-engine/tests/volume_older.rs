@@ -10,6 +10,7 @@ use bench::*;
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::{Lba, LbaRange, OpenError, Phase, RequestError, VolumeRequest};
@@ -153,6 +154,36 @@ fn a_member_that_was_away_is_no_older_copy() {
     bench.members[1] = away;
     bench.open(false);
     check(&mut bench, &written);
+}
+
+/// The power is cut while a member gets its label, which is torn. It still has the newest that is known of it, also when
+/// it was away for some starts and has missed theirs.
+#[test]
+fn a_torn_label_leaves_the_one_before() {
+    for starts_without in 0..4 {
+        let mut bench = on_raid0(false);
+        let written = fill(&mut bench, 1);
+        bench.drain();
+        bench.close();
+        let away = bench.members[1].take();
+        for _ in 0..starts_without {
+            bench.open(true);
+        }
+        bench.members[1] = away;
+        let (cache_disk, members) = (bench.cache_disk.clone(), bench.members.clone());
+        bench.open(false);
+        let labelled = bench.members[1].take().expect("it was there");
+        (bench.cache_disk, bench.members) = (cache_disk, members);
+        let member = bench.members[1].as_mut().expect("it is there");
+        for offset in LABEL_OFFSETS.map(|offset| offset as usize) {
+            let label = offset..offset + MEMBER_LABEL_BYTES;
+            if member[label.clone()] != labelled[label] {
+                member[offset + 512..offset + MEMBER_LABEL_BYTES].fill(0xee);
+            }
+        }
+        bench.open(false);
+        check(&mut bench, &written);
+    }
 }
 
 #[test]

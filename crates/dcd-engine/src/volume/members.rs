@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::config::MEMBERS_MAX;
-use super::format::label::MemberLabel;
+use super::format::label::{LABEL_OFFSETS, MemberLabel};
 use super::format::root::MemberState;
 use super::placement::RaidLevel;
 use super::raid::Layout;
@@ -51,6 +51,9 @@ pub struct Member {
     pub has_old_label: bool,
     /// Epoch of the newest label that it is known to have; 0: not known. A disk with an older one is a copy of an earlier time.
     pub label_epoch: u64,
+    /// Which of the two copies on the disk is its newest label that is valid. The next goes to the other, so that one of them is
+    /// whole. An epoch does not tell: whoever was away for one has missed a label.
+    pub label_copy: u8,
     /// I/Os that nobody waits for any more: a write among them may still land.
     pub given_up: u32,
     /// Writes that have failed one after the other, where nobody else stands in for it.
@@ -95,6 +98,7 @@ impl Members {
             in_flight: 0,
             has_old_label: false,
             label_epoch: 0,
+            label_copy: 1,
             given_up: 0,
             refusals: 0,
         };
@@ -129,6 +133,11 @@ impl Members {
     /// Their states, for a root.
     pub fn states(&self) -> Vec<MemberState> {
         self.members.iter().map(|member| member.state).collect()
+    }
+
+    /// Where the next label of this member goes: bytes on its disk.
+    pub fn label_offset(&self, member: MemberIndex) -> u64 {
+        LABEL_OFFSETS[usize::from(1 - self.get(member).label_copy)]
     }
 
     /// Those that have a label of this epoch.

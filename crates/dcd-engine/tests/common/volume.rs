@@ -128,7 +128,8 @@ impl Bench {
         // Whatever was on the members before must never show.
         let mut members = vec![Some(vec![0xee; MEMBER_BYTES as usize]); count];
         for (index, member) in members.iter_mut().enumerate() {
-            let label = MemberLabel { uuid: UUID, member: MemberIndex(index as u8), epoch: 0 };
+            let label =
+                MemberLabel { uuid: UUID, member: MemberIndex(index as u8), epoch: 0, copy: 0 };
             let member = member.as_mut().unwrap();
             member[..MEMBER_LABEL_BYTES].copy_from_slice(label.encode().bytes());
         }

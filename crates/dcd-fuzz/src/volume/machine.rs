@@ -191,7 +191,7 @@ pub fn new_volume(options: &VolumeOptions) -> Wreck {
     cache_disk.keeps_same_bytes = true;
     let members = (0..options.config.members as u8).map(|member| {
         let mut disk = FaultyDisk::new(options.member_bytes() as usize, 4096);
-        let label = MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0 };
+        let label = MemberLabel { uuid: UUID, member: MemberIndex(member), epoch: 0, copy: 0 };
         disk.write(0, label.encode().bytes(), true).expect("a new disk");
         disk.shears = options.cache.shears;
         disk.cannot_zero = options.cache.cannot_zero;

@@ -147,7 +147,7 @@ impl Target {
         for (index, disk) in volume.members.iter().enumerate() {
             let mut bytes = Buffer::zeroed(LABEL_BYTES as usize);
             // Fewer than 2^8 members.
-            let label = MemberLabel { uuid, member: MemberIndex(index as u8), epoch: 0 };
+            let label = MemberLabel { uuid, member: MemberIndex(index as u8), epoch: 0, copy: 0 };
             let label = label.encode();
             for offset in LABEL_OFFSETS {
                 let place = offset as usize..offset as usize + label.len();

@@ -33,6 +33,8 @@ pub struct MemberLabel {
     /// Counts the openings and closings of the volume: a member that was not there at the last has an older one, and so has a
     /// copy of a member that is older than it is.
     pub epoch: u64,
+    /// Which of the two copies on the disk it is: [`LABEL_OFFSETS`]. Not written.
+    pub copy: u8,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -80,11 +82,16 @@ impl MemberLabel {
 
     /// The newer of two copies, if any is valid. A driver reads both; what it cannot read is no copy.
     pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Option<MemberLabel> {
-        let copies = [copy_0, copy_1].into_iter().filter_map(|copy| MemberLabel::decode(copy).ok());
+        let decode = |(copy, bytes)| {
+            let label = MemberLabel::decode(bytes).ok()?;
+            Some(MemberLabel { copy, ..label })
+        };
+        // Of equal ones, which a new member has, copy 0.
+        let copies = [(1, copy_1), (0, copy_0)].into_iter().filter_map(decode);
         copies.max_by_key(|label| label.epoch)
     }
 
-    /// Reads a copy. Every byte may be anything.
+    /// Reads a copy: it counts as copy 0. Every byte may be anything.
     pub fn decode(bytes: &[u8]) -> Result<MemberLabel, FormatError> {
         let (disk, _) = PREAMBLE.verify::<MemberLabelOnDisk>(bytes)?;
         let field = |field, found| FormatError::Field { what: WHAT, field, found };
@@ -96,7 +103,8 @@ impl MemberLabel {
         if epoch >= COUNTER_END {
             return Err(field("epoch", epoch));
         }
-        Ok(MemberLabel { uuid: Uuid(disk.uuid), member: MemberIndex(member as u8), epoch })
+        let (uuid, member) = (Uuid(disk.uuid), MemberIndex(member as u8));
+        Ok(MemberLabel { uuid, member, epoch, copy: 0 })
     }
 }
 
@@ -106,14 +114,14 @@ mod tests {
 
     #[test]
     fn comes_back() {
-        let label = MemberLabel { uuid: Uuid([7; 16]), member: MemberIndex(3), epoch: 12 };
+        let label = MemberLabel { uuid: Uuid([7; 16]), member: MemberIndex(3), epoch: 12, copy: 0 };
         assert_eq!(MemberLabel::decode(label.encode().bytes()), Ok(label));
         let mut torn = label.encode();
         torn.bytes_mut()[2000] = 1;
         assert!(matches!(MemberLabel::decode(torn.bytes()), Err(FormatError::Checksum { .. })));
         let older = MemberLabel { epoch: 11, ..label };
         let newest = |a: &MemberLabel, b: &[u8]| MemberLabel::newest(a.encode().bytes(), b);
-        assert_eq!(newest(&older, label.encode().bytes()), Some(label));
+        assert_eq!(newest(&older, label.encode().bytes()), Some(MemberLabel { copy: 1, ..label }));
         assert_eq!(newest(&label, older.encode().bytes()), Some(label));
         assert_eq!(newest(&older, torn.bytes()), Some(older));
         assert_eq!(MemberLabel::newest(torn.bytes(), &[]), None);

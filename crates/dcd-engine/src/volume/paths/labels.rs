@@ -4,7 +4,7 @@
 //! ```text
 //! 1. The engine asks for nothing more, and the states of members are durable: a member that has missed something must not get a
 //!    label before that is known. If nothing was written to members since the start there is nothing to tell apart, and the end is here.
-//! 2. Labels with the next epoch, flushed: of each member the copy whose turn it is, the other stays.
+//! 2. Labels with the next epoch, flushed: of each member the copy that is not its newest.
 //!      Crash here: labels are one epoch ahead of the journal, as in step 8 of an opening.
 //! 3. The epoch is recorded, with the members that have its label.
 //!      Before step 2 members would look like older copies of themselves after a crash.
@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::super::format::journal::JournalItem;
-use super::super::format::label::{LABEL_OFFSETS, MemberLabel};
+use super::super::format::label::MemberLabel;
 use super::super::members::MemberMask;
 use super::super::{Purpose, Volume, VolumeOutput};
 use super::journal::Then;
@@ -80,8 +80,8 @@ impl Volume {
             let (device, purpose) = (Device::Member(member), Purpose::Label(step, member));
             match step {
                 Step::Write => {
-                    let label = MemberLabel { uuid: self.header.uuid, member, epoch };
-                    let offset = LABEL_OFFSETS[(epoch % 2) as usize];
+                    let label = MemberLabel { uuid: self.header.uuid, member, epoch, copy: 0 };
+                    let offset = self.members.label_offset(member);
                     self.start_write(device, offset, label.encode(), false, purpose);
                 }
                 Step::Flush => self.start_io(device, IoOperation::Flush, purpose),

@@ -16,7 +16,7 @@
 //! 7. What a disk took along of RAID 0 sets in whose place there is a blank one, or an older copy that somebody takes all the
 //!    same, is noted in the tables, durable (lost.rs).
 //!      Before step 8 the disk looks blank, or old, to the next start too; behind it only the tables tell.
-//! 8. Labels with the next epoch, flushed: of each member the copy whose turn it is, the other stays.
+//! 8. Labels with the next epoch, flushed: of each member the copy that is not its newest.
 //!      Crash here: one copy may be torn, and the other is whole. With one copy a torn label would look like a blank disk.
 //! 9. The epoch is recorded, with the members that have its label. One that is not there now will have an old label from now on.
 //!      Before step 8 it would make all members stale after a crash.
@@ -234,6 +234,7 @@ impl Volume {
                     let member = self.members.get_mut(index);
                     if !member.has_old_label {
                         member.label_epoch = epoch;
+                        member.label_copy = 1 - member.label_copy;
                     }
                 }
                 let epoch = self.epoch_item();

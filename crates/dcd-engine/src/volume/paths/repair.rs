@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::format::journal::JournalItem;
-use super::super::format::label::{LABEL_OFFSETS, MemberLabel};
+use super::super::format::label::MemberLabel;
 use super::super::format::root::MemberState;
 use super::super::placement::RaidLevel;
 use super::super::{Purpose, Volume};
@@ -327,11 +327,11 @@ impl Volume {
         self.start_io(Device::Member(member), IoOperation::Flush, purpose);
     }
 
-    /// Step 4. The copy that could not be written: a torn one leaves the other.
+    /// Step 4. Not over the newest that it has: a torn one leaves that.
     fn write_rebuilt_label(&mut self, member: MemberIndex) {
         self.repair.work.as_mut().expect("it is under way").is_flushing = true;
-        let label = MemberLabel { uuid: self.header.uuid, member, epoch: self.epoch };
-        let offset = LABEL_OFFSETS[(self.epoch % 2) as usize];
+        let label = MemberLabel { uuid: self.header.uuid, member, epoch: self.epoch, copy: 0 };
+        let offset = self.members.label_offset(member);
         let purpose = Purpose::RebuiltLabel(member);
         self.start_write(Device::Member(member), offset, label.encode(), false, purpose);
     }
@@ -373,7 +373,9 @@ impl Volume {
         if is_whole {
             let epoch = self.epoch;
             let found = self.members.get_mut(member);
-            found.has_old_label = false;
+            if std::mem::take(&mut found.has_old_label) {
+                found.label_copy = 1 - found.label_copy;
+            }
             found.label_epoch = epoch;
             items.push(self.epoch_item());
             self.counters.members_rebuilt += 1;

@@ -41,6 +41,7 @@ impl Volume {
             let index = MemberIndex(index as u8);
             let label = info.and_then(|info| info.label);
             if let Some(label) = label {
+                self.members.get_mut(index).label_copy = label.copy;
                 self.look_at_label(index, label.epoch)?;
             }
             let is_new = label.is_some_and(|label| {
@@ -168,17 +169,17 @@ impl Volume {
         }
     }
 
-    /// Of the two copies the one whose turn it is: a torn one leaves that of the epoch before, which counts until step 9.
+    /// Not over the newest that a member has: a torn one leaves that, which counts until step 9.
     pub(super) fn write_labels(&mut self) {
-        let copy = match seeded(SeededBug::LabelSameCopy) {
-            true => 0,
-            false => ((self.epoch + 1) % 2) as usize,
-        };
         for index in self.present() {
-            let label =
-                MemberLabel { uuid: self.header.uuid, member: index, epoch: self.epoch + 1 };
+            let offset = match seeded(SeededBug::LabelSameCopy) {
+                true => LABEL_OFFSETS[0],
+                false => self.members.label_offset(index),
+            };
+            let (uuid, epoch) = (self.header.uuid, self.epoch + 1);
+            let label = MemberLabel { uuid, member: index, epoch, copy: 0 };
             let data = IoData::Owned(label.encode());
-            let write = IoOperation::Write { offset: LABEL_OFFSETS[copy], data, fua: false };
+            let write = IoOperation::Write { offset, data, fua: false };
             self.want(Device::Member(index), write, Step::Label(index));
         }
     }
