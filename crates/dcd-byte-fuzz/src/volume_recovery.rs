@@ -317,7 +317,7 @@ impl VolumeMachine {
         let copy = |at: u64| &image.cache_disk[at as usize..][..SUPERBLOCK_SIZE];
         let [first, second] = SUPERBLOCK_OFFSETS.map(copy);
         let superblock = Superblock::newest(first, second).map_err(OpenError::Format)?;
-        let [first, second] = image.area.header_offsets().map(|at| copy(at));
+        let [first, second] = image.area.header_offsets().map(copy);
         let header = VolumeHeader::decode(first).or_else(|_| VolumeHeader::decode(second));
         let header = header.map_err(OpenError::Format)?;
         let info = |head: &Vec<u8>| {

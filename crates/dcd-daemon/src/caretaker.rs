@@ -265,7 +265,7 @@ impl Keeper {
                 self.remove(&path);
                 return None;
             }
-            Order::Unmount => self.unmounted(|directory| fuse::unmount_now(directory)),
+            Order::Unmount => self.unmounted(fuse::unmount_now),
             Order::UnmountLazily => self.unmounted(|directory| {
                 fuse::unmount_lazily(directory)
                     .map_err(|error| UnmountError::Fusermount(words_of(&error)))

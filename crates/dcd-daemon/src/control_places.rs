@@ -157,8 +157,8 @@ mod tests {
         let places = Arc::new(Places::default());
         let mut first: Vec<_> = (0..PLACES).map(|_| client(&places)).collect();
         // All but the third are at work.
-        let begun = first.iter().enumerate().filter(|(at, _)| *at != 2);
-        assert!(begun.map(|(_, it)| it.0.as_ref().unwrap().begin()).all(|is_there| is_there));
+        let mut begun = first.iter().enumerate().filter(|(at, _)| *at != 2);
+        assert!(begun.all(|(_, it)| it.0.as_ref().unwrap().begin()));
         let (place, _stream) = client(&places);
         let place = place.unwrap();
         assert_eq!(place.kind(), PlaceKind::Full);

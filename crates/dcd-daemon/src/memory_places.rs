@@ -134,7 +134,7 @@ fn make_base(base: &Path) -> Result<(), SegmentMemoryError> {
     let kind = rustix::fs::statfs(above)
         .map_err(|errno| SegmentMemoryError::io(base, "look at", errno))?
         .f_type;
-    if ![TMPFS, RAMFS].contains(&i64::from(kind)) {
+    if ![TMPFS, RAMFS].contains(&kind) {
         return Err(SegmentMemoryError::NotOurs {
             path: base.to_owned(),
             expected: "a file system in memory",
