@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,7 +35,7 @@ fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrV4::new(from, 0))?;
     connect(&socket, &SocketAddrV4::new(HOME, port))?;
-    let stream = TcpStream::from(OwnedFd::from(socket));
+    let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE))?;
     Ok(stream)
 }

@@ -197,7 +197,7 @@ fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
     let Some(cache_disk) = settings.cache_disk.as_ref().map(|disk| disk.path()) else {
         return unknown("names no cache-disk".into(), "name its disks");
     };
-    let control = settings.control.as_deref().map(|path| from_root(path));
+    let control = settings.control.as_deref().map(from_root);
     let mut caches: Vec<Cache> =
         control.and_then(|control| of_daemon(&control, root)).into_iter().collect();
     let cache_disk = from_root(cache_disk);
