@@ -3,7 +3,7 @@
 
 #![allow(unused_imports, reason = "what a printed test may name")]
 
-use dcd_engine::{AckMode, DestagePolicyKind};
+use dcd_engine::{AckMode, DestagePolicyKind, Limits};
 use dcd_fuzz::corpus::corpus;
 use dcd_fuzz::faults::FaultKind::{self, *};
 use dcd_fuzz::options::Options;
@@ -342,6 +342,66 @@ fn found_by_seed_837() {
             Step(EndIo, 2770634616),
             Step(Read { start: 872, blocks: 8 }, 0),
             Step(Idle, 0),
+        ],
+    });
+}
+
+// A start made room among the zero ranges after an orderly end, and lost power in the middle of a discard. What it left there
+// looked like a change by somebody else.
+#[test]
+fn found_by_seed_70000526() {
+    replay(Script {
+        options: Options {
+            data_blocks: 640,
+            physical_sector: 4096,
+            max_delay_ms: 2,
+            idle_ms: 1,
+            limits: Limits {
+                zero_ranges: 8,
+                poisoned_lines: 4,
+                recent_witnesses: 1,
+                checkpoint_write_bytes: 4096,
+            },
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Write { start: 24, blocks: 24, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Zero { start: 440, blocks: 64, may_unmap: false, fua: false }, 0),
+            Step(EndIo, 0),
+            Step(Read { start: 456, blocks: 4 }, 0),
+            Step(Settle, 0),
+            Step(Discard { start: 456, blocks: 8 }, 0),
+            Step(EndIo, 0),
+            Step(EndIo, 0),
+            Step(Crash { power: true }, 3106718541),
+            Step(Fault(Slow), 0),
+            Step(Read { start: 136, blocks: 8 }, 0),
+            Step(Discard { start: 352, blocks: 64 }, 0),
+            Step(Write { start: 600, blocks: 1, fua: false }, 0),
+            Step(Discard { start: 632, blocks: 8 }, 0),
+            Step(Discard { start: 496, blocks: 64 }, 0),
+            Step(Discard { start: 480, blocks: 8 }, 0),
+            Step(Wake, 0),
+            Step(Settle, 0),
+            Step(EndIo, 0),
+            Step(Settle, 0),
+            Step(EndIo, 0),
+            Step(Settle, 0),
+            Step(Write { start: 480, blocks: 4, fua: false }, 0),
+            Step(Read { start: 208, blocks: 1 }, 0),
+            Step(Drain, 0),
+            Step(Fault(Slow), 0),
+            Step(EndIo, 0),
+            Step(Discard { start: 160, blocks: 24 }, 0),
+            Step(EndIo, 2981622335),
+            Step(Pass(1387999), 0),
+            Step(EndIo, 191513084),
+            Step(EndIo, 1290880378),
+            Step(EndIo, 3213818304),
+            Step(EndIo, 839778272),
+            Step(EndIo, 308554623),
+            Step(Probe { power: true }, 2591671578),
         ],
     });
 }

@@ -510,14 +510,10 @@ impl Engine {
         self.restore_detected();
         for (line, checksum) in found {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
-            // data-disk: it was perhaps being destaged. After an orderly end nothing was.
-            let may_differ = !was_closed
-                && (self.table.contains(line)
-                    || self.is_zero(line)
-                    || self.poisoned.contains_key(&line));
-            // Zeroes of the log may be there already: a start that was cut short made room.
-            let may_differ =
-                may_differ || self.is_zero(line) && checksum == crc32c(&[0; LINE_SIZE as usize]);
+            // data-disk: it was perhaps being destaged. After an orderly end nothing was, but for zeroes: a start
+            // that was cut short may have been making room (room.rs).
+            let is_logged = self.table.contains(line) || self.poisoned.contains_key(&line);
+            let may_differ = !was_closed && is_logged || self.is_zero(line);
             let expected = self.witnesses.get(line);
             let differs = expected.is_some_and(|expected| expected != checksum);
             if differs && may_all_differ {
