@@ -55,6 +55,8 @@ pub struct LogTarget {
     counted: Counters,
     /// How it answered the last request to keep a sequence.
     kept: Result<(), RequestError>,
+    /// The engine has given a drain up: nothing more got to the disk.
+    drain_failed: bool,
     /// Buffers of requests that are done, some.
     spare: Vec<Buffer>,
 }
@@ -123,6 +125,7 @@ impl LogTarget {
             failed: 0,
             counted: Counters::default(),
             kept: Ok(()),
+            drain_failed: false,
             spare: Vec::new(),
         };
         target.open();
@@ -229,7 +232,10 @@ impl LogTarget {
             self.kept = result;
             return;
         }
-        self.failed += u64::from(result.is_err());
+        match id {
+            DRAIN => self.drain_failed = result.is_err(),
+            _ => self.failed += u64::from(result.is_err()),
+        }
         // Reads bring buffers that nobody takes again: with all of them, memory would grow with the trace.
         if self.spare.len() < SPARE_MAX {
             self.spare.extend(buffer);
@@ -484,6 +490,9 @@ impl Target for LogTarget {
         let mut done = Vec::new();
         let end = loop {
             if let Some(done) = done.iter().find(|done: &&TargetDone| done.id == DRAIN) {
+                if self.drain_failed {
+                    return None;
+                }
                 break done.completed;
             }
             let next = self.next_event()?;
