@@ -81,7 +81,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fchownat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
+    // Not fsetxattr: the record of the pair on a data-disk that is a file is written through what is open (pairs.rs).
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
