@@ -252,11 +252,7 @@ impl LabelKeeper {
     fn write(&mut self, label: DataLabel) -> After {
         self.label = DataLabel { writing: self.label.writing + 1, ..label };
         let data = IoData::Owned(self.label.encode());
-        let offset = match seeded(DriverBug::LabelSamePlace) {
-            true => DATA_LABEL_OFFSETS[0],
-            false => self.label.offset(),
-        };
-        let operation = IoOperation::Write { offset, data, fua: true };
+        let operation = IoOperation::Write { offset: self.label.offset(), data, fua: true };
         After::StartInHead(Io { id: LABEL_IO, device: Device::DataDisk, operation })
     }
 

@@ -79,6 +79,4 @@ bugs! {
     LabelSettledEarly = "label-settled-early";
     /// The label allows two epochs behind an end in order: an older copy of a disk fits, too.
     LabelNotSettled = "label-not-settled";
-    /// Both copies of the label are written to one place: a torn one leaves none.
-    LabelSamePlace = "label-same-place";
 }
