@@ -66,7 +66,8 @@ pub struct EngineConfig {
     pub verify_reads: bool,
     /// How long a write waits for room before it fails with "no space" (C25).
     pub full_timeout: Duration,
-    /// A drain or detach that gets nothing more to the data-disk for so long ends.
+    /// A drain or detach that gets nothing more to the data-disk for so long ends; after an eighth of it when what is in
+    /// the way is known.
     pub drain_timeout: Duration,
     /// After how long without an answer a disk counts as failed (C26).
     pub io_timeout: Duration,

@@ -349,6 +349,7 @@ fn a_bad_sector_keeps_only_its_own_line_back() {
     let mut d = Driver::with(|options| {
         never_idle(options);
         options.data_disk.physical_sector_size = 4096;
+        options.engine.drain_timeout = Duration::from_secs(1000);
     });
     let bad = 104 * LINE as u64;
     d.fail_always(Device::DataDisk, Kind::Read, bad..bad + 512, dcd_engine::IoError::Failed);

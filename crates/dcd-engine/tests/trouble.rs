@@ -5,6 +5,8 @@ mod common;
 use common::{Driver, Kind, LINE, never_idle};
 use dcd_engine::{Device, Duration, IoError, Operation, RequestError, Time};
 
+/// A drain that is not given up.
+const EVER: Duration = Duration::from_secs(10_000);
 const SECOND: Duration = Duration(1_000_000_000);
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
@@ -83,6 +85,7 @@ fn one_bad_sector_is_found_by_halves() {
     let mut d = Driver::with(|options| {
         never_idle(options);
         options.segments = 64;
+        options.engine.drain_timeout = EVER;
     });
     let bad = 177 * LINE as u64;
     d.fail_always(Device::DataDisk, Kind::Write, bad..bad + 512, IoError::Failed);
@@ -107,7 +110,10 @@ fn one_bad_sector_is_found_by_halves() {
 /// The same of zeroes: the pieces around a bad place are zeroed, and so are other ranges.
 #[test]
 fn one_bad_place_does_not_hold_back_other_zeroes() {
-    let mut d = Driver::with(never_idle);
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.drain_timeout = EVER;
+    });
     (0..1024).for_each(|line| d.data_disk.rot(line * LINE as u64, &[7; LINE]));
     let bad = 177 * LINE as u64;
     d.fail_always(Device::DataDisk, Kind::WriteZeroes, bad..bad + 512, IoError::Failed);
@@ -138,7 +144,7 @@ fn one_bad_place_does_not_hold_back_other_zeroes() {
 fn zeroes_that_find_no_space_are_tried_ever_later() {
     let mut d = Driver::with(|options| {
         never_idle(options);
-        options.engine.drain_timeout = Duration(1000 * SECOND.0);
+        options.engine.drain_timeout = EVER;
     });
     d.fail_always(Device::DataDisk, Kind::WriteZeroes, ALL, IoError::NoSpace);
     for i in 0..100 {

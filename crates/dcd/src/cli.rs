@@ -392,7 +392,7 @@ pub struct DetachArguments {
     /// Detach although the disk is mounted, open, or connected to: what its users have not written yet is lost.
     #[arg(long, requires = "control")]
     pub force: bool,
-    /// End when nothing more gets to the data-disk for so long [default: 60s]. A running dcd has a setting for it.
+    /// End when nothing more gets to the data-disk for so long, or for an eighth of it when the disk says no [default: 60s]. A running dcd has a setting for it.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "control")]
     pub drain_timeout: Option<std::time::Duration>,
     /// Detach although blocks are lost, because they are damaged in the cache, or although the

@@ -128,7 +128,8 @@ pub struct Settings {
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
-    /// A drain or detach ends when nothing more gets to the data-disk for so long [default: 60s].
+    /// A drain or detach ends when nothing more gets to the data-disk for so long, or for an eighth of it when
+    /// a disk says no or a member is away [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub drain_timeout: Option<Duration>,
     /// After how long without an answer a disk counts as failed [default: 30s].

@@ -6,20 +6,24 @@
 //! 2. It ends when nothing is left of that but what is lost ([`crate::engine::lost`]).
 //! 3. It makes *headway* whenever less of it is left than ever before. Without any for a while it is *held up*: readers of
 //!    the data-disk, who else come first, have to share.
-//! 4. Without any for `drain_timeout` it is *stuck*, and ends with that. Nothing else changes: what is dirty is tried again as ever.
+//! 4. Without any for `drain_timeout` it is *stuck*, and ends with that; after an eighth of it if a disk has said no,
+//!    or a member is away. Nothing else changes: what is dirty is tried again as ever.
 //! ```
 //! Whether it is stuck is asked only between two pieces of work, so that no step of a slow disk is too long, and not
 //! while a cap of the user holds it back. A detach asks the same ([`crate::engine::close`]).
 
 use super::Work;
 use crate::engine::Engine;
-use crate::io::{RequestError, RequestId};
+use crate::io::{IoError, RequestError, RequestId};
 use crate::log::zero_ranges::ZeroRanges;
 use crate::stats::Obstacle;
 use crate::units::{Duration, SegmentSerial, Time};
 
 /// After this part of `drain_timeout` without headway a drain is held up.
 const HELD_UP_PART: u64 = 16;
+
+/// And after this part of it there is an answer, when what is in the way is known.
+const OBSTACLE_PART: u64 = 8;
 
 /// Someone waits until all that was dirty is on the data-disk.
 pub(super) struct Drain {
@@ -161,7 +165,18 @@ impl Engine {
         // No answer is waited for that may be there already: there is no work.
         matches!(self.destage.work, Work::None)
             && !self.is_capped()
-            && self.patience.waited(headway.since) >= self.config.drain_timeout
+            && self.patience.waited(headway.since) >= self.headway_limit()
+    }
+
+    /// How long a drain waits for headway. A disk that says no was asked again meanwhile; one that says nothing may be slow.
+    fn headway_limit(&self) -> Duration {
+        let limit = self.config.drain_timeout;
+        let says_no = match self.obstacle() {
+            None | Some(Obstacle::WriteNotEnded) => false,
+            Some(Obstacle::DataDisk(trouble)) => trouble.error != IoError::TimedOut,
+            Some(Obstacle::Members(_) | Obstacle::CacheDisk) => true,
+        };
+        if says_no { Duration(limit.0 / OBSTACLE_PART) } else { limit }
     }
 
     fn note_held_up(&self, headway: &mut Headway) {
@@ -171,7 +186,7 @@ impl Engine {
 
     /// Whoever is woken then finds it held up, or stuck. Afterwards, the end of the work under way does it.
     pub(in crate::engine) fn headway_wake_up(&self, headway: &Headway) -> Option<Time> {
-        let limit = self.config.drain_timeout;
+        let limit = self.headway_limit();
         let is_over = self.patience.waited(headway.since) >= limit;
         (!is_over).then(|| self.patience.wake_up(headway.since, limit))
     }
