@@ -21,6 +21,9 @@ run cargo test --locked --release --package dcd-fuzz --no-fail-fast -- --nocaptu
 # Mistakes made on purpose, which the fuzzer must find; apart, so that nothing else is built with them.
 run cargo test --locked --release --package dcd-fuzz --features seeded-bugs --test seeded --target-dir target/seeded
 
+# Documentation that links to nothing, or says nothing.
+run make doc
+
 # A few cases in a guest with ublk, if its kernel has been fetched before.
 run scripts/test-guest --quick --cached --dcd target/debug/dcd
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A line comes into the small queue. At its end it moves to the main queue if it was read at least twice
-//! since, else it leaves and the [`Ghost`] remembers it; one that is read while it is remembered comes into the main
+//! since, else it leaves and the ghost remembers it; one that is read while it is remembered comes into the main
 //! queue at once. At the end of the main queue a line that was read goes back to the beginning, with one read
 //! less (of three at most), else it leaves. So lines that are read once pass through a tenth of the room only.
 //!

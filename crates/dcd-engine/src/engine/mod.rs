@@ -1,8 +1,8 @@
 //! The engine: its fields, its two entrances, and the only dispatch.
 //!
-//! Each path is one file: [`mod@write`], [`read`], [`flush`] (what is durable when), [`zero`] (discard
-//! and write-zeroes), [`bypass`], [`destage`], [`checkpoint`], [`recover`], [`close`], [`uncached`]
-//! (without a cache-disk), [`mod@volume`] (with a volume below).
+//! Each path is one file: `write`, `read`, `flush` (what is durable when), `zero` (discard and
+//! write-zeroes), `bypass`, `destage`, `checkpoint`, `recover`, `close`, `uncached` (without a
+//! cache-disk), `volume` (with a volume below).
 
 mod arrange;
 mod asked_places;

@@ -2,7 +2,7 @@
 //!
 //! One flat table with open addressing, ten bytes an entry, sized once for a cache that is full of
 //! single slots. A line whose fragments lie in one slot, the common case, needs only its entry;
-//! one that is scattered over several has an extra [`Scattered`] entry. With the four bytes of
+//! one that is scattered over several has an extra `Scattered` entry. With the four bytes of
 //! checksum per slot, and a bit that finds the entries in use, that makes 15.3 bytes per 4 KiB slot, 3.8 MiB per
 //! GiB of cache.
 //!

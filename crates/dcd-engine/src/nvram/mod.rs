@@ -8,10 +8,27 @@
 //!
 //! [`Nvram`] says what is where and what has to be done; the bytes are its driver's, as are time and I/O:
 //!
-//! ```ignore
-//! nvram.handle_input(now, input);
-//! while let Some(output) = nvram.poll_output() { ... }
+//! ```
+//! # use std::sync::Arc;
+//! # use dcd_engine::nvram::{
+//! #     LastAddress, Nvram, NvramConfig, NvramInput, NvramOperation, NvramOutput, NvramRequest, Regions,
+//! # };
+//! # use dcd_engine::{LbaRange, RequestId, Time};
+//! # let mut nvram = Nvram::new(NvramConfig::default(), Arc::new(Regions::new(64)));
+//! # let (id, now, head) = (RequestId(1), Time::ZERO, LastAddress::default());
+//! # let (operation, range) = (NvramOperation::Write, LbaRange::new(8, 8));
+//! # let input = NvramInput::Request(NvramRequest { id, operation, range });
+//! # let mut below = Vec::new();
+//! # let mut replies = Vec::new();
+//! nvram.handle_input(now, input, &head);
+//! while let Some(output) = nvram.poll_output() {
+//!     match output {
+//!         NvramOutput::Below(io) => below.push(io),
+//!         NvramOutput::Reply(reply) => replies.push(reply),
+//!     }
+//! }
 //! let wake_up = nvram.wake_up();
+//! # assert!(replies[0].ok && replies[0].from_memory && below.is_empty() && wake_up.is_none());
 //! ```
 //!
 //! - [`groups`]: which blocks are cleaned together, and where the head of the disk is;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What nobody else holds goes on waiting: who asked knows how long to wait ([`EngineConfig::data_disk_timeout`]), and a
-//! write that was given up could land behind a newer one. Time is that of [`Patience`]: a pause of ours makes nobody late.
+//! write that was given up could land behind a newer one. Time is that of
+//! [`Patience`](crate::patience::Patience): a pause of ours makes nobody late.
 //!
 //! [`EngineConfig::data_disk_timeout`]: crate::EngineConfig
 

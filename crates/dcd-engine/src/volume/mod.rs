@@ -2,7 +2,7 @@
 //!
 //! A state machine below the engine's own: what [`Engine`](crate::Engine) sends to its data-disk comes here, and what
 //! goes on to [`Device::Member`] and to the volume's area on the cache-disk comes from here. Its paths are in
-//! [`paths`]: open, read, write, stripe (what a change of a RAID set takes), journal, flush, checkpoint, migrate, rebuild.
+//! `paths`: open, read, write, stripe (what a change of a RAID set takes), journal, flush, checkpoint, migrate, rebuild.
 //!
 //! ```text
 //! change -> extents -> chunks of stripes -> old lines read -> journal, durable -> members
