@@ -12,10 +12,10 @@ use dcd_client::{
     Allocation, AttributeChange, Attributes, BlockDevice, Device, DeviceError, PointerChange, Read,
     Write as BlockWrite,
 };
+use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
+use dcd_daemon::control::sequences::SequenceCommand;
+use dcd_daemon::control::volumes::VolumeCommand;
 use dcd_daemon::control::{Command, DetachAsked};
-use dcd_daemon::control_client::{ControlClient, ControlError, for_people};
-use dcd_daemon::sequence_control::SequenceCommand;
-use dcd_daemon::volume_control::VolumeCommand;
 
 use crate::input::Input;
 use crate::text::assert_shown_safely;

@@ -1,5 +1,5 @@
 //! Deliberate mistakes of the driver, to see whether its runs under a simulated kernel find them
-//! ([`driver_runs`](crate::driver_runs)).
+//! ([`driver_runs`](crate::event_loop::driver_runs)).
 //!
 //! As those of the engine: without the test-only feature `seeded-bugs`, [`seeded`] is a constant and the hooks are not
 //! compiled in.

@@ -9,12 +9,12 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use dcd_daemon::caretaker::{self, CaretakerProgram};
-use dcd_daemon::device::DeviceFile;
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::event_loop::submitter::StopKind;
+use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::process::caretaker::{self, CaretakerProgram};
 use dcd_daemon::serve::{ServeOptions, serve};
-use dcd_daemon::submitter::StopKind;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{EngineConfig, Geometry, Uuid};
 
@@ -167,12 +167,12 @@ fn child_daemon() {
             program: std::env::current_exe().unwrap(),
             arguments: ["--exact", "child_caretaker", "--nocapture"].map(Into::into).into(),
         }),
-        pairs: dcd_daemon::pairs::PairBook::default(),
+        pairs: dcd_daemon::pair::book::PairBook::default(),
         control: Some(directory.join("control")),
         memory_directory: Some(directory.join("memory")),
         memory_lost: false,
         processor: None,
-        busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
+        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
         memory_max_bytes: None,
         quiet: true,
     };

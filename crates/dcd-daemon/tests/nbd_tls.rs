@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::device::DeviceFile;
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::listen::NbdOptions;
+use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::frontend::nbd::listen::NbdOptions;
+use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
 use dcd_daemon::serve::{ServeOptions, serve};
-use dcd_daemon::tls_files::TlsFiles;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{EngineConfig, Geometry, Uuid};
 
@@ -57,12 +57,12 @@ fn child_daemon() {
         stop_timeout: std::time::Duration::ZERO,
         give_up_rights: true,
         caretaker: None,
-        pairs: dcd_daemon::pairs::PairBook::default(),
+        pairs: dcd_daemon::pair::book::PairBook::default(),
         control: None,
         memory_directory: Some(directory.clone()),
         memory_lost: false,
         processor: None,
-        busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
+        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
         memory_max_bytes: None,
         quiet: false,
     };

@@ -14,14 +14,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::Command as ControlCommand;
-use dcd_daemon::control_client::{ControlClient, ControlError};
-use dcd_daemon::device::DeviceFile;
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::listen::{NbdAddress, NbdOptions};
-use dcd_daemon::offline::{OfflineTask, run_offline};
+use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::event_loop::submitter::{StopKind, Submitter};
+use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
+use dcd_daemon::serve::offline::{OfflineTask, run_offline};
 use dcd_daemon::serve::{Outcome, ServeError, ServeOptions, serve};
-use dcd_daemon::submitter::{StopKind, Submitter};
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{Buffer, EngineConfig, Geometry, Lba, LbaRange, Operation, Uuid};
 
@@ -85,7 +85,7 @@ impl Pair {
             memory_lost: options.memory_lost,
             size: DataDiskSize::Same,
             memory: None,
-            pairs: dcd_daemon::pairs::PairBook::default(),
+            pairs: dcd_daemon::pair::book::PairBook::default(),
             quiet: true,
         }
     }
@@ -119,14 +119,14 @@ fn options(directory: &Path) -> ServeOptions {
         memory_directory: Some(directory.to_owned()),
         memory_lost: false,
         processor: None,
-        busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
+        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
         memory_max_bytes: None,
         wait: false,
         lock_memory: false,
         stop_timeout: std::time::Duration::ZERO,
         give_up_rights: false,
         caretaker: None,
-        pairs: dcd_daemon::pairs::PairBook::default(),
+        pairs: dcd_daemon::pair::book::PairBook::default(),
         quiet: true,
     }
 }

@@ -13,10 +13,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::event_loop::submitter::{StopKind, Submitter};
+use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::serve::Outcome;
-use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
-use dcd_daemon::submitter::{StopKind, Submitter};
+use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
 
 /// A disk that is served until this is dropped.
 struct Served {
@@ -50,7 +50,7 @@ impl Served {
             control: None,
             read_only: false,
             processor: None,
-            busy_poll: dcd_daemon::busy_poll::BusyPollMax::Auto,
+            busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
             give_up_rights: true,
             quiet: true,
         };

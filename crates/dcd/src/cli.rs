@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::listen::NbdAddress;
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::frontend::nbd::listen::NbdAddress;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::Uuid;

@@ -75,7 +75,7 @@ pub const KEYS: [&str; 48] = [
 
 /// Reads the settings in a file.
 pub fn read(path: &Path) -> Result<Settings, ConfigFileError> {
-    let text = dcd_daemon::small_file::read_text(path)
+    let text = dcd_daemon::process::small_file::read_text(path)
         .map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dcd_daemon::control_client::ControlClient;
+use dcd_daemon::control::client::ControlClient;
 
 use crate::error::CommandError;
 

@@ -33,7 +33,7 @@ mod progress;
 mod volume_client;
 
 fn main() -> ExitCode {
-    dcd_daemon::service_manager::inherit_descriptors();
+    dcd_daemon::process::service_manager::inherit_descriptors();
     std::panic::set_hook(Box::new(report_bug));
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use dcd_daemon::control_client::{ControlClient, ControlError};
-use dcd_daemon::volume_control::{
+use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::control::volumes::{
     PLACES_EXTENTS_MAX, PlaceReport, RANGES_PER_LINE, VolumeCommand, VolumeReport,
 };
 use dcd_engine::units::BLOCK_SIZE;

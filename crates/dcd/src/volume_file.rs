@@ -207,7 +207,7 @@ impl VolumeFileError {
 
 /// Reads a file.
 pub fn read(path: &Path) -> Result<VolumeFile, VolumeFileError> {
-    let text = dcd_daemon::small_file::read_text(path)
+    let text = dcd_daemon::process::small_file::read_text(path)
         .map_err(|source| TableFileError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }

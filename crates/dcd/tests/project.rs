@@ -166,3 +166,50 @@ fn promises_of_the_threat_model_have_tests() {
     }
     assert!(attackers >= 8 && tests >= 50, "{attackers} attackers, {tests} tests");
 }
+
+/// The map of the code leads somewhere: each file that it names is there, and each name in the four paths is in the sources.
+#[test]
+fn places_that_the_architecture_names_exist() {
+    let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let sources: Vec<(String, String)> = files("crates")
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
+        .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()))
+        .collect();
+    let paths = text.split("## The four paths").nth(1).unwrap().split("\n## ").next().unwrap();
+    let in_code = |text: &str| -> Vec<String> {
+        let prose = text.split("```").step_by(2).collect::<String>();
+        prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let mut places = 0;
+    for name in in_code(&text) {
+        let file = name.ends_with(".rs") && !name.contains(' ');
+        let folder = name.ends_with('/');
+        if file || folder {
+            places += 1;
+            let place = format!("/{name}");
+            let is_there = sources.iter().any(|(path, _)| match folder {
+                true => path.contains(&place),
+                false => path.ends_with(&place),
+            });
+            // Outside of the crates there is the folder of libFuzzer's programs.
+            assert!(is_there || root().join(&name).is_dir(), "no {name}");
+        }
+    }
+    let mut names = 0;
+    for name in in_code(paths) {
+        let last = name.rsplit("::").next().unwrap();
+        if name.contains(['.', '/', '-']) || last.is_empty() {
+            continue;
+        }
+        names += 1;
+        let is_word = |source: &str| {
+            let is_part = |c: char| c.is_alphanumeric() || c == '_';
+            source.match_indices(last).any(|(at, _)| {
+                !source[..at].ends_with(is_part) && !source[at + last.len()..].starts_with(is_part)
+            })
+        };
+        assert!(sources.iter().any(|(_, source)| is_word(source)), "no {name}");
+    }
+    assert!(places > 40 && names > 40, "{places} places, {names} names");
+}

@@ -41,7 +41,7 @@ use rustix::io::Errno as SystemError;
 use serde::{Deserialize, Serialize};
 
 use super::fuse::means_dead;
-use crate::users::users_of;
+use crate::process::users::users_of;
 
 /// Where loop devices are asked for.
 const CONTROL: &str = "/dev/loop-control";

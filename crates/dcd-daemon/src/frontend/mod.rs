@@ -1,5 +1,7 @@
 //! Who asks for blocks: NBD clients, the FUSE file, the ublk device, a virtual machine.
 
+pub(crate) mod device_frontends;
+
 use dcd_engine::io::{Operation, Reply};
 
 pub mod fuse;

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use dcd_daemon::memory_search::{Looked, MemoryOutlook, outlook};
+use dcd_daemon::control::volumes::member_state_name;
+use dcd_daemon::memory::search::{Looked, MemoryOutlook, outlook};
 use dcd_daemon::units_text::{format_duration, format_size};
-use dcd_daemon::volume_control::member_state_name;
 use dcd_engine::format::checkpoint::LiveSlot;
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::geometry::COPIES_PER_PAGE;

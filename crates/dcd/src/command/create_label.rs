@@ -1,8 +1,8 @@
 //! `dcd create --labelled`: a data-disk that begins with a label (contract C29), new, or with the payload that an earlier cache
 //! has left.
 
-use dcd_daemon::device::DeviceFile;
-use dcd_daemon::label_keeper::read_data_label;
+use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::pair::label_keeper::read_data_label;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::data_label::{
     DATA_OFFSET_BYTES_DEFAULT, DATA_OFFSET_BYTES_MIN, DataLabel, LabelState, is_payload_offset,

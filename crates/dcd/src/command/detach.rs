@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
+use dcd_daemon::control::client::ControlError;
+use dcd_daemon::control::lost::LostReport;
 use dcd_daemon::control::{Command, DetachAsked};
-use dcd_daemon::control_client::ControlError;
-use dcd_daemon::device::quoted;
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::lost::LostReport;
-use dcd_daemon::offline::{Ended, OfflineTask, run_offline};
+use dcd_daemon::disk::device::quoted;
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
-use dcd_daemon::pairs::PairBook;
+use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};

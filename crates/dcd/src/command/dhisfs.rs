@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use dcd_client::{BlockDevice, Device, DeviceError, Usage};
+use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dhisfs::fuse::{Connections, FuseOptions, mount};
 use dhisfs::{

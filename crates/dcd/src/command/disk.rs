@@ -66,7 +66,7 @@ fn show(disk: &str, as_json: bool) -> Result<(), CommandError> {
         Some((_, text)) => print(text),
         None => {
             let path = Path::new(disk);
-            let text = dcd_daemon::small_file::read_text(path).map_err(|source| {
+            let text = dcd_daemon::process::small_file::read_text(path).map_err(|source| {
                 CommandError::Profile(ProfileError::Read { path: path.to_owned(), source })
             })?;
             print(&text)

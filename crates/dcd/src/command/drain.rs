@@ -1,7 +1,7 @@
 //! `dcd drain`: asks a running dcd to bring everything to the data-disk.
 
+use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::control::{Command, Progress as SoFar};
-use dcd_daemon::control_client::{ControlClient, ControlError};
 use dcd_daemon::serve::ServeError;
 use serde_json::Value;
 use std::path::Path;

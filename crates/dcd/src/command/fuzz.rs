@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use dcd_daemon::driver_runs::{self, DriverReport};
+use dcd_daemon::event_loop::driver_runs::{self, DriverReport};
+use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::signals::Signals;
 use dcd_fuzz::exhaustive;
 use dcd_fuzz::minimise::minimise;
 use dcd_fuzz::run::Failure;

@@ -1,9 +1,9 @@
 //! `dcd grow`: records that the data-disk of a pair has grown.
 
-use dcd_daemon::grow::grow;
-use dcd_daemon::offline::Ended;
+use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::pair::grow::grow;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
-use dcd_daemon::pairs::PairBook;
+use dcd_daemon::serve::offline::Ended;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use serde_json::json;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use dcd_daemon::control_client::{ControlClient, for_people};
-use dcd_daemon::memory_files::{MemoryFate, MemoryFile, memory_files};
-use dcd_daemon::memory_places::directories_to_list;
-use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::control::client::{ControlClient, for_people};
+use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
+use dcd_daemon::memory::places::directories_to_list;
 use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 

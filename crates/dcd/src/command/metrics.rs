@@ -1,6 +1,6 @@
 //! `dcd metrics`: the export of a running dcd.
 
-use dcd_daemon::control_client::ControlClient;
+use dcd_daemon::control::client::ControlClient;
 
 use crate::cli::MetricsArguments;
 use crate::daemons::find;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control_client::{ControlClient, ControlError};
-use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::data_label::LabelState;
 use serde::Serialize;

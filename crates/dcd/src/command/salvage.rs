@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use dcd_daemon::device::DeviceFile;
+use dcd_daemon::disk::device::DeviceFile;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line};
 use dcd_engine::{Buffer, Superblock};

@@ -1,11 +1,11 @@
 //! `dcd serve`: joins flags and configuration file, hands over to the daemon, and tells when the
 //! disk is there.
 
-use dcd_daemon::caretaker::CaretakerProgram;
 use dcd_daemon::pair::DataDisks;
-use dcd_daemon::pairs::PairBook;
+use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::process::caretaker::CaretakerProgram;
+use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
-use dcd_daemon::slow_disk::SlowDiskOptions;
 use dcd_daemon::units_text::{format_duration, format_size};
 
 use crate::cli::ServeArguments;

@@ -1,9 +1,9 @@
 //! `dcd slow-disk`: serves a disk without a cache.
 
-use dcd_daemon::busy_poll::BusyPollMax;
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::listen::NbdOptions;
-use dcd_daemon::slow_disk::{SlowDiskOptions, slow_disk};
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::event_loop::busy_poll::BusyPollMax;
+use dcd_daemon::frontend::nbd::listen::NbdOptions;
+use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
 
 use crate::cli::SlowDiskArguments;
 use crate::error::CommandError;

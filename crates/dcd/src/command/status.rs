@@ -1,6 +1,6 @@
 //! `dcd status`: how a running dcd does, for people or as JSON.
 
-use dcd_daemon::control_client::for_people;
+use dcd_daemon::control::client::for_people;
 
 use super::status_panel::panel;
 use crate::cli::StatusArguments;

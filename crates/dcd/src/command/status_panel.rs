@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use dcd_daemon::isolation::IsolationReport;
-use dcd_daemon::response_times::HistogramReport;
-use dcd_daemon::status_report::StatusReport;
-use dcd_daemon::trouble_words::trouble_words;
+use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::control::trouble_words::trouble_words;
+use dcd_daemon::control::volumes::VolumeReport;
+use dcd_daemon::event_loop::response_times::HistogramReport;
+use dcd_daemon::process::isolation::IsolationReport;
 use dcd_daemon::units_text::{format_duration, format_size};
-use dcd_daemon::volume_control::VolumeReport;
 use dcd_engine::units::LINE_SIZE;
 
 use crate::output::{Colour, Paint, bar, count};
@@ -339,8 +339,8 @@ pub fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dcd_daemon::control_client::for_people;
-    use dcd_daemon::response_times::HistogramBucket;
+    use dcd_daemon::control::client::for_people;
+    use dcd_daemon::event_loop::response_times::HistogramBucket;
     use serde::Deserialize;
     use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
 //! `dcd volume`: the members and sets of a volume that a running dcd serves.
 
 use clap::{Args, Subcommand};
-use dcd_daemon::control_client::for_people;
+use dcd_daemon::control::client::for_people;
+use dcd_daemon::control::volumes::{VolumeCommand, VolumeReport, WorkReport};
+use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::signals::Signals;
 use dcd_daemon::units_text::format_size;
-use dcd_daemon::volume_control::{VolumeCommand, VolumeReport, WorkReport};
 use dcd_engine::units::LINE_SIZE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

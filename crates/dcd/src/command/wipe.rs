@@ -1,4 +1,4 @@
-//! `dcd detach --wipe`: after the detach, what the cache-disk held is overwritten (`dcd_daemon::wipe`).
+//! `dcd detach --wipe`: after the detach, what the cache-disk held is overwritten (`dcd_daemon::disk::wipe`).
 //!
 //! 1. Before anything else the cache-disk is looked at: one that could not be wiped later is not detached either.
 //! 2. The detach, by a daemon or here. Crash before it is durable: the pair is one, and nothing is wiped.
@@ -9,12 +9,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::device::{DeviceError, DeviceFile};
-use dcd_daemon::device_spec::DeviceSpec;
+use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::disk::device::{DeviceError, DeviceFile};
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::disk::wipe::{Wiped, wipe};
+use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::signals::Signals;
-use dcd_daemon::status_report::StatusReport;
-use dcd_daemon::wipe::{Wiped, wipe};
 use dcd_engine::format::data_label::LabelState;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::{CacheState, SUPERBLOCK_SIZE};

@@ -36,6 +36,8 @@
 //!
 //! Tests: `tests/fuse.rs` (real mounts, in a process of their own), and at the end of the files.
 
+pub(crate) mod thread;
+
 mod error;
 mod file_system;
 mod mount_point;

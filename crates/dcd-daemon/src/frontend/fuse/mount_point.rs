@@ -16,7 +16,7 @@ use rustix::io::Errno as SystemError;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::FuseError;
-use crate::caretaker;
+use crate::process::caretaker;
 
 /// Makes sure that nothing is mounted at `directory`, removing what a dead daemon left.
 pub(super) fn clear_directory(directory: &Path) -> Result<(), FuseError> {

@@ -28,6 +28,11 @@
 //! Whatever the peer sends, the worst that can happen is that its own connection ends:
 //! `tests/garbage.rs` throws bytes at it. `tests/interoperation.rs` has real clients talk to it.
 
+pub(crate) mod doors;
+pub mod listen;
+pub(crate) mod places;
+pub mod server;
+
 mod budget;
 mod connection;
 mod handshake;

@@ -14,7 +14,7 @@ use super::uapi::{
     FEATURE_IOCTL_ENCODE, FEATURE_RECOVERY, FEATURE_REISSUE, GET_DEVICE_INFO, GET_FEATURES,
     GET_PARAMETERS, Parameters, SET_PARAMETERS, START_DEVICE, START_RECOVERY, STOP_DEVICE,
 };
-use crate::command_ring::{COMMAND_BYTES, CommandError, CommandRing};
+use crate::ring::command_ring::{COMMAND_BYTES, CommandError, CommandRing};
 
 /// How long a command may take. Some have the partition table read, or wait for the requests under way.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);

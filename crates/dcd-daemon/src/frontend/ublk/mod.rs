@@ -25,6 +25,9 @@
 //!
 //! Tests: at the end of the files; with a kernel, `make test-guest`. Why no library: decision 16.
 
+pub(crate) mod server;
+pub(crate) mod thread;
+
 mod control;
 mod descriptors;
 mod device;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::{Operation, Reply, RequestError};
 
-use crate::bell::Bell;
+use crate::event_loop::bell::Bell;
 use crate::frontend::Submit;
 
 use super::block::{self, Status, Wanted};

@@ -6,7 +6,7 @@
 //!
 //! Files are taken only if they are sealed against shrinking (`F_SEAL_SHRINK`) and long enough now. A page can go all the
 //! same: a hole is punched into a file of huge pages, and somebody else takes the page; memory that breaks. Each access
-//! therefore goes through [`crate::memory_fault`]: if a page is gone, the mapping becomes zeroes, [`is_lost`] says so, and
+//! therefore goes through [`crate::memory::fault`]: if a page is gone, the mapping becomes zeroes, [`is_lost`] says so, and
 //! the connection ends.
 
 use std::io;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::memory_fault;
-pub(crate) use crate::memory_fault::{forget_lost, is_lost};
+use crate::memory::fault;
+pub(crate) use crate::memory::fault::{forget_lost, is_lost};
 
 /// Regions of guest memory at a time: as many as QEMU has slots for memory modules.
 pub const REGIONS_MAX: usize = 256;
@@ -110,7 +110,7 @@ impl SharedMemory {
 
     /// The same of a file that may be cut short.
     fn map_any(file: impl AsFd, offset: u64, len: u64) -> Result<SharedMemory, MemoryError> {
-        memory_fault::expect_faults();
+        fault::expect_faults();
         let bounds = || MemoryError::Bounds { start: 0, size: len, offset };
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or_else(bounds)?;
         // After the seals: from now on it cannot be less.
@@ -175,7 +175,7 @@ impl SharedMemory {
 
     /// Touches it: it may become zeroes meanwhile.
     fn guarded<T>(&self, touch: impl FnOnce() -> T) -> T {
-        memory_fault::guarded(self.mapping.as_ptr() as usize, self.mapping_len, touch)
+        fault::guarded(self.mapping.as_ptr() as usize, self.mapping_len, touch)
     }
 
     /// Copies out; whether the range lies within the memory.

@@ -30,6 +30,8 @@
 //!
 //! Tests: at the end of the files, and `tests/vhost_user/` with a front-end of its own; with a virtual machine, `make test-guest`. Why no library: decision 17.
 
+pub(crate) mod thread;
+
 pub mod block;
 pub mod chain;
 pub mod config;

@@ -24,7 +24,7 @@ use dcd_engine::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::bell::Bell;
+use crate::event_loop::bell::Bell;
 use crate::frontend::Submit;
 
 use super::QUEUES_MAX;

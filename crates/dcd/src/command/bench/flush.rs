@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use dcd_daemon::device_spec::DeviceSpec;
-use dcd_daemon::in_process::InProcess;
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
-use dcd_daemon::pairs::PairBook;
+use dcd_daemon::serve::in_process::InProcess;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{Buffer, EngineConfig, Lba, Operation};
 use serde_json::json;

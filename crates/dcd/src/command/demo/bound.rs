@@ -17,7 +17,7 @@
 //! harmonic mean, `1 / S = sum of share / speed-up`: that is computed here. It is lower where sizes
 //! differ, so the share that dcd must reach is harder to reach.
 
-use dcd_daemon::request_counts::{CLASSES, RequestCounts, class_bytes};
+use dcd_daemon::event_loop::request_counts::{CLASSES, RequestCounts, class_bytes};
 use serde::Serialize;
 
 /// The bound of one phase, and what it was made of.

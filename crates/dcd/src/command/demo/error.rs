@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use dcd_daemon::control_client::ControlError;
+use dcd_daemon::control::client::ControlError;
 
 /// Why not.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::signals::Signals;
+use dcd_daemon::process::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::error::DemoError;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dcd_daemon::request_counts::RequestCounts;
+use dcd_daemon::event_loop::request_counts::RequestCounts;
 use dcd_daemon::units_text::{format_duration, format_size};
 use serde::Serialize;
 

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control;
-use dcd_daemon::control_client::{ControlClient, ControlError};
-use dcd_daemon::device_spec::{DeviceSpec, SlowTimes};
-use dcd_daemon::request_counts::RequestCounts;
-use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::control::client::{ControlClient, ControlError};
+use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::disk::device_spec::{DeviceSpec, SlowTimes};
+use dcd_daemon::event_loop::request_counts::RequestCounts;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 

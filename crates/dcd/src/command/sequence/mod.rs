@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dcd_daemon::control_client::{ControlError, for_people};
-use dcd_daemon::sequence_control::{
+use dcd_daemon::control::client::{ControlError, for_people};
+use dcd_daemon::control::sequences::{
     SequenceCommand, SequenceList, SequenceReport, TranslationReport,
 };
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};

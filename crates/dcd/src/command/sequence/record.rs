@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::request_ring::{RecordedOperation, RecordedRequest};
+use dcd_daemon::event_loop::request_ring::{RecordedOperation, RecordedRequest};
 use dcd_daemon::serve::ServeError;
 
 use super::push;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dcd_client::plain::plain;
-use dcd_daemon::control_client::{ControlClient, ControlError, for_people};
-use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
+use dcd_daemon::control::status_report::StatusReport;
 use serde::Serialize;
 
 use super::status_panel;

@@ -1,7 +1,7 @@
 //! What has happened between two looks at a running dcd.
 
-use dcd_daemon::response_times::HistogramReport;
-use dcd_daemon::status_report::StatusReport;
+use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::event_loop::response_times::HistogramReport;
 use serde::Serialize;
 
 /// Powers of four of microseconds that response times are sorted into: up to 16 s and beyond.
@@ -120,7 +120,7 @@ fn class_of(to: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dcd_daemon::response_times::HistogramBucket;
+    use dcd_daemon::event_loop::response_times::HistogramBucket;
 
     fn report(uptime_seconds: f64, writes: u64, buckets: &[(f64, u64)]) -> StatusReport {
         let mut report = StatusReport { uptime_seconds, pid: 7, ..StatusReport::default() };

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use dcd_client::plain::plain_lines;
-use dcd_daemon::signals::Signals;
+use dcd_daemon::process::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{

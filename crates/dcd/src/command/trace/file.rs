@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::signals::Signals;
 use dcd_sim::trace::Request;
 use dcd_sim::trace::write_csv::CsvWriter;
 #[cfg(feature = "parquet")]

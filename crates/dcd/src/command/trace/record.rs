@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::signals::Signals;
 use dcd_sim::trace::{Request, TraceFormat, TraceReader};
 use serde_json::json;
 

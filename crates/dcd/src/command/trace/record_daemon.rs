@@ -7,8 +7,8 @@ use std::collections::BinaryHeap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::recording::RecordedBatch;
-use dcd_daemon::request_ring::{RecordedOperation, RecordedRequest};
+use dcd_daemon::control::recording::RecordedBatch;
+use dcd_daemon::event_loop::request_ring::{RecordedOperation, RecordedRequest};
 use dcd_daemon::serve::ServeError;
 use dcd_sim::trace::{Flags, Operation, Request};
 

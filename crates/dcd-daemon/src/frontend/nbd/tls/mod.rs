@@ -7,6 +7,9 @@
 //! TLS 1.3 only: rustls is built without anything older. There are no tickets, so no session is taken up again and every
 //! connection proves its certificate.
 
+pub mod files;
+pub mod handshake_thread;
+
 mod access;
 mod certificate_name;
 mod handshake_step;

@@ -1,0 +1,432 @@
+//! What `dcd status --json` shows: the engine's picture, facts of the daemon, and figures made of
+//! both. Names are whole words with their unit; times are microseconds or seconds as named.
+
+use serde::{Deserialize, Serialize};
+
+use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
+use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_engine::{AckMode, Engine};
+
+use crate::control::trouble_words::trouble_name;
+use crate::control::volumes::VolumeReport;
+use crate::event_loop::response_times::ResponseTimesReport;
+use crate::event_loop::submitter::Snapshot;
+use crate::frontend::loop_device::StaleLoop;
+use crate::frontend::vhost_user::Trouble;
+use crate::memory::watch::MemoryReport;
+use crate::process::isolation::IsolationReport;
+use crate::process::users::UserFinder;
+
+/// What the daemon knows and the engine does not.
+#[derive(Clone, Debug)]
+pub struct DaemonFacts {
+    /// Identity of the cache.
+    pub uuid: dcd_engine::Uuid,
+    /// The cache-disk as it was named.
+    pub cache_disk: String,
+    /// The data-disk as it was named.
+    pub data_disk: String,
+    /// Of a volume, its disks as they were named.
+    pub members: Vec<Option<String>>,
+    /// Where the payload of the data-disk begins; 0 without a label.
+    pub data_offset_bytes: u64,
+    /// When writes are acknowledged.
+    pub ack: AckMode,
+    /// When a change of NBD clients over TCP is acknowledged, if there can be such clients: `durable`, or as others.
+    pub tcp_ack: Option<AckMode>,
+    /// Whether both disks share one arm.
+    pub one_disk: bool,
+    /// When the daemon began to serve.
+    pub started: std::time::Instant,
+    /// What the process is kept from, and what is kept from it.
+    pub isolation: IsolationReport,
+    /// Where the disk can be used, as soon as all of it is there.
+    pub frontends: std::sync::OnceLock<Vec<String>>,
+    /// Loop devices that a daemon has left that died, and that somebody uses.
+    pub dead_loops: std::sync::OnceLock<Vec<StaleLoop>>,
+    /// Finds who uses it.
+    pub users: UserFinder,
+    /// What is wrong with the virtual machine that uses it, if it is served to one.
+    pub vhost_user: std::sync::OnceLock<Trouble>,
+}
+
+/// All of it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// Version of dcd.
+    pub version: String,
+    /// Process of the daemon.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_seconds: f64,
+    /// Identity of the cache.
+    pub uuid: String,
+    /// The cache-disk as it was named.
+    pub cache_disk: String,
+    /// The data-disk as it was named.
+    pub data_disk: String,
+    /// Where on the data-disk the volume begins, if it has a label; else 0.
+    #[serde(default)]
+    pub data_offset_bytes: u64,
+    /// When writes are acknowledged: `memory`, `log` or `durable`.
+    pub ack: String,
+    /// The same for NBD clients over TCP, if there can be such clients.
+    #[serde(default)]
+    pub tcp_ack: Option<String>,
+    /// Whether both disks share one arm.
+    pub one_disk: bool,
+    /// Where the disk can be used: devices, files, addresses.
+    #[serde(default)]
+    pub frontends: Vec<String>,
+    /// Dead loop devices of a daemon before this one that somebody still uses, with what to do.
+    #[serde(default)]
+    pub dead_loops: Vec<String>,
+    /// Why a virtual machine gets nothing from it, as far as is known: until one does.
+    #[serde(default)]
+    pub vhost_user_problem: Option<String>,
+    /// What the process is kept from, and what is kept from it.
+    #[serde(default)]
+    pub isolation: IsolationReport,
+    /// NBD clients connected.
+    pub nbd_connections: usize,
+    /// Clients of the control socket that record requests.
+    #[serde(default)]
+    pub recorders: usize,
+    /// Size of the volume.
+    pub volume_bytes: u64,
+    /// Bytes newer than on the data-disk, in whole lines of 4 KiB.
+    pub dirty_bytes: u64,
+    /// Share of the segments in use, 0 to 1.
+    pub utilisation: f64,
+    /// Segments by state.
+    pub segments: SegmentsReport,
+    /// Ranges that are zero in the log and not yet on the data-disk.
+    pub zero_ranges: u64,
+    /// Bytes of them.
+    #[serde(default)]
+    pub zero_bytes: u64,
+    /// Lines of 4 KiB that are damaged and fail until overwritten.
+    pub poisoned_lines: u64,
+    /// Memory of the index.
+    pub index_bytes: u64,
+    /// The memory that outlives the process.
+    #[serde(default)]
+    pub memory: MemoryReport,
+    /// Clean copies of what is read.
+    #[serde(default)]
+    pub copies: CopiesReport,
+    /// The volume, if the cache has one.
+    #[serde(default)]
+    pub volume: Option<VolumeReport>,
+    /// The cache-disk has failed, until a restart. Writes fail, unless `uncached` says otherwise.
+    pub cache_disk_failed: bool,
+    /// Its last error.
+    pub cache_disk_error: Option<String>,
+    /// Nothing on the cache-disk is newer than the data-disk: should it fail now, dcd goes on.
+    pub cache_disk_clean: bool,
+    /// It failed while clean, or is left unused (`--no-log`): `writing-through` while what was in memory goes to the data-disk,
+    /// `passing-through` from then on, `failed` if the data-disk has failed, too.
+    pub uncached: Option<String>,
+    /// Nothing is destaged: the data-disk takes nothing, or the cache-disk has errors.
+    pub destage_held_back: bool,
+    /// Why some, or all, of what is dirty does not get to the data-disk: `no-space`, `read-only`, `gone`, `no-answer`, `error`.
+    #[serde(default)]
+    pub destage_error: Option<String>,
+    /// Lines whose last write to the data-disk failed.
+    #[serde(default)]
+    pub destage_blocked_lines: u64,
+    /// A drain is under way.
+    pub draining: bool,
+    /// Quiet time that starts a destage at the present utilisation.
+    pub idle_threshold_microseconds: f64,
+    /// Figures made of the counters.
+    pub figures: FiguresReport,
+    /// Counts since the start.
+    pub counters: CountersReport,
+    /// Response times since the start, in microseconds.
+    pub response_times: ResponseTimesReport,
+    /// How the start went.
+    pub recovery: RecoverySummary,
+}
+
+/// Clean copies.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CopiesReport {
+    /// Room for them in the read area; 0: there is none.
+    pub read_area_bytes: u64,
+    /// Bytes of it that hold true copies.
+    pub valid_bytes: u64,
+    /// Bytes of it whose lines wait to be copied anew.
+    pub stale_bytes: u64,
+    /// Sequences that are kept.
+    pub sequences: u64,
+    /// Memory that holds what was read ahead of them.
+    pub read_ahead_bytes: u64,
+    /// Memory of what is known of copies.
+    pub memory_bytes: u64,
+}
+
+/// Segments by state.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SegmentsReport {
+    /// All.
+    pub total: u32,
+    /// Bytes in one.
+    pub size_bytes: u64,
+    /// May be filled.
+    pub free: u32,
+    /// Empty, waiting for a checkpoint.
+    pub empty: u32,
+    /// In a segment buffer.
+    pub buffered: u32,
+    /// On the cache-disk, with live slots.
+    pub dirty: u32,
+    /// One letter for each, in place order: `f`, `e`, `b`, `d`.
+    pub map: String,
+}
+
+/// Figures made of the counters; 0 where there is nothing to divide by.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct FiguresReport {
+    /// Bytes written to the log for each byte of writes.
+    pub write_amplification: f64,
+    /// Share of read lines that came from the cache.
+    pub read_hit_rate: f64,
+    /// Share of logged lines that replaced one still in the log: destaging that was spared.
+    pub overwrite_rate: f64,
+    /// Writes to the data-disk for each line moved there; the smaller, the better merged.
+    pub merge_ratio: f64,
+}
+
+/// Declares the report of a struct of `u64`s, so that none is forgotten: the compiler complains
+/// when the engine's struct gets another field.
+macro_rules! report_of {
+    ($(#[$doc:meta])* $report:ident of $source:ident { $($field:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        #[allow(missing_docs, reason = "each is documented in the engine")]
+        pub struct $report { $(pub $field: u64),* }
+
+        impl From<&$source> for $report {
+            fn from(source: &$source) -> $report {
+                let $source { $($field),* } = source;
+                $report { $($field: *$field),* }
+            }
+        }
+    };
+}
+
+pub(crate) use report_of;
+
+report_of! {
+    /// [`Counters`] for programs.
+    CountersReport of Counters {
+        reads, read_bytes, read_hit_lines, read_miss_lines, writes, write_bytes,
+        overwritten_lines, logged_lines, bypasses, bypass_bytes, zeroes, flushes, fuas, log_writes,
+        log_write_bytes, cache_disk_flushes, cache_disk_fua_writes, records, checkpoints,
+        checkpoint_bytes, destage_batches, destaged_lines, destage_writes, destage_write_bytes,
+        destaged_zero_ranges, destage_read_bytes, completed_lines, data_disk_flushes,
+        stalled_writes, cache_disk_errors, data_disk_errors, checksum_errors, read_copy_lines,
+        read_clean_lines, read_ahead_lines, read_ahead_used_lines, copy_lines_written,
+        copies_damaged,
+    }
+}
+
+/// How the start went.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RecoverySummary {
+    /// Bytes read from the cache-disk.
+    pub bytes_read: u64,
+    /// Records replayed after the checkpoint.
+    pub records: u64,
+    /// Records found only in the memory that outlived the last process.
+    pub records_from_memory: u64,
+    /// Lines dirty afterwards.
+    pub dirty_lines: u64,
+    /// Lines found damaged.
+    pub poisoned_lines: u64,
+    /// Time it took.
+    pub seconds: f64,
+    /// Whether the cache had been closed in order.
+    pub was_closed: bool,
+    /// The data-disk was not as the cache, which was empty, had last seen it.
+    pub data_disk_changed: bool,
+    /// The cache-disk was shortened once, and damage was accepted: what it lost is not known.
+    pub end_mark_lost: bool,
+    /// Copy pages that could not be read: their copies are gone.
+    pub copy_pages_lost: u64,
+    /// Copies that records behind the checkpoint made stale.
+    pub copies_changed: u64,
+    /// Copies that were not believed: the data-disk may have been changed without the log.
+    pub copies_doubted: u64,
+}
+
+impl From<&RecoveryReport> for RecoverySummary {
+    fn from(report: &RecoveryReport) -> RecoverySummary {
+        RecoverySummary {
+            bytes_read: report.bytes_read,
+            records: report.records,
+            records_from_memory: report.records_from_memory,
+            dirty_lines: report.dirty_lines,
+            poisoned_lines: report.poisoned_lines,
+            seconds: report.duration.0 as f64 / 1e9,
+            was_closed: report.was_closed,
+            data_disk_changed: report.data_disk_changed,
+            end_mark_lost: report.end_mark_lost,
+            copy_pages_lost: report.copy_pages_lost,
+            copies_changed: report.copies_changed,
+            copies_doubted: report.copies_doubted,
+        }
+    }
+}
+
+/// Name of an ack mode, as settings have it.
+pub fn ack_name(ack: AckMode) -> &'static str {
+    match ack {
+        AckMode::Memory => "memory",
+        AckMode::Log => "log",
+        AckMode::Durable => "durable",
+    }
+}
+
+fn dead_loops(facts: &DaemonFacts) -> Vec<String> {
+    let dead = facts.dead_loops.get().into_iter().flatten();
+    dead.filter(|it| it.is_there()).map(|it| it.words(None)).collect()
+}
+
+fn uncached_name(uncached: Uncached) -> &'static str {
+    match uncached {
+        Uncached::WritingThrough => "writing-through",
+        Uncached::PassingThrough => "passing-through",
+        Uncached::Failed => "failed",
+    }
+}
+
+/// `part / whole`, 0 if there is no whole.
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl FiguresReport {
+    fn of(counters: &Counters) -> FiguresReport {
+        let read_hits =
+            counters.read_hit_lines + counters.read_copy_lines + counters.read_clean_lines;
+        let read_lines = read_hits + counters.read_miss_lines;
+        FiguresReport {
+            write_amplification: ratio(counters.log_write_bytes, counters.write_bytes),
+            read_hit_rate: ratio(read_hits, read_lines),
+            overwrite_rate: ratio(counters.overwritten_lines, counters.logged_lines),
+            merge_ratio: ratio(counters.destage_writes, counters.destaged_lines),
+        }
+    }
+}
+
+impl StatusReport {
+    /// The report of this moment; `None` while there is no cache.
+    pub fn of(facts: &DaemonFacts, snapshot: &Snapshot<'_>) -> Option<StatusReport> {
+        let status = snapshot.status()?;
+        let mut report = StatusReport::of_parts(facts, &status, snapshot.response_times.report());
+        let volume = snapshot.core.engine().and_then(Engine::volume);
+        report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
+        report.nbd_connections = snapshot.nbd_connections;
+        report.recorders = snapshot.recorders;
+        report.memory = snapshot.memory.cloned().unwrap_or_default();
+        Some(report)
+    }
+
+    fn of_parts(
+        facts: &DaemonFacts,
+        status: &Status,
+        response_times: ResponseTimesReport,
+    ) -> StatusReport {
+        let segments = &status.segments;
+        let trouble = status.destage_trouble;
+        StatusReport {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: facts.started.elapsed().as_secs_f64(),
+            uuid: facts.uuid.to_string(),
+            cache_disk: facts.cache_disk.clone(),
+            data_disk: facts.data_disk.clone(),
+            data_offset_bytes: facts.data_offset_bytes,
+            ack: ack_name(facts.ack).to_owned(),
+            tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
+            one_disk: facts.one_disk,
+            frontends: facts.frontends.get().cloned().unwrap_or_default(),
+            dead_loops: dead_loops(facts),
+            vhost_user_problem: facts.vhost_user.get().and_then(Trouble::words),
+            isolation: facts.isolation.clone(),
+            nbd_connections: 0,
+            recorders: 0,
+            volume_bytes: status.volume_blocks * BLOCK_SIZE,
+            dirty_bytes: status.dirty_lines * LINE_SIZE,
+            utilisation: 1.0 - ratio(segments.free.into(), status.segments_total.into()),
+            segments: SegmentsReport {
+                total: status.segments_total,
+                size_bytes: status.segment_size_bytes,
+                free: segments.free,
+                empty: segments.empty,
+                buffered: segments.buffered,
+                dirty: segments.dirty,
+                map: status.segment_map.clone(),
+            },
+            zero_ranges: status.zero_ranges,
+            zero_bytes: status.zero_lines * LINE_SIZE,
+            poisoned_lines: status.poisoned_lines,
+            index_bytes: status.index_bytes,
+            memory: MemoryReport::default(),
+            copies: CopiesReport {
+                read_area_bytes: status.copies.slots * LINE_SIZE,
+                valid_bytes: status.copies.valid * LINE_SIZE,
+                stale_bytes: status.copies.stale * LINE_SIZE,
+                sequences: status.copies.sequences,
+                read_ahead_bytes: status.read_ahead_bytes_held,
+                memory_bytes: status.copies_bytes,
+            },
+            volume: None,
+            cache_disk_failed: status.cache_disk_failed,
+            cache_disk_error: status.cache_disk_error.map(|error| error.to_string()),
+            cache_disk_clean: status.cache_disk_clean,
+            uncached: status.uncached.map(|uncached| uncached_name(uncached).to_owned()),
+            destage_held_back: trouble.is_some_and(|trouble| trouble.is_whole)
+                || status.destage_retry_at.is_some_and(|at| at > status.now),
+            destage_error: trouble.map(|trouble| trouble_name(trouble.error).to_owned()),
+            destage_blocked_lines: trouble.map_or(0, |trouble| trouble.blocked_lines),
+            draining: status.draining,
+            idle_threshold_microseconds: status.idle_threshold.0 as f64 / 1e3,
+            figures: FiguresReport::of(&status.counters),
+            counters: CountersReport::from(&status.counters),
+            response_times,
+            recovery: RecoverySummary::from(&status.recovery),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_do_not_divide_by_nothing() {
+        let figures = FiguresReport::of(&Counters::default());
+        assert_eq!((figures.write_amplification, figures.merge_ratio), (0.0, 0.0));
+        let figures = FiguresReport::of(&Counters {
+            write_bytes: 4096,
+            log_write_bytes: 8192,
+            read_hit_lines: 1,
+            read_copy_lines: 1,
+            read_clean_lines: 1,
+            read_miss_lines: 1,
+            logged_lines: 4,
+            overwritten_lines: 1,
+            destaged_lines: 10,
+            destage_writes: 2,
+            ..Counters::default()
+        });
+        assert_eq!(figures.write_amplification, 2.0);
+        assert_eq!(figures.read_hit_rate, 0.75);
+        assert_eq!(figures.overwrite_rate, 0.25);
+        assert_eq!(figures.merge_ratio, 0.2);
+    }
+}

@@ -1,0 +1,518 @@
+//! Requests to a volume on the control socket: what blocks are, pointers between them, and the state of its members.
+//!
+//! ```text
+//! {"volume":"status"}                                      {"ok":true,"volume":{...}}
+//! {"volume":{"set-attributes":{"ranges":[[block,blocks],...],"set":"hot,random","clear":"cold"}}}   {"ok":true}
+//! {"volume":{"get-attributes":{"block":N}}}                {"ok":true,"attributes":"important","place":{...}|null}
+//! {"volume":{"places":{"ranges":[[block,blocks],...]}}}    {"ok":true,"places":[{"block":N,"blocks":N,...},...]}
+//! {"volume":{"allocate":{"near":N|null,"attributes":"hot"}}}   {"ok":true,"block":N}
+//! {"volume":{"create-pointer":{"from":N,"to":N}}}          {"ok":true}
+//! {"volume":{"delete-pointer":{"from":N,"to":N}}}          {"ok":true}
+//! {"volume":"collect"}                                     {"ok":true,"freed":N}
+//! {"volume":{"set-pointers":{"pointers":N}}}              {"ok":true}, when there is room for so many
+//! {"volume":{"fail":{"member":N}}}                         {"ok":true}
+//! {"volume":{"rebuild":{"member":N}}}                      {"ok":true}, at once: see the status
+//! {"volume":"scrub"}                                       {"ok":true}, at once
+//! {"volume":"cancel-work"}                                 {"ok":true}
+//! ```
+//!
+//! Blocks are numbers of 512-byte blocks. Extents that lie alike are told as one place.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex};
+use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::status::{MemberStatus, VolumeCounters};
+use dcd_engine::volume::{Volume, WorkKind, WorkStatus};
+use dcd_engine::{Operation, VolumeAnswer, VolumeError, VolumeRequest};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::control::status_report::{DaemonFacts, report_of};
+use crate::control::{answer, failure, run_with_signs_of_life};
+use crate::event_loop::submitter::Submitter;
+
+/// Ranges in a line: it stays below [`LINE_BYTES_MAX`](crate::control::LINE_BYTES_MAX).
+pub const RANGES_PER_LINE: usize = 1024;
+/// Extents that one request may look at.
+pub const PLACES_EXTENTS_MAX: u64 = 1 << 16;
+
+/// What can be asked of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeCommand {
+    /// Its [`VolumeReport`].
+    Status,
+    /// Change attributes of all extents that the ranges touch.
+    SetAttributes {
+        /// First block and number of blocks.
+        ranges: Vec<(u64, u64)>,
+        /// They come.
+        #[serde(default, with = "attribute_words")]
+        set: Attributes,
+        /// They go; any of them together.
+        #[serde(default, with = "attribute_mask")]
+        clear: Attributes,
+    },
+    /// Attributes and place of an extent.
+    GetAttributes {
+        /// A block in it.
+        block: u64,
+    },
+    /// Where the extents of these ranges are, as [`PlaceReport`]s.
+    Places {
+        /// First block and number of blocks.
+        ranges: Vec<(u64, u64)>,
+    },
+    /// Find a block that nobody uses.
+    Allocate {
+        /// Close to this one, if possible.
+        near: Option<u64>,
+        /// What it is.
+        #[serde(default, with = "attribute_words")]
+        attributes: Attributes,
+    },
+    /// Let one block point to another.
+    CreatePointer {
+        /// The block that points.
+        from: u64,
+        /// The block that is pointed to.
+        to: u64,
+    },
+    /// Take a pointer away.
+    DeletePointer {
+        /// The block that points.
+        from: u64,
+        /// The block that is pointed to.
+        to: u64,
+    },
+    /// Free what cannot be reached.
+    Collect,
+    /// Make room for more pointers.
+    SetPointers {
+        /// So many.
+        pointers: u32,
+    },
+    /// Treat a member as failed.
+    Fail {
+        /// Which.
+        member: u8,
+    },
+    /// Write what belongs on a member.
+    Rebuild {
+        /// Which.
+        member: u8,
+    },
+    /// Read, compare and repair all that is redundant.
+    Scrub,
+    /// Stop a rebuild or scrub.
+    CancelWork,
+}
+
+/// Attributes as their names.
+mod attribute_words {
+    use super::Attributes;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer>(attributes: &Attributes, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(attributes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Attributes, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Whether there is a volume.
+pub(crate) fn is_served(submitter: &Submitter) -> bool {
+    ask(submitter, |_| ()).is_ok()
+}
+
+/// Looks at the volume; a refusal if there is none.
+fn ask<T: Send + 'static>(
+    submitter: &Submitter,
+    function: impl FnOnce(&Volume) -> T + Send + 'static,
+) -> Result<T, Value> {
+    let asked = submitter.ask(|snapshot| snapshot.core.engine()?.volume().map(function));
+    asked.flatten().ok_or_else(|| answer(Err(VolumeError::NoVolume.into())))
+}
+
+/// Runs a request of the client of this connection.
+pub(crate) fn run(
+    stream: &UnixStream,
+    submitter: &Submitter,
+    facts: &Arc<DaemonFacts>,
+    command: VolumeCommand,
+) -> io::Result<Value> {
+    let told = match command {
+        VolumeCommand::Status => {
+            let facts = facts.clone();
+            let report = ask(submitter, move |volume| VolumeReport::of(volume, &facts.members));
+            report.map(|report| json!({ "ok": true, "volume": report }))
+        }
+        VolumeCommand::GetAttributes { block } => ranges_of(submitter, &[(block, 1)])
+            .and_then(|_| ask(submitter, move |volume| attributes_of(volume, Lba(block)))),
+        VolumeCommand::Places { ranges } => ranges_of(submitter, &ranges)
+            .and_then(|ranges| ask(submitter, move |volume| places_of(volume, &ranges)))
+            .and_then(|places| match places {
+                Some(places) => Ok(json!({ "ok": true, "places": places })),
+                None => Err(failure(
+                    "too many extents at once",
+                    &format!("ask for at most {PLACES_EXTENTS_MAX}"),
+                )),
+            }),
+        command => return change(stream, submitter, command),
+    };
+    Ok(told.unwrap_or_else(|refusal| refusal))
+}
+
+fn attributes_of(volume: &Volume, block: Lba) -> Value {
+    let place = volume.place(block).map(|placed| {
+        json!({
+            "set": placed.set,
+            "level": placed.level.number(),
+            "member": placed.member.0,
+            "offset": placed.offset,
+            "temporary": placed.is_temporary,
+        })
+    });
+    json!({ "ok": true, "attributes": volume.attributes(block).to_string(), "place": place })
+}
+
+/// The extents that these ranges touch, those that lie alike as one; `None` if they are too many.
+fn places_of(volume: &Volume, ranges: &[LbaRange]) -> Option<Vec<PlaceReport>> {
+    let extent = volume.config().extent_bytes / BLOCK_SIZE;
+    let touched = ranges.iter().map(|range| range.blocks / extent + 2).sum::<u64>();
+    // The client counts alike, with some at the ends of a range.
+    if touched > 2 * PLACES_EXTENTS_MAX {
+        return None;
+    }
+    let mut places: Vec<PlaceReport> = Vec::new();
+    for range in ranges.iter().filter(|range| range.blocks > 0) {
+        let first = range.start.0 / extent;
+        let end = (range.start.0 + range.blocks).div_ceil(extent);
+        for block in (first..end).map(|index| index * extent) {
+            let placed = volume.place(Lba(block));
+            let place = PlaceReport {
+                block,
+                blocks: extent,
+                level: placed.map(|placed| placed.level.number()),
+                set: placed.map(|placed| placed.set),
+                temporary: placed.is_some_and(|placed| placed.is_temporary),
+                attributes: volume.attributes(Lba(block)),
+            };
+            match places.last_mut() {
+                Some(last)
+                    if last.block + last.blocks == block
+                        && (last.set, last.temporary, last.attributes)
+                            == (place.set, place.temporary, place.attributes) =>
+                {
+                    last.blocks += extent;
+                }
+                _ => places.push(place),
+            }
+        }
+    }
+    Some(places)
+}
+
+/// What goes to the engine as a request.
+fn change(stream: &UnixStream, submitter: &Submitter, command: VolumeCommand) -> io::Result<Value> {
+    let lba = Lba;
+    let request = match command {
+        VolumeCommand::Status
+        | VolumeCommand::GetAttributes { .. }
+        | VolumeCommand::Places { .. } => unreachable!("they change nothing"),
+        VolumeCommand::SetAttributes { ranges, set, clear } => {
+            let ranges = match ranges_of(submitter, &ranges) {
+                Ok(ranges) => ranges,
+                Err(refusal) => return Ok(refusal),
+            };
+            VolumeRequest::SetAttributes { ranges, change: AttributeChange { set, clear } }
+        }
+        VolumeCommand::Allocate { near, attributes } => {
+            VolumeRequest::Allocate { near: near.map(lba), attributes }
+        }
+        VolumeCommand::CreatePointer { from, to } => {
+            VolumeRequest::CreatePointer { from: lba(from), to: lba(to) }
+        }
+        VolumeCommand::DeletePointer { from, to } => {
+            VolumeRequest::DeletePointer { from: lba(from), to: lba(to) }
+        }
+        VolumeCommand::Collect => VolumeRequest::Collect,
+        VolumeCommand::SetPointers { pointers } => VolumeRequest::SetPointers { pointers },
+        VolumeCommand::Fail { member } => VolumeRequest::FailMember { member: MemberIndex(member) },
+        VolumeCommand::Rebuild { member } => VolumeRequest::Rebuild { member: MemberIndex(member) },
+        VolumeCommand::Scrub => VolumeRequest::Scrub,
+        VolumeCommand::CancelWork => VolumeRequest::CancelWork,
+    };
+    let reply = run_with_signs_of_life(stream, submitter, Operation::Volume(request))?;
+    let mut value = answer(reply.result);
+    match reply.answer {
+        Some(VolumeAnswer::Allocated(block)) => value["block"] = json!(block.0),
+        Some(VolumeAnswer::Collected(blocks)) => value["freed"] = json!(blocks),
+        None => {}
+    }
+    Ok(value)
+}
+
+/// The ranges, if all of them lie on the volume.
+fn ranges_of(submitter: &Submitter, ranges: &[(u64, u64)]) -> Result<Vec<LbaRange>, Value> {
+    let blocks = submitter.ask(|snapshot| snapshot.core.data_disk().blocks).unwrap_or(0);
+    let range = |(start, length): &(u64, u64)| {
+        let end = start.checked_add(*length).filter(|end| *end <= blocks);
+        end.map(|_| LbaRange::new(*start, *length)).ok_or_else(|| {
+            failure(
+                &format!("blocks {start} and {length} more do not lie on the volume"),
+                &format!("it has {blocks} blocks of 512 bytes"),
+            )
+        })
+    };
+    ranges.iter().map(range).collect()
+}
+
+/// The same where some of them contradict each other: they are not said of a block together.
+mod attribute_mask {
+    use super::Attributes;
+    use serde::{Deserialize, Deserializer, de};
+
+    pub use super::attribute_words::serialize;
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Attributes, D::Error> {
+        let words = String::deserialize(from)?;
+        let mut mask = Attributes::NONE;
+        for word in words.split([',', ' ']) {
+            mask = mask.or(word.parse().map_err(de::Error::custom)?);
+        }
+        Ok(mask)
+    }
+}
+
+/// A volume, for people and programs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Size that users see.
+    pub volume_bytes: u64,
+    /// What is placed at once.
+    pub extent_bytes: u64,
+    /// Extents with a place.
+    pub extents_mapped: u64,
+    /// Extents that are to be moved to another set.
+    pub migrations_waiting: u64,
+    /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until they are written.
+    pub raid0_lines_lost: u64,
+    /// Lines of 4 KiB on RAID 1 and 5 that nothing tells any more: the same.
+    #[serde(default)]
+    pub redundant_lines_lost: u64,
+    /// Bytes of the log that are held by what cannot be written to members that are away.
+    #[serde(default)]
+    pub log_held_bytes: u64,
+    /// They may be so many; then changes of such lines fail.
+    #[serde(default)]
+    pub log_held_max_bytes: u64,
+    /// Changes that have failed for that, since the start.
+    #[serde(default)]
+    pub changes_refused: u64,
+    /// Pointers between blocks.
+    pub pointers: u64,
+    /// So many there can be.
+    pub pointers_max: u64,
+    /// Memory of all that.
+    pub memory_bytes: u64,
+    /// The data-disks, in order.
+    pub members: Vec<MemberReport>,
+    /// The RAID sets, in order.
+    pub sets: Vec<SetReport>,
+    /// The rebuild or scrub under way.
+    pub work: Option<WorkReport>,
+    /// The last one that has ended since the start.
+    pub last_work: Option<WorkReport>,
+    /// Redundant sets take no changes any more: their journal cannot be written.
+    pub has_failed: bool,
+    /// What has happened since the start.
+    pub counters: VolumeCountersReport,
+}
+
+/// The word for a state of a member.
+pub fn member_state_name(state: MemberState) -> &'static str {
+    match state {
+        MemberState::UpToDate => "up-to-date",
+        MemberState::Stale => "stale",
+        MemberState::Rebuilding { .. } => "rebuilding",
+    }
+}
+
+/// The word for how a member is.
+pub fn member_word(member: &MemberStatus) -> &'static str {
+    match member.state {
+        _ if !member.is_present => "missing",
+        MemberState::UpToDate if member.is_late => "late",
+        state => member_state_name(state),
+    }
+}
+
+impl VolumeReport {
+    /// The report of this moment; `names` are the disks of its members.
+    pub fn of(volume: &Volume, names: &[Option<String>]) -> VolumeReport {
+        let (status, config) = (volume.status(), volume.config());
+        let members = status.members.iter().enumerate().map(|(index, member)| MemberReport {
+            member: index as u8,
+            disk: names.get(index).cloned().flatten(),
+            state: member_word(member).into(),
+            errors: member.errors,
+            read_errors: member.read_errors,
+            lines_rotten: member.lines_rotten,
+            lines_mended: member.lines_mended,
+            suspect: member.is_suspect,
+            times_late: member.times_late,
+        });
+        let sets = status.sets.iter().zip(&config.sets).enumerate();
+        let sets = sets.map(|(index, (set, config))| SetReport {
+            set: index as u8,
+            level: set.level.number(),
+            members: config.members.iter().map(|member| member.0).collect(),
+            stripe_unit_bytes: config.stripe_unit_bytes,
+            extents: set.room.extents - set.room.temporary,
+            extents_used: set.room.used.saturating_sub(set.room.temporary_used),
+            temporary_extents: set.room.temporary,
+            temporary_used: set.room.temporary_used,
+        });
+        let share = status.log_share;
+        VolumeReport {
+            volume_bytes: config.logical_bytes,
+            extent_bytes: config.extent_bytes,
+            extents_mapped: status.extents_mapped,
+            migrations_waiting: status.moves_waiting,
+            raid0_lines_lost: status.raid0_lines_lost,
+            redundant_lines_lost: status.redundant_lines_lost,
+            log_held_bytes: u64::from(share.segments) * share.segment_bytes,
+            log_held_max_bytes: u64::from(share.segments_max) * share.segment_bytes,
+            changes_refused: share.changes_refused,
+            pointers: status.pointers,
+            pointers_max: status.pointers_max,
+            memory_bytes: status.memory_bytes,
+            members: members.collect(),
+            sets: sets.collect(),
+            work: status.work.as_ref().map(WorkReport::of),
+            last_work: status.last_work.as_ref().map(WorkReport::of),
+            has_failed: status.has_failed,
+            counters: VolumeCountersReport::from(&status.counters),
+        }
+    }
+
+    /// Lines of 4 KiB whose reads fail until they are written.
+    pub fn lines_lost(&self) -> u64 {
+        self.raid0_lines_lost.saturating_add(self.redundant_lines_lost)
+    }
+}
+
+report_of! {
+    /// [`VolumeCounters`] for programs.
+    VolumeCountersReport of VolumeCounters {
+        member_reads, member_writes, member_write_bytes, stripe_jobs, journal_records, journal_bytes, checkpoints,
+        records_replayed, lines_redone, lines_bad, lines_repaired, lines_lost, extents_mapped, extents_unmapped,
+        extents_moved, moves_failed, moves_without_room, members_failed, members_rebuilt,
+        blocks_allocated, blocks_freed,
+    }
+}
+
+/// A data-disk of a volume.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// Its number.
+    pub member: u8,
+    /// As it was named; none: it was not given.
+    pub disk: Option<String>,
+    /// `up-to-date`, `late`, `stale`, `rebuilding`, `missing`.
+    pub state: String,
+    /// I/Os that failed, since the start.
+    pub errors: u64,
+    /// Of them, reads.
+    #[serde(default)]
+    pub read_errors: u64,
+    /// Lines of 4 KiB that were not what was written there, since the start.
+    #[serde(default)]
+    pub lines_rotten: u64,
+    /// Lines that were written anew from what the others have, since the start.
+    #[serde(default)]
+    pub lines_mended: u64,
+    /// Errors and rotten lines are as many as `suspect-after` says, or more.
+    #[serde(default)]
+    pub suspect: bool,
+    /// How often it has kept others waiting, since the start.
+    #[serde(default)]
+    pub times_late: u64,
+}
+
+/// A RAID set.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SetReport {
+    /// Its number.
+    pub set: u8,
+    /// 0, 1 or 5.
+    pub level: u8,
+    /// The members that it lies on.
+    pub members: Vec<u8>,
+    /// What lies together on one of them.
+    pub stripe_unit_bytes: u64,
+    /// Extents that fit into it, without those for temporary data.
+    pub extents: u64,
+    /// Of them, in use.
+    pub extents_used: u64,
+    /// Extents for temporary data.
+    pub temporary_extents: u64,
+    /// Of them, in use.
+    pub temporary_used: u64,
+}
+
+/// A rebuild or scrub.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorkReport {
+    /// `rebuild` or `scrub`.
+    pub kind: String,
+    /// The member that is rebuilt.
+    pub member: Option<u8>,
+    /// Stripes that are done.
+    pub done: u64,
+    /// Of how many.
+    pub total: u64,
+    /// Lines of 4 KiB that were not what they should have been.
+    pub mismatches: u64,
+}
+
+impl WorkReport {
+    fn of(work: &WorkStatus) -> WorkReport {
+        let (kind, member) = match work.kind {
+            WorkKind::Rebuild(member) => ("rebuild", Some(member.0)),
+            WorkKind::Scrub => ("scrub", None),
+        };
+        WorkReport {
+            kind: kind.into(),
+            member,
+            done: work.stripes_done,
+            total: work.stripes_total,
+            mismatches: work.mismatches,
+        }
+    }
+}
+
+/// Extents one after the other that lie alike.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlaceReport {
+    /// First block.
+    pub block: u64,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// RAID level; none: no place yet, it reads as zeroes or is in the log only.
+    pub level: Option<u8>,
+    /// Number of the set.
+    pub set: Option<u8>,
+    /// In the region for temporary data.
+    pub temporary: bool,
+    /// What it is.
+    #[serde(with = "attribute_words")]
+    pub attributes: Attributes,
+}

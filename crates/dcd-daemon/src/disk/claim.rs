@@ -1,0 +1,254 @@
+//! That nobody else uses a disk, under whatever name. Who locks what:
+//!
+//! ```text
+//!                                    what is held                                  whom it keeps away
+//! 1. the disk itself, a file:        flock, and a lock of its range (OFD)          dcd, QEMU (which locks ranges)
+//!    a block device:                 O_EXCL when it was opened, and the range      mounts, LVM, md, swap, dcd
+//! 2. each layer below that nobody    a shared flock, and its range of bytes        dcd on the file, or on other loop
+//!    sees to (loop device, overlay)                                                devices over the same bytes
+//! 3. each loop device above or       O_EXCL                                        mounts of it, LVM, dcd
+//!    beside that has bytes of it
+//! ```
+//!
+//! A range is locked, and not a whole file: two partitions of one loop device may be a pair. Two daemons meet whichever way
+//! they come: both from above at 2, one from above and one from below at 1 and 2, and the kernel's own users at 3. A loop
+//! device that is made later than 3 can still be mounted; only its maker can know. Locks of a file belong to the file and
+//! to this process, not to a name, a name space or a right, so they hold when rights are given up (`confine.rs`).
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::disk::device::{DeviceError, is_alive};
+use crate::disk::identity::{DiskIdentity, Object, Piece, Step, System};
+use crate::disk::mounts::{mounted_at, mounts};
+
+/// What is held of a disk besides the disk itself.
+#[derive(Debug, Default)]
+pub(crate) struct Claim {
+    below: Vec<OwnedFd>,
+    beside: Vec<OwnedFd>,
+}
+
+impl Claim {
+    /// Takes what there is to take for a disk that is open.
+    pub(crate) fn take(
+        path: &Path,
+        opened: &OwnedFd,
+        identity: &DiskIdentity,
+    ) -> Result<Claim, DeviceError> {
+        let mut claim = Claim::default();
+        // 1. The disk itself. A file was locked as a whole; this tells those who lock ranges. Who they are is told nowhere.
+        if !lock_range(opened, true, 0..u64::MAX) {
+            return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
+        }
+        // 2. Below it.
+        for piece in identity.pieces.iter().filter(|piece| piece.step == Step::Unguarded) {
+            claim.below.extend(hold_below(path, piece)?);
+        }
+        // 3. Above it, and beside it.
+        for number in System::new().loop_devices() {
+            let is_other = !identity.lies_on(number)
+                && DiskIdentity::of_disk(number).shared_with(identity).is_some();
+            if is_other {
+                claim.beside.extend(hold_beside(path, number)?);
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Gives back what closing alone may not give back at once (see `DeviceFile`).
+    pub(crate) fn release(&self, opened: &OwnedFd) {
+        for held in self.below.iter().chain([opened]) {
+            unlock_range(held);
+            let _ = rustix::fs::flock(held, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// What cannot be opened from here (another name space, no right to) is not held: whoever uses it is noticed at 1 and 3.
+fn hold_below(path: &Path, piece: &Piece) -> Result<Option<OwnedFd>, DeviceError> {
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let is_block_device = matches!(piece.object, Object::Disk(_));
+    let opened = rustix::fs::open(&piece.path, flags | OFlags::RDWR, Mode::empty());
+    let can_write = opened.is_ok();
+    let opened = opened.or_else(|_| rustix::fs::open(&piece.path, flags, Mode::empty()));
+    let Ok(opened) = opened else { return Ok(None) };
+    let is_it = rustix::fs::fstat(&opened).is_ok_and(|stat| match piece.object {
+        Object::File { device, inode } => (stat.st_dev, stat.st_ino) == (device, inode),
+        Object::Disk(number) => stat.st_rdev == number,
+    });
+    if !is_it {
+        return Ok(None);
+    }
+    let locked = || DeviceError::LockedBelow {
+        path: path.to_owned(),
+        below: piece.path.clone(),
+        pid: holder_of(&opened),
+    };
+    if is_block_device {
+        // Looked at and not held: another loop device of the pair may lie on it, too.
+        let exclusive = rustix::fs::open(&piece.path, flags | OFlags::EXCL, Mode::empty());
+        if let (Err(Errno::BUSY), Object::Disk(number)) = (exclusive, piece.object) {
+            return Err(in_use(path, piece.path.clone(), number));
+        }
+    } else if let Err(Errno::WOULDBLOCK) =
+        rustix::fs::flock(&opened, FlockOperation::NonBlockingLockShared)
+    {
+        return Err(locked());
+    }
+    // Whoever may only read may only share; that keeps writers away all the same.
+    if !lock_range(&opened, can_write, piece.bytes.clone()) {
+        return Err(locked());
+    }
+    Ok(Some(opened))
+}
+
+fn hold_beside(path: &Path, number: u64) -> Result<Option<OwnedFd>, DeviceError> {
+    let device = System::new().node(number);
+    let flags = OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let opened = match rustix::fs::open(&device, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(Errno::BUSY) => return Err(in_use(path, device, number)),
+        // Without the right to open it, there is what everybody can see.
+        Err(_) if mounted_at(&mounts(), |it| is_part_of(it, number)).is_some() => {
+            return Err(in_use(path, device, number));
+        }
+        Err(_) => return Ok(None),
+    };
+    let is_it = rustix::fs::fstat(&opened).is_ok_and(|stat| stat.st_rdev == number);
+    Ok(is_it.then_some(opened))
+}
+
+fn in_use(path: &Path, device: PathBuf, number: u64) -> DeviceError {
+    let mounted_at = mounted_at(&mounts(), |it| is_part_of(it, number));
+    DeviceError::UsedThrough { path: path.to_owned(), device, mounted_at }
+}
+
+/// Whether a device is this one, or a partition of it.
+fn is_part_of(part: u64, whole: u64) -> bool {
+    let is_disk = |number| rustix::fs::major(number) > 0;
+    part == whole || is_disk(part) && DiskIdentity::of_disk(part).lies_on(whole)
+}
+
+/// Locks a file as a whole.
+pub(crate) fn lock(file: &OwnedFd, path: &Path) -> Result<(), DeviceError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            Err(DeviceError::Locked { path: path.to_owned(), pid: holder_of(file) })
+        }
+        Err(errno) => {
+            Err(DeviceError::Io { path: path.to_owned(), operation: "lock", source: errno.into() })
+        }
+    }
+}
+
+/// The process that has locked a file, if it is known and alive.
+fn holder_of(file: &OwnedFd) -> Option<u32> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    lock_holder(&locks, &stat).filter(|pid| is_alive(*pid))
+}
+
+/// Who holds the flock, from the text of `/proc/locks`:
+/// `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF`.
+fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
+    // Of a block device the node counts.
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let place = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let is_ours = |pid: &u32| *pid == std::process::id();
+    let holders = locks.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next()? == "FLOCK").then_some(())?;
+        let pid = words.nth(2)?.parse().ok()?;
+        (words.next()? == place).then_some(pid)
+    });
+    let holders: Vec<u32> = holders.collect();
+    // We hold a share of it ourselves by now, where it is somebody else's.
+    holders.iter().find(|pid| !is_ours(pid)).or(holders.first()).copied()
+}
+
+/// Locks a range of bytes for this open file, until it is unlocked or closed. False: somebody else has one. A file system
+/// without such locks has none to offer.
+fn lock_range(file: &OwnedFd, exclusive: bool, bytes: Range<u64>) -> bool {
+    let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    match set_lock(file, kind, &bytes) {
+        Ok(()) => true,
+        Err(error) => !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)),
+    }
+}
+
+fn unlock_range(file: &OwnedFd) {
+    let _ = set_lock(file, libc::F_UNLCK, &(0..u64::MAX));
+}
+
+fn set_lock(file: &OwnedFd, kind: libc::c_int, bytes: &Range<u64>) -> io::Result<()> {
+    let most = i64::MAX as u64;
+    let start = bytes.start.min(most);
+    // A length of 0 reaches to wherever the file will end.
+    let length = if bytes.end >= most { 0 } else { bytes.end.saturating_sub(start) };
+    if length == 0 && bytes.end < most {
+        return Ok(());
+    }
+    let lock = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start as libc::off_t,
+        l_len: length as libc::off_t,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the kernel only reads the struct, which is ours.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_found() {
+        let path = std::env::temp_dir().join(format!("dcd-claim-holder-{}", std::process::id()));
+        fs::write(&path, "").unwrap();
+        let mut stat = rustix::fs::stat(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        stat.st_dev = rustix::fs::makedev(0xfe, 0);
+        stat.st_ino = 77;
+        let own = std::process::id();
+        let locks = format!(
+            "1: POSIX  ADVISORY  WRITE 1 fe:00:77 0 EOF\n\
+             2: FLOCK  ADVISORY  WRITE {own} fe:00:77 0 EOF\n\
+             3: FLOCK  ADVISORY  WRITE 42 fe:00:78 0 EOF\n\
+             4: FLOCK  ADVISORY  READ 43 fe:00:77 0 EOF\n"
+        );
+        assert_eq!(lock_holder(&locks, &stat), Some(43));
+        let first = locks.lines().take(2).collect::<Vec<_>>().join("\n");
+        assert_eq!(lock_holder(&first, &stat), Some(own));
+        assert_eq!(lock_holder("", &stat), None);
+    }
+
+    #[test]
+    fn ranges_are_locked_and_given_back() {
+        let path = std::env::temp_dir().join(format!("dcd-claim-ranges-{}", std::process::id()));
+        fs::write(&path, [0; 100]).unwrap();
+        let open = || {
+            let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+            OwnedFd::from(file)
+        };
+        let (first, second, third) = (open(), open(), open());
+        assert!(lock_range(&first, true, 0..10) && lock_range(&second, true, 10..20));
+        assert!(!lock_range(&third, true, 0..u64::MAX) && !lock_range(&third, false, 19..30));
+        unlock_range(&second);
+        assert!(
+            lock_range(&third, true, 10..u64::MAX) && !lock_range(&second, true, 1 << 40..u64::MAX)
+        );
+        assert!(lock_range(&second, true, 5..5), "nothing of it is nobody's");
+        fs::remove_file(&path).unwrap();
+    }
+}

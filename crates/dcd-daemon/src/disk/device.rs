@@ -1,0 +1,776 @@
+//! Opening a disk: what it is, how large, in which sectors, and that nobody else uses it.
+//!
+//! A disk is a regular file or a block device. It is opened for direct I/O where the file system
+//! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive users), a file locked with
+//! flock: so two daemons never share a disk; under other names neither, see [`crate::disk::claim`]. A block device is not locked with
+//! flock: udev would put off all that it has to look at there until the lock is gone, and for some minutes nobody would
+//! learn that a cache has taken it.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use dcd_sim::disk::profile::ProfileError;
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use dcd_engine::DataDiskInfo;
+use dcd_engine::units::BLOCK_SIZE;
+
+use crate::disk::claim::{Claim, lock};
+use crate::disk::identity::DiskIdentity;
+use crate::disk::mounts::{mounted_at, mounts};
+
+/// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
+const IMAGE_BYTES_MIN: u64 = 64 << 10;
+/// Longest serial number that a superblock has room for.
+const SERIAL_BYTES_MAX: usize = 64;
+
+/// How long a disk held by nobody alive is waited for, and how often it is tried.
+const DEAD_HOLDER_PATIENCE: Duration = Duration::from_secs(3);
+const DEAD_HOLDER_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a disk cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// There is nothing.
+    #[error("{} does not exist", path.display())]
+    NotFound {
+        /// Where.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("expected a regular file or block device, found {found}: {}", path.display())]
+    Kind {
+        /// Where.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
+    /// No right to read and write it.
+    #[error("cannot open {} for reading and writing: {source}", path.display())]
+    Permission {
+        /// Where.
+        path: PathBuf,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// It takes no writes, whoever asks.
+    #[error("{} is read-only{why}", path.display())]
+    ReadOnly {
+        /// Which.
+        path: PathBuf,
+        /// What makes it so.
+        why: &'static str,
+        /// What makes it writable.
+        way: String,
+    },
+    /// The kernel or another program uses the block device.
+    #[error("{} is in use{}", path.display(), Mounted(mounted_at))]
+    Busy {
+        /// Which.
+        path: PathBuf,
+        /// Where it is mounted, if it is.
+        mounted_at: Option<String>,
+        /// The system's words.
+        source: io::Error,
+    },
+    /// Another program holds the lock.
+    #[error("{} is locked by another program{}", path.display(), Pid(*pid))]
+    Locked {
+        /// Which.
+        path: PathBuf,
+        /// The process, if it is known and alive.
+        pid: Option<u32>,
+    },
+    /// Another program holds a lock on what the disk lies on.
+    #[error(
+        "{} lies on {}, which is locked by another program{}",
+        path.display(), below.display(), Pid(*pid)
+    )]
+    LockedBelow {
+        /// Which.
+        path: PathBuf,
+        /// What is below it.
+        below: PathBuf,
+        /// The process, if it is known and alive.
+        pid: Option<u32>,
+    },
+    /// The kernel or another program uses a device that has bytes of the disk.
+    #[error(
+        "{} is in use through {}, which has bytes of it{}",
+        path.display(), device.display(), Mounted(mounted_at)
+    )]
+    UsedThrough {
+        /// Which.
+        path: PathBuf,
+        /// The other.
+        device: PathBuf,
+        /// Where that is mounted, if it is.
+        mounted_at: Option<String>,
+    },
+    /// The profile of a modelled disk.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The file is larger than the modelled disk.
+    #[error("{} has {found} bytes, and a {profile} has {capacity}", path.display())]
+    LargerThanModel {
+        /// Which.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+        /// Of the model.
+        profile: String,
+        /// Size of the model.
+        capacity: u64,
+    },
+    /// Not made of whole sectors, or empty.
+    #[error("{} has {found} bytes, expected a multiple of 512 and more than 0", path.display())]
+    Size {
+        /// Which.
+        path: PathBuf,
+        /// Size in bytes.
+        found: u64,
+    },
+    /// Sectors of a size that is not supported.
+    #[error("{} has {what} of {found} bytes, expected 512 or 4096", path.display())]
+    BlockSize {
+        /// Which disk.
+        path: PathBuf,
+        /// Which size.
+        what: &'static str,
+        /// The size.
+        found: u32,
+    },
+    /// The system refused something else.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What was tried.
+        operation: &'static str,
+        /// The system's words.
+        source: io::Error,
+    },
+}
+
+struct Mounted<'a>(&'a Option<String>);
+
+impl fmt::Display for Mounted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(place) => write!(f, ": it is mounted at {place}"),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Pid(Option<u32>);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, " (process {pid})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What can be done where there is nothing at a path that was given as a disk.
+pub fn missing_hint(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let prefix = text.split_once(':').map(|(prefix, _)| prefix);
+    let is_word = |prefix: &str| {
+        prefix.len() > 1 && prefix.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'+')
+    };
+    if prefix.is_some_and(is_word) {
+        return "a disk is a block device or a file, or one of these behind `slow:`, `model:` or `faulty:`; make a block \
+                device of anything else first, as `rbd map` or `nbd-client` do"
+            .into();
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if parent.starts_with("/dev") => {
+            "check the name: `lsblk` lists the block devices that there are".into()
+        }
+        Some(parent) if !parent.is_dir() => {
+            format!("check the name: there is no directory {}", parent.display())
+        }
+        _ => format!("check the name, or make a file: truncate -s 1G {}", quoted(path)),
+    }
+}
+
+/// A path as a shell takes it.
+pub fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |it: char| it.is_alphanumeric() || "/._-+,:@%=".contains(it);
+    match text.chars().all(is_plain) && !text.starts_with('-') {
+        true => text.into_owned(),
+        false => format!("./'{}'", text.replace('\'', "'\\''")).replace("./'/", "'/"),
+    }
+}
+
+impl DeviceError {
+    /// Whether this process uses the disk already, perhaps under another name.
+    pub fn is_our_own(&self) -> bool {
+        let (DeviceError::Locked { pid, .. } | DeviceError::LockedBelow { pid, .. }) = self else {
+            return false;
+        };
+        *pid == Some(std::process::id())
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            DeviceError::Profile(error) => return error.hint(),
+            DeviceError::LargerThanModel { capacity, .. } => {
+                format!(
+                    "take a smaller file, at most {capacity} bytes, or a larger disk of `dcd disk list`"
+                )
+            }
+            DeviceError::NotFound { path, .. } => missing_hint(path),
+            DeviceError::Kind { found: "a directory", .. } => {
+                "name a disk image inside it, or the block device that is mounted there".into()
+            }
+            DeviceError::Kind { .. } => "give a disk image or a block device".into(),
+            DeviceError::Permission { .. } => {
+                "run as root, or give your user the right to read and write it".into()
+            }
+            DeviceError::ReadOnly { way, .. } => {
+                format!(
+                    "make it writable ({way}). A pair with such a data-disk can be served with --read-only"
+                )
+            }
+            DeviceError::Busy { mounted_at: Some(place), .. } => {
+                format!("unmount it first: umount {place}")
+            }
+            DeviceError::Busy { path, .. } => format!(
+                "see what holds it: lsblk {}; it may be mounted, swap, or part of LVM or RAID",
+                path.display()
+            ),
+            _ if self.is_our_own() => {
+                "the same disk was given twice; cache-disk and data-disk must differ".into()
+            }
+            DeviceError::UsedThrough { mounted_at: Some(place), .. } => {
+                format!("unmount it first: umount {place}")
+            }
+            DeviceError::UsedThrough { device, .. } => format!(
+                "see what holds it: lsblk {0}; a loop device that nobody needs goes with: losetup -d {0}",
+                device.display()
+            ),
+            DeviceError::Locked { pid: Some(pid), .. }
+            | DeviceError::LockedBelow { pid: Some(pid), .. } => {
+                format!("process {pid} is probably another dcd (ps {pid}); stop it first")
+            }
+            DeviceError::Locked { path, .. } | DeviceError::LockedBelow { below: path, .. } => {
+                format!("find who uses it: fuser -v {}", path.display())
+            }
+            DeviceError::Size { path, found: 0 } if path.starts_with("/dev") => {
+                "it has no medium, or nothing is attached to it: `lsblk` shows its size".into()
+            }
+            DeviceError::Size { path, found: 0 } => {
+                format!("give it a size: truncate -s 1G {}", quoted(path))
+            }
+            DeviceError::Size { found, .. } if *found < IMAGE_BYTES_MIN => {
+                "that is no disk image; check the name".into()
+            }
+            DeviceError::Size { path, found } => format!(
+                "make it {} bytes long: truncate -s %512 {}",
+                found.next_multiple_of(BLOCK_SIZE),
+                quoted(path)
+            ),
+            DeviceError::BlockSize { .. } | DeviceError::Io { .. } => return None,
+        })
+    }
+}
+
+/// ext4, XFS, btrfs, tmpfs: their magic numbers (linux/magic.h).
+const FILE_SYSTEMS_WITH_DSYNC: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+
+/// What a disk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Write,
+    Read,
+}
+
+/// An open, locked disk. Closing it gives the lock back.
+#[derive(Debug)]
+pub struct DeviceFile {
+    file: OwnedFd,
+    claim: Claim,
+    path: PathBuf,
+    /// What it is, under all its names.
+    pub identity: DiskIdentity,
+    /// Size in bytes when it was opened.
+    pub size_bytes: u64,
+    /// A block device (otherwise a regular file).
+    pub is_block_device: bool,
+    /// Whether I/O goes past the page cache.
+    pub is_direct: bool,
+    /// Smallest read or write: 512 or 4096.
+    pub logical_block_size: u32,
+    /// What the disk writes at once: 512 or 4096.
+    pub physical_sector_size: u32,
+    /// Serial number or WWN, where it has one; at most 64 bytes.
+    pub serial: String,
+    /// Whether a write with RWF_DSYNC is durable when it ends. Linux ignores the flag for
+    /// asynchronous direct writes to FUSE files (seen on 6.18), so only what is known to be right
+    /// is trusted; elsewhere a write is followed by fdatasync.
+    pub honours_dsync: bool,
+    /// Device number, if it is a block device; else 0.
+    number: u64,
+    /// Device number of the whole disk below (of a file: below its file system).
+    pub physical_disk: u64,
+}
+
+impl AsFd for DeviceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for DeviceFile {
+    fn drop(&mut self) {
+        // Said aloud, because closing alone may not do it at once: the kernel ends an io_uring in
+        // the background, and a program that is being started by this one shares our descriptors
+        // for a moment. An I/O that hangs keeps its `DeviceFile`, and so the lock.
+        self.claim.release(&self.file);
+    }
+}
+
+impl DeviceFile {
+    /// Opens and locks a disk for reading and writing.
+    ///
+    /// A process that has just been killed may hold its disks for some moments yet (see `drop`),
+    /// so a disk that is held by nobody alive is waited for.
+    pub fn open(path: &Path) -> Result<DeviceFile, DeviceError> {
+        let device = DeviceFile::open_for(path, Access::Write)?;
+        device.check_size()?;
+        Ok(device)
+    }
+
+    /// The same of one that is going to get its size, and may be empty.
+    pub fn open_of_any_size(path: &Path) -> Result<DeviceFile, DeviceError> {
+        DeviceFile::open_for(path, Access::Write)
+    }
+
+    /// The same for reading only: of a disk that takes no writes, or not ours.
+    pub fn open_read_only(path: &Path) -> Result<DeviceFile, DeviceError> {
+        let device = DeviceFile::open_for(path, Access::Read)?;
+        device.check_size()?;
+        Ok(device)
+    }
+
+    fn open_for(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
+        let until = Instant::now() + DEAD_HOLDER_PATIENCE;
+        loop {
+            match DeviceFile::open_now(path, access) {
+                Err(
+                    DeviceError::Locked { pid: None, .. }
+                    | DeviceError::LockedBelow { pid: None, .. }
+                    | DeviceError::UsedThrough { mounted_at: None, .. }
+                    | DeviceError::Busy { mounted_at: None, .. },
+                ) if Instant::now() < until => std::thread::sleep(DEAD_HOLDER_INTERVAL),
+                result => return result,
+            }
+        }
+    }
+
+    fn open_now(path: &Path, access: Access) -> Result<DeviceFile, DeviceError> {
+        let stat = rustix::fs::stat(path).map_err(|e| open_error(path, e, None))?;
+        // Looked at before opening: opening a FIFO or a tape drive has effects.
+        let is_block_device = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::BlockDevice => true,
+            FileType::Directory => return Err(kind(path, "a directory")),
+            FileType::CharacterDevice => return Err(kind(path, "a character device")),
+            FileType::Socket => return Err(kind(path, "a socket")),
+            FileType::Fifo => return Err(kind(path, "a FIFO")),
+            _ => return Err(kind(path, "something else")),
+        };
+        // The kernel opens a read-only block device for writing all the same, and then refuses each write.
+        if is_block_device && access == Access::Write && is_read_only(stat.st_rdev) {
+            let way = format!("blockdev --setrw {}", path.display());
+            return Err(DeviceError::ReadOnly { path: path.to_owned(), why: "", way });
+        }
+        let rights = match access {
+            Access::Write => OFlags::RDWR,
+            Access::Read => OFlags::RDONLY,
+        };
+        let mut flags = rights | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if is_block_device {
+            flags |= OFlags::EXCL;
+        }
+        let mut is_direct = true;
+        let file = match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
+            // Some file systems (FUSE, older tmpfs) have no direct I/O.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                is_direct = false;
+                rustix::fs::open(path, flags, Mode::empty())
+            }
+            other => other,
+        }
+        .map_err(|e| open_error(path, e, is_block_device.then_some(stat.st_rdev)))?;
+        let failed = |operation| {
+            move |errno: Errno| DeviceError::Io {
+                path: path.to_owned(),
+                operation,
+                source: errno.into(),
+            }
+        };
+        // Looked at again: what was opened counts, not what the name stood for a moment ago.
+        let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
+        if !is_block_device {
+            lock(&file, path)?;
+        }
+        let identity = DiskIdentity::of(path).map_err(|source| DeviceError::Io {
+            path: path.to_owned(),
+            operation: "look at",
+            source,
+        })?;
+        let claim = Claim::take(path, &file, &identity)?;
+        let mut device = DeviceFile {
+            file,
+            claim,
+            path: path.to_owned(),
+            identity,
+            size_bytes: stat.st_size as u64,
+            is_block_device,
+            is_direct,
+            logical_block_size: 512,
+            physical_sector_size: 4096,
+            serial: String::new(),
+            honours_dsync: is_block_device,
+            number: 0,
+            physical_disk: whole_disk(if is_block_device { stat.st_rdev } else { stat.st_dev }),
+        };
+        if is_block_device {
+            device.look_at_block_device(stat.st_rdev)?;
+        } else {
+            device.look_at_file()?;
+        }
+        for (what, found) in [
+            ("logical blocks", device.logical_block_size),
+            ("physical sectors", device.physical_sector_size),
+        ] {
+            if found != 512 && found != 4096 {
+                return Err(DeviceError::BlockSize { path: path.to_owned(), what, found });
+            }
+        }
+        Ok(device)
+    }
+
+    /// Takes the size of a file that was given another one.
+    pub fn size_changed(&mut self) -> Result<(), DeviceError> {
+        let stat = rustix::fs::fstat(&self.file).map_err(|errno| DeviceError::Io {
+            path: self.path.clone(),
+            operation: "look at",
+            source: errno.into(),
+        })?;
+        if !self.is_block_device {
+            self.size_bytes = stat.st_size as u64;
+        }
+        self.check_size()
+    }
+
+    fn check_size(&self) -> Result<(), DeviceError> {
+        if self.size_bytes == 0 || !self.size_bytes.is_multiple_of(BLOCK_SIZE) {
+            return Err(DeviceError::Size { path: self.path.clone(), found: self.size_bytes });
+        }
+        Ok(())
+    }
+
+    fn look_at_block_device(&mut self, number: u64) -> Result<(), DeviceError> {
+        let failed = |operation| {
+            let path = self.path.clone();
+            move |errno: Errno| DeviceError::Io { path, operation, source: errno.into() }
+        };
+        self.size_bytes = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))
+            .map_err(failed("find the size of"))?;
+        self.logical_block_size =
+            rustix::fs::ioctl_blksszget(&self.file).map_err(failed("ask the block size of"))?;
+        // Larger physical sectors exist in sysfs (SSD pages, RAID stripes); what matters is what a
+        // torn write can damage, and for those nobody promises more than 4 KiB.
+        self.physical_sector_size = rustix::fs::ioctl_blkpbszget(&self.file)
+            .map_err(failed("ask the sector size of"))?
+            .clamp(self.logical_block_size, 4096.max(self.logical_block_size));
+        self.serial = serial(number);
+        self.number = number;
+        Ok(())
+    }
+
+    /// Direct I/O on a file may want larger pieces than 512 bytes; then it goes by those, and if
+    /// they are larger than 4 KiB, through the page cache.
+    fn look_at_file(&mut self) -> Result<(), DeviceError> {
+        let kind = rustix::fs::fstatfs(&self.file).map(|fs| fs.f_type as u64);
+        self.honours_dsync = kind.is_ok_and(|kind| FILE_SYSTEMS_WITH_DSYNC.contains(&kind));
+        if !self.is_direct {
+            return Ok(());
+        }
+        let failed = |operation| {
+            let path = self.path.clone();
+            move |errno: Errno| DeviceError::Io { path, operation, source: errno.into() }
+        };
+        let mut page = dcd_engine::Buffer::zeroed(4096);
+        // A try tells more than statx, which not all file systems fill in. Files of less than one
+        // block read short, which is as good.
+        for size in [512, 4096] {
+            match rustix::io::pread(&self.file, &mut page.bytes_mut()[..size], size as u64) {
+                Ok(_) => {
+                    self.logical_block_size = size as u32;
+                    return Ok(());
+                }
+                Err(Errno::INVAL) => {}
+                // Damaged data is a matter for later.
+                Err(_) => return Ok(()),
+            }
+        }
+        let flags = rustix::fs::fcntl_getfl(&self.file).map_err(failed("look at"))?;
+        rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT).map_err(failed("open"))?;
+        self.is_direct = false;
+        Ok(())
+    }
+
+    /// Whether space on it can be given back so that it reads as zeroes: a file of a file system with holes, or a block device
+    /// that discards and promises zeroes. Nothing that it holds is changed.
+    pub fn can_give_back_space(&self) -> bool {
+        if self.is_block_device {
+            let has = |limit| {
+                let most = sysfs_text(whole_disk(self.number), limit);
+                most.is_some_and(|bytes| bytes != "0")
+            };
+            return has("queue/discard_max_bytes") && has("queue/write_zeroes_max_bytes");
+        }
+        // Behind the end there is nothing to lose.
+        let behind = self.size_bytes.next_multiple_of(4096);
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, punch, behind, 4096).is_ok()
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same in the words of the engine.
+    pub fn data_disk_info(&self) -> DataDiskInfo {
+        DataDiskInfo {
+            blocks: self.size_bytes / BLOCK_SIZE,
+            logical_block_size: self.logical_block_size,
+            physical_sector_size: self.physical_sector_size,
+        }
+    }
+
+    /// Reads `length` bytes at `offset` at once (before the event loop runs); shorter at the end
+    /// of the disk.
+    pub fn read_at(&self, offset: u64, length: usize) -> Result<dcd_engine::Buffer, DeviceError> {
+        let mut buffer = dcd_engine::Buffer::zeroed(length);
+        let mut done = 0;
+        while done < length {
+            match rustix::io::pread(
+                &self.file,
+                &mut buffer.bytes_mut()[done..],
+                offset + done as u64,
+            ) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                // A direct read that ends at an odd place cannot be continued there.
+                Err(Errno::INVAL) if done > 0 => break,
+                Err(errno) => {
+                    return Err(DeviceError::Io {
+                        path: self.path.clone(),
+                        operation: "read",
+                        source: errno.into(),
+                    });
+                }
+            }
+        }
+        buffer.resize(done);
+        Ok(buffer)
+    }
+
+    /// Writes all of `data` at `offset` and makes it durable (for `create`, before anything runs).
+    pub fn write_at(&self, offset: u64, data: &dcd_engine::Buffer) -> Result<(), DeviceError> {
+        let failed = |operation, source: io::Error| DeviceError::Io {
+            path: self.path.clone(),
+            operation,
+            source,
+        };
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(&self.file, &data.bytes()[done..], offset + done as u64) {
+                Ok(0) => return Err(failed("write", io::ErrorKind::WriteZero.into())),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("write", errno.into())),
+            }
+        }
+        rustix::fs::fdatasync(&self.file).map_err(|errno| failed("flush", errno.into()))
+    }
+}
+
+fn kind(path: &Path, found: &'static str) -> DeviceError {
+    DeviceError::Kind { path: path.to_owned(), found }
+}
+
+fn open_error(path: &Path, errno: Errno, number: Option<u64>) -> DeviceError {
+    let (path, source) = (path.to_owned(), io::Error::from(errno));
+    match errno {
+        Errno::NOENT => DeviceError::NotFound { path, source },
+        Errno::ACCESS | Errno::PERM => DeviceError::Permission { path, source },
+        Errno::ROFS => DeviceError::ReadOnly {
+            path,
+            why: ": it lies on a file system that is mounted read-only",
+            way: "mount -o remount,rw, on that file system".into(),
+        },
+        Errno::BUSY => {
+            DeviceError::Busy { path, mounted_at: number.and_then(mounted_at_number), source }
+        }
+        _ => DeviceError::Io { path, operation: "open", source },
+    }
+}
+
+/// Whether a block device takes no writes (BLKROGET, as sysfs shows it).
+fn is_read_only(number: u64) -> bool {
+    sysfs_text(number, "ro").is_some_and(|flag| flag != "0")
+}
+
+fn mounted_at_number(number: u64) -> Option<String> {
+    mounted_at(&mounts(), |it| it == number)
+}
+
+/// Lets udev look at a block device again, which it does whenever a program that could write to it closes it. So it is told
+/// without a right to speak to it that what it knew of the disk (whether a cache is attached) has changed. A failure is none
+/// of ours: whoever has no udev needs none of that.
+pub fn let_udev_look(path: &Path) {
+    let is_block_device = rustix::fs::stat(path)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+    if is_block_device {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        drop(rustix::fs::open(path, flags, Mode::empty()));
+    }
+}
+
+/// Whether a process runs; one that has ended and waits for its parent does not.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The name in parentheses may contain anything; the state follows its end.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
+fn sysfs_directory(number: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+fn sysfs_text(number: u64, file: &str) -> Option<String> {
+    let text = fs::read_to_string(sysfs_directory(number).join(file)).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The whole disk that a partition is part of; any other device is its own.
+fn whole_disk(number: u64) -> u64 {
+    if sysfs_text(number, "partition").is_none() {
+        return number;
+    }
+    let parent = fs::read_to_string(sysfs_directory(number).join("../dev")).unwrap_or_default();
+    let parsed = parent
+        .trim()
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    parsed.map_or(number, |(major, minor)| rustix::fs::makedev(major, minor))
+}
+
+/// Name of a disk that stays the same wherever it is plugged in; of a partition with its number.
+fn serial(number: u64) -> String {
+    let disk = whole_disk(number);
+    let mut serial = ["wwid", "device/wwid", "dm/uuid", "serial", "device/serial"]
+        .iter()
+        .find_map(|file| sysfs_text(disk, file))
+        .unwrap_or_default();
+    let suffix = sysfs_text(number, "partition").map(|n| format!("-part{n}")).unwrap_or_default();
+    if serial.is_empty() {
+        return serial;
+    }
+    // Runs of spaces are padding in many serial numbers.
+    serial = serial.split_whitespace().collect::<Vec<_>>().join(" ");
+    let room = SERIAL_BYTES_MAX - suffix.len();
+    while serial.len() > room {
+        serial.pop();
+    }
+    serial + &suffix
+}
+
+/// Whether two disks share one physical disk, as far as can be seen. File systems without a disk
+/// (tmpfs) have device numbers of their own and count as sharing nothing with others.
+pub fn share_a_disk(first: &DeviceFile, second: &DeviceFile) -> bool {
+    first.physical_disk == second.physical_disk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("dcd-device-{name}-{}", std::process::id()))
+    }
+
+    fn file(name: &str, size: u64) -> PathBuf {
+        let path = path(name);
+        fs::File::create(&path).unwrap().set_len(size).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_file_is_opened_once() {
+        let path = file("once", 1 << 20);
+        let device = DeviceFile::open(&path).unwrap();
+        assert_eq!(device.size_bytes, 1 << 20);
+        assert_eq!(device.data_disk_info().blocks, 2048);
+        assert_eq!(device.physical_sector_size, 4096);
+        let error = DeviceFile::open(&path).unwrap_err();
+        let DeviceError::Locked { pid, .. } = &error else { panic!("{error}") };
+        assert_eq!(*pid, Some(std::process::id()));
+        assert!(error.hint().unwrap().contains("twice"));
+        drop(device);
+        DeviceFile::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_disk_is_refused() {
+        let error = DeviceFile::open(&path("missing")).unwrap_err();
+        assert!(matches!(error, DeviceError::NotFound { .. }));
+        let error = DeviceFile::open(&std::env::temp_dir()).unwrap_err();
+        assert!(matches!(error, DeviceError::Kind { found: "a directory", .. }));
+        let error = DeviceFile::open(Path::new("/dev/null")).unwrap_err();
+        assert!(matches!(error, DeviceError::Kind { found: "a character device", .. }));
+        for size in [0, 1000] {
+            let odd = file("odd", size);
+            assert!(
+                matches!(DeviceFile::open(&odd), Err(DeviceError::Size { found, .. }) if found == size)
+            );
+            fs::remove_file(&odd).unwrap();
+        }
+    }
+
+    #[test]
+    fn reads_what_was_written_and_stops_at_the_end() {
+        let path = file("read", 8192);
+        let device = DeviceFile::open(&path).unwrap();
+        device.write_at(4096, &dcd_engine::Buffer::copy_of(&[7; 4096])).unwrap();
+        let read = device.read_at(0, 16384).unwrap();
+        assert_eq!(read.len(), 8192);
+        assert_eq!(read.bytes()[4095..4097], [0, 7]);
+        fs::remove_file(&path).unwrap();
+    }
+}

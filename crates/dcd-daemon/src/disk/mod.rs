@@ -1,0 +1,566 @@
+//! A disk below the engine: an open file or block device, and how it behaves: plain, slow,
+//! as a modelled disk, faulty.
+//!
+//! ```text
+//! start -> faults (fail, hang) -> slow arm or disk model (wait) -> ring -> completed -> IoDone
+//! ```
+
+pub(crate) mod claim;
+pub mod device;
+pub mod device_spec;
+pub mod fault_rules;
+pub mod fiemap;
+pub mod file_watch;
+pub mod foreign_content;
+pub mod identity;
+pub(crate) mod model_arm;
+pub(crate) mod mounts;
+pub mod slow_arm;
+pub mod wipe;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::{
+    Buffer, DataDiskInfo, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time,
+};
+use dcd_sim::disk::model::DiskModel;
+use dcd_sim::disk::profile::Profile;
+use rustix::io::Errno;
+
+use crate::disk::device::{DeviceError, DeviceFile};
+use crate::disk::device_spec::DeviceSpec;
+use crate::disk::fault_rules::{Fault, FaultFile, FaultTarget, LOOK_INTERVAL};
+use crate::disk::model_arm::{ModelArm, ModelWork};
+use crate::disk::slow_arm::{ArmWork, SlowArm};
+use crate::memory::segment_memory::Mapping;
+use crate::ring::{Completed, DiskError, Ring, WriteSource, ZeroMode};
+use crate::seeded_bugs::{DriverBug, seeded};
+
+/// Names a disk operation in the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskKey {
+    /// Which disk.
+    pub device: Device,
+    /// Which I/O.
+    pub id: IoId,
+}
+
+/// An open disk and its behaviour.
+pub struct Disk {
+    device: Device,
+    file: Rc<DeviceFile>,
+    /// Where [`IoData::SegmentMemory`] points.
+    segment_memory: Option<Arc<Mapping>>,
+    arm: Option<SlowArm<Io>>,
+    model: Option<ModelArm<Io>>,
+    /// What is written at once, in bytes.
+    sector_bytes: u32,
+    /// Where the engine's byte 0 is: behind a label, if the disk has one.
+    payload_offset_bytes: u64,
+    faults: Option<FaultFile>,
+    /// I/Os that a rule holds back.
+    hung: Vec<Io>,
+    /// I/Os that ended without the ring.
+    done: VecDeque<IoDone>,
+    /// Ways to zero that have not been refused yet.
+    can_punch: bool,
+    can_zero_range: bool,
+}
+
+impl Disk {
+    /// Opens and locks a disk.
+    pub fn open(device: Device, spec: &DeviceSpec) -> Result<Disk, DeviceError> {
+        Disk::of(device, spec, DeviceFile::open(spec.path())?)
+    }
+
+    /// The same of a disk that is only read.
+    pub fn open_read_only(device: Device, spec: &DeviceSpec) -> Result<Disk, DeviceError> {
+        Disk::of(device, spec, DeviceFile::open_read_only(spec.path())?)
+    }
+
+    fn of(device: Device, spec: &DeviceSpec, file: DeviceFile) -> Result<Disk, DeviceError> {
+        let times = spec.slow_times();
+        let sector_bytes = times.map_or(file.physical_sector_size, |times| {
+            // What is read and written in larger blocks has no smaller sectors.
+            times.sector_bytes.max(file.logical_block_size)
+        });
+        let model = spec.model_profile().map(|profile| model_of(profile, &file)).transpose()?;
+        let sector_bytes = model.as_ref().map_or(sector_bytes, |model| {
+            model.sector_bytes().clamp(512, 4096).max(file.logical_block_size)
+        });
+        Ok(Disk {
+            device,
+            can_punch: true,
+            can_zero_range: true,
+            file: Rc::new(file),
+            segment_memory: None,
+            sector_bytes,
+            payload_offset_bytes: 0,
+            arm: times.map(SlowArm::new),
+            model: model.map(ModelArm::new),
+            faults: spec.fault_control().map(FaultFile::new),
+            hung: Vec::new(),
+            done: VecDeque::new(),
+        })
+    }
+
+    /// Gives it another name: a member is known when its label has been read. To be called before the first I/O.
+    pub fn set_device(&mut self, device: Device) {
+        self.device = device;
+    }
+
+    /// The open file or block device.
+    pub fn file(&self) -> &DeviceFile {
+        &self.file
+    }
+
+    /// Whether a client's trim gives space back.
+    pub fn can_give_back_space(&self) -> bool {
+        self.file.can_give_back_space()
+    }
+
+    /// Leaves the beginning of the disk out of what the engine sees. To be called before the first I/O.
+    pub fn set_payload_offset(&mut self, bytes: u64) {
+        self.payload_offset_bytes = bytes;
+    }
+
+    /// The disk in the words of the engine.
+    pub fn data_disk_info(&self) -> DataDiskInfo {
+        DataDiskInfo {
+            blocks: self.file.size_bytes.saturating_sub(self.payload_offset_bytes) / BLOCK_SIZE,
+            logical_block_size: self.file.logical_block_size,
+            physical_sector_size: self.sector_bytes,
+        }
+    }
+
+    /// Tells where the segment memory is.
+    pub fn set_segment_memory(&mut self, mapping: Arc<Mapping>) {
+        self.segment_memory = Some(mapping);
+    }
+
+    /// Starts an I/O.
+    pub fn start<K: Copy + From<DiskKey>>(&mut self, now: Time, mut io: Io, ring: &mut Ring<K>) {
+        match &mut io.operation {
+            IoOperation::Read { offset, .. }
+            | IoOperation::Write { offset, .. }
+            | IoOperation::WriteZeroes { offset, .. } => *offset += self.payload_offset_bytes,
+            IoOperation::Flush => {}
+        }
+        self.start_in_head(now, io, ring);
+    }
+
+    /// Starts an I/O whose offset is that of the disk itself: of a label.
+    pub fn start_in_head<K: Copy + From<DiskKey>>(
+        &mut self,
+        now: Time,
+        io: Io,
+        ring: &mut Ring<K>,
+    ) {
+        if let Some(faults) = &mut self.faults {
+            faults.refresh(now);
+            let (target, bytes) = fault_target(&io.operation);
+            match faults.find(target, bytes) {
+                None => {}
+                Some(Fault::Hang) => {
+                    self.hung.push(io);
+                    return;
+                }
+                Some(Fault::Eio) => return self.fail(io, IoError::Failed),
+                Some(Fault::Enospc) => return self.fail(io, IoError::NoSpace),
+                Some(Fault::Gone) => return self.fail(io, IoError::Gone),
+            }
+        }
+        self.queue(now, io, ring);
+    }
+
+    /// Behind the faults: waits for the arm, if there is one.
+    fn queue<K: Copy + From<DiskKey>>(&mut self, now: Time, io: Io, ring: &mut Ring<K>) {
+        if let Some(model) = &mut self.model {
+            model.push(now, model_work(&io.operation), io);
+            return self.move_arm(now, ring);
+        }
+        match &mut self.arm {
+            None => self.submit(io, ring),
+            Some(arm) => {
+                let is_part = fault_target(&io.operation)
+                    .1
+                    .is_some_and(|bytes| !is_whole(&bytes, self.sector_bytes));
+                let work = match io.operation {
+                    IoOperation::Read { .. } => ArmWork::Read,
+                    IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } if is_part => {
+                        ArmWork::WritePart
+                    }
+                    IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } => ArmWork::Write,
+                    IoOperation::Flush => ArmWork::Flush,
+                };
+                arm.push(now, work, io);
+                self.move_arm(now, ring);
+            }
+        }
+    }
+
+    fn move_arm<K: Copy + From<DiskKey>>(&mut self, now: Time, ring: &mut Ring<K>) {
+        if let Some(io) = self.arm.as_mut().and_then(|arm| arm.take_due(now)) {
+            self.submit(io, ring);
+        }
+        while let Some(io) = self.model.as_mut().and_then(|model| model.take_due(now)) {
+            self.submit(io, ring);
+        }
+    }
+
+    fn submit<K: Copy + From<DiskKey>>(&mut self, io: Io, ring: &mut Ring<K>) {
+        let key = K::from(DiskKey { device: self.device, id: io.id });
+        match io.operation {
+            IoOperation::Read { offset, buffer } => ring.read(key, &self.file, offset, buffer),
+            IoOperation::Write { offset, data, fua } => {
+                let source = match (data, &self.segment_memory) {
+                    (IoData::Owned(buffer), _) => WriteSource::Owned(buffer),
+                    (IoData::SegmentMemory(range), Some(mapping)) => {
+                        WriteSource::Mapped(mapping.clone(), range)
+                    }
+                    // Only a core without segment memory gets a disk without a mapping.
+                    (IoData::SegmentMemory(_), None) => unreachable!("no segment memory"),
+                };
+                ring.write(key, &self.file, offset, source, fua);
+            }
+            IoOperation::WriteZeroes { offset, length, may_unmap } => {
+                self.zero(key, offset, length, may_unmap && self.can_punch, ring);
+            }
+            IoOperation::Flush => ring.flush(key, &self.file),
+        }
+    }
+
+    /// Zeroes a range in the best way that has not been refused yet.
+    fn zero<K: Copy>(&mut self, key: K, offset: u64, length: u64, punch: bool, ring: &mut Ring<K>) {
+        if punch {
+            ring.zero(key, &self.file, offset, length, ZeroMode::Punch);
+        } else if self.can_zero_range {
+            ring.zero(key, &self.file, offset, length, ZeroMode::ZeroRange);
+        } else {
+            ring.write(key, &self.file, offset, WriteSource::Zeroes(length), false);
+        }
+    }
+
+    /// An operation of this disk has ended in the ring. `None`: it goes on in another way.
+    pub fn completed<K: Copy + From<DiskKey>>(
+        &mut self,
+        now: Time,
+        id: IoId,
+        completed: Completed<K>,
+        ring: &mut Ring<K>,
+    ) -> Option<IoDone> {
+        let (result, buffer) = match completed {
+            Completed::Disk { result, buffer, .. } => (result, buffer),
+            Completed::Zero { key, offset, length, mode, result } => {
+                if result.is_err_and(is_refusal) && !seeded(DriverBug::RefusedZeroFails) {
+                    match mode {
+                        ZeroMode::Punch => self.can_punch = false,
+                        ZeroMode::ZeroRange => self.can_zero_range = false,
+                    }
+                    self.zero(key, offset, length, false, ring);
+                    return None;
+                }
+                (result, None)
+            }
+            Completed::Received { .. } | Completed::Command { .. } | Completed::Ready { .. } => {
+                return None;
+            }
+        };
+        if let Some(arm) = &mut self.arm {
+            arm.finished(now);
+            self.move_arm(now, ring);
+        }
+        Some(IoDone { id, result: result.map_err(io_error), buffer })
+    }
+
+    /// Does what is due, and gives out I/Os that ended without the ring, one at a time.
+    pub fn poll<K: Copy + From<DiskKey>>(
+        &mut self,
+        now: Time,
+        ring: &mut Ring<K>,
+    ) -> Option<IoDone> {
+        self.move_arm(now, ring);
+        if !self.hung.is_empty() && self.faults.as_mut().is_some_and(|f| f.refresh(now)) {
+            // The rules have changed: those that still hang come back here.
+            for io in std::mem::take(&mut self.hung) {
+                self.start_in_head(now, io, ring);
+            }
+        }
+        self.done.pop_front()
+    }
+
+    /// When [`Disk::poll`] is needed.
+    pub fn next_due(&self, now: Time) -> Option<Time> {
+        if !self.done.is_empty() {
+            return Some(now);
+        }
+        let arm = self.arm.as_ref().and_then(SlowArm::next_due);
+        let look = (!self.hung.is_empty()).then(|| now.after(LOOK_INTERVAL));
+        let model = self.model.as_ref().and_then(ModelArm::next_due);
+        [arm, model, look].into_iter().flatten().min()
+    }
+
+    /// I/Os that are held back by a rule.
+    pub fn hung_operations(&self) -> usize {
+        self.hung.len()
+    }
+
+    fn fail(&mut self, io: Io, error: IoError) {
+        self.done.push_back(IoDone {
+            id: io.id,
+            result: Err(error),
+            buffer: owned_buffer(io.operation),
+        });
+    }
+}
+
+/// The model in whose times a file is served.
+fn model_of(profile: &str, file: &DeviceFile) -> Result<DiskModel, DeviceError> {
+    let loaded = Profile::load(profile)?;
+    let model = DiskModel::new(&loaded, 0).expect("the profile was checked");
+    let capacity = model.capacity_bytes();
+    if file.size_bytes > capacity {
+        let (path, profile) = (file.path().to_owned(), profile.to_owned());
+        return Err(DeviceError::LargerThanModel {
+            path,
+            found: file.size_bytes,
+            profile,
+            capacity,
+        });
+    }
+    Ok(model)
+}
+
+/// What a model is asked for.
+fn model_work(operation: &IoOperation) -> ModelWork {
+    let range = fault_target(operation).1.unwrap_or_default();
+    match operation {
+        IoOperation::Read { .. } => ModelWork::Read(range),
+        IoOperation::Write { fua: true, .. } => ModelWork::WriteFua(range),
+        IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } => ModelWork::Write(range),
+        IoOperation::Flush => ModelWork::Flush,
+    }
+}
+
+/// Whether a way to zero is not known to the file system or disk.
+fn is_refusal(error: DiskError) -> bool {
+    let DiskError::Errno(errno) = error else { return false };
+    matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL)
+}
+
+/// Whether these bytes are whole sectors.
+fn is_whole(bytes: &std::ops::Range<u64>, sector_bytes: u32) -> bool {
+    bytes.start.is_multiple_of(sector_bytes.into()) && bytes.end.is_multiple_of(sector_bytes.into())
+}
+
+fn owned_buffer(operation: IoOperation) -> Option<Buffer> {
+    match operation {
+        IoOperation::Read { buffer, .. }
+        | IoOperation::Write { data: IoData::Owned(buffer), .. } => Some(buffer),
+        _ => None,
+    }
+}
+
+/// Kind and bytes of an I/O, as fault rules and the arm see it.
+fn fault_target(operation: &IoOperation) -> (FaultTarget, Option<std::ops::Range<u64>>) {
+    match operation {
+        IoOperation::Read { offset, buffer } => {
+            (FaultTarget::Read, Some(*offset..*offset + buffer.len() as u64))
+        }
+        IoOperation::Write { offset, data, .. } => {
+            let length = match data {
+                IoData::Owned(buffer) => buffer.len(),
+                IoData::SegmentMemory(range) => range.len(),
+            };
+            (FaultTarget::Write, Some(*offset..*offset + length as u64))
+        }
+        IoOperation::WriteZeroes { offset, length, .. } => {
+            (FaultTarget::Write, Some(*offset..*offset + *length))
+        }
+        IoOperation::Flush => (FaultTarget::Flush, None),
+    }
+}
+
+/// The engine's word for a system error.
+pub fn io_error(error: DiskError) -> IoError {
+    match error {
+        DiskError::EndOfDisk => IoError::Gone,
+        DiskError::Errno(errno) => match errno {
+            Errno::NODEV | Errno::NXIO | Errno::NOMEDIUM | Errno::BADF => IoError::Gone,
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => IoError::NoSpace,
+            Errno::TIMEDOUT | Errno::TIME => IoError::TimedOut,
+            Errno::ROFS | Errno::PERM | Errno::ACCESS => IoError::ReadOnly,
+            Errno::OPNOTSUPP | Errno::NOSYS => IoError::Unsupported,
+            _ => IoError::Failed,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    fn image(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("dcd-disk-{name}-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        path
+    }
+
+    struct Run {
+        disk: Disk,
+        ring: Ring<DiskKey>,
+        start: Instant,
+        next: u64,
+    }
+
+    impl Run {
+        fn new(spec: &str) -> Run {
+            let disk = Disk::open(Device::DataDisk, &spec.parse().unwrap()).unwrap();
+            Run {
+                disk,
+                ring: Ring::new(crate::ring::kernel::linux().unwrap()),
+                start: Instant::now(),
+                next: 0,
+            }
+        }
+
+        fn now(&self) -> Time {
+            Time(self.start.elapsed().as_nanos() as u64)
+        }
+
+        fn start(&mut self, operation: IoOperation) {
+            self.next += 1;
+            let io = Io { id: IoId(self.next), device: Device::DataDisk, operation };
+            self.disk.start(self.now(), io, &mut self.ring);
+        }
+
+        fn next_done(&mut self, patience: Duration) -> Option<IoDone> {
+            let until = Instant::now() + patience;
+            while Instant::now() < until {
+                self.ring.wait(Some(Duration::from_millis(1))).unwrap();
+                let now = self.now();
+                while let Some(completed) = self.ring.next_completed() {
+                    let (Completed::Disk { key, .. } | Completed::Zero { key, .. }) = completed
+                    else {
+                        panic!("only disk operations are started here");
+                    };
+                    if let Some(done) = self.disk.completed(now, key.id, completed, &mut self.ring)
+                    {
+                        return Some(done);
+                    }
+                }
+                if let Some(done) = self.disk.poll(now, &mut self.ring) {
+                    return Some(done);
+                }
+            }
+            None
+        }
+
+        fn run(&mut self, operation: IoOperation) -> Result<(), IoError> {
+            self.start(operation);
+            self.next_done(Duration::from_secs(5)).expect("an answer").result
+        }
+    }
+
+    fn write(offset: u64, byte: u8) -> IoOperation {
+        let data = IoData::Owned(Buffer::copy_of(&[byte; 4096]));
+        IoOperation::Write { offset, data, fua: false }
+    }
+
+    #[test]
+    fn zeroes_are_written_in_every_way() {
+        let path = image("zero");
+        let mut run = Run::new(path.to_str().unwrap());
+        for (can_punch, can_zero_range) in [(true, true), (false, true), (false, false)] {
+            run.disk.can_punch = can_punch;
+            run.disk.can_zero_range = can_zero_range;
+            run.run(write(4096, 3)).unwrap();
+            let zeroes = IoOperation::WriteZeroes { offset: 4096, length: 4096, may_unmap: true };
+            run.run(zeroes).unwrap();
+            let read = run.disk.file().read_at(4096, 4096).unwrap();
+            assert!(read.bytes().iter().all(|b| *b == 0));
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_slow_disk_takes_its_time_for_each() {
+        let path = image("slow");
+        let mut run = Run::new(&format!("slow:{},read=1ms,write=10ms", path.display()));
+        let start = Instant::now();
+        for byte in 0..5 {
+            run.start(write(0, byte));
+        }
+        for id in 1..=5 {
+            let done = run.next_done(Duration::from_secs(5)).unwrap();
+            assert_eq!((done.id, done.result), (IoId(id), Ok(())));
+        }
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(50), "{took:?}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_modelled_disk_takes_its_time() {
+        let path = image("model");
+        let mut run = Run::new(&format!("model:hp97560:{}", path.display()));
+        let start = Instant::now();
+        for offset in [0, 512 << 10, 4096] {
+            assert_eq!(run.run(write(offset, 1)), Ok(()));
+        }
+        assert_eq!(run.run(IoOperation::Flush), Ok(()));
+        // Three times the controller's overhead; the second and third wait for the one before to be
+        // on the platters.
+        let took = start.elapsed();
+        assert!(took >= Duration::from_millis(8), "{took:?}");
+        assert_eq!(run.disk.file().read_at(4096, 512).unwrap().bytes()[0], 1);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_modelled_disk_is_not_larger_than_the_drive() {
+        let path = image("larger");
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let open = |profile: &str| {
+            let spec = format!("model:{profile}:{}", path.display()).parse().unwrap();
+            Disk::open(Device::DataDisk, &spec).err().map(|error| (error.to_string(), error.hint()))
+        };
+        let (text, hint) = open("hp-97560").unwrap();
+        assert!(text.contains("a hp-97560 has 1355304960"), "{text}");
+        assert!(hint.unwrap().contains("dcd disk list"));
+        assert!(open("none").unwrap().0.contains("no disk profile `none`"));
+        assert!(open("wd-4tb").is_none());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_faulty_disk_does_as_it_is_told() {
+        let path = image("faulty");
+        let control = image("faulty-control");
+        let set = |rules: &str| {
+            std::fs::write(&control, rules).unwrap();
+            std::thread::sleep(Duration::from_millis(60));
+        };
+        let mut run = Run::new(&format!("faulty:{},control={}", path.display(), control.display()));
+        set("write eio 4096-8192\nflush enospc once\n");
+        assert_eq!(run.run(write(0, 1)), Ok(()));
+        assert_eq!(run.run(write(4096, 1)), Err(IoError::Failed));
+        assert_eq!(run.run(IoOperation::Flush), Err(IoError::NoSpace));
+        assert_eq!(run.run(IoOperation::Flush), Ok(()));
+        set("write hang");
+        run.start(write(0, 2));
+        assert!(run.next_done(Duration::from_millis(150)).is_none());
+        assert_eq!(run.disk.hung_operations(), 1);
+        set("");
+        assert_eq!(run.next_done(Duration::from_secs(5)).unwrap().result, Ok(()));
+        set("gone");
+        assert_eq!(run.run(write(0, 2)), Err(IoError::Gone));
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_file(control).unwrap();
+    }
+}

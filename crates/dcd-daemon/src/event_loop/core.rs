@@ -1,0 +1,103 @@
+//! What the event loop runs: a cache ([`Engine`]), or a disk without one
+//! ([`PassThrough`](crate::event_loop::pass_through::PassThrough)). Both speak the engine's boundary.
+
+use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
+use dcd_engine::units::LbaRange;
+use dcd_engine::{DataDiskInfo, Engine, Input, MemoryUse, Output, Phase, Time};
+
+use crate::event_loop::request_counts::RequestCounts;
+
+/// A state machine that answers requests with the help of disks. The rules are those of
+/// [`dcd_engine::io`].
+pub trait Core {
+    /// Tells what has happened.
+    fn handle_input(&mut self, now: Time, input: Input);
+    /// What it wants next; to be called until it says [`Output::Wait`].
+    fn poll_output(&mut self) -> Output;
+    /// Where it stands.
+    fn phase(&self) -> &Phase;
+    /// The volume that is exported.
+    fn data_disk(&self) -> DataDiskInfo;
+    /// Whether a range lies within the volume and is made of whole logical blocks.
+    fn check_range(&self, range: LbaRange) -> bool;
+    /// Pieces of a range with their length in blocks, and whether they are known to be zero.
+    fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)>;
+    /// A picture of the cache, if there is one.
+    fn status(&self) -> Option<Status>;
+    /// Whether the cache-disk was given up, if there is one.
+    fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
+        None
+    }
+    /// Why what is dirty does not get to the data-disk, if that is so.
+    fn destage_trouble(&self) -> Option<DestageTrouble> {
+        None
+    }
+    /// Whether what is being closed holds what its data-disk does not.
+    fn holds_newer_data(&self) -> bool {
+        false
+    }
+    /// The cache, if this is one and it runs.
+    fn engine(&self) -> Option<&Engine> {
+        None
+    }
+    /// What the segment memory is to it, if it has one.
+    fn memory_use(&self) -> MemoryUse {
+        MemoryUse::NotBegun
+    }
+    /// Requests so far, where they are counted: on a disk without a cache.
+    fn request_counts(&self) -> Option<RequestCounts> {
+        None
+    }
+}
+
+impl Core for Engine {
+    fn handle_input(&mut self, now: Time, input: Input) {
+        Engine::handle_input(self, now, input);
+    }
+
+    fn poll_output(&mut self) -> Output {
+        Engine::poll_output(self)
+    }
+
+    fn phase(&self) -> &Phase {
+        Engine::phase(self)
+    }
+
+    fn data_disk(&self) -> DataDiskInfo {
+        Engine::data_disk(self)
+    }
+
+    fn check_range(&self, range: LbaRange) -> bool {
+        Engine::check_range(self, range)
+    }
+
+    fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
+        Engine::block_status(self, range, pieces_max)
+    }
+
+    fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
+        Engine::cache_disk_failure(self)
+    }
+
+    fn memory_use(&self) -> MemoryUse {
+        Engine::memory_use(self)
+    }
+
+    fn destage_trouble(&self) -> Option<DestageTrouble> {
+        Engine::destage_trouble(self)
+    }
+
+    fn holds_newer_data(&self) -> bool {
+        let status = Engine::status(self);
+        status.dirty_lines + status.zero_ranges > 0
+    }
+
+    fn engine(&self) -> Option<&Engine> {
+        matches!(Engine::phase(self), Phase::Running).then_some(self)
+    }
+
+    fn status(&self) -> Option<Status> {
+        // While it opens there is no picture yet.
+        matches!(Engine::phase(self), Phase::Running).then(|| Engine::status(self))
+    }
+}

@@ -1,0 +1,813 @@
+//! The one loop: disks, NBD clients, the ublk device, requests of other threads, timers and signals around a core,
+//! on one thread with one ring.
+//!
+//! ```text
+//! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued; all that are there
+//!        now = clock                 read once
+//!        completions -> core         each input is followed by all its outputs
+//!        requests of clients and other threads -> core
+//!        timers -> core              only behind all completions: what has ended is not late
+//!        send replies, receive again
+//! ```
+//!
+//! What a turn brings to the end of its life (whoever runs the loop, see [`crate::serve`]) decides:
+//! the loop itself only turns.
+
+pub(crate) mod bell;
+pub mod busy_poll;
+pub mod clock;
+pub mod core;
+pub mod driver_runs;
+pub mod pass_through;
+pub mod request_counts;
+pub mod request_ring;
+pub mod response_times;
+pub mod submitter;
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use dcd_engine::units::LbaRange;
+use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_engine::{
+    Buffer, Device, Input, Io, IoDone, MemoryUse, Operation, Output, Phase, Reply, Request,
+    RequestError, RequestId, Time, VolumeRequest,
+};
+use rustix::event::PollFlags;
+
+use crate::disk::{Disk, DiskKey};
+use crate::event_loop::busy_poll::BusyPoll;
+use crate::event_loop::clock::Clock;
+use crate::event_loop::core::Core;
+use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
+use crate::event_loop::response_times::{RequestKind, ResponseTimes};
+use crate::event_loop::submitter::{
+    Completion, DetachTerms, DrainTicket, Mailbox, Message, Snapshot, StopKind, Submitter,
+};
+use crate::frontend::nbd::listen::Listener;
+use crate::frontend::nbd::server::{ClientKey, NbdKey, NbdServer};
+use crate::frontend::nbd::{Event, Export};
+use crate::frontend::ublk::queue::{Fetched, Hint};
+use crate::frontend::ublk::server::{UblkKey, UblkServer};
+use crate::memory::watch::{MemoryWatch, Seen};
+use crate::pair::label_keeper::{After, LabelKeeper};
+use crate::process::signals::{Signal, Signals};
+use crate::ring::kernel::Kernel;
+use crate::ring::{Completed, Ring};
+
+/// How long the end waits for replies to be sent, and for the ring to be empty.
+const CLOSE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Names what the loop waits for in the ring.
+#[derive(Clone, Copy)]
+enum Key {
+    Disk(DiskKey),
+    Nbd(NbdKey),
+    Ublk(UblkKey),
+    Mailbox,
+    Signals,
+}
+
+impl From<DiskKey> for Key {
+    fn from(key: DiskKey) -> Key {
+        Key::Disk(key)
+    }
+}
+
+impl From<NbdKey> for Key {
+    fn from(key: NbdKey) -> Key {
+        Key::Nbd(key)
+    }
+}
+
+impl From<UblkKey> for Key {
+    fn from(key: UblkKey) -> Key {
+        Key::Ublk(key)
+    }
+}
+
+/// Who gets the reply of a request.
+enum Origin {
+    Nbd { client: ClientKey, handle: u64 },
+    Ublk { tag: u16 },
+    Thread(Completion),
+}
+
+struct Pending {
+    origin: Origin,
+    kind: RequestKind,
+    received: Time,
+    /// What a drain can be cancelled by.
+    ticket: Option<DrainTicket>,
+    /// What it wants, while somebody records.
+    asked: Option<AskedRequest>,
+}
+
+/// A request whose answer leaves in this turn.
+struct Answered {
+    kind: RequestKind,
+    received: Time,
+    asked: Option<AskedRequest>,
+}
+
+/// Somebody wants the daemon to end, or not to.
+pub enum StopRequest {
+    /// To end.
+    Stop {
+        /// How.
+        kind: StopKind,
+        /// Of a detach.
+        terms: DetachTerms,
+        /// Who waits for it: another thread, or nobody (a signal).
+        completion: Option<Completion>,
+    },
+    /// To leave the pair one after all.
+    CancelDetach,
+}
+
+/// A core and all that is connected to it.
+pub struct EventLoop<C> {
+    // The ring is dropped first: what it refers to is owned by its own entries.
+    ring: Ring<Key>,
+    core: C,
+    disks: Disks,
+    /// Of a data-disk that has a label.
+    label: Option<LabelKeeper>,
+    clock: Clock,
+    now: Time,
+    /// When the core wants [`Input::Timeout`].
+    deadline: Option<Time>,
+    nbd: NbdServer,
+    ublk: Option<UblkServer>,
+    pending: Vec<Option<Pending>>,
+    pending_free: Vec<u32>,
+    /// Requests answered in this turn, to be timed at its end.
+    answered: Vec<Answered>,
+    response_times: ResponseTimes,
+    /// Who records requests; mostly nobody.
+    recorders: Vec<Arc<RequestRing>>,
+    /// So many were to be recorded: their order.
+    requests_recorded: u64,
+    mailbox: Mailbox,
+    submitter: Submitter,
+    signals: Option<Rc<Signals>>,
+    stop_requests: VecDeque<StopRequest>,
+    /// The segment memory of a cache.
+    memory: Option<MemoryWatch>,
+    /// The core has ended; it is told nothing more.
+    is_closing: bool,
+}
+
+/// The disks below the core.
+struct Disks {
+    cache_disk: Option<Disk>,
+    data: DataSide,
+}
+
+/// The disks with the data.
+pub enum DataSide {
+    /// One, as it is.
+    Disk(Box<Disk>),
+    /// The members of a volume, in order; `None`: it is not there.
+    Members(Vec<Option<Disk>>),
+}
+
+impl Disks {
+    fn get_mut(&mut self, device: Device) -> &mut Disk {
+        match device {
+            Device::DataDisk => match &mut self.data {
+                DataSide::Disk(disk) => disk,
+                DataSide::Members(_) => unreachable!("a volume has members"),
+            },
+            Device::Member(member) => {
+                let DataSide::Members(members) = &mut self.data else {
+                    unreachable!("only a volume has members")
+                };
+                let disk = members.get_mut(usize::from(member.0)).and_then(Option::as_mut);
+                disk.expect("a volume asks only for members that are there")
+            }
+            Device::CacheDisk => {
+                self.cache_disk.as_mut().expect("only a cache asks for the cache-disk")
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Disk> {
+        let (disk, members) = match &self.data {
+            DataSide::Disk(disk) => (Some(&**disk), &[][..]),
+            DataSide::Members(members) => (None, &members[..]),
+        };
+        self.cache_disk.iter().chain(disk).chain(members.iter().flatten())
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Disk> {
+        let (disk, members) = match &mut self.data {
+            DataSide::Disk(disk) => (Some(&mut **disk), &mut [][..]),
+            DataSide::Members(members) => (None, &mut members[..]),
+        };
+        self.cache_disk.iter_mut().chain(disk).chain(members.iter_mut().flatten())
+    }
+}
+
+/// What a loop is made of.
+pub struct Parts<C> {
+    /// The state machine.
+    pub core: C,
+    /// The disk with the log, if there is a cache.
+    pub cache_disk: Option<Disk>,
+    /// The segment memory, if there is a cache.
+    pub(crate) memory: Option<MemoryWatch>,
+    /// The disks with the data.
+    pub data: DataSide,
+    /// Writes the label of the one data-disk, if it has one.
+    pub(crate) label: Option<LabelKeeper>,
+    /// Where the ring is.
+    pub kernel: Box<dyn Kernel>,
+    /// The time; the same that the core was opened with.
+    pub clock: Clock,
+    /// What NBD clients see.
+    pub export: Export,
+    /// NBD clients at a time.
+    pub clients_max: usize,
+    /// Signals to listen to.
+    pub signals: Option<Rc<Signals>>,
+    /// No messages about clients.
+    pub quiet: bool,
+}
+
+impl<C: Core> EventLoop<C> {
+    /// A loop, to be turned by this thread only. Nothing has happened yet.
+    pub fn new(parts: Parts<C>) -> io::Result<EventLoop<C>> {
+        let Parts {
+            core,
+            cache_disk,
+            memory,
+            data,
+            label,
+            kernel,
+            clock,
+            export,
+            clients_max,
+            signals,
+            quiet,
+        } = parts;
+        let mut ring = Ring::new(kernel);
+        let (mailbox, submitter) = Mailbox::new(clock)?;
+        ring.poll(Key::Mailbox, Rc::new(mailbox.event()), PollFlags::IN);
+        if let Some(signals) = &signals {
+            ring.poll(Key::Signals, signals.clone(), PollFlags::IN);
+        }
+        // Waits end when they should, not up to 50 us later (the slow arm and `max_delay` count).
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut event_loop = EventLoop {
+            ring,
+            core,
+            disks: Disks { cache_disk, data },
+            label,
+            clock,
+            now: clock.now(),
+            deadline: None,
+            nbd: NbdServer::new(export, clients_max, quiet),
+            ublk: None,
+            pending: Vec::new(),
+            pending_free: Vec::new(),
+            answered: Vec::new(),
+            response_times: ResponseTimes::default(),
+            recorders: Vec::new(),
+            requests_recorded: 0,
+            mailbox,
+            submitter,
+            signals,
+            stop_requests: VecDeque::new(),
+            memory,
+            is_closing: false,
+        };
+        // A core that has just been opened begins when it is told that time has passed.
+        event_loop.give(Input::Timeout);
+        Ok(event_loop)
+    }
+
+    /// A handle for other threads.
+    pub fn submitter(&self) -> Submitter {
+        self.submitter.clone()
+    }
+
+    /// The core.
+    pub fn core(&self) -> &C {
+        &self.core
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Where the core stands.
+    pub fn phase(&self) -> &Phase {
+        self.core.phase()
+    }
+
+    /// Begins to take NBD clients.
+    pub fn add_listener(&mut self, listener: Listener) {
+        self.nbd.add_listener(listener, &mut self.ring);
+    }
+
+    /// Takes at most so many NBD clients at a time.
+    pub fn set_clients_max(&mut self, clients_max: usize) {
+        self.nbd.set_clients_max(clients_max);
+    }
+
+    /// Memory is bounded: see [`NbdServer::spare_memory`].
+    pub fn spare_memory(&mut self) {
+        self.nbd.spare_memory();
+    }
+
+    /// Looks for the next event for `max` at most before it sleeps; before, it never does.
+    pub fn set_busy_poll(&mut self, max: std::time::Duration) {
+        self.ring.set_busy_poll(BusyPoll::new(max));
+    }
+
+    /// The segment memory, if the core is a cache.
+    pub(crate) fn memory(&mut self) -> Option<&mut MemoryWatch> {
+        self.memory.as_mut()
+    }
+
+    /// NBD clients that use the disk. Who only stands at the doors is waited for by nobody.
+    pub fn nbd_connections(&self) -> usize {
+        self.nbd.transmitting()
+    }
+
+    /// Takes no more NBD clients.
+    pub fn stop_listening(&mut self) {
+        self.nbd.stop_listening();
+    }
+
+    /// The next wish to end, if there is one.
+    pub fn take_stop_request(&mut self) -> Option<StopRequest> {
+        self.stop_requests.pop_front()
+    }
+
+    /// Gives the core a request of the loop's owner.
+    pub fn request(&mut self, operation: Operation, completion: Completion) {
+        let received = self.now;
+        self.start_request(operation, false, received, Origin::Thread(completion));
+    }
+
+    /// The same for a change that is to be durable when it is answered.
+    pub fn request_fua(&mut self, operation: Operation, completion: Completion) {
+        let received = self.now;
+        self.start_request(operation, true, received, Origin::Thread(completion));
+    }
+
+    /// Begins a drain of the loop's owner.
+    pub fn drain(&mut self, ticket: DrainTicket, completion: Completion) {
+        self.start_drain(ticket, self.now, completion);
+    }
+
+    fn start_drain(&mut self, ticket: DrainTicket, received: Time, completion: Completion) {
+        let (origin, kind) = (Origin::Thread(completion), RequestKind::Other);
+        let pending = Pending { origin, kind, received, ticket: Some(ticket), asked: None };
+        self.start(pending, Operation::Drain, false);
+    }
+
+    /// Ends a drain, if it has not ended yet.
+    pub fn cancel_drain(&mut self, ticket: DrainTicket) {
+        let mut pending = self.pending.iter();
+        let index = pending.position(|p| p.as_ref().is_some_and(|p| p.ticket == Some(ticket)));
+        if let Some(index) = index {
+            let drain = RequestId(index as u64);
+            let nobody = Completion::new(|_| ());
+            self.request(Operation::CancelDrain { drain }, nobody);
+        }
+    }
+
+    /// One turn: waits until something happens, but no longer than `wait_max`, and deals with it.
+    pub fn turn(&mut self, wait_max: Option<std::time::Duration>) -> io::Result<()> {
+        self.ring.wait(self.wait_time(wait_max))?;
+        self.now = self.clock.now();
+        self.look_at_memory();
+        while let Some(completed) = self.ring.next_completed() {
+            self.completed(completed);
+        }
+        self.poll_disks();
+        self.nbd.timeout(self.now, &mut self.ring);
+        self.serve_clients();
+        // Whoever has not been heard by now has not answered, unless the ring has more to give: then the next turn, at once.
+        if self.ring.has_seen_all() {
+            self.nbd.give_up_late();
+            if self.deadline.is_some_and(|deadline| deadline <= self.now) && !self.is_closing {
+                self.give(Input::Timeout);
+            }
+            self.serve_clients();
+        }
+        if !self.answered.is_empty() {
+            // Replies have left by now; the time of the whole turn is part of the answer.
+            let sent = self.clock.now();
+            for Answered { kind, received, asked } in self.answered.drain(..) {
+                self.response_times.record(kind, sent.since(received));
+                if let Some(asked) = asked {
+                    let recorded = RecordedRequest::new(asked, received, sent);
+                    self.recorders.iter().for_each(|ring| ring.push(&recorded));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the next wait may be.
+    fn wait_time(&self, wait_max: Option<std::time::Duration>) -> Option<std::time::Duration> {
+        let due = self
+            .disks
+            .iter()
+            .filter_map(|disk| disk.next_due(self.now))
+            .chain(self.deadline)
+            .chain(self.nbd.next_due())
+            .min();
+        let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
+        let look = self.memory.as_ref().and_then(MemoryWatch::due);
+        let look = look.map(|due| due.saturating_duration_since(std::time::Instant::now()));
+        [due, look, wait_max].into_iter().flatten().min()
+    }
+
+    /// Sees to it that what is acknowledged from memory will be found.
+    fn look_at_memory(&mut self) {
+        let Some(memory) = self.memory.as_mut().filter(|_| !self.is_closing) else { return };
+        if let Seen::Missing = memory.turn()
+            && *self.core.phase() == Phase::Running
+        {
+            // What was acknowledged from it before, and what is acknowledged behind this without having been asked for
+            // durably (it waited for room): the next look is soon.
+            self.request(Operation::Flush, Completion::new(|_| ()));
+        }
+    }
+
+    fn completed(&mut self, completed: Completed<Key>) {
+        let key = match &completed {
+            Completed::Disk { key, .. }
+            | Completed::Zero { key, .. }
+            | Completed::Received { key, .. }
+            | Completed::Command { key, .. }
+            | Completed::Ready { key } => *key,
+        };
+        match (key, completed) {
+            (Key::Disk(DiskKey { device, id }), completed) => {
+                let disk = self.disks.get_mut(device);
+                if let Some(done) = disk.completed(self.now, id, completed, &mut self.ring) {
+                    self.io_done(done);
+                }
+            }
+            (Key::Nbd(NbdKey::Received(client)), Completed::Received { result, .. }) => {
+                self.nbd.received(client, result);
+            }
+            (Key::Nbd(NbdKey::Writable(client)), _) => self.nbd.writable(client),
+            (Key::Nbd(NbdKey::Listener(index)), _) => {
+                self.nbd.accept(self.now, index, &mut self.ring);
+            }
+            (Key::Nbd(NbdKey::Received(_)), _) => {}
+            (Key::Nbd(NbdKey::Handshakes), _) => self.nbd.handshakes_done(&mut self.ring),
+            (Key::Ublk(UblkKey(tag)), Completed::Command { result, buffer, .. }) => {
+                self.fetched(tag, result, buffer);
+            }
+            (Key::Ublk(_), _) => {}
+            (Key::Mailbox, _) => self.take_messages(),
+            (Key::Signals, _) => self.take_signals(),
+        }
+    }
+
+    /// The driver has a request for a tag, or the device stops.
+    fn fetched(&mut self, tag: u16, result: i32, buffer: Buffer) {
+        let Some(ublk) = &mut self.ublk else { return };
+        match ublk.fetched(tag, result, buffer) {
+            Fetched::Request { operation, fua, hint } => {
+                if let Some((range, hint)) = hint {
+                    self.hint(range, hint);
+                }
+                self.start_request(operation, fua, self.now, Origin::Ublk { tag });
+            }
+            Fetched::Answer(answer) => ublk.answer(tag, answer, &mut self.ring),
+            Fetched::Gone => self.drop_ublk_if_over(),
+        }
+    }
+
+    /// Tells a volume what blocks are, before they are written for the first time. What it knows already costs nothing.
+    fn hint(&mut self, range: LbaRange, hint: Hint) {
+        if self.is_closing || self.core.engine().is_none_or(|engine| engine.volume().is_none()) {
+            return;
+        }
+        let set = match hint {
+            Hint::Metadata => Attributes::METADATA,
+            Hint::Swap => Attributes::TEMPORARY,
+        };
+        let change = AttributeChange { set, clear: Attributes::NONE };
+        let request = VolumeRequest::SetAttributes { ranges: vec![range], change };
+        self.request(Operation::Volume(request), Completion::new(|_| ()));
+    }
+
+    /// Closes our end of a device that has stopped; whoever removes it waits for that.
+    fn drop_ublk_if_over(&mut self) {
+        self.ublk.take_if(|ublk| ublk.is_over());
+    }
+
+    /// Disks that do things in their own time: slow arms, faults.
+    fn poll_disks(&mut self) {
+        let mut done = Vec::new();
+        for disk in self.disks.iter_mut() {
+            while let Some(one) = disk.poll(self.now, &mut self.ring) {
+                done.push(one);
+            }
+        }
+        for one in done {
+            self.io_done(one);
+        }
+    }
+
+    fn io_done(&mut self, done: IoDone) {
+        if self.is_closing {
+            return;
+        }
+        let after = match &mut self.label {
+            None => After::Give(done),
+            Some(label) => label.ended(done),
+        };
+        self.go_on(after);
+    }
+
+    fn go_on(&mut self, after: After) {
+        match after {
+            After::Give(done) => self.give(Input::IoDone(done)),
+            After::Start(io) => {
+                self.disks.get_mut(io.device).start(self.now, io, &mut self.ring);
+            }
+            After::StartInHead(io) => {
+                self.disks.get_mut(io.device).start_in_head(self.now, io, &mut self.ring);
+            }
+        }
+    }
+
+    /// Tells the core what has happened and does what it wants.
+    fn give(&mut self, input: Input) {
+        self.core.handle_input(self.now, input);
+        self.take_outputs();
+    }
+
+    fn take_outputs(&mut self) {
+        loop {
+            match self.core.poll_output() {
+                Output::Io(io) => self.start_io(io),
+                Output::Reply(reply) => self.reply(reply),
+                Output::Wait { until } => {
+                    self.deadline = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn start_io(&mut self, io: Io) {
+        let core = &self.core;
+        let after = match &mut self.label {
+            Some(label) if io.device == Device::CacheDisk => {
+                label.starts(io, || core.holds_newer_data())
+            }
+            _ => After::Start(io),
+        };
+        self.go_on(after);
+    }
+
+    /// A detach has ended. If the cache-disk could not be marked, the label of the data-disk says at least that it stands on its
+    /// own.
+    pub(crate) fn label_without_cache(&mut self) {
+        if self.core.cache_disk_failure().is_none() {
+            return;
+        }
+        let (Some(label), DataSide::Disk(disk)) = (&mut self.label, &self.disks.data) else {
+            return;
+        };
+        let (offset, bytes) = label.detached();
+        if let Err(error) = disk.file().write_at(offset, &bytes) {
+            eprintln!(
+                "dcd: the label of the data-disk cannot be written: {error}; `dcd create --labelled --force` takes it as it is"
+            );
+        }
+    }
+
+    /// Takes events of clients and sends replies until there is nothing more to do at once.
+    fn serve_clients(&mut self) {
+        loop {
+            while let Some((client, event)) = self.nbd.poll_event() {
+                self.client_event(client, event);
+            }
+            if !self.nbd.has_touched() {
+                return;
+            }
+            self.nbd.flush(&mut self.ring);
+        }
+    }
+
+    fn client_event(&mut self, client: ClientKey, event: Event) {
+        match event {
+            Event::Request { handle, operation, fua } => {
+                self.start_request(operation, fua, self.now, Origin::Nbd { client, handle });
+            }
+            Event::BlockStatus { handle, range, pieces_max } => {
+                let pieces = if self.is_closing || !self.core.check_range(range) {
+                    vec![(range.blocks, false)]
+                } else {
+                    self.core.block_status(range, pieces_max)
+                };
+                self.nbd.complete_block_status(client, handle, &pieces);
+            }
+            Event::Closed(_) => {}
+        }
+    }
+
+    /// Gives a request to the core, if it is one that may be given.
+    fn start_request(&mut self, operation: Operation, fua: bool, received: Time, origin: Origin) {
+        let kind = RequestKind::of(&operation);
+        let asked = match self.recorders.is_empty() {
+            true => None,
+            false => {
+                self.requests_recorded += 1;
+                AskedRequest::of(&operation, fua, self.requests_recorded)
+            }
+        };
+        self.start(Pending { origin, kind, received, ticket: None, asked }, operation, fua);
+    }
+
+    fn start(&mut self, pending: Pending, operation: Operation, fua: bool) {
+        let checked = if self.is_closing {
+            Err(Err(RequestError::ShuttingDown))
+        } else {
+            self.check(&operation)
+        };
+        if let Err(result) = checked {
+            let buffer = match operation {
+                Operation::Write { data, .. } => Some(data),
+                // Nothing was read: what is in there is an earlier request's.
+                Operation::Read { mut buffer, .. } => {
+                    buffer.set_len(0);
+                    Some(buffer)
+                }
+                _ => None,
+            };
+            return self.answer(pending, Reply { id: RequestId(0), result, buffer, answer: None });
+        }
+        let index = match self.pending_free.pop() {
+            Some(index) => index,
+            None => {
+                self.pending.push(None);
+                u32::try_from(self.pending.len() - 1).expect("fewer than 2^32 requests")
+            }
+        };
+        self.pending[index as usize] = Some(pending);
+        let is_missing = self.memory.as_ref().is_some_and(MemoryWatch::is_missing);
+        let fua = fua || is_missing && changes_data(&operation);
+        let request = Request { id: RequestId(index.into()), operation, fua };
+        self.give(Input::Request(request));
+    }
+
+    /// Frontends check ranges too; this is the last line before the core, which asserts them. An
+    /// error is the answer: a request for nothing has succeeded.
+    fn check(&self, operation: &Operation) -> Result<(), Result<(), RequestError>> {
+        let range = match operation {
+            Operation::Read { range, .. }
+            | Operation::WriteZeroes { range, .. }
+            | Operation::Discard { range } => *range,
+            Operation::Write { start, data } => {
+                if !data.len().is_multiple_of(dcd_engine::units::BLOCK_SIZE as usize) {
+                    return Err(Err(RequestError::Io));
+                }
+                let blocks = data.len() as u64 / dcd_engine::units::BLOCK_SIZE;
+                LbaRange { start: *start, blocks }
+            }
+            _ => return Ok(()),
+        };
+        // The end must be a number before anyone computes with it.
+        if range.start.0.checked_add(range.blocks).is_none() || !self.core.check_range(range) {
+            return Err(Err(RequestError::Io));
+        }
+        if range.blocks == 0 { Err(Ok(())) } else { Ok(()) }
+    }
+
+    fn reply(&mut self, reply: Reply) {
+        let index = reply.id.0 as usize;
+        let pending = self.pending.get_mut(index).and_then(Option::take);
+        let pending = pending.expect("the core answers each request once");
+        self.pending_free.push(index as u32);
+        let Pending { kind, received, asked, .. } = pending;
+        self.answered.push(Answered { kind, received, asked });
+        self.answer(pending, reply);
+    }
+
+    fn answer(&mut self, pending: Pending, reply: Reply) {
+        match pending.origin {
+            Origin::Nbd { client, handle } => self.nbd.complete(client, handle, reply),
+            Origin::Ublk { tag } => {
+                if let Some(ublk) = &mut self.ublk {
+                    ublk.complete(tag, reply, &mut self.ring);
+                    self.drop_ublk_if_over();
+                }
+            }
+            Origin::Thread(completion) => completion.complete(reply),
+        }
+    }
+
+    /// All recorded requests that came before this are answered and in the rings.
+    fn recorded_until(&self) -> Time {
+        if self.recorders.is_empty() {
+            return self.now;
+        }
+        let under_way = self.pending.iter().flatten().filter(|pending| pending.asked.is_some());
+        let under_way = under_way.map(|pending| pending.received);
+        let answered = self.answered.iter().map(|answered| answered.received);
+        under_way.chain(answered).min().unwrap_or(self.now).min(self.now)
+    }
+
+    fn take_messages(&mut self) {
+        self.mailbox.heard();
+        while let Some(message) = self.mailbox.next() {
+            match message {
+                Message::Request { operation, fua, received, completion } => {
+                    self.start_request(operation, fua, received, Origin::Thread(completion));
+                }
+                Message::Query(function) => function(&Snapshot {
+                    core: &self.core,
+                    now: self.now,
+                    response_times: &self.response_times,
+                    nbd_connections: self.nbd.connected(),
+                    nbd: &self.nbd,
+                    recorders: self.recorders.len(),
+                    recorded_until: self.recorded_until(),
+                    memory: self.memory.as_ref().map(MemoryWatch::report),
+                }),
+                Message::Record(ring) => self.recorders.push(ring),
+                Message::StopRecording(ring) => {
+                    self.recorders.retain(|known| !Arc::ptr_eq(known, &ring));
+                }
+                Message::Drain { ticket, received, completion } => {
+                    self.start_drain(ticket, received, completion);
+                }
+                Message::CancelDrain(ticket) => self.cancel_drain(ticket),
+                Message::Stop { kind, terms, completion } => {
+                    let completion = Some(completion);
+                    self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion });
+                }
+                Message::ServeUblk { end, io_bytes_max } => {
+                    self.ublk = Some(UblkServer::start(*end, io_bytes_max, &mut self.ring));
+                }
+                Message::CancelDetach => self.stop_requests.push_back(StopRequest::CancelDetach),
+                Message::Wake => {}
+            }
+        }
+        self.ring.poll(Key::Mailbox, Rc::new(self.mailbox.event()), PollFlags::IN);
+    }
+
+    fn take_signals(&mut self) {
+        let Some(signals) = &self.signals else { return };
+        while let Some(signal) = signals.take() {
+            let kind = match signal {
+                Signal::Stop => StopKind::Shutdown,
+                Signal::Restart => StopKind::Restart,
+            };
+            let terms = DetachTerms::default();
+            self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion: None });
+        }
+        self.ring.poll(Key::Signals, signals.clone(), PollFlags::IN);
+    }
+
+    /// Ends everything: sends the last replies, disconnects clients, empties the ring. Whoever
+    /// still waits is told that the device shuts down. Gives the core back; whether nothing is
+    /// under way any more on its disks.
+    pub fn close(mut self) -> (C, bool) {
+        self.is_closing = true;
+        self.deadline = None;
+        let until = std::time::Instant::now() + CLOSE_PATIENCE;
+        while !self.nbd.is_quiet() && std::time::Instant::now() < until {
+            if self.turn(Some(std::time::Duration::from_millis(10))).is_err() {
+                break;
+            }
+        }
+        self.nbd.stop_listening();
+        self.nbd.disconnect_all();
+        self.pending.clear();
+        let is_empty = self.ring.close(CLOSE_PATIENCE);
+        if let Some(memory) = self.memory {
+            // An I/O that hangs may still read from it.
+            let last_use = match self.core.memory_use() {
+                MemoryUse::Over if !is_empty => MemoryUse::InUse,
+                last_use => last_use,
+            };
+            memory.end(last_use);
+        }
+        (self.core, is_empty)
+    }
+}
+
+fn changes_data(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
+    )
+}

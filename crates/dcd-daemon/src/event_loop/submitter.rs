@@ -1,0 +1,357 @@
+//! Requests from other threads: FUSE, the control socket.
+//!
+//! A [`Submitter`] is a handle that can be cloned and sent. What it submits goes through a queue to
+//! the event loop, which is woken by an eventfd; the answer comes as a call of the completion, on
+//! the thread of the event loop, so completions must be short and must not wait for anything.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use dcd_engine::stats::Status;
+use dcd_engine::units::LbaRange;
+use dcd_engine::{Operation, Reply, RequestError, RequestId, Time};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::event_loop::bell::Bell;
+use crate::event_loop::clock::Clock;
+use crate::event_loop::core::Core;
+use crate::event_loop::request_ring::RequestRing;
+use crate::event_loop::response_times::ResponseTimes;
+use crate::frontend::nbd::server::NbdServer;
+use crate::frontend::ublk::ServerEnd;
+use crate::memory::watch::MemoryReport;
+
+/// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
+/// [`RequestError::ShuttingDown`], so nobody waits for ever.
+pub struct Completion(Option<Box<dyn FnOnce(Reply) + Send>>);
+
+impl Completion {
+    /// Wraps a function.
+    pub fn new(function: impl FnOnce(Reply) + Send + 'static) -> Completion {
+        Completion(Some(Box::new(function)))
+    }
+
+    /// Answers.
+    pub fn complete(mut self, reply: Reply) {
+        if let Some(function) = self.0.take() {
+            function(reply);
+        }
+    }
+
+    /// Answers without data.
+    pub fn complete_with(self, result: Result<(), RequestError>) {
+        self.complete(Reply { id: RequestId(0), result, buffer: None, answer: None });
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Some(function) = self.0.take() {
+            let result = Err(RequestError::ShuttingDown);
+            function(Reply { id: RequestId(0), result, buffer: None, answer: None });
+        }
+    }
+}
+
+/// What a query may look at.
+pub struct Snapshot<'a> {
+    /// The cache, or the disk without one.
+    pub core: &'a dyn Core,
+    /// The time of the event loop.
+    pub now: Time,
+    /// Response times so far.
+    pub response_times: &'a ResponseTimes,
+    /// NBD clients connected.
+    pub nbd_connections: usize,
+    /// Those clients.
+    pub nbd: &'a NbdServer,
+    /// Who records requests.
+    pub recorders: usize,
+    /// Recorded requests that came before this are in the rings.
+    pub recorded_until: Time,
+    /// The segment memory, if there is a cache.
+    pub memory: Option<&'a MemoryReport>,
+}
+
+impl Snapshot<'_> {
+    /// A picture of the cache, if there is one and it runs.
+    pub fn status(&self) -> Option<Status> {
+        self.core.status()
+    }
+}
+
+/// Names a drain, for whoever wants to cancel it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DrainTicket(u64);
+
+/// How the daemon is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StopKind {
+    /// Stop; dirty data stays in the cache.
+    Shutdown,
+    /// The same, but a ublk device stays for the next server of the volume, whether somebody uses it or not.
+    Restart,
+    /// Bring everything to the data-disk and let it stand on its own.
+    Detach,
+}
+
+/// On what terms the data-disk may be parted from its cache.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DetachTerms {
+    /// What may be given up: blocks that are lost, as somebody was told of them.
+    pub accepted: Vec<LbaRange>,
+}
+
+/// A message to the event loop.
+pub(crate) enum Message {
+    Request {
+        operation: Operation,
+        fua: bool,
+        received: Time,
+        completion: Completion,
+    },
+    Drain {
+        ticket: DrainTicket,
+        received: Time,
+        completion: Completion,
+    },
+    CancelDrain(DrainTicket),
+    Query(Box<dyn FnOnce(&Snapshot<'_>) + Send>),
+    Stop {
+        kind: StopKind,
+        terms: DetachTerms,
+        completion: Completion,
+    },
+    CancelDetach,
+    /// Answer the requests of this device.
+    ServeUblk {
+        end: Box<ServerEnd>,
+        io_bytes_max: u32,
+    },
+    /// Requests go into this ring from now on.
+    Record(Arc<RequestRing>),
+    /// And no more.
+    StopRecording(Arc<RequestRing>),
+    /// Only to wake the loop.
+    Wake,
+}
+
+/// Sends requests to the event loop from any thread.
+#[derive(Clone)]
+pub struct Submitter {
+    queue: mpsc::Sender<Message>,
+    bell: Arc<Bell>,
+    clock: Clock,
+    next_ticket: Arc<AtomicU64>,
+}
+
+impl Submitter {
+    /// Submits a request. The range is checked by the event loop; one that does not lie within the
+    /// volume is answered with [`RequestError::Io`].
+    pub fn submit(
+        &self,
+        operation: Operation,
+        fua: bool,
+        completion: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        self.send(Message::Request {
+            operation,
+            fua,
+            received: self.clock.now(),
+            completion: Completion::new(completion),
+        });
+    }
+
+    /// Submits a request and waits for its answer.
+    pub fn run(&self, operation: Operation, fua: bool) -> Reply {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.submit(operation, fua, move |reply| {
+            let _ = sender.send(reply);
+        });
+        // The completion is always called, and sends into free room.
+        receiver.recv().unwrap_or(Reply {
+            id: RequestId(0),
+            result: Err(RequestError::ShuttingDown),
+            buffer: None,
+            answer: None,
+        })
+    }
+
+    /// A name for a drain that is about to begin.
+    pub fn new_ticket(&self) -> DrainTicket {
+        DrainTicket(self.next_ticket.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Begins a drain. The ticket is one of [`Submitter::new_ticket`].
+    pub fn drain(&self, ticket: DrainTicket, completion: impl FnOnce(Reply) + Send + 'static) {
+        let completion = Completion::new(completion);
+        self.send(Message::Drain { ticket, received: self.clock.now(), completion });
+    }
+
+    /// Ends a drain, whose completion is told; nothing happens if it has ended.
+    pub fn cancel_drain(&self, ticket: DrainTicket) {
+        self.send(Message::CancelDrain(ticket));
+    }
+
+    /// Has `function` look at the state on the thread of the event loop. It is dropped uncalled
+    /// if the loop has ended.
+    pub fn query(&self, function: impl FnOnce(&Snapshot<'_>) + Send + 'static) {
+        self.send(Message::Query(Box::new(function)));
+    }
+
+    /// Looks at the state and waits for what `function` makes of it; `None` if the loop has ended.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        function: impl FnOnce(&Snapshot<'_>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.query(move |snapshot| {
+            let _ = sender.send(function(snapshot));
+        });
+        receiver.recv().ok()
+    }
+
+    /// A picture of the cache; `None` if there is none or the loop has ended.
+    pub fn status(&self) -> Option<Status> {
+        self.ask(|snapshot| snapshot.status()).flatten()
+    }
+
+    /// NBD clients that are connected, each in words.
+    pub(crate) fn nbd_clients(&self) -> Vec<String> {
+        self.ask(|snapshot| snapshot.nbd.client_names()).unwrap_or_default()
+    }
+
+    /// Asks the daemon to end: frontends stop, then the cache. The completion is called when the
+    /// cache has answered.
+    pub fn stop(&self, kind: StopKind, completion: impl FnOnce(Reply) + Send + 'static) {
+        let terms = DetachTerms::default();
+        self.send(Message::Stop { kind, terms, completion: Completion::new(completion) });
+    }
+
+    /// Asks the daemon to part the data-disk from its cache, and to end.
+    pub fn detach(&self, terms: DetachTerms, completion: impl FnOnce(Reply) + Send + 'static) {
+        let completion = Completion::new(completion);
+        self.send(Message::Stop { kind: StopKind::Detach, terms, completion });
+    }
+
+    /// Ends the detach under way, if there is one. See [`crate::serve::supervise`].
+    pub fn cancel_detach(&self) {
+        self.send(Message::CancelDetach);
+    }
+
+    /// Requests go into this ring from now on, until [`Submitter::stop_recording`].
+    pub fn record(&self, ring: Arc<RequestRing>) {
+        self.send(Message::Record(ring));
+    }
+
+    /// No more requests go into this ring.
+    pub fn stop_recording(&self, ring: Arc<RequestRing>) {
+        self.send(Message::StopRecording(ring));
+    }
+
+    /// Has the event loop answer the requests of a ublk device. If the loop has ended, the device is closed.
+    pub fn serve_ublk(&self, end: ServerEnd, io_bytes_max: u32) {
+        self.send(Message::ServeUblk { end: Box::new(end), io_bytes_max });
+    }
+
+    /// Makes the event loop turn once.
+    pub fn wake(&self) {
+        self.send(Message::Wake);
+    }
+
+    fn send(&self, message: Message) {
+        // If the loop has ended the message comes back and is dropped, which answers it.
+        if self.queue.send(message).is_ok() {
+            self.bell.ring();
+        }
+    }
+}
+
+impl crate::frontend::Submit for Submitter {
+    fn submit(&self, operation: Operation, fua: bool, completion: Box<dyn FnOnce(Reply) + Send>) {
+        Submitter::submit(self, operation, fua, completion);
+    }
+}
+
+/// The other end, owned by the event loop.
+pub(crate) struct Mailbox {
+    queue: mpsc::Receiver<Message>,
+    bell: Arc<Bell>,
+}
+
+/// Waits for the mailbox: readable when there may be messages.
+pub(crate) struct MailboxEvent(Arc<Bell>);
+
+impl AsFd for MailboxEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Mailbox {
+    /// A mailbox and a way to send to it.
+    pub(crate) fn new(clock: Clock) -> io::Result<(Mailbox, Submitter)> {
+        let bell = Arc::new(Bell::new()?);
+        let (sender, queue) = mpsc::channel();
+        let next_ticket = Arc::new(AtomicU64::new(0));
+        let submitter = Submitter { queue: sender, bell: bell.clone(), clock, next_ticket };
+        Ok((Mailbox { queue, bell }, submitter))
+    }
+
+    /// What to wait for.
+    pub(crate) fn event(&self) -> MailboxEvent {
+        MailboxEvent(self.bell.clone())
+    }
+
+    /// The bell has been heard; messages sent from now on ring it again.
+    pub(crate) fn heard(&self) {
+        self.bell.heard();
+    }
+
+    /// The next message.
+    pub(crate) fn next(&self) -> Option<Message> {
+        self.queue.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_is_answered_when_the_loop_has_ended() {
+        let (mailbox, submitter) = Mailbox::new(Clock::start()).unwrap();
+        let waiting = {
+            let submitter = submitter.clone();
+            std::thread::spawn(move || submitter.run(Operation::Flush, false).result)
+        };
+        while mailbox.next().is_none() {
+            std::thread::yield_now(); // dropped unanswered
+        }
+        assert_eq!(waiting.join().unwrap(), Err(RequestError::ShuttingDown));
+        drop(mailbox);
+        let result = submitter.run(Operation::Flush, false).result;
+        assert_eq!(result, Err(RequestError::ShuttingDown));
+        assert!(submitter.status().is_none());
+    }
+
+    #[test]
+    fn the_bell_rings_once_until_it_is_heard() {
+        let (mailbox, submitter) = Mailbox::new(Clock::start()).unwrap();
+        let count = |mailbox: &Mailbox| {
+            let mut count = [0; 8];
+            match rustix::io::read(mailbox.event(), &mut count) {
+                Ok(_) => u64::from_ne_bytes(count),
+                Err(_) => 0,
+            }
+        };
+        submitter.wake();
+        submitter.wake();
+        assert_eq!(count(&mailbox), 1);
+        mailbox.heard();
+        submitter.wake();
+        assert_eq!(count(&mailbox), 1);
+        assert_eq!(std::iter::from_fn(|| mailbox.next()).count(), 3);
+    }
+}

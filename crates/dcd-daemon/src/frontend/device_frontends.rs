@@ -1,0 +1,115 @@
+//! The frontends that have threads of their own, together: there may be a FUSE mount, a ublk device, a vhost-user socket,
+//! several of them or none.
+
+use std::path::PathBuf;
+
+use crate::event_loop::submitter::StopKind;
+use crate::frontend::fuse::thread::{FuseReady, FuseThread};
+use crate::frontend::ublk::thread::UblkThread;
+use crate::frontend::vhost_user::thread::VhostUserThread;
+use crate::process::users::{Places, UserFinder};
+use crate::serve::error::ServeError;
+use crate::serve::supervise::Frontends;
+
+/// What they have made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made {
+    /// The FUSE file and loop device, if asked for.
+    pub(crate) fuse: Option<FuseReady>,
+    /// The block device, if asked for.
+    pub(crate) ublk: Option<PathBuf>,
+    /// The socket for a virtual machine, if asked for.
+    pub(crate) vhost_user: Option<PathBuf>,
+}
+
+/// Calls `ready` once, when all that was asked for is there.
+pub(crate) struct DeviceFrontends<'a> {
+    pub(crate) fuse: Option<FuseThread>,
+    pub(crate) ublk: Option<UblkThread>,
+    pub(crate) vhost_user: Option<VhostUserThread>,
+    made: Made,
+    ready: Option<&'a mut dyn FnMut(Made)>,
+    users: UserFinder,
+}
+
+impl<'a> DeviceFrontends<'a> {
+    /// Of threads that have begun.
+    pub(crate) fn new(
+        fuse: Option<FuseThread>,
+        ublk: Option<UblkThread>,
+        vhost_user: Option<VhostUserThread>,
+        ready: &'a mut dyn FnMut(Made),
+        users: UserFinder,
+    ) -> DeviceFrontends<'a> {
+        let mut frontends = DeviceFrontends {
+            fuse,
+            ublk,
+            vhost_user,
+            made: Made::default(),
+            ready: Some(ready),
+            users,
+        };
+        frontends.tell_places();
+        frontends.tell_when_ready();
+        frontends
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut dyn Frontends> {
+        let fuse = self.fuse.iter_mut().map(|thread| thread as &mut dyn Frontends);
+        let ublk = self.ublk.iter_mut().map(|thread| thread as &mut dyn Frontends);
+        let vhost_user = self.vhost_user.iter_mut().map(|thread| thread as &mut dyn Frontends);
+        fuse.chain(ublk).chain(vhost_user)
+    }
+
+    /// Whoever ends the daemon looks there for users.
+    fn tell_places(&self) {
+        let fuse = self.made.fuse.as_ref();
+        self.users.set(Places {
+            fuse: fuse.and_then(|fuse| fuse.file.parent().map(PathBuf::from)),
+            loop_device: fuse.and_then(|fuse| fuse.loop_device.clone()),
+            ublk: self.made.ublk.clone(),
+            guest: self.vhost_user.as_ref().map(VhostUserThread::guest),
+        });
+    }
+
+    fn tell_when_ready(&mut self) {
+        let has_fuse = self.fuse.is_none() || self.made.fuse.is_some();
+        let has_ublk = self.ublk.is_none() || self.made.ublk.is_some();
+        if let Some(socket) = self.vhost_user.as_mut().and_then(VhostUserThread::take_ready) {
+            self.made.vhost_user = Some(socket);
+        }
+        if has_fuse
+            && has_ublk
+            && let Some(ready) = self.ready.take()
+        {
+            ready(self.made.clone());
+        }
+    }
+}
+
+impl Frontends for DeviceFrontends<'_> {
+    fn turn(&mut self) -> Result<(), ServeError> {
+        for thread in self.each() {
+            thread.turn()?;
+        }
+        if let Some(fuse) = self.fuse.as_mut().and_then(FuseThread::take_ready) {
+            self.made.fuse = Some(fuse);
+            self.tell_places();
+        }
+        if let Some(ublk) = self.ublk.as_mut().and_then(UblkThread::take_ready) {
+            self.made.ublk = Some(ublk);
+            self.tell_places();
+        }
+        self.tell_when_ready();
+        Ok(())
+    }
+
+    fn begin_stop(&mut self, kind: StopKind) {
+        self.each().for_each(|thread| thread.begin_stop(kind));
+    }
+
+    fn have_stopped(&mut self) -> bool {
+        // Each is asked, so that each is joined.
+        self.each().filter_map(|thread| (!thread.have_stopped()).then_some(())).count() == 0
+    }
+}

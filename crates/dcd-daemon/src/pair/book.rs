@@ -1,0 +1,627 @@
+//! The record of pairs that a host keeps, below `/var/lib/dcd`: what a cache and its data-disk were when they were last
+//! used together. With it a disk is refused that nothing on it tells from the right one (contract C28):
+//!
+//! - an older copy of the cache-disk, put back over a pair that has gone on since,
+//! - another data-disk than the cache's, of the same size,
+//! - a data-disk that was written to while the cache held what is newer than it,
+//! - a data-disk whose cache holds what is newer, for another cache; and a cache-disk in use as a data-disk.
+//!
+//! The record says "at least this generation", never more than what is durable on the cache-disk:
+//!
+//! ```text
+//! opening  1. Disks are compared with the record; nothing was written.
+//!          2. The engine has written its superblock: open, generation g.
+//!               Crash here: the record speaks of an older generation, which any newer one fulfils.
+//!          3. The record: open, at least g; on a data-disk that is a file, an attribute says the same.
+//!               Only now anything is acknowledged. Crash from here on: both are right.
+//! closing  4. The superblock: closed or detached, generation g + 1.
+//!               Crash here: the record says open, at least g. Its cache fulfils that. For another cache the superblock
+//!               is looked at, which says that nothing is dirty any more.
+//!          5. Both disks are flushed, so that the time of their last write is what it will be; then the record.
+//! ```
+//!
+//! It is advice. A host that has none, or has lost it, refuses nothing because of that; one that cannot be written is told
+//! once and does no harm. `--trust-disks` goes on against it, and what is then found is what it says from there on.
+//!
+//! Who puts back both disks has a pair as it once was: where a file was written to, that is seen by its time, and only one
+//! disk without the other is refused.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use dcd_engine::format::superblock::CacheState;
+use dcd_engine::{Superblock, Uuid};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
+
+use crate::disk::device::DeviceFile;
+use crate::disk::identity::{Object, Piece};
+use crate::pair::read_superblock;
+use crate::pair::record::{
+    DiskKey, DiskState, Match, PairRecord, PairState, SLOT_BYTES, file_name, is_record,
+};
+
+/// Records that are read; a host with more has lost sight of them.
+const RECORDS_MAX: usize = 4096;
+/// Names the directory, or nothing: then no record is kept.
+pub const DIRECTORY_VARIABLE: &str = "DCD_STATE_DIRECTORY";
+const DIRECTORY_DEFAULT: &str = "/var/lib/dcd";
+/// What a data-disk that is a file says of its cache.
+const ATTRIBUTE: &str = "user.dcd.pair";
+const ATTRIBUTE_BYTES_MAX: usize = 256;
+
+/// Why disks do not belong together, as far as the host remembers.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PairProblem {
+    /// The cache-disk was put back.
+    #[error(
+        "the cache-disk {} is an older copy: it has generation {found}, and the pair has gone on to {expected} at least",
+        path.display()
+    )]
+    OlderCache {
+        /// The cache-disk.
+        path: PathBuf,
+        /// Its generation.
+        found: u64,
+        /// What is recorded.
+        expected: u64,
+    },
+    /// The data-disk is another one.
+    #[error("{} is not the data-disk of this cache: that is {}", path.display(), Known(expected))]
+    OtherDataDisk {
+        /// The disk given.
+        path: PathBuf,
+        /// The name recorded.
+        expected: PathBuf,
+    },
+    /// Somebody else has written to the data-disk.
+    #[error(
+        "the data-disk {} was written to since this cache, which holds newer data for it, was closed",
+        path.display()
+    )]
+    ChangedBehind {
+        /// The data-disk.
+        path: PathBuf,
+    },
+    /// It has a cache that holds what is newer.
+    #[error(
+        "{} belongs to cache {cache}{}, which may hold data that is not on it yet",
+        path.display(), Place(place)
+    )]
+    HasCache {
+        /// The data-disk.
+        path: PathBuf,
+        /// Its cache.
+        cache: Uuid,
+        /// Where that was.
+        place: PathBuf,
+    },
+    /// It is a cache-disk itself.
+    #[error("{} is the cache-disk of cache {cache}, which is not detached", path.display())]
+    IsCacheDisk {
+        /// The disk.
+        path: PathBuf,
+        /// The cache on it.
+        cache: Uuid,
+    },
+}
+
+struct Known<'a>(&'a Path);
+
+impl fmt::Display for Known<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_os_str().is_empty() {
+            true => write!(f, "another one"),
+            false => write!(f, "{}, or was when it was last used", self.0.display()),
+        }
+    }
+}
+
+struct Place<'a>(&'a Path);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_os_str().is_empty() {
+            true => Ok(()),
+            false => write!(f, " on {}", self.0.display()),
+        }
+    }
+}
+
+impl PairProblem {
+    /// What to do about it; `flag` is how to go on all the same.
+    pub fn hint(&self, flag: &str) -> String {
+        match self {
+            PairProblem::OlderCache { .. } => format!(
+                "give the cache-disk that was in use last; {flag} goes on with this one: what was written since is lost or \
+                 mixed with what is old"
+            ),
+            PairProblem::OtherDataDisk { .. } => format!(
+                "find the right disk; if this one has taken its place on purpose, {flag} goes on with it"
+            ),
+            PairProblem::ChangedBehind { .. } => format!(
+                "if it was changed on purpose, {flag} goes on; what the cache holds will overwrite the changes"
+            ),
+            PairProblem::HasCache { place, .. } => match place.as_os_str().is_empty() {
+                true => {
+                    format!("find its cache and detach it first; {flag} gives up what that holds")
+                }
+                false => format!(
+                    "detach that first: dcd detach --cache-disk {} --data-disk ...; {flag} gives up what it holds",
+                    place.display()
+                ),
+            },
+            PairProblem::IsCacheDisk { .. } => format!(
+                "check the name; detach that cache first, or {flag} uses the disk all the same"
+            ),
+        }
+    }
+}
+
+/// Where records are kept, and whether they count.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PairBook {
+    /// The directory; `None`: none are kept.
+    pub directory: Option<PathBuf>,
+    /// The disks are right whatever the record says.
+    pub trust_disks: bool,
+}
+
+impl PairBook {
+    /// Of this user: as `DCD_STATE_DIRECTORY` says, for root `/var/lib/dcd`, for others below their home.
+    pub fn from_environment(trust_disks: bool) -> PairBook {
+        let of = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let is_named = |path: &PathBuf| !path.as_os_str().is_empty();
+        let state = match of(DIRECTORY_VARIABLE) {
+            Some(directory) => Some(directory).filter(is_named),
+            None if rustix::process::geteuid().is_root() => Some(DIRECTORY_DEFAULT.into()),
+            // A service has one of its own.
+            None => of("STATE_DIRECTORY").filter(is_named).or_else(|| {
+                let home = of("HOME").filter(is_named).map(|home| home.join(".local/state"));
+                Some(of("XDG_STATE_HOME").filter(is_named).or(home)?.join("dcd"))
+            }),
+        };
+        PairBook { directory: state.map(|state| state.join("pairs")), trust_disks }
+    }
+
+    fn record(&self, cache: Uuid) -> Option<PairRecord> {
+        let path = self.directory.as_ref()?.join(file_name(cache));
+        let record = read_record(&path)?;
+        (record.cache == cache).then_some(record)
+    }
+
+    fn records(&self) -> Vec<PairRecord> {
+        let Some(directory) = &self.directory else { return Vec::new() };
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path()).filter(|path| is_record(path));
+        paths.take(RECORDS_MAX).filter_map(|path| read_record(&path)).collect()
+    }
+
+    /// Step 1, of a pair. `data_disks` has one, or the members of a volume that are there.
+    pub(crate) fn check(
+        &self,
+        superblock: &Superblock,
+        cache_disk: &DeviceFile,
+        data_disks: &[&DeviceFile],
+    ) -> Result<(), PairProblem> {
+        if self.trust_disks {
+            return Ok(());
+        }
+        let record = self.record(superblock.uuid);
+        let is_volume = superblock.volume_bytes > 0;
+        if let Some(record) = &record {
+            let states: Vec<DiskState> = data_disks.iter().map(|disk| state_of(disk)).collect();
+            if !is_volume && let [data_disk] = states.as_slice() {
+                check_data_disk(record, data_disk)?;
+            }
+            check_generation(record, superblock, cache_disk, &states, is_volume)?;
+        }
+        let knows = |disk: &DeviceFile| {
+            let key = key_of(disk);
+            let known = record.iter().flat_map(|record| &record.data_disks);
+            known.filter_map(|known| known.key.as_ref()).any(|known| Some(known) == key.as_ref())
+        };
+        for disk in data_disks {
+            // What a guest has made of a pair that exists is its own affair.
+            let is_new = superblock.state == CacheState::Detached && !knows(disk);
+            self.check_free(disk, Some(superblock.uuid), is_new)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a disk may become a data-disk or a cache-disk: nobody's cache holds what is newer, and, if `look_inside`, it
+    /// is no cache-disk itself.
+    pub fn check_free(
+        &self,
+        disk: &DeviceFile,
+        own: Option<Uuid>,
+        look_inside: bool,
+    ) -> Result<(), PairProblem> {
+        if self.trust_disks {
+            return Ok(());
+        }
+        let path = disk.path().to_owned();
+        if look_inside
+            && let Ok(found) = read_superblock(disk)
+            && found.state != CacheState::Detached
+        {
+            return Err(PairProblem::IsCacheDisk { path, cache: found.uuid });
+        }
+        let Some(key) = key_of(disk).filter(|_| self.directory.is_some()) else { return Ok(()) };
+        let is_it =
+            |known: &DiskState| known.key.as_ref().map(|it| it.compare(&key)) == Some(Match::Same);
+        let records = self.records();
+        let others = records.iter().filter(|record| Some(record.cache) != own);
+        for record in others.clone().filter(|record| record.data_disks.iter().any(is_it)) {
+            if record.state.may_be_dirty() && !is_over(record) {
+                let (cache, place) = (record.cache, record.cache_disk.path.clone());
+                return Err(PairProblem::HasCache { path, cache, place });
+            }
+        }
+        // Of a cache that this host knows, its record counts.
+        if let Some((cache, state)) = read_attribute(disk)
+            && Some(cache) != own
+            && state.may_be_dirty()
+            && !others.clone().any(|record| record.cache == cache)
+        {
+            return Err(PairProblem::HasCache { path, cache, place: PathBuf::new() });
+        }
+        Ok(())
+    }
+
+    /// Takes hold of the record of a pair, while files may still be opened.
+    pub(crate) fn entry(
+        &self,
+        cache: Uuid,
+        cache_disk: &DeviceFile,
+        data_disks: &[&DeviceFile],
+        quiet: bool,
+    ) -> PairEntry {
+        let before = self.record(cache);
+        let states = |disk: &&DeviceFile| state_of(disk);
+        let data_disks_now: Vec<DiskState> = data_disks.iter().map(states).collect();
+        let mut earlier: Vec<DiskKey> = Vec::new();
+        if let Some(before) = &before {
+            let last = before.data_disks.iter().filter_map(|disk| disk.key.clone());
+            for key in last.chain(before.earlier.iter().cloned()) {
+                let is_current = data_disks_now.iter().any(|disk| disk.key.as_ref() == Some(&key));
+                if !is_current && !earlier.contains(&key) {
+                    earlier.push(key);
+                }
+            }
+        }
+        let record = PairRecord {
+            written: before.map_or(0, |before| before.written),
+            cache,
+            generation: 0,
+            state: PairState::Open,
+            cache_disk: state_of(cache_disk),
+            data_disks: data_disks_now,
+            earlier,
+        };
+        let file = self.directory.as_ref().map(|directory| open_record(directory, cache));
+        let file = match file.transpose() {
+            Ok(file) => file,
+            Err(error) => {
+                if !quiet {
+                    eprintln!(
+                        "dcd: note: the record of pairs cannot be kept in {}: {error}; a wrong disk is then known by what is on it \
+                         alone",
+                        self.directory.as_deref().unwrap_or(Path::new("")).display()
+                    );
+                }
+                None
+            }
+        };
+        let files = std::iter::once(&cache_disk).chain(data_disks).map(|disk| bottom_file(disk));
+        PairEntry { is_kept: self.directory.is_some(), file, record, files: files.collect() }
+    }
+
+    /// A new cache for these disks.
+    pub fn created(
+        &self,
+        cache: Uuid,
+        generation: u64,
+        cache_disk: &DeviceFile,
+        data_disks: &[&DeviceFile],
+        quiet: bool,
+    ) {
+        let mut entry = self.entry(cache, cache_disk, data_disks, quiet);
+        entry.write(generation, PairState::Detached);
+    }
+
+    /// A cache that is no more.
+    pub fn forget(&self, cache: Uuid) {
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_file(directory.join(file_name(cache)));
+        }
+    }
+}
+
+fn check_data_disk(record: &PairRecord, found: &DiskState) -> Result<(), PairProblem> {
+    let [expected] = record.data_disks.as_slice() else { return Ok(()) };
+    let (Some(known), Some(key)) = (&expected.key, &found.key) else { return Ok(()) };
+    let is_known = |known: &DiskKey| known.compare(key) != Match::Other;
+    // A file that was put in the place of another is its successor, unless something is still to come to that other.
+    let is_successor = expected.path == found.path && !record.state.may_be_dirty();
+    if is_known(known)
+        || record.earlier.iter().any(|known| known.compare(key) == Match::Same)
+        || is_successor
+    {
+        return Ok(());
+    }
+    Err(PairProblem::OtherDataDisk { path: found.path.clone(), expected: expected.path.clone() })
+}
+
+fn check_generation(
+    record: &PairRecord,
+    superblock: &Superblock,
+    cache_disk: &DeviceFile,
+    data_disks: &[DiskState],
+    is_volume: bool,
+) -> Result<(), PairProblem> {
+    let cache_now = state_of(cache_disk);
+    let before = |disk: &DiskState| {
+        let known = |known: &&DiskState| known.key.is_some() && known.key == disk.key;
+        record.data_disks.iter().find(known).and_then(|known| known.changed)
+    };
+    // `None`: that cannot be told.
+    let was_changed = |disk: &DiskState| Some(before(disk)? != disk.changed?);
+    if superblock.generation < record.generation {
+        let came_along = data_disks.iter().all(|disk| match (was_changed(disk), record.state) {
+            (Some(was_changed), _) => was_changed,
+            // It was in use when it died. What was put back behind the cache-disk was put back.
+            (None, PairState::Open) => {
+                disk.changed.zip(cache_now.changed).is_some_and(|(data, cache)| data > cache)
+            }
+            (None, _) => false,
+        });
+        if !came_along && superblock.state != CacheState::Detached {
+            return Err(PairProblem::OlderCache {
+                path: cache_disk.path().to_owned(),
+                found: superblock.generation,
+                expected: record.generation,
+            });
+        }
+    }
+    let cache_was_changed =
+        record.cache_disk.changed.zip(cache_now.changed).is_some_and(|(before, now)| before != now);
+    if superblock.generation == record.generation
+        && record.state == (PairState::Closed { is_dirty: true })
+        && !is_volume
+        && !cache_was_changed
+        && let Some(disk) = data_disks.iter().find(|disk| was_changed(disk) == Some(true))
+    {
+        return Err(PairProblem::ChangedBehind { path: disk.path.clone() });
+    }
+    Ok(())
+}
+
+/// Whether what a record says of its cache is over: the cache was detached, or made anew, or removed from its directory.
+fn is_over(record: &PairRecord) -> bool {
+    let place = &record.cache_disk.path;
+    match read_superblock_of_path(place) {
+        Ok(Some(superblock)) => {
+            superblock.uuid != record.cache || superblock.state == CacheState::Detached
+        }
+        // Something else is there now.
+        Ok(None) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let directory = place.parent().and_then(directory_key);
+            directory.is_some() && directory == record.cache_disk.directory
+        }
+        Err(_) => false,
+    }
+}
+
+/// The record of an open pair.
+#[derive(Debug)]
+pub(crate) struct PairEntry {
+    /// There is to be a record.
+    is_kept: bool,
+    /// Where; `None`: there is no place for it.
+    file: Option<File>,
+    record: PairRecord,
+    /// The cache-disk and the data-disks, where they are files.
+    files: Vec<Option<OwnedFd>>,
+}
+
+impl PairEntry {
+    /// Step 3.
+    pub(crate) fn opened(&mut self, generation: u64) {
+        self.write(generation, PairState::Open);
+    }
+
+    /// Step 5.
+    pub(crate) fn closed(&mut self, superblock: &Superblock, is_dirty: bool) {
+        let state = match superblock.state {
+            CacheState::Detached => PairState::Detached,
+            CacheState::Closed => PairState::Closed { is_dirty },
+            CacheState::Open => PairState::Open,
+        };
+        self.write(superblock.generation, state);
+    }
+
+    fn write(&mut self, generation: u64, state: PairState) {
+        let PairEntry { is_kept, file, record, files } = self;
+        if !*is_kept {
+            return;
+        }
+        (record.generation, record.state) = (generation, state);
+        let disks = std::iter::once(&mut record.cache_disk).chain(&mut record.data_disks);
+        for (disk, file) in disks.zip(files.iter()) {
+            disk.changed = match state {
+                PairState::Open => None,
+                _ => file.as_ref().and_then(last_write),
+            };
+        }
+        // Of one that is shared by several pairs it could only speak of one.
+        if let ([disk], Some(Some(data_disk))) = (record.data_disks.as_slice(), files.get(1))
+            && matches!(disk.key, Some(DiskKey::File { start: 0, end: u64::MAX, .. }))
+        {
+            write_attribute(data_disk, record);
+        }
+        let Some(file) = file else { return };
+        record.written += 1;
+        let mut bytes = record.encode();
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        // What cannot be written is advice that is missing.
+        let _ = file.write_all_at(&bytes, record.slot()).and_then(|()| file.sync_data());
+    }
+}
+
+/// When a file was last written to, which does not change any more when it has been flushed.
+fn last_write(file: &OwnedFd) -> Option<i128> {
+    rustix::fs::fsync(file).ok()?;
+    let stat = rustix::fs::fstat(file).ok()?;
+    Some(i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec))
+}
+
+fn open_record(directory: &Path, cache: Uuid) -> io::Result<File> {
+    fs::create_dir_all(directory)?;
+    let path = directory.join(file_name(cache));
+    let is_new = !path.exists();
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(libc::O_NOFOLLOW).open(&path)?;
+    if is_new {
+        // Made by root for a service that has a user of its own.
+        let owner = fs::metadata(directory)?;
+        let _ = std::os::unix::fs::fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        file.set_len(2 * SLOT_BYTES as u64)?;
+        // Its name, too.
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(file)
+}
+
+fn read_record(path: &Path) -> Option<PairRecord> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    let mut bytes = vec![0; 2 * SLOT_BYTES];
+    let mut done = 0;
+    while let Ok(count @ 1..) = file.read_at(&mut bytes[done..], done as u64) {
+        done += count;
+    }
+    PairRecord::newest(&bytes[..done]).ok()
+}
+
+/// The lowest layer that is a file.
+fn bottom_piece(disk: &DeviceFile) -> Option<&Piece> {
+    let is_whole_way = !disk.identity.pieces.iter().any(|piece| piece.is_spread);
+    let bottom = disk.identity.bottom()?;
+    (is_whole_way && matches!(bottom.object, Object::File { .. })).then_some(bottom)
+}
+
+fn bottom_file(disk: &DeviceFile) -> Option<OwnedFd> {
+    let piece = bottom_piece(disk)?;
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    rustix::fs::open(&piece.path, flags, Mode::empty()).ok()
+}
+
+fn state_of(disk: &DeviceFile) -> DiskState {
+    let path = disk.path().canonicalize().unwrap_or_else(|_| disk.path().to_owned());
+    let changed = bottom_piece(disk).and_then(|piece| {
+        let metadata = fs::metadata(&piece.path).ok()?;
+        Some(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
+    });
+    let directory = path.parent().and_then(directory_key);
+    DiskState { key: key_of(disk), directory, changed, path }
+}
+
+fn directory_key(directory: &Path) -> Option<DiskKey> {
+    file_key(directory, None, 0, u64::MAX)
+}
+
+/// What a disk is known by.
+pub fn key_of(disk: &DeviceFile) -> Option<DiskKey> {
+    let identity = &disk.identity;
+    if let Some(piece) = bottom_piece(disk) {
+        let Object::File { inode, .. } = piece.object else { return None };
+        let length = fs::metadata(&piece.path).ok()?.len();
+        let is_whole = piece.bytes.start == 0 && piece.bytes.end >= length / 512 * 512;
+        let end = if is_whole { u64::MAX } else { piece.bytes.end };
+        return file_key(&piece.path, Some(inode), piece.bytes.start, end);
+    }
+    if !disk.serial.is_empty() {
+        return Some(DiskKey::Serial { serial: disk.serial.clone(), size: disk.size_bytes });
+    }
+    // A number is given again where devices come and go: of hardware that stays.
+    let is_hardware = identity.pieces.iter().any(|piece| match piece.object {
+        Object::Disk(number) => {
+            let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+            Path::new(&format!("/sys/dev/block/{major}:{minor}/device")).exists()
+        }
+        Object::File { .. } => false,
+    });
+    let Object::Disk(number) = identity.pieces.first()?.object else { return None };
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let (boot, size) = (boot.trim().to_owned(), disk.size_bytes);
+    is_hardware.then_some(DiskKey::Device { number, boot, size })
+}
+
+fn file_key(path: &Path, inode: Option<u64>, start: u64, end: u64) -> Option<DiskKey> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let found = rustix::fs::statx(CWD, path, AtFlags::empty(), wanted).ok()?;
+    // A number alone may be that of a file which is no more.
+    let is_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    if !is_known || inode.is_some_and(|inode| inode != found.stx_ino) {
+        return None;
+    }
+    let born = found.stx_btime;
+    let born =
+        u64::try_from(born.tv_sec).ok()?.checked_mul(1_000_000_000)? + u64::from(born.tv_nsec);
+    let file_system = rustix::fs::statvfs(path).ok()?.f_fsid;
+    Some(DiskKey::File { file_system, inode: found.stx_ino, born, start, end })
+}
+
+/// `UUID GENERATION open`. No byte of the disk is changed.
+fn write_attribute(file: &OwnedFd, record: &PairRecord) {
+    let state = if record.state.may_be_dirty() { "dirty" } else { "clean" };
+    let text = format!("{} {} {state}", record.cache, record.generation);
+    // Many file systems have none.
+    let _ = rustix::fs::fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::empty());
+}
+
+fn read_attribute(disk: &DeviceFile) -> Option<(Uuid, PairState)> {
+    let file = bottom_file(disk)?;
+    let mut bytes = [0; ATTRIBUTE_BYTES_MAX];
+    let length = rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut bytes[..]).ok()?;
+    parse_attribute(bytes.get(..length)?)
+}
+
+/// Every byte may be anything.
+pub fn parse_attribute(bytes: &[u8]) -> Option<(Uuid, PairState)> {
+    let words: Vec<&str> = str::from_utf8(bytes).ok()?.split(' ').collect();
+    let [cache, _, state] = words.as_slice() else { return None };
+    let state = match *state {
+        "dirty" => PairState::Open,
+        "clean" => PairState::Closed { is_dirty: false },
+        _ => return None,
+    };
+    Some((crate::pair::record::uuid_of(cache)?, state))
+}
+
+fn read_superblock_of_path(path: &Path) -> io::Result<Option<Superblock>> {
+    use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+    use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+    if path.as_os_str().is_empty() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let file =
+        File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let mut copies = [[0; SUPERBLOCK_SIZE]; 2];
+    for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
+        match file.read_exact_at(copy, offset) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(Superblock::newest(&copies[0], &copies[1]).ok())
+}

@@ -1,0 +1,314 @@
+//! The members of a volume: which of the disks given is which, by their labels, and which are missing.
+//!
+//! Disks may be given in any order. One that is no member of this volume, or a member twice, is refused: writing parity over
+//! somebody else's disk costs it. A disk that takes the place of a lost member must look like nothing, and gets its
+//! label when the engine has opened.
+
+use std::path::PathBuf;
+
+use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel};
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::units::MemberIndex;
+use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
+use dcd_engine::{Device, FormatError, Superblock, Uuid};
+
+use crate::disk::Disk;
+use crate::disk::device::DeviceError;
+use crate::disk::device_spec::DeviceSpec;
+use crate::disk::foreign_content::{Content, look, recognise};
+
+/// A disk for a lost member must be empty so far.
+const BLANK_BYTES: u64 = 1 << 20;
+
+/// A disk that cannot be a member.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberError {
+    /// It cannot be opened or read.
+    #[error("member: {source}")]
+    Device {
+        /// Why not.
+        source: DeviceError,
+    },
+    /// Two disks are one.
+    #[error("the same disk is given twice: {}", path.display())]
+    Twice {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It has no label.
+    #[error("{} is no member of this volume: {problem}", path.display())]
+    NoLabel {
+        /// Which disk.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: FormatError,
+    },
+    /// It is a member of another.
+    #[error("{} is a member of another volume: expected {expected}, found {found}", path.display())]
+    OtherVolume {
+        /// Which disk.
+        path: PathBuf,
+        /// This one.
+        expected: Uuid,
+        /// The other.
+        found: Uuid,
+    },
+    /// A member that the volume does not have.
+    #[error("there is no member {found}: the volume has {members}, numbered from 0")]
+    NoSuchMember {
+        /// The number.
+        found: u8,
+        /// How many there are.
+        members: usize,
+    },
+    /// Two disks are, or are to be, the same member.
+    #[error("{} and {} are both member {member}", first.display(), second.display())]
+    SameMember {
+        /// Which member.
+        member: u8,
+        /// One disk.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// A disk for a lost member has something on it.
+    #[error("{} is to take the place of member {member}, and is not blank: it {content}", path.display())]
+    NotBlank {
+        /// Which disk.
+        path: PathBuf,
+        /// Which member.
+        member: u8,
+        /// What is there.
+        content: Content,
+    },
+}
+
+impl MemberError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            MemberError::Device { source } => return source.hint(),
+            MemberError::Twice { .. } => "give each member once".into(),
+            MemberError::NoLabel { path, .. } => format!(
+                "check the name; a blank disk takes the place of a lost member with --replace-member NUMBER={}",
+                path.display()
+            ),
+            MemberError::OtherVolume { .. } => {
+                "`dcd inspect superblock` tells the UUID of the cache-disk; give the disks that belong to it".into()
+            }
+            MemberError::NoSuchMember { .. } => "`dcd inspect volume` lists the members".into(),
+            MemberError::SameMember { .. } => {
+                "one of them is a copy, or is replaced already: leave it out".into()
+            }
+            MemberError::NotBlank { path, .. } => format!(
+                "if nothing on it is needed: dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
+                path.display()
+            ),
+        })
+    }
+}
+
+/// What there is of a volume.
+pub(crate) struct Members {
+    /// In order; `None`: missing.
+    pub(crate) disks: Vec<Option<Disk>>,
+    /// Their labels; none on blank ones.
+    pub(crate) labels: Vec<Option<MemberLabel>>,
+}
+
+impl Members {
+    /// Sorts disks that were opened by the labels on them.
+    pub(crate) fn of(disks: Vec<Disk>, uuid: Uuid, count: usize) -> Result<Members, MemberError> {
+        let none = || std::iter::repeat_with(|| None).take(count);
+        let mut members = Members { disks: none().collect(), labels: vec![None; count] };
+        for disk in disks {
+            let path = disk.file().path().to_owned();
+            let label = read_label(&disk)?
+                .map_err(|problem| MemberError::NoLabel { path: path.clone(), problem })?;
+            if label.uuid != uuid {
+                let (expected, found) = (uuid, label.uuid);
+                return Err(MemberError::OtherVolume { path, expected, found });
+            }
+            members.put(disk, label.member, Some(label))?;
+        }
+        Ok(members)
+    }
+
+    /// Takes a blank disk for a lost member.
+    pub(crate) fn replace(&mut self, member: u8, spec: &DeviceSpec) -> Result<(), MemberError> {
+        let disk = open(spec)?;
+        let path = disk.file().path().to_owned();
+        if let Some(content) = content_of(&disk)? {
+            return Err(MemberError::NotBlank { path, member, content });
+        }
+        self.put(disk, MemberIndex(member), None)
+    }
+
+    fn put(
+        &mut self,
+        mut disk: Disk,
+        member: MemberIndex,
+        label: Option<MemberLabel>,
+    ) -> Result<(), MemberError> {
+        let (index, members) = (usize::from(member.0), self.disks.len());
+        let Some(place) = self.disks.get_mut(index) else {
+            return Err(MemberError::NoSuchMember { found: member.0, members });
+        };
+        if let Some(first) = place {
+            let (first, second) = (first.file().path().to_owned(), disk.file().path().to_owned());
+            return Err(MemberError::SameMember { member: member.0, first, second });
+        }
+        disk.set_device(Device::Member(member));
+        *place = Some(disk);
+        self.labels[index] = label;
+        Ok(())
+    }
+
+    /// Their names, in order.
+    pub(crate) fn names(&self) -> Vec<Option<String>> {
+        let name = |disk: &Disk| disk.file().path().display().to_string();
+        self.disks.iter().map(|disk| disk.as_ref().map(name)).collect()
+    }
+}
+
+/// Opens and locks a disk.
+fn open(spec: &DeviceSpec) -> Result<Disk, MemberError> {
+    Disk::open(Device::DataDisk, spec).map_err(|source| match source {
+        ours if ours.is_our_own() => MemberError::Twice { path: spec.path().to_owned() },
+        source => MemberError::Device { source },
+    })
+}
+
+/// The newer of the two copies; a disk that is too short for them has none.
+fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberError> {
+    let [first, second] = LABEL_OFFSETS.map(|offset| {
+        let bytes = disk.file().read_at(offset, MEMBER_LABEL_BYTES);
+        bytes.map_err(|source| MemberError::Device { source })
+    });
+    let (first, second) = (first?, second?);
+    let newest = MemberLabel::newest(first.bytes(), second.bytes());
+    // Of two that are none, the first tells why.
+    Ok(newest.map_or_else(|| MemberLabel::decode(first.bytes()), Ok))
+}
+
+/// What is at the beginning of a disk, where everything that is known has something: a file system, a cache, a member. More
+/// is not asked for: whoever names a disk and the member whose place it takes means it, and it may have been in use before.
+fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
+    let range = 0..disk.file().size_bytes.min(BLANK_BYTES);
+    let found = look(disk.file(), range, &content, &mut |_, _| true);
+    found.map_err(|source| MemberError::Device { source })
+}
+
+/// What the beginning of a disk looks like that is to become a member.
+pub fn content(start: &[u8]) -> Option<&'static str> {
+    let is_none = |problem: &FormatError| {
+        matches!(problem, FormatError::Magic { .. } | FormatError::Short { .. })
+    };
+    for offset in LABEL_OFFSETS {
+        let place = offset as usize..offset as usize + MEMBER_LABEL_BYTES;
+        let label = start.get(place).map(MemberLabel::decode);
+        if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
+            return Some("a member of a dcd volume");
+        }
+    }
+    for offset in DATA_LABEL_OFFSETS {
+        let place = offset as usize..offset as usize + DATA_LABEL_BYTES;
+        let label = start.get(place).map(DataLabel::decode);
+        if label.is_some_and(|label| !label.is_err_and(|problem| is_none(&problem))) {
+            return Some("the labelled data-disk of a dcd cache");
+        }
+    }
+    let superblock = start.get(..SUPERBLOCK_SIZE).map(Superblock::decode);
+    if superblock.is_some_and(|superblock| !superblock.is_err_and(|problem| is_none(&problem))) {
+        return Some("a dcd cache");
+    }
+    recognise(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcd_engine::Buffer;
+
+    const UUID: Uuid = Uuid([7; 16]);
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path =
+                std::env::temp_dir().join(format!("dcd-members-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+
+        fn disk(&self, name: &str, label: Option<(Uuid, u8)>) -> DeviceSpec {
+            let path = self.0.join(name);
+            std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+            let spec = DeviceSpec::Plain(path);
+            if let Some((uuid, member)) = label {
+                let label = MemberLabel { uuid, member: MemberIndex(member), epoch: 1, copy: 0 };
+                open(&spec).unwrap().file().write_at(0, &label.encode()).unwrap();
+            }
+            spec
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn members(specs: &[&DeviceSpec]) -> Result<Members, MemberError> {
+        let disks = specs.iter().map(|spec| open(spec)).collect::<Result<_, _>>()?;
+        Members::of(disks, UUID, 3)
+    }
+
+    fn problem(result: Result<Members, MemberError>) -> String {
+        let error = result.err().unwrap();
+        format!("{error}; {}", error.hint().unwrap())
+    }
+
+    #[test]
+    fn disks_are_known_by_their_labels_in_any_order() {
+        let folder = Folder::new("order");
+        let (two, zero) = (folder.disk("a", Some((UUID, 2))), folder.disk("b", Some((UUID, 0))));
+        let mut found = members(&[&two, &zero]).unwrap();
+        let names = found.names();
+        assert!(names[0].as_ref().unwrap().ends_with("/b") && names[1].is_none());
+        assert!(names[2].as_ref().unwrap().ends_with("/a"));
+        found.replace(1, &folder.disk("c", None)).unwrap();
+        assert!(found.disks.iter().all(Option::is_some) && found.labels[1].is_none());
+    }
+
+    #[test]
+    fn wrong_disks_are_refused_with_a_hint() {
+        let folder = Folder::new("wrong");
+        let first = folder.disk("first", Some((UUID, 0)));
+        let blank = folder.disk("blank", None);
+        assert!(problem(members(&[&first, &blank])).contains("blank is no member of this volume"));
+        let other = folder.disk("other", Some((Uuid([8; 16]), 1)));
+        assert!(problem(members(&[&other])).contains("a member of another volume"));
+        let copy = folder.disk("copy", Some((UUID, 0)));
+        assert!(
+            problem(members(&[&first, &copy])).contains("are both member 0; one of them is a copy")
+        );
+        assert!(problem(members(&[&first, &first])).contains("given twice"));
+        let third = folder.disk("third", Some((UUID, 3)));
+        assert!(problem(members(&[&third])).contains("there is no member 3: the volume has 3"));
+        let replace = |member, spec: &DeviceSpec| {
+            let mut found = members(&[&first]).unwrap();
+            found.replace(member, spec).map(|()| found)
+        };
+        assert!(problem(replace(0, &blank)).contains("are both member 0"));
+        assert!(problem(replace(9, &blank)).contains("there is no member 9"));
+        assert!(
+            problem(replace(1, &copy)).contains("looks like a member of a dcd volume; if nothing")
+        );
+        let bytes = Buffer::copy_of(&[&[0; 1080][..], &[0x53, 0xef], &[0; 3014]].concat());
+        open(&blank).unwrap().file().write_at(0, &bytes).unwrap();
+        assert!(problem(replace(1, &blank)).contains("an ext2, ext3 or ext4 file system"));
+    }
+}

@@ -1,0 +1,793 @@
+//! The io_uring ring: who owns what until the last completion.
+//!
+//! Everything the kernel may touch lives in a slab entry from the moment its operation is queued
+//! until its completion has been seen: buffers, the mapping of the segment memory, files, sockets.
+//! An entry's index is the `user_data` of its operation, and each operation has exactly one
+//! completion (nothing multishot), so an index is never used twice at a time. A failing system call
+//! says nothing about what the kernel took from the queue, so entries are freed by completions only.
+//!
+//! Short transfers are continued and interrupted ones repeated here; callers see whole operations.
+//! The kernel is behind [`Kernel`]: Linux, or one that is simulated. All `unsafe` code around the ring is in these files.
+
+pub(crate) mod command_ring;
+pub(crate) mod kernel;
+pub(crate) mod simulated_kernel;
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use dcd_engine::Buffer;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use crate::disk::device::DeviceFile;
+use crate::event_loop::busy_poll::BusyPoll;
+use crate::memory::segment_memory::Mapping;
+use crate::ring::kernel::{Kernel, Submission, Wait, Work};
+use crate::seeded_bugs::{DriverBug, seeded};
+
+/// Longest single transfer; the kernel would cut off at 2 GiB anyway.
+const TRANSFER_BYTES_MAX: usize = 1 << 30;
+/// Zeroes are written from one shared piece of this size.
+const ZEROES_BYTES: usize = 1 << 20;
+
+static ZEROES: LazyLock<Buffer> = LazyLock::new(|| Buffer::zeroed(ZEROES_BYTES));
+
+/// Where the bytes of a write are.
+pub enum WriteSource {
+    /// In a buffer, which comes back.
+    Owned(Buffer),
+    /// In the segment memory; stays mapped until the write has ended.
+    Mapped(Arc<Mapping>, Range<usize>),
+    /// So many zeroes.
+    Zeroes(u64),
+}
+
+impl WriteSource {
+    fn len(&self) -> u64 {
+        match self {
+            WriteSource::Owned(buffer) => buffer.len() as u64,
+            WriteSource::Mapped(_, range) => range.len() as u64,
+            WriteSource::Zeroes(length) => *length,
+        }
+    }
+}
+
+/// Something that can be received into.
+///
+/// # Safety
+/// `space` must give memory that stays valid for writing, and is not otherwise touched, until the
+/// completion has been seen or the implementor is dropped, whichever comes first.
+pub unsafe trait Receiver {
+    /// The socket.
+    fn socket(&self) -> std::os::fd::BorrowedFd<'_>;
+    /// Where to put what arrives.
+    fn space(&self) -> (*mut u8, usize);
+}
+
+/// What an ended operation leaves.
+pub enum Completed<K> {
+    /// A read, write or flush of a disk has ended.
+    Disk {
+        /// The caller's name for it.
+        key: K,
+        /// How.
+        result: Result<(), DiskError>,
+        /// The buffer that it was given, if any.
+        buffer: Option<Buffer>,
+    },
+    /// An attempt to zero a range by fallocate has ended.
+    Zero {
+        /// The caller's name for it.
+        key: K,
+        /// Byte address.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+        /// What was tried.
+        mode: ZeroMode,
+        /// How.
+        result: Result<(), DiskError>,
+    },
+    /// Bytes were received, or none will come any more.
+    Received {
+        /// The caller's name for it.
+        key: K,
+        /// How many; 0: the other side has closed.
+        result: Result<usize, Errno>,
+    },
+    /// A command to a driver has ended.
+    Command {
+        /// The caller's name for it.
+        key: K,
+        /// The driver's answer; below zero an error number.
+        result: i32,
+        /// The buffer that it was given.
+        buffer: Buffer,
+    },
+    /// A file descriptor is ready (or broken; trying will tell).
+    Ready {
+        /// The caller's name for it.
+        key: K,
+    },
+}
+
+/// Why a disk operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskError {
+    /// The system's number.
+    Errno(Errno),
+    /// The disk ends before the end of the request.
+    EndOfDisk,
+}
+
+/// Ways to zero a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroMode {
+    /// Free the space (FALLOC_FL_PUNCH_HOLE).
+    Punch,
+    /// Keep the space (FALLOC_FL_ZERO_RANGE).
+    ZeroRange,
+}
+
+impl ZeroMode {
+    fn flags(self) -> i32 {
+        libc::FALLOC_FL_KEEP_SIZE
+            | match self {
+                ZeroMode::Punch => libc::FALLOC_FL_PUNCH_HOLE,
+                ZeroMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            }
+    }
+}
+
+/// An operation under way, with all that the kernel may touch.
+enum Entry<K> {
+    Read {
+        key: K,
+        file: Rc<DeviceFile>,
+        offset: u64,
+        buffer: Buffer,
+        done: usize,
+    },
+    Write {
+        key: K,
+        file: Rc<DeviceFile>,
+        offset: u64,
+        source: WriteSource,
+        done: u64,
+        fua: bool,
+    },
+    /// `written`: the buffer of a write that this flush makes durable.
+    Flush {
+        key: K,
+        file: Rc<DeviceFile>,
+        written: Option<Buffer>,
+    },
+    Zero {
+        key: K,
+        file: Rc<DeviceFile>,
+        offset: u64,
+        length: u64,
+        mode: ZeroMode,
+    },
+    Receive {
+        key: K,
+        receiver: Rc<dyn Receiver>,
+    },
+    /// `head`: the first half of the command; the other is the address of the buffer.
+    Command {
+        key: K,
+        file: Rc<dyn AsFd>,
+        code: u32,
+        head: [u8; 8],
+        buffer: Buffer,
+    },
+    Poll {
+        key: K,
+        file: Rc<dyn AsFd>,
+        flags: PollFlags,
+    },
+}
+
+impl<K: Copy> Entry<K> {
+    fn key(&self) -> K {
+        match self {
+            Entry::Read { key, .. }
+            | Entry::Write { key, .. }
+            | Entry::Flush { key, .. }
+            | Entry::Zero { key, .. }
+            | Entry::Receive { key, .. }
+            | Entry::Command { key, .. }
+            | Entry::Poll { key, .. } => *key,
+        }
+    }
+
+    fn is_of_a_disk(&self) -> bool {
+        !matches!(self, Entry::Receive { .. } | Entry::Command { .. } | Entry::Poll { .. })
+    }
+
+    /// The submission for (the rest of) this operation.
+    fn submission(&mut self, name: u32) -> Submission {
+        let fd = |file: &Rc<DeviceFile>| file.as_fd().as_raw_fd();
+        let (file, work) = match self {
+            Entry::Read { file, offset, buffer, done, .. } => {
+                let rest = &mut buffer.bytes_mut()[*done..];
+                let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
+                let done = if seeded(DriverBug::RestFromTheStart) { 0 } else { *done as u64 };
+                let work =
+                    Work::Read { address: rest.as_mut_ptr(), length, offset: *offset + done };
+                (fd(file), work)
+            }
+            Entry::Write { file, offset, source, done, fua, .. } => {
+                let rest = source.len() - *done;
+                let (address, most) = match source {
+                    WriteSource::Owned(buffer) => {
+                        (buffer.bytes()[*done as usize..].as_ptr(), TRANSFER_BYTES_MAX)
+                    }
+                    WriteSource::Mapped(mapping, range) => {
+                        let range = range.start + *done as usize..range.end;
+                        (mapping.address(&range), TRANSFER_BYTES_MAX)
+                    }
+                    WriteSource::Zeroes(_) => (ZEROES.bytes().as_ptr(), ZEROES_BYTES),
+                };
+                let length = rest.min(most as u64) as u32;
+                let flags = if *fua && file.honours_dsync { libc::RWF_DSYNC } else { 0 };
+                (fd(file), Work::Write { address, length, offset: *offset + *done, flags })
+            }
+            Entry::Flush { file, .. } => (fd(file), Work::Sync),
+            Entry::Zero { file, offset, length, mode, .. } => {
+                let mode = mode.flags();
+                (fd(file), Work::Allocate { offset: *offset, length: *length, mode })
+            }
+            Entry::Receive { receiver, .. } => {
+                let (address, length) = receiver.space();
+                let length = length.min(TRANSFER_BYTES_MAX) as u32;
+                (receiver.socket().as_raw_fd(), Work::Receive { address, length })
+            }
+            Entry::Command { file, code, head, buffer, .. } => {
+                let address = buffer.bytes_mut().as_mut_ptr() as u64;
+                let mut command = [0; 16];
+                command[..8].copy_from_slice(head);
+                command[8..].copy_from_slice(&address.to_ne_bytes());
+                (file.as_fd().as_raw_fd(), Work::Command { code: *code, command })
+            }
+            Entry::Poll { file, flags, .. } => {
+                (file.as_fd().as_raw_fd(), Work::Poll { flags: u32::from(flags.bits()) })
+            }
+        };
+        Submission { name, file, work }
+    }
+
+    /// What a mistake makes of it.
+    fn done_at_once(self) -> Completed<K> {
+        let (result, key) = (Ok(()), self.key());
+        match self {
+            Entry::Read { buffer, .. } | Entry::Command { buffer, .. } => {
+                Completed::Disk { key, result, buffer: Some(buffer) }
+            }
+            Entry::Write { source: WriteSource::Owned(buffer), .. } => {
+                Completed::Disk { key, result, buffer: Some(buffer) }
+            }
+            Entry::Flush { written, .. } => Completed::Disk { key, result, buffer: written },
+            _ => Completed::Disk { key, result, buffer: None },
+        }
+    }
+
+    /// What is known after a completion: the end of the operation, or that it must go on.
+    fn ended(mut self, result: i32) -> Result<Completed<K>, Entry<K>> {
+        let errno = (result < 0).then(|| Errno::from_raw_os_error(-result));
+        let again = matches!(errno, Some(Errno::INTR | Errno::AGAIN));
+        let errno = match errno {
+            Some(Errno::INTR | Errno::AGAIN) if seeded(DriverBug::InterruptedIsDone) => {
+                return Ok(self.done_at_once());
+            }
+            Some(Errno::CANCELED) if seeded(DriverBug::CancelledIsDone) => {
+                return Ok(self.done_at_once());
+            }
+            errno => errno,
+        };
+        if again && !matches!(self, Entry::Command { .. } | Entry::Poll { .. }) {
+            return Err(self);
+        }
+        let moved = result.max(0) as u64;
+        match &mut self {
+            Entry::Read { buffer, done, .. } if errno.is_none() && moved > 0 => {
+                *done += moved as usize;
+                if *done < buffer.len() && !seeded(DriverBug::ShortIsWhole) {
+                    return Err(self);
+                }
+            }
+            Entry::Write { source, done, .. } if errno.is_none() && moved > 0 => {
+                *done += moved;
+                if *done < source.len() && !seeded(DriverBug::ShortIsWhole) {
+                    return Err(self);
+                }
+            }
+            _ => {}
+        }
+        Ok(match self {
+            Entry::Read { key, buffer, done, .. } => {
+                let result = match errno {
+                    // A direct read cut short by the end of the disk cannot go on at an odd place.
+                    Some(Errno::INVAL) if done > 0 => Err(DiskError::EndOfDisk),
+                    Some(errno) => Err(DiskError::Errno(errno)),
+                    None if done < buffer.len() && !seeded(DriverBug::ShortIsWhole) => {
+                        Err(DiskError::EndOfDisk)
+                    }
+                    None => Ok(()),
+                };
+                Completed::Disk { key, result, buffer: Some(buffer) }
+            }
+            Entry::Write { key, source, done, file, fua, .. } => {
+                let result = match errno {
+                    Some(errno) => Err(DiskError::Errno(errno)),
+                    None if done < source.len() && !seeded(DriverBug::ShortIsWhole) => {
+                        Err(DiskError::EndOfDisk)
+                    }
+                    None => Ok(()),
+                };
+                let buffer = match source {
+                    WriteSource::Owned(buffer) => Some(buffer),
+                    _ => None,
+                };
+                if fua && !file.honours_dsync && result.is_ok() {
+                    return Err(Entry::Flush { key, file, written: buffer });
+                }
+                Completed::Disk { key, result, buffer }
+            }
+            Entry::Flush { key, written, .. } => {
+                let result = errno.map_or(Ok(()), |errno| Err(DiskError::Errno(errno)));
+                Completed::Disk { key, result, buffer: written }
+            }
+            Entry::Zero { key, offset, length, mode, .. } => {
+                let result = errno.map_or(Ok(()), |errno| Err(DiskError::Errno(errno)));
+                Completed::Zero { key, offset, length, mode, result }
+            }
+            Entry::Receive { key, .. } => {
+                Completed::Received { key, result: errno.map_or(Ok(moved as usize), Err) }
+            }
+            Entry::Command { key, buffer, .. } => Completed::Command { key, result, buffer },
+            Entry::Poll { key, .. } => Completed::Ready { key },
+        })
+    }
+}
+
+/// What is seen without a system call.
+enum Look {
+    /// Completions.
+    Ended,
+    /// Something has ended; a system call makes its completion.
+    Waits,
+    Nothing,
+}
+
+/// The ring; operations carry a key of type `K` that comes back with their completion.
+pub struct Ring<K> {
+    /// `None` only while it is dropped.
+    kernel: Option<Box<dyn Kernel>>,
+    slab: Vec<Option<Entry<K>>>,
+    free: Vec<u32>,
+    /// Submissions that found the ring full.
+    waiting: VecDeque<Submission>,
+    /// Completions seen and not yet given out.
+    seen: VecDeque<(u32, i32)>,
+    /// The kernel has no more of them.
+    has_seen_all: bool,
+    disk_operations: usize,
+    busy_poll: BusyPoll,
+}
+
+impl<K: Copy> Ring<K> {
+    /// Makes a ring on this kernel, to be used by this thread only. It does not poll busily.
+    pub fn new(kernel: Box<dyn Kernel>) -> Ring<K> {
+        Ring {
+            kernel: Some(kernel),
+            slab: Vec::new(),
+            free: Vec::new(),
+            waiting: VecDeque::new(),
+            seen: VecDeque::new(),
+            has_seen_all: false,
+            disk_operations: 0,
+            busy_poll: BusyPoll::new(Duration::ZERO),
+        }
+    }
+
+    /// Fills `buffer` from `offset` on.
+    pub fn read(&mut self, key: K, file: &Rc<DeviceFile>, offset: u64, buffer: Buffer) {
+        self.start(Entry::Read { key, file: file.clone(), offset, buffer, done: 0 });
+    }
+
+    /// Writes to `offset`; with `fua` it ends when it is durable.
+    pub fn write(
+        &mut self,
+        key: K,
+        file: &Rc<DeviceFile>,
+        offset: u64,
+        source: WriteSource,
+        fua: bool,
+    ) {
+        self.start(Entry::Write { key, file: file.clone(), offset, source, done: 0, fua });
+    }
+
+    /// Makes durable what has been written.
+    pub fn flush(&mut self, key: K, file: &Rc<DeviceFile>) {
+        self.start(Entry::Flush { key, file: file.clone(), written: None });
+    }
+
+    /// Zeroes a range with fallocate.
+    pub fn zero(
+        &mut self,
+        key: K,
+        file: &Rc<DeviceFile>,
+        offset: u64,
+        length: u64,
+        mode: ZeroMode,
+    ) {
+        self.start(Entry::Zero { key, file: file.clone(), offset, length, mode });
+    }
+
+    /// Receives into the receiver's space.
+    pub fn receive(&mut self, key: K, receiver: Rc<dyn Receiver>) {
+        self.start(Entry::Receive { key, receiver });
+    }
+
+    /// Tells when the file descriptor is ready for `flags`, once.
+    pub fn poll(&mut self, key: K, file: Rc<dyn AsFd>, flags: PollFlags) {
+        self.start(Entry::Poll { key, file, flags });
+    }
+
+    /// Gives a driver a command of 16 bytes: `head`, and the address of `buffer`, of which it may read and write the
+    /// whole room until the command has ended.
+    pub fn command(
+        &mut self,
+        key: K,
+        file: Rc<dyn AsFd>,
+        code: u32,
+        head: [u8; 8],
+        buffer: Buffer,
+    ) {
+        self.start(Entry::Command { key, file, code, head, buffer });
+    }
+
+    /// How to wait from now on.
+    pub fn set_busy_poll(&mut self, busy_poll: BusyPoll) {
+        self.busy_poll = busy_poll;
+    }
+
+    /// Disk operations under way.
+    pub fn disk_operations(&self) -> usize {
+        self.disk_operations
+    }
+
+    fn start(&mut self, entry: Entry<K>) {
+        if entry.is_of_a_disk() {
+            self.disk_operations += 1;
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slab.push(None);
+                u32::try_from(self.slab.len() - 1).expect("fewer than 2^32 operations")
+            }
+        };
+        self.put(index, entry);
+    }
+
+    /// Puts an entry in its place and queues its submission.
+    fn put(&mut self, index: u32, entry: Entry<K>) {
+        let place = &mut self.slab[index as usize];
+        debug_assert!(place.is_none());
+        // The addresses are taken after the entry is in its place; they point to the heap or the
+        // mapping, so the slab itself may move.
+        let entry = place.insert(entry);
+        let submission = entry.submission(index);
+        self.queue(submission);
+        if seeded(DriverBug::TouchedUnderWay)
+            && let Some(Entry::Read { buffer, done, .. }) = &mut self.slab[index as usize]
+            && *done > 0
+        {
+            buffer.bytes_mut().fill(0);
+        }
+    }
+
+    fn queue(&mut self, submission: Submission) {
+        // In turn: what waits already goes first.
+        if !self.waiting.is_empty() || !self.push(&submission) {
+            if seeded(DriverBug::OverflowForgotten) {
+                return;
+            }
+            self.waiting.push_back(submission);
+            self.push_waiting();
+        }
+    }
+
+    fn push(&mut self, submission: &Submission) -> bool {
+        let Some(kernel) = &mut self.kernel else { return false };
+        // SAFETY: what the submission points to is owned by a slab entry (or is static), which
+        // stays until the completion has been seen, and is leaked if it never is (see `drop`).
+        unsafe { kernel.push(submission) }
+    }
+
+    /// Gives all that is queued to the kernel now, without waiting for anything to end. What it does not take (it is out of
+    /// memory, or too much has ended unseen) is left for [`Ring::wait`].
+    pub fn submit(&mut self) {
+        self.push_waiting();
+        let _ = self.kernel().enter(Wait::No);
+    }
+
+    fn push_waiting(&mut self) {
+        let mut submitted = false;
+        while let Some(submission) = self.waiting.front().copied() {
+            if self.push(&submission) {
+                self.waiting.pop_front();
+            } else if !submitted {
+                // Full: give what is there to the kernel, which makes room. An error (out of
+                // memory, too many completions unseen) leaves it for the next `wait`.
+                submitted = true;
+                if self.kernel().enter(Wait::No).is_err() {
+                    break;
+                }
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn kernel(&mut self) -> &mut dyn Kernel {
+        &mut **self.kernel.as_mut().expect("it is taken only by drop")
+    }
+
+    /// Submits what is queued, and waits until something has ended or the time is over. `None`
+    /// waits without end.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.push_waiting();
+        let timeout = if self.seen.is_empty() && self.waiting.is_empty() {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
+        let is_idle = timeout != Some(Duration::ZERO) && self.busy_poll.is_on();
+        let began = is_idle.then(Instant::now);
+        let found = began.map_or(Look::Nothing, |began| self.look(began, timeout));
+        let result = match (found, timeout) {
+            (Look::Ended, _) => Ok(()),
+            (Look::Waits, _) => self.kernel().enter(Wait::No),
+            (Look::Nothing, timeout) => {
+                let looked = began.map_or(Duration::ZERO, |began| began.elapsed());
+                let left = timeout.map(|timeout| timeout.saturating_sub(looked));
+                self.kernel().enter(Wait::Until(left))
+            }
+        };
+        match result.map_err(|error| (error.raw_os_error(), error)) {
+            Err((Some(libc::EBUSY | libc::EAGAIN), error)) if seeded(DriverBug::BusyIsFatal) => {
+                return Err(error);
+            }
+            Ok(()) => {}
+            // The time is over, a signal came, or completions must be seen first.
+            Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
+            Err((_, error)) => return Err(error),
+        }
+        self.take_completions();
+        if let Some(began) = began {
+            self.busy_poll.waited((!self.seen.is_empty()).then(|| began.elapsed()));
+        }
+        Ok(())
+    }
+
+    /// Takes all completions that there are: those that are in the queue; those that did not fit into it, which the kernel
+    /// keeps; and those that it only makes when it is asked, of which it makes a few at a time (since Linux 6.13, twenty).
+    fn take_completions(&mut self) {
+        let mut has_asked = false;
+        loop {
+            let kernel = &mut **self.kernel.as_mut().expect("it is taken only by drop");
+            let before = self.seen.len();
+            while let Some(completion) = kernel.next_completion() {
+                self.seen.push_back(completion);
+            }
+            self.has_seen_all = !kernel.has_more();
+            if seeded(DriverBug::TimeBeforeEnds) {
+                self.has_seen_all = true;
+            }
+            let brings_nothing = has_asked && self.seen.len() == before;
+            // After an error (out of memory) the next `wait` goes on.
+            if self.has_seen_all || brings_nothing || kernel.enter(Wait::No).is_err() {
+                return;
+            }
+            has_asked = true;
+        }
+    }
+
+    /// Whether everything that had ended when [`Ring::wait`] returned has been seen.
+    pub fn has_seen_all(&self) -> bool {
+        self.has_seen_all
+    }
+
+    /// Submits what is queued, and looks for something that has ended, for as long as that is worth it and there is time.
+    fn look(&mut self, began: Instant, timeout: Option<Duration>) -> Look {
+        let window = self.busy_poll.window().min(timeout.unwrap_or(Duration::MAX));
+        // An error leaves what is queued for the system call that waits.
+        if window.is_zero() || self.kernel().enter(Wait::No).is_err() {
+            return Look::Nothing;
+        }
+        loop {
+            let kernel = self.kernel();
+            if kernel.has_more() {
+                return Look::Waits;
+            }
+            if kernel.has_completion() {
+                return Look::Ended;
+            }
+            if began.elapsed() >= window {
+                return Look::Nothing;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The next operation that has ended, of those that [`Ring::wait`] has seen.
+    pub fn next_completed(&mut self) -> Option<Completed<K>> {
+        while let Some((index, result)) = self.seen.pop_front() {
+            let entry = self.slab[index as usize].take().expect("one completion per operation");
+            let is_disk = entry.is_of_a_disk();
+            match entry.ended(result) {
+                Ok(completed) => {
+                    self.free.push(index);
+                    self.disk_operations -= usize::from(is_disk);
+                    return Some(completed);
+                }
+                Err(rest) => {
+                    if seeded(DriverBug::PlaceFreedEarly) {
+                        self.free.push(index);
+                    }
+                    self.put(index, rest);
+                }
+            }
+        }
+        None
+    }
+
+    /// Cancels what can be cancelled and waits until nothing is under way. Whether that worked
+    /// within the time; if not, what the kernel may still touch must stay.
+    pub fn close(&mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        // The kernel has not seen these: nothing of them will ever end.
+        for submission in self.waiting.drain(..) {
+            self.slab[submission.name as usize] = None;
+        }
+        let mut cancelled = false;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.wait(Some(left.min(Duration::from_millis(20)))).is_err() {
+                return false;
+            }
+            // Freed here, not given out: nobody waits for them any more. What would go on ends.
+            while let Some((index, _)) = self.seen.pop_front() {
+                self.slab[index as usize] = None;
+            }
+            if self.slab.iter().all(Option::is_none) {
+                return true;
+            }
+            if !cancelled {
+                cancelled = true;
+                self.kernel().cancel_all();
+            }
+            if left.is_zero() {
+                return false;
+            }
+        }
+    }
+}
+
+impl<K> Drop for Ring<K> {
+    fn drop(&mut self) {
+        // Closing the ring does not wait for the kernel. What it may still write to is leaked: the
+        // process is about to end, and a disk that hangs must not make that memory someone else's.
+        drop(self.kernel.take());
+        if self.slab.iter().any(Option::is_some) {
+            std::mem::forget(std::mem::take(&mut self.slab));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> Ring<u32> {
+        Ring::new(crate::ring::kernel::linux().unwrap())
+    }
+
+    fn disk(name: &str, size: u64) -> Rc<DeviceFile> {
+        let path = std::env::temp_dir().join(format!("dcd-uring-{name}-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        let file = Rc::new(DeviceFile::open(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        file
+    }
+
+    fn next(ring: &mut Ring<u32>) -> Completed<u32> {
+        loop {
+            if let Some(completed) = ring.next_completed() {
+                return completed;
+            }
+            ring.wait(Some(Duration::from_secs(5))).unwrap();
+        }
+    }
+
+    #[test]
+    fn writes_come_back_from_reads() {
+        let mut ring = ring();
+        let file = disk("write", 1 << 20);
+        let source = WriteSource::Owned(Buffer::copy_of(&[5; 8192]));
+        ring.write(1, &file, 4096, source, true);
+        assert!(matches!(
+            next(&mut ring),
+            Completed::Disk { key: 1, result: Ok(()), buffer: Some(_) }
+        ));
+        ring.flush(2, &file);
+        assert!(matches!(next(&mut ring), Completed::Disk { key: 2, result: Ok(()), .. }));
+        ring.read(3, &file, 0, Buffer::zeroed(16384));
+        let Completed::Disk { key: 3, result: Ok(()), buffer: Some(buffer) } = next(&mut ring)
+        else {
+            panic!("the read failed");
+        };
+        assert_eq!(buffer.bytes()[4095..4097], [0, 5]);
+        assert_eq!(buffer.bytes()[12287..12289], [5, 0]);
+        assert_eq!(ring.disk_operations(), 0);
+    }
+
+    #[test]
+    fn zeroes_longer_than_the_shared_piece_are_continued() {
+        let mut ring = ring();
+        let file = disk("zeroes", 4 << 20);
+        let length = (ZEROES_BYTES + 8192) as u64;
+        let full = WriteSource::Owned(Buffer::copy_of(&vec![9; 2 << 20]));
+        ring.write(0, &file, 0, full, false);
+        next(&mut ring);
+        ring.write(1, &file, 4096, WriteSource::Zeroes(length), false);
+        assert!(matches!(next(&mut ring), Completed::Disk { key: 1, result: Ok(()), .. }));
+        let read = file.read_at(0, 2 << 20).unwrap();
+        let end = 4096 + length as usize;
+        assert!(read.bytes()[4096..end].iter().all(|b| *b == 0));
+        assert_eq!((read.bytes()[4095], read.bytes()[end]), (9, 9));
+    }
+
+    #[test]
+    fn a_read_past_the_end_says_so() {
+        let mut ring = ring();
+        let file = disk("end", 8192);
+        for (key, offset) in [(1, 4096), (2, 8192)] {
+            ring.read(key, &file, offset, Buffer::zeroed(8192));
+            let Completed::Disk { result, .. } = next(&mut ring) else { panic!() };
+            assert_eq!(result, Err(DiskError::EndOfDisk), "at {offset}");
+        }
+    }
+
+    #[test]
+    fn more_operations_than_the_ring_holds() {
+        let mut ring = ring();
+        let file = disk("many", 1 << 20);
+        let count = 3 * crate::ring::kernel::RING_ENTRIES;
+        for key in 0..count {
+            ring.read(key, &file, 0, Buffer::zeroed(512));
+        }
+        let mut seen = vec![false; count as usize];
+        for _ in 0..count {
+            let Completed::Disk { key, result: Ok(()), .. } = next(&mut ring) else { panic!() };
+            assert!(!std::mem::replace(&mut seen[key as usize], true));
+        }
+    }
+
+    #[test]
+    fn closing_cancels_what_waits() {
+        let mut ring = ring();
+        let never = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        ring.poll(1, Rc::new(never), PollFlags::IN);
+        assert!(ring.close(Duration::from_secs(5)));
+    }
+}

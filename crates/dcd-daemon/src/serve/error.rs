@@ -1,0 +1,407 @@
+//! Why a daemon cannot start or end, with what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use dcd_engine::error::VolumeOpenError;
+use dcd_engine::units::BLOCK_SIZE;
+use dcd_engine::{FormatError, OpenError, RequestError};
+
+use crate::control::lost::{LostReport, NOT_DETACHED_HINT};
+use crate::control::stuck::StuckReport;
+use crate::disk::device::DeviceError;
+use crate::frontend::fuse::FuseError;
+use crate::frontend::loop_device::LoopError;
+use crate::frontend::nbd::listen::ListenError;
+use crate::frontend::nbd::tls::files::TlsFilesError;
+use crate::frontend::ublk::UblkError;
+use crate::memory::segment_memory::SegmentMemoryError;
+use crate::pair::book::PairProblem;
+use crate::pair::label_keeper::LabelProblem;
+use crate::pair::members::MemberError;
+use crate::process::isolation::{LockMemoryError, ProcessorError};
+use crate::units_text::format_size;
+
+/// Why a daemon cannot start or end in order.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// There is no detach, because it would leave stale blocks on the data-disk without a word.
+    #[error("not detached: {}", LostReport { lines: *lines, ranges: Vec::new() }.words())]
+    NotDetached {
+        /// Lines that are lost.
+        lines: u64,
+    },
+    /// There is no detach, because nothing more gets to the data-disk.
+    #[error("not {operation}: {}", report.words())]
+    Stuck {
+        /// What was asked for: `detached`, `brought home`.
+        operation: &'static str,
+        /// What is left, and why.
+        report: StuckReport,
+    },
+    /// A disk cannot be opened.
+    #[error("{role}: {source}")]
+    Device {
+        /// Which disk: `cache-disk`, `data-disk` or `disk`.
+        role: &'static str,
+        /// Why not.
+        source: DeviceError,
+    },
+    /// Two disks are one.
+    #[error("{}", same_disk_in_words(first, second, shared))]
+    SameDisk {
+        /// One name.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+        /// What both have bytes of.
+        shared: PathBuf,
+    },
+    /// The cache-disk holds no cache.
+    #[error("the cache-disk {} holds no cache: {source}", path.display())]
+    NoCache {
+        /// The disk.
+        path: PathBuf,
+        /// What is wrong.
+        source: FormatError,
+    },
+    /// The cache is on the disk given as the data-disk.
+    #[error(
+        "cache-disk and data-disk are swapped: {} holds a cache, {} does not",
+        data_disk.display(),
+        cache_disk.display()
+    )]
+    Swapped {
+        /// As given.
+        cache_disk: PathBuf,
+        /// As given.
+        data_disk: PathBuf,
+    },
+    /// The host remembers the pair otherwise.
+    #[error(transparent)]
+    Pair(#[from] PairProblem),
+    /// The label of the data-disk is not that of this cache, as it is now.
+    #[error(transparent)]
+    Label(#[from] LabelProblem),
+    /// A disk cannot be a member of the volume.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// Not with a volume.
+    #[error("a volume cannot be {operation}: where its blocks lie only dcd knows")]
+    NotForVolumes {
+        /// What was asked for.
+        operation: &'static str,
+    },
+    /// A cache without a volume has one data-disk.
+    #[error("the cache has one data-disk, no volume of several")]
+    OneDataDisk,
+    /// What is only for volumes was asked for.
+    #[error("{flag} is only for a volume of several data-disks")]
+    OnlyForVolumes {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// Another disk than the one the cache was created for.
+    #[error(
+        "{} is not the data-disk of this cache: expected serial number {expected:?}, found {found:?}",
+        path.display()
+    )]
+    WrongDataDisk {
+        /// The disk given.
+        path: PathBuf,
+        /// Serial number recorded.
+        expected: String,
+        /// Serial number of the disk given.
+        found: String,
+    },
+    /// The data-disk is larger than it was.
+    #[error(
+        "the data-disk {data_disk} has {found} blocks of 512 bytes, the cache belongs to one with {expected}"
+    )]
+    Grown {
+        /// As given.
+        cache_disk: String,
+        /// As given.
+        data_disk: String,
+        /// Blocks recorded.
+        expected: u64,
+        /// Blocks found.
+        found: u64,
+    },
+    /// A processor that cannot be had.
+    #[error(transparent)]
+    Processor(#[from] ProcessorError),
+    /// Memory that cannot be locked.
+    #[error(transparent)]
+    LockMemory(#[from] LockMemoryError),
+    /// More memory may come to be needed than is allowed.
+    #[error(
+        "--memory-max {} is too little: {} may come to be needed ({parts})",
+        format_size(*most), format_size(*needed)
+    )]
+    MemoryMax {
+        /// What is allowed.
+        most: u64,
+        /// What is needed at least.
+        needed: u64,
+        /// What for.
+        parts: String,
+    },
+    /// No memory for segment buffers.
+    #[error(transparent)]
+    Memory(#[from] SegmentMemoryError),
+    /// The engine cannot start with these disks.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// There is nothing to secure connections with.
+    #[error(transparent)]
+    Tls(#[from] TlsFilesError),
+    /// The volume cannot be mounted.
+    #[error("{source}{}", cause(source))]
+    Fuse {
+        /// Why not.
+        source: FuseError,
+    },
+    /// There is no ublk device.
+    #[error(transparent)]
+    Ublk(#[from] UblkError),
+    /// There is no loop device.
+    #[error("{source}{}", cause(source))]
+    Loop {
+        /// Why not.
+        source: LoopError,
+    },
+    /// A loop device needs the FUSE file below it.
+    #[error("a loop device needs a FUSE mount below it, and none is asked for")]
+    LoopWithoutFuse,
+    /// The system refused something.
+    #[error("cannot {operation}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The end was not in order.
+    #[error("cannot {operation}: {source}")]
+    Stop {
+        /// What was tried: shut down, detach.
+        operation: &'static str,
+        /// The engine's answer.
+        source: RequestError,
+    },
+}
+
+/// The helpers' errors keep their cause apart; one line wants it in.
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map(|cause| format!(": {cause}")).unwrap_or_default()
+}
+
+/// Two names of one disk, and why they are one where that is not seen at once.
+pub fn same_disk_in_words(first: &Path, second: &Path, shared: &Path) -> String {
+    let (one, other) = (first.display(), second.display());
+    if first == second {
+        return format!("the same disk is given twice: {one}");
+    }
+    match first.canonicalize().ok() == second.canonicalize().ok() {
+        true => format!("{one} and {other} are the same disk"),
+        false => {
+            format!("{one} and {other} are the same disk: both have bytes of {}", shared.display())
+        }
+    }
+}
+
+impl ServeError {
+    /// For `map_err` of system calls.
+    pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> ServeError {
+        move |source| ServeError::System { operation, source }
+    }
+
+    /// For `map_err` of opening a disk.
+    pub fn device(role: &'static str) -> impl FnOnce(DeviceError) -> ServeError {
+        move |source| ServeError::Device { role, source }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            ServeError::Device {
+                role: "cache-disk",
+                source: DeviceError::NotFound { path, .. } | DeviceError::Size { path, .. },
+            } => format!(
+                "check the name; a cache is made by: dcd create --cache-disk {} --cache-size 256M \
+                 --data-disk ...",
+                path.display()
+            ),
+            ServeError::Device { source, .. } => return source.hint(),
+            ServeError::Memory(source) => return source.hint(),
+            ServeError::Pair(problem) => problem.hint("--trust-disks"),
+            ServeError::Label(problem) => problem.hint(),
+            ServeError::Member(source) => return source.hint(),
+            ServeError::LockMemory(source) => source.hint(),
+            ServeError::Processor(_) => "`nproc` and `taskset -p $$` tell which there are".into(),
+            ServeError::MemoryMax { needed, .. } => format!(
+                "allow at least {}; each NBD client more takes 64 MiB; fewer --segment-buffers, less --read-ahead and a \
+                 smaller cache need less",
+                format_size(needed.next_multiple_of(1 << 20))
+            ),
+            ServeError::Listen(source) => return source.hint(),
+            ServeError::Tls(source) => return source.hint(),
+            ServeError::Fuse { source } => return source.hint(),
+            ServeError::Ublk(source) => return source.hint(),
+            ServeError::Loop { source } => return source.hint(),
+            ServeError::Open(source) => return open_hint(source),
+            ServeError::NotForVolumes { .. } => {
+                "serve it, and copy what is on it to another disk; docs/volume.md".into()
+            }
+            ServeError::OneDataDisk => {
+                "give the one --data-disk that `dcd inspect superblock` tells of".into()
+            }
+            ServeError::OnlyForVolumes { flag } => {
+                format!("leave {flag} out: this cache has one data-disk")
+            }
+            ServeError::SameDisk { .. } => {
+                "give two disks, or two partitions of one: the cache needs a disk, a partition or a file of its own"
+                    .into()
+            }
+            ServeError::NoCache { source, path } => match source {
+                FormatError::Version { .. } | FormatError::Features { .. } => {
+                    "use the version of dcd that wrote it, or a newer one".into()
+                }
+                FormatError::Magic { .. } | FormatError::Short { .. } => format!(
+                    "make one with `dcd create --cache-disk {} --data-disk ...`, or check the name",
+                    path.display()
+                ),
+                _ => format!(
+                    "look at it with `dcd inspect`; do not use the data-disk without it, {} may \
+                     hold newer data",
+                    path.display()
+                ),
+            },
+            ServeError::Swapped { cache_disk, data_disk } => format!(
+                "give --cache-disk {} --data-disk {}",
+                data_disk.display(),
+                cache_disk.display()
+            ),
+            ServeError::WrongDataDisk { .. } => {
+                "find the right disk: lsblk -o NAME,SIZE,WWN,SERIAL; if the disk was copied to this \
+                 one on purpose, detach the cache from the original first"
+                    .into()
+            }
+            ServeError::Grown { cache_disk, data_disk, .. } => format!(
+                "if it is the right disk (lsblk) and has grown: dcd grow --cache-disk {cache_disk} \
+                 --data-disk {data_disk}"
+            ),
+            ServeError::LoopWithoutFuse => "add --fuse DIRECTORY".into(),
+            ServeError::System { operation: "make an io_uring", .. } => {
+                "io_uring may be switched off: sysctl kernel.io_uring_disabled, or the seccomp \
+                 filter of a container"
+                    .into()
+            }
+            ServeError::System { .. } => return None,
+            ServeError::NotDetached { .. } => NOT_DETACHED_HINT.into(),
+            ServeError::Stuck { report, .. } => format!(
+                "{}. The cache was closed in order, and the pair stays one; nothing goes on by itself: try again, or serve it",
+                report.way_out
+            ),
+            ServeError::Stop { .. } => {
+                "nothing that was acknowledged is lost; start again with the same disks".into()
+            }
+        })
+    }
+}
+
+fn open_hint(error: &OpenError) -> Option<String> {
+    Some(match error {
+        OpenError::NeedsMembers => "give each member as a --data-disk".into(),
+        OpenError::HasNoMembers => "give its one --data-disk; `dcd inspect` shows which".into(),
+        OpenError::Volume(error) => return volume_hint(error),
+        OpenError::Io { device, .. } => {
+            format!("the {device:?} has errors (see dmesg); copy it before trying again")
+        }
+        OpenError::Checkpoint { .. } | OpenError::CheckpointLost { .. } | OpenError::Format(_) => {
+            "copy both disks first; `dcd salvage` finds what the log holds without it".into()
+        }
+        OpenError::RecordsLost { .. } => {
+            "copy both disks first; `dcd check` lists what is lost; --accept-damage starts without it"
+                .into()
+        }
+        OpenError::DataDiskChanged { is_clean: true, .. } => {
+            "if it is the right disk, --accept-damage starts all the same; the cache is empty and \
+             overwrites nothing"
+                .into()
+        }
+        OpenError::DataDiskChanged { .. } => {
+            "if it is the right disk and was changed on purpose, --accept-damage starts all the \
+             same; dirty blocks will overwrite the changes"
+                .into()
+        }
+        OpenError::DataDiskSize { .. } => {
+            "check that it is the right disk (lsblk); if it was shrunk, give it its old size again: \
+             a cache can grow with its disk, not shrink"
+                .into()
+        }
+        OpenError::DataDiskTooLarge { most, .. } => {
+            format!("cache a partition of at most {}", format_size(most * BLOCK_SIZE))
+        }
+        OpenError::EndNotDrained { .. } => {
+            "`dcd grow` brings it there first; see `dcd inspect dirty`".into()
+        }
+        OpenError::LogNotEmpty => {
+            "serve it without --no-log, `dcd drain`, stop it, and try again".into()
+        }
+        OpenError::ReadAreaWithoutLog => {
+            "--no-log is for caches that were made without --read-area".into()
+        }
+        OpenError::CacheDiskShort { .. } => {
+            "bring back the file or partition as it was, from a copy if need be: making it longer does not \
+             bring back what was cut off; `dcd salvage` reads what is left"
+                .into()
+        }
+        OpenError::EndMark(_) => {
+            "it was cut off and lengthened again, or only its front was copied; bring back the whole; \
+             `dcd salvage` reads what is left, and lists what is not certain"
+                .into()
+        }
+        OpenError::Config(_) => "see `dcd serve --help` for the settings".into(),
+    })
+}
+
+fn volume_hint(error: &VolumeOpenError) -> Option<String> {
+    Some(match error {
+        VolumeOpenError::Members { .. } => "give each member as a --data-disk".into(),
+        VolumeOpenError::MembersMissing { .. } => {
+            "attach them, or start without them: --degraded".into()
+        }
+        VolumeOpenError::MemberShort { .. } => "is it the right disk?".into(),
+        VolumeOpenError::MemberOlder { member, .. } => {
+            let member = member.0;
+            format!(
+                "give the disk that was member {member} last; if it is gone, --accept-damage takes this one in its \
+                 place: those lines then fail with I/O errors until they are written again, and `dcd volume \
+                 rebuild {member}` brings what is on RAID 1 and 5"
+            )
+        }
+        VolumeOpenError::CacheDiskOlder { .. } => {
+            "give the cache-disk that was served last: where what lies on the members only its newest \
+             tables know"
+                .into()
+        }
+        VolumeOpenError::Unreadable { .. } | VolumeOpenError::Unwritable => {
+            "see dmesg for errors of the cache-disk".into()
+        }
+        VolumeOpenError::PagesLost
+        | VolumeOpenError::JournalDamaged { .. }
+        | VolumeOpenError::Tables
+        | VolumeOpenError::Header
+        | VolumeOpenError::RootFields => {
+            "copy the cache-disk before anything else is done with it; without these tables nobody knows what the \
+             members hold"
+                .into()
+        }
+        VolumeOpenError::Format(_) => return None,
+    })
+}

@@ -1,0 +1,143 @@
+//! Says aloud how the members of a volume change: late, answering again, done without, rebuilt.
+//!
+//! To be looked at in each turn of the loop, so that it is said when it happens. At the first look it says what a start has found.
+
+use dcd_engine::units::MemberIndex;
+use dcd_engine::volume::Volume;
+use dcd_engine::volume::format::root::MemberState;
+use dcd_engine::volume::status::MemberStatus;
+use dcd_engine::{Duration, Time};
+
+use crate::units_text::format_duration;
+
+/// What has been said.
+pub(crate) struct MemberNews {
+    names: Vec<Option<String>>,
+    timeout: Duration,
+    told: Vec<Told>,
+}
+
+/// How a member was when something was said of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    UpToDate,
+    Late { since: Time },
+    Stale,
+    Rebuilding,
+    Missing,
+}
+
+impl MemberNews {
+    /// Nothing has been said. `names`: of the disks of the members. `timeout`: after which one is done without.
+    pub(crate) fn new(names: Vec<Option<String>>, timeout: Duration) -> MemberNews {
+        MemberNews { names, timeout, told: Vec::new() }
+    }
+
+    /// Says what is new.
+    pub(crate) fn look(&mut self, now: Time, volume: Option<&Volume>) {
+        let Some(volume) = volume.filter(|volume| volume.is_open()) else { return };
+        for (index, member) in volume.member_statuses() {
+            let place = usize::from(index.0);
+            if self.told.len() == place {
+                self.told.push(Told::UpToDate);
+            }
+            let told = self.told[place];
+            let is = how(now, told, &member);
+            if is != told {
+                self.told[place] = is;
+                if let Some(line) = self.line(now, index, told, is) {
+                    eprintln!("dcd: {line}");
+                }
+            }
+        }
+    }
+
+    fn name(&self, member: MemberIndex) -> String {
+        match self.names.get(usize::from(member.0)).and_then(Option::as_ref) {
+            Some(disk) => format!("member {} ({disk})", member.0),
+            None => format!("member {}", member.0),
+        }
+    }
+
+    fn line(&self, now: Time, index: MemberIndex, told: Told, is: Told) -> Option<String> {
+        let name = self.name(index);
+        let timeout = format_duration(std::time::Duration::from_nanos(self.timeout.0));
+        Some(match (told, is) {
+            (_, Told::Late { .. }) => format!(
+                "{name} is late: it does not answer. Reads go to the others where they hold the same; if it has not answered \
+                 in {timeout} (--member-timeout) it is done without"
+            ),
+            (Told::Late { since }, Told::UpToDate) => {
+                let took = std::time::Duration::from_nanos(now.since(since).0);
+                format!("{name} answers again, {} later. It is up to date", format_duration(took))
+            }
+            (_, Told::UpToDate) => format!("{name} is up to date again"),
+            (_, Told::Stale) => format!(
+                "{name} is STALE: it has failed or did not answer, and is done without. The volume is degraded. When the \
+                 disk is right again: dcd volume rebuild {}",
+                index.0
+            ),
+            (_, Told::Missing) => format!(
+                "{name} is MISSING. The volume is degraded. A new disk takes its place with --replace-member {}=DISK",
+                index.0
+            ),
+            (_, Told::Rebuilding) => return None,
+        })
+    }
+}
+
+fn how(now: Time, told: Told, member: &MemberStatus) -> Told {
+    match member.state {
+        _ if !member.is_present => Told::Missing,
+        MemberState::Stale => Told::Stale,
+        MemberState::Rebuilding { .. } => Told::Rebuilding,
+        MemberState::UpToDate if member.is_late => match told {
+            Told::Late { since } => Told::Late { since },
+            _ => Told::Late { since: now },
+        },
+        MemberState::UpToDate => Told::UpToDate,
+    }
+}
+
+/// The members that are not as they should be, for people: `member 1 is stale`.
+pub(crate) fn members_not_whole(volume: &Volume) -> Vec<String> {
+    let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
+    let word = |member: &MemberStatus| crate::control::volumes::member_word(member);
+    others.map(|(index, member)| format!("member {} is {}", index.0, word(&member))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(state: MemberState, is_late: bool) -> MemberStatus {
+        MemberStatus {
+            state,
+            is_present: true,
+            errors: 0,
+            read_errors: 0,
+            lines_rotten: 0,
+            lines_mended: 0,
+            is_suspect: false,
+            is_late,
+            times_late: 0,
+        }
+    }
+
+    #[test]
+    fn a_late_member_is_told_of_once_and_what_becomes_of_it() {
+        let news = MemberNews::new(vec![None, Some("m1".into())], Duration::from_secs(30));
+        let second = |second| Time::ZERO.after(Duration::from_secs(second));
+        let late = how(second(10), Told::UpToDate, &member(MemberState::UpToDate, true));
+        assert_eq!(how(second(15), late, &member(MemberState::UpToDate, true)), late);
+        let line = |told, is| news.line(second(17), MemberIndex(1), told, is).unwrap();
+        assert!(line(Told::UpToDate, late).starts_with("member 1 (m1) is late"));
+        assert!(line(Told::UpToDate, late).contains("in 30s (--member-timeout)"));
+        assert_eq!(
+            line(late, how(second(17), late, &member(MemberState::UpToDate, false))),
+            "member 1 (m1) answers again, 7s later. It is up to date"
+        );
+        let stale = how(second(17), late, &member(MemberState::Stale, true));
+        assert!(line(late, stale).contains("STALE") && line(late, stale).contains("rebuild 1"));
+    }
+}

@@ -1,0 +1,512 @@
+//! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
+
+pub mod error;
+pub mod in_process;
+pub(crate) mod member_news;
+pub mod offline;
+pub mod slow_disk;
+pub(crate) mod supervise;
+pub(crate) mod volume_news;
+pub(crate) mod waiting;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use dcd_engine::stats::RecoveryReport;
+use dcd_engine::units::MemberIndex;
+use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
+
+use crate::control::{ControlServer, DaemonFacts};
+use crate::disk::device::let_udev_look;
+use crate::disk::device_spec::DeviceSpec;
+use crate::event_loop::EventLoop;
+use crate::event_loop::busy_poll::BusyPollMax;
+use crate::event_loop::core::Core;
+use crate::event_loop::submitter::{Completion, Submitter};
+use crate::frontend::device_frontends::{DeviceFrontends, Made};
+pub use crate::frontend::fuse::thread::FuseReady;
+use crate::frontend::fuse::thread::{FuseOptions, FuseThread, MadeBefore};
+use crate::frontend::nbd::doors::NbdDoors;
+use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
+use crate::frontend::ublk::thread::UblkThread;
+use crate::frontend::vhost_user::thread::VhostUserThread;
+use crate::frontend::{ublk, vhost_user};
+use crate::metrics::server::MetricsServer;
+use crate::pair::book::PairBook;
+use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
+use crate::process::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
+use crate::process::confine::Reach;
+use crate::process::isolation::{Clients, MemoryLimit, check_processor, isolate, run_on_processor};
+use crate::process::service_manager::Notifier;
+use crate::process::signals::Signals;
+use crate::process::users::UserFinder;
+pub use crate::serve::error::ServeError;
+use crate::serve::member_news::{MemberNews, members_not_whole};
+pub use crate::serve::supervise::Outcome;
+use crate::serve::supervise::{Manner, run_until_stopped, shut_down_now};
+use crate::serve::waiting::wait_for_disks;
+
+/// What to serve, and how.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The disk with the log.
+    pub cache_disk: DeviceSpec,
+    /// The disks with the data.
+    pub data_disks: DataDisks,
+    /// Settings of the engine.
+    pub engine: EngineConfig,
+    /// Whether both disks share one arm; `None`: look. Replaces the setting in `engine`.
+    pub one_disk: Option<bool>,
+    /// Where NBD clients are awaited.
+    pub nbd: Vec<NbdAddress>,
+    /// And how.
+    pub nbd_options: NbdOptions,
+    /// Directory in which the volume appears as a file.
+    pub fuse: Option<PathBuf>,
+    /// Whether to make a loop device on that file.
+    pub loop_device: bool,
+    /// The ublk device, if there is to be one.
+    pub ublk: Option<UblkNumber>,
+    /// Where a virtual machine is awaited.
+    pub vhost_user: Option<PathBuf>,
+    /// The control socket.
+    pub control: Option<PathBuf>,
+    /// Where metrics are read over HTTP.
+    pub metrics: Option<SocketAddr>,
+    /// Where the segment memory goes; `None`: to a directory of our own ([`crate::memory::places`]).
+    pub memory_directory: Option<PathBuf>,
+    /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
+    pub memory_lost: bool,
+    /// The processor that the loop runs on, and nowhere else.
+    pub processor: Option<usize>,
+    /// How long the loop looks for the next event before it sleeps, at most.
+    pub busy_poll: BusyPollMax,
+    /// Most memory that the cache and its clients may come to need; refused at the start if that is too little.
+    pub memory_max_bytes: Option<u64>,
+    /// Whether to wait for disks that are not there yet.
+    pub wait: bool,
+    /// How long a stop waits for those who would lose what they have not written yet.
+    pub stop_timeout: std::time::Duration,
+    /// Whether nothing of the process may be swapped out.
+    pub lock_memory: bool,
+    /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
+    /// not need. Not with FUSE if there is no `caretaker`: nobody who has done that may unmount.
+    pub give_up_rights: bool,
+    /// What does, for a daemon that has given up its rights, the few things that take them.
+    pub caretaker: Option<CaretakerProgram>,
+    /// What the host remembers of pairs.
+    pub pairs: PairBook,
+    /// No messages about clients and signals.
+    pub quiet: bool,
+}
+
+/// Which number a ublk device gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UblkNumber {
+    /// That of the device which an earlier daemon of this cache left, else the next free one.
+    Any,
+    /// This one.
+    Number(u32),
+}
+
+impl UblkNumber {
+    /// The number, if it is said.
+    pub(crate) fn said(self) -> Option<u32> {
+        match self {
+            UblkNumber::Any => None,
+            UblkNumber::Number(number) => Some(number),
+        }
+    }
+}
+
+/// What is known when the volume is served.
+pub struct Ready {
+    /// Identity of the cache.
+    pub uuid: Uuid,
+    /// Size of the volume.
+    pub size_bytes: u64,
+    /// Where NBD clients are awaited, with real ports.
+    pub nbd: Vec<NbdAddress>,
+    /// The FUSE file and loop device, if asked for.
+    pub fuse: Option<FuseReady>,
+    /// The ublk device, if asked for.
+    pub ublk: Option<PathBuf>,
+    /// Where a virtual machine is awaited, if asked for.
+    pub vhost_user: Option<PathBuf>,
+    /// Where metrics are read, with the real port, if asked for.
+    pub metrics: Option<SocketAddr>,
+    /// The control socket, if asked for.
+    pub control: Option<PathBuf>,
+    /// How the start went.
+    pub recovery: RecoveryReport,
+    /// Members of a volume that are not up to date.
+    pub degraded: Vec<u8>,
+    /// Whether both disks share one arm.
+    pub one_disk: bool,
+    /// For requests of this process, and to stop it.
+    pub submitter: Submitter,
+}
+
+impl Ready {
+    /// Where the disk can be used, for people.
+    fn frontends(&self) -> Vec<String> {
+        let fuse = self.fuse.iter().flat_map(|fuse| [Some(&fuse.file), fuse.loop_device.as_ref()]);
+        let devices = self.ublk.iter().chain(&self.vhost_user).chain(fuse.flatten());
+        let paths = devices.map(|path| path.display().to_string());
+        paths.chain(self.nbd.iter().map(NbdAddress::to_string)).collect()
+    }
+}
+
+/// What cannot be made once the cache is open ends it in order, so that a failed start leaves nothing behind: no
+/// session that is open, no segment memory.
+macro_rules! or_close {
+    ($made:expr, $event_loop:ident) => {
+        match $made {
+            Ok(made) => made,
+            Err(error) => {
+                let _ = shut_down_now(&mut $event_loop);
+                $event_loop.close();
+                return Err(error.into());
+            }
+        }
+    };
+}
+
+/// Serves a cache until a signal or a command ends it. `ready` is called once, when all frontends
+/// are there.
+///
+/// It runs on the calling thread, which should be the first of the process: signals are blocked
+/// there and in threads started later.
+pub fn serve(options: ServeOptions, ready: &mut dyn FnMut(&Ready)) -> Result<Outcome, ServeError> {
+    let outcome = serve_until_end(options, ready);
+    // All is dropped that has orders for it.
+    caretaker::finish();
+    outcome
+}
+
+fn serve_until_end(
+    options: ServeOptions,
+    ready: &mut dyn FnMut(&Ready),
+) -> Result<Outcome, ServeError> {
+    if options.loop_device && options.fuse.is_none() {
+        return Err(ServeError::LoopWithoutFuse);
+    }
+    options.processor.map_or(Ok(()), check_processor)?;
+    options.ublk.map_or(Ok(()), |_| ublk::check())?;
+    let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
+    // Behind that: a thread that began before would be killed by signals, and all with it.
+    let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
+    let notifier = Notifier::from_environment();
+    // Whoever waits can be asked for what.
+    let mut control_socket = None;
+    if options.wait {
+        control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+        let listener = control_socket.as_ref().map(|(listener, _)| listener);
+        let disks = disks_of(&options);
+        if !wait_for_disks(&disks, listener, &signals, &notifier, options.quiet) {
+            return Ok(Outcome::StoppedWhileOpening);
+        }
+    }
+    notifier.status("opening");
+    let mut isolation = isolate(options.lock_memory)?;
+    let Pair {
+        mut event_loop,
+        superblock,
+        mut record,
+        one_disk,
+        data_disk,
+        trim,
+        member_names,
+        ..
+    } = open_pair(
+        &PairOptions {
+            cache_disk: options.cache_disk.clone(),
+            data_disks: options.data_disks.clone(),
+            not_for_volumes: None,
+            engine: options.engine.clone(),
+            one_disk: options.one_disk,
+            memory_directory: options.memory_directory.clone(),
+            memory_lost: options.memory_lost,
+            size: DataDiskSize::Same,
+            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+                bytes,
+                clients: Clients {
+                    nbd: !options.nbd.is_empty(),
+                    fuse: options.fuse.is_some(),
+                    ublk: options.ublk.is_some(),
+                    vhost_user: options.vhost_user.is_some(),
+                },
+                connections_max: options.nbd_options.connections_max,
+            }),
+            pairs: options.pairs.clone(),
+            quiet: options.quiet,
+        },
+        Some(signals),
+    )?;
+
+    // Sockets are made before the cache is opened, so that a wrong address is noticed while
+    // nothing has been written. Early clients wait until it runs.
+    let listeners = doors.listen(&options.nbd)?;
+    if options.memory_max_bytes.is_some() {
+        event_loop.spare_memory();
+    } else {
+        event_loop.set_clients_max(options.nbd_options.connections_max);
+    }
+    let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
+    if control_socket.is_none() {
+        control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+    }
+    let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
+    // All is open. Threads of before this line may do more; none of them hears a client.
+    let mut fuse_made = None;
+    if options.give_up_rights {
+        let is_kept = match &options.caretaker {
+            Some(program) => {
+                fuse_made = options
+                    .fuse
+                    .as_deref()
+                    .map(|directory| MadeBefore::make(directory, options.engine.read_only))
+                    .transpose()?;
+                let duties = duties(&options, fuse_made.as_ref(), data_disk.logical_block_size);
+                caretaker::start(program, &duties).is_ok()
+            }
+            None => false,
+        };
+        if is_kept || options.fuse.is_none() {
+            let reach = reach(&options, &mut event_loop, is_kept);
+            isolation.give_up(reach, options.ublk.is_some());
+        }
+    }
+    doors.start()?;
+
+    if !wait_until_running(&mut event_loop)? {
+        event_loop.close();
+        return Ok(Outcome::StoppedWhileOpening);
+    }
+    // Not before the superblock says it, and before anything is acknowledged.
+    record.opened(event_loop.core().superblock().generation);
+    // From now on it may hold what is acknowledged and nowhere else.
+    if let Some(memory) = event_loop.memory() {
+        memory.guard();
+    }
+    let recovery = event_loop.core().status().recovery;
+    if recovery.data_disk_changed {
+        eprintln!(
+            "dcd: the data-disk has changed since this cache-disk was last in use. The cache is \
+             empty, so nothing is overwritten. If dcd has not run without its cache-disk meanwhile, \
+             check that it is the right data-disk"
+        );
+    }
+    // And nobody may mount the data-disk by its label from now on.
+    options.data_disks.disks.iter().for_each(|disk| let_udev_look(disk.path()));
+    for (member, disk) in &options.data_disks.replacements {
+        begin_rebuild(&mut event_loop, *member, disk);
+    }
+    let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
+    for listener in listeners {
+        event_loop.add_listener(listener);
+    }
+    let users = UserFinder::default();
+    let facts = Arc::new(DaemonFacts {
+        uuid: superblock.uuid,
+        cache_disk: options.cache_disk.to_string(),
+        data_disk: options.data_disks.to_string(),
+        members: member_names.clone(),
+        data_offset_bytes: superblock.data_offset_bytes,
+        ack: options.engine.ack,
+        tcp_ack: options.nbd_options.tcp_ack(&options.nbd, options.engine.ack),
+        one_disk,
+        started: std::time::Instant::now(),
+        frontends: OnceLock::new(),
+        users: users.clone(),
+        vhost_user: OnceLock::new(),
+        dead_loops: OnceLock::new(),
+        isolation,
+    });
+    let control = control_socket
+        .map(|socket| ControlServer::start(socket, event_loop.submitter(), facts.clone()))
+        .transpose()
+        .map_err(ServeError::system("start the control socket"));
+    let control = or_close!(control, event_loop);
+    let metrics = metrics_socket
+        .map(|socket| MetricsServer::start(socket, event_loop.submitter(), facts.clone()))
+        .transpose()
+        .map_err(ServeError::system("serve metrics"));
+    let metrics = or_close!(metrics, event_loop);
+    let mut news = Ready {
+        uuid: superblock.uuid,
+        size_bytes: data_disk.bytes(),
+        nbd: addresses,
+        fuse: None,
+        ublk: None,
+        vhost_user: None,
+        metrics: metrics.as_ref().map(MetricsServer::address),
+        control: options.control.clone(),
+        recovery,
+        degraded: event_loop.core().volume().map_or_else(Vec::new, |volume| {
+            let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
+            others.map(|(index, _)| index.0).collect()
+        }),
+        one_disk,
+        submitter: event_loop.submitter(),
+    };
+
+    let unit = u64::from(data_disk.logical_block_size);
+    let fuse = options.fuse.map(|directory| FuseOptions {
+        directory,
+        size_bytes: data_disk.bytes() / unit * unit,
+        block_size: data_disk.logical_block_size,
+        read_only: options.engine.read_only,
+        trim,
+        loop_device: options.loop_device,
+        made: fuse_made,
+    });
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose();
+    let fuse = or_close!(fuse, event_loop);
+    let ublk = options.ublk.map(|number| {
+        let volume = ublk::Volume {
+            mark: owner_mark(superblock.uuid),
+            blocks: data_disk.blocks,
+            logical_block_size: data_disk.logical_block_size,
+            physical_block_size: data_disk.physical_sector_size,
+            read_only: options.engine.read_only,
+            trim,
+        };
+        UblkThread::start(number.said(), volume, event_loop.submitter())
+    });
+    let ublk = or_close!(ublk.transpose(), event_loop);
+    let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
+        let volume = vhost_user::Volume {
+            uuid: superblock.uuid,
+            blocks: data_disk.blocks,
+            logical_block_size: data_disk.logical_block_size,
+            physical_block_size: data_disk.physical_sector_size,
+            read_only: options.engine.read_only,
+            trim,
+        };
+        VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
+    });
+    let vhost_user = or_close!(vhost_user.transpose(), event_loop);
+    if let Some(thread) = &vhost_user {
+        let _ = facts.vhost_user.set(thread.trouble());
+    }
+    // Threads that were started before run where they like.
+    event_loop.set_busy_poll(options.busy_poll.on_this_machine());
+    or_close!(options.processor.map_or(Ok(()), run_on_processor), event_loop);
+    // One for the sign of life, one for what is told here: both speak to the same socket.
+    let mut watched = Notifier::from_environment();
+    let mut told = |Made { fuse, ublk, vhost_user }| {
+        (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
+        // It is told once, so nothing is there yet.
+        let _ = facts.frontends.set(news.frontends());
+        let _ = facts.dead_loops.set(news.fuse.iter().flat_map(|it| it.dead.clone()).collect());
+        notifier.ready(&format!("serves {}", news.frontends().join(" ")));
+        ready(&news);
+    };
+    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told, users.clone());
+    let mut members = MemberNews::new(member_names, options.engine.member_timeout);
+    let manner = Manner { quiet: options.quiet, stop_timeout: options.stop_timeout, users };
+    let outcome =
+        run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut members, manner);
+
+    // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
+    // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
+    // in it counts no more.
+    let is_closed = *event_loop.phase() == Phase::Closed;
+    let is_detached = outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached);
+    if is_detached {
+        event_loop.label_without_cache();
+    }
+    let (engine, _) = event_loop.close();
+    let is_uncached = engine.cache_disk_failure().is_some();
+    // What the superblock says, which has been written.
+    if is_closed && outcome.is_ok() && !is_uncached {
+        record.closed(engine.superblock(), engine.holds_newer_data());
+    }
+    let not_whole = engine.volume().map(members_not_whole).unwrap_or_default();
+    if !not_whole.is_empty() {
+        eprintln!("dcd: stopped. The volume is degraded: {}", not_whole.join(", "));
+    }
+    if is_uncached && is_detached {
+        eprintln!(
+            "dcd: detached: the data-disk holds everything. The cache-disk has failed and could not \
+             be marked: make it anew with `dcd create` before you use it again"
+        );
+    }
+    // Whoever waits for the end at the control socket learns of it.
+    if let Some(metrics) = metrics {
+        metrics.stop();
+    }
+    if let Some(control) = control {
+        control.stop();
+    }
+    outcome
+}
+
+/// The files that are needed from now on.
+fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bool) -> Reach {
+    let mut reach = Reach::new();
+    event_loop.memory().into_iter().for_each(|memory| reach.memory_directory(memory.directory()));
+    reach.certificates(&options.nbd_options);
+    // Somebody else removes them.
+    if !is_kept {
+        sockets_of(options).iter().for_each(|path| reach.socket(path));
+    }
+    disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));
+    if options.ublk.is_some() {
+        reach.devices_to_be();
+    }
+    reach
+}
+
+/// All that has a name in the file system.
+fn sockets_of(options: &ServeOptions) -> Vec<PathBuf> {
+    let nbd = options.nbd.iter().filter_map(|address| match address {
+        NbdAddress::Unix(path) => Some(path),
+        NbdAddress::Tcp { .. } => None,
+    });
+    nbd.chain(&options.control).chain(&options.vhost_user).cloned().collect()
+}
+
+/// What takes rights that are given up.
+fn duties(options: &ServeOptions, fuse: Option<&MadeBefore>, block_size: u32) -> Duties {
+    Duties {
+        sockets: sockets_of(options),
+        mount: fuse.map(|made| made.point.directory().to_owned()),
+        loop_device: fuse.filter(|_| options.loop_device).map(|made| LoopDuty {
+            block_size,
+            read_only: options.engine.read_only,
+            left: made.stale.clone(),
+        }),
+    }
+}
+
+/// The disks that it cannot begin without.
+fn disks_of(options: &ServeOptions) -> Vec<(&'static str, &DeviceSpec)> {
+    let replacements = options.data_disks.replacements.iter().map(|(_, disk)| disk);
+    let data_disks = options.data_disks.disks.iter().chain(replacements);
+    let data_disks = data_disks.map(|disk| ("data-disk", disk));
+    std::iter::once(("cache-disk", &options.cache_disk)).chain(data_disks).collect()
+}
+
+/// Has what belongs on a disk that took the place of a lost one written to it.
+fn begin_rebuild(event_loop: &mut EventLoop<Engine>, member: u8, disk: &DeviceSpec) {
+    let request = VolumeRequest::Rebuild { member: MemberIndex(member) };
+    let disk = disk.to_string();
+    let told = Completion::new(move |reply| {
+        if let Err(error) = reply.result {
+            eprintln!(
+                "dcd: member {member} ({disk}) is not rebuilt yet: {error}. Later: dcd volume rebuild {member}"
+            );
+        }
+    });
+    event_loop.request(Operation::Volume(request), told);
+}
+
+/// Says of a ublk device which cache it belongs to.
+fn owner_mark(uuid: Uuid) -> u64 {
+    let (first, _) = uuid.0.split_first_chunk().expect("a UUID has sixteen bytes");
+    u64::from_be_bytes(*first)
+}

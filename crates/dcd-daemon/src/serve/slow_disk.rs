@@ -1,0 +1,231 @@
+//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD, FUSE, ublk or vhost-user without a cache, so that slowness, and what the
+//! layers above cost, can be felt and measured.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use dcd_engine::{AckMode, Device, Uuid};
+
+use crate::control::{ControlServer, DaemonFacts};
+use crate::disk::Disk;
+use crate::disk::device_spec::DeviceSpec;
+use crate::event_loop::busy_poll::BusyPollMax;
+use crate::event_loop::clock::Clock;
+use crate::event_loop::pass_through::PassThrough;
+use crate::event_loop::submitter::Submitter;
+use crate::event_loop::{DataSide, EventLoop, Parts};
+use crate::frontend::device_frontends::{DeviceFrontends, Made};
+use crate::frontend::fuse::thread::{FuseOptions, FuseReady, FuseThread};
+use crate::frontend::nbd::Export;
+use crate::frontend::nbd::doors::NbdDoors;
+use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_unix};
+use crate::frontend::ublk::thread::UblkThread;
+use crate::frontend::vhost_user::thread::VhostUserThread;
+use crate::frontend::{ublk, vhost_user};
+use crate::pair::export_of;
+use crate::process::confine::Reach;
+use crate::process::isolation::{check_processor, isolate, run_on_processor};
+use crate::process::service_manager::Notifier;
+use crate::process::signals::Signals;
+use crate::process::users::UserFinder;
+use crate::serve::UblkNumber;
+use crate::serve::error::ServeError;
+use crate::serve::member_news::MemberNews;
+use crate::serve::supervise::{Manner, Outcome, run_until_stopped};
+
+/// What to serve.
+#[derive(Clone, Debug)]
+pub struct SlowDiskOptions {
+    /// The disk.
+    pub disk: DeviceSpec,
+    /// Where NBD clients are awaited.
+    pub nbd: Vec<NbdAddress>,
+    /// And how.
+    pub nbd_options: NbdOptions,
+    /// Directory in which the disk appears as a file.
+    pub fuse: Option<PathBuf>,
+    /// Whether to make a loop device on that file.
+    pub loop_device: bool,
+    /// The ublk device, if there is to be one.
+    pub ublk: Option<UblkNumber>,
+    /// Where a virtual machine is awaited.
+    pub vhost_user: Option<PathBuf>,
+    /// The control socket; it counts requests, and has no status to show.
+    pub control: Option<PathBuf>,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// The processor that the loop runs on, and nowhere else.
+    pub processor: Option<usize>,
+    /// How long the loop looks for the next event before it sleeps, at most.
+    pub busy_poll: BusyPollMax,
+    /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
+    /// not need. Not with FUSE: nobody who has done that may mount.
+    pub give_up_rights: bool,
+    /// No messages about clients.
+    pub quiet: bool,
+}
+
+/// What is known when the disk is served.
+pub struct SlowDiskReady {
+    /// Where NBD clients are awaited, with real ports.
+    pub nbd: Vec<NbdAddress>,
+    /// The FUSE file and loop device, if asked for.
+    pub fuse: Option<FuseReady>,
+    /// The ublk device, if asked for.
+    pub ublk: Option<PathBuf>,
+    /// Where a virtual machine is awaited, if asked for.
+    pub vhost_user: Option<PathBuf>,
+    /// Size of the disk.
+    pub size_bytes: u64,
+    /// For requests of this process, and to stop it.
+    pub submitter: Submitter,
+}
+
+/// Serves a disk until a signal (or [`Submitter::stop`]) ends it.
+pub fn slow_disk(
+    options: SlowDiskOptions,
+    ready: &mut dyn FnMut(&SlowDiskReady),
+) -> Result<Outcome, ServeError> {
+    options.processor.map_or(Ok(()), check_processor)?;
+    options.ublk.map_or(Ok(()), |_| ublk::check())?;
+    let signals = Rc::new(Signals::install_all().map_err(ServeError::system("receive signals"))?);
+    // Behind that: a thread that began before would be killed by signals, and all with it.
+    let doors = NbdDoors::new(&options.nbd_options, options.quiet)?;
+    let disk = Disk::open(Device::DataDisk, &options.disk).map_err(ServeError::device("disk"))?;
+    if options.loop_device && options.fuse.is_none() {
+        return Err(ServeError::LoopWithoutFuse);
+    }
+    let listeners = doors.listen(&options.nbd)?;
+    let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
+    let info = disk.data_disk_info();
+    let trim = disk.can_give_back_space();
+    let description = format!("{} without a cache (dcd slow-disk)", options.disk);
+    let export = Export { description, ..export_of(info, options.read_only, trim) };
+    let mut event_loop = EventLoop::new(Parts {
+        core: PassThrough::new(info),
+        cache_disk: None,
+        memory: None,
+        data: DataSide::Disk(Box::new(disk)),
+        label: None,
+        kernel: crate::ring::kernel::linux().map_err(ServeError::system("make an io_uring"))?,
+        clock: Clock::start(),
+        export,
+        clients_max: options.nbd_options.connections_max,
+        signals: Some(signals),
+        quiet: options.quiet,
+    })
+    .map_err(ServeError::system("make an io_uring"))?;
+    let control_socket = options.control.as_deref().map(listen_unix).transpose()?;
+    let mut isolation = isolate(false)?;
+    if options.give_up_rights && options.fuse.is_none() {
+        isolation.give_up(reach(&options), options.ublk.is_some());
+    }
+    doors.start()?;
+    let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
+    for listener in listeners {
+        event_loop.add_listener(listener);
+    }
+    let users = UserFinder::default();
+    let facts = DaemonFacts {
+        uuid: Uuid([0; 16]),
+        cache_disk: String::new(),
+        data_disk: options.disk.to_string(),
+        members: Vec::new(),
+        data_offset_bytes: 0,
+        ack: AckMode::Durable,
+        tcp_ack: options.nbd_options.tcp_ack(&options.nbd, AckMode::Durable),
+        one_disk: false,
+        started: std::time::Instant::now(),
+        frontends: OnceLock::new(),
+        users: users.clone(),
+        vhost_user: OnceLock::new(),
+        dead_loops: OnceLock::new(),
+        isolation,
+    };
+    let control = control_socket
+        .map(|socket| ControlServer::start(socket, event_loop.submitter(), Arc::new(facts)))
+        .transpose()
+        .map_err(ServeError::system("start the control socket"))?;
+    let mut news = SlowDiskReady {
+        nbd: addresses,
+        fuse: None,
+        ublk: None,
+        vhost_user: None,
+        size_bytes: info.bytes(),
+        submitter: event_loop.submitter(),
+    };
+    let fuse = options.fuse.map(|directory| FuseOptions {
+        directory,
+        size_bytes: info.bytes(),
+        block_size: info.logical_block_size,
+        read_only: options.read_only,
+        trim,
+        loop_device: options.loop_device,
+        made: None,
+    });
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
+    let ublk = options.ublk.map(|number| {
+        let volume = ublk::Volume {
+            mark: mark_of_disk(&options.disk),
+            blocks: info.blocks,
+            logical_block_size: info.logical_block_size,
+            physical_block_size: info.physical_sector_size,
+            read_only: options.read_only,
+            trim,
+        };
+        UblkThread::start(number.said(), volume, event_loop.submitter())
+    });
+    let ublk = ublk.transpose()?;
+    let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&mark_of_disk(&options.disk).to_be_bytes());
+        let volume = vhost_user::Volume {
+            uuid: Uuid(uuid),
+            blocks: info.blocks,
+            logical_block_size: info.logical_block_size,
+            physical_block_size: info.physical_sector_size,
+            read_only: options.read_only,
+            trim,
+        };
+        VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
+    });
+    let vhost_user = vhost_user.transpose()?;
+    event_loop.set_busy_poll(options.busy_poll.on_this_machine());
+    options.processor.map_or(Ok(()), run_on_processor)?;
+    let mut told = |Made { fuse, ublk, vhost_user }| {
+        (news.fuse, news.ublk, news.vhost_user) = (fuse, ublk, vhost_user);
+        Notifier::from_environment().ready("serves without a cache");
+        ready(&news);
+    };
+    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told, users.clone());
+    let mut notifier = Notifier::from_environment();
+    let mut members = MemberNews::new(Vec::new(), dcd_engine::Duration(0));
+    let manner = Manner { quiet: options.quiet, stop_timeout: std::time::Duration::ZERO, users };
+    let stopped =
+        run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, &mut members, manner);
+    event_loop.close();
+    if let Some(control) = control {
+        control.stop();
+    }
+    stopped
+}
+
+/// The files that are needed from now on.
+fn reach(options: &SlowDiskOptions) -> Reach {
+    let mut reach = Reach::new();
+    reach.certificates(&options.nbd_options);
+    let nbd = options.nbd.iter().filter_map(|address| match address {
+        NbdAddress::Unix(path) => Some(path),
+        NbdAddress::Tcp { .. } => None,
+    });
+    nbd.chain(&options.control).chain(&options.vhost_user).for_each(|path| reach.socket(path));
+    reach.disk(&options.disk);
+    reach
+}
+
+/// Says of a device which disk it shows; without a cache there is no UUID. (FNV-1a, never zero.)
+fn mark_of_disk(disk: &DeviceSpec) -> u64 {
+    let step = |mark: u64, byte: u8| (mark ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    disk.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, step) | 1
+}

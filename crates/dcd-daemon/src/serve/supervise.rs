@@ -1,0 +1,514 @@
+//! Running a loop until somebody wants it to end, and ending it in order.
+//!
+//! ```text
+//! detach asked (control socket)
+//!   0. all is brought to the data-disk while the volume is still served
+//!        cancelled here: serving goes on as if nothing had been asked
+//!        so it does when something is lost that nobody has accepted, or when a disk fails
+//! stop asked (signal, control socket), or 0 is done
+//!   1. take no new NBD clients
+//!   2. frontends with threads stop (ublk, loop device, FUSE): their last writes still come in
+//!   3. the core is told to shut down or to detach (what came since 0 is moved, too)
+//!        detach cancelled here: it becomes a shutdown, the pair stays one
+//!   4. its answer is the end
+//! ```
+//!
+//! A signal under users who would lose what they have not written yet (a mounted file system, an open file, an NBD client)
+//! waits for them first: they are named, their file systems are synced, and they are served on, until they have gone, a time
+//! limit, or a second signal. What was acknowledged is safe in either case.
+//!
+//! A signal during a detach cancels it and stops in order. Whoever asks by signal once more does
+//! not want to wait: the loop is left at once. That is a crash as far as the disks are concerned,
+//! and as safe as one.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use dcd_engine::stats::{CacheDiskFailure, Uncached};
+use dcd_engine::units::LbaRange;
+use dcd_engine::{Engine, Operation, RequestError};
+
+use crate::control::stuck::StuckReport;
+use crate::control::trouble_words::TroubleTeller;
+use crate::event_loop::core::Core;
+use crate::event_loop::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
+use crate::event_loop::{EventLoop, StopRequest};
+use crate::process::service_manager::Notifier;
+use crate::process::users::{Purpose, UserFinder, Users};
+use crate::serve::error::ServeError;
+use crate::serve::member_news::MemberNews;
+use crate::serve::volume_news::VolumeTeller;
+
+/// How a daemon ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// In order; dirty data may be in the cache.
+    ShutDown,
+    /// The same, while somebody used the disk: what was not written to it yet, failed.
+    ShutDownUnderUsers,
+    /// The data-disk stands on its own.
+    Detached,
+    /// At once, because of a second signal; as after a crash.
+    Aborted,
+    /// Stopped before the cache was open. Nothing was changed.
+    StoppedWhileOpening,
+}
+
+/// Frontends with threads of their own, as the supervisor needs them.
+pub(crate) trait Frontends {
+    /// Told at each turn that something may have changed.
+    fn turn(&mut self) -> Result<(), ServeError>;
+    /// Begin to stop; may take a while, and may need the loop meanwhile.
+    fn begin_stop(&mut self, kind: StopKind);
+    /// Whether all have stopped.
+    fn have_stopped(&mut self) -> bool;
+}
+
+/// Step 0 of a detach.
+struct Draining {
+    waiting: Vec<Completion>,
+    ticket: DrainTicket,
+    answer: Answer,
+    terms: DetachTerms,
+}
+
+/// Steps 1 to 4.
+struct Stop {
+    kind: StopKind,
+    terms: DetachTerms,
+    waiting: Vec<Completion>,
+    /// What the core was told, and where its answer comes.
+    asked: Option<(StopKind, Answer)>,
+    /// A detach that is a shutdown now.
+    cancelled: bool,
+    /// Somebody used the disk.
+    under_users: bool,
+}
+
+/// A signal has come, and somebody uses the disk, or may.
+struct Hold {
+    kind: StopKind,
+    until: Instant,
+    /// Those who were named.
+    told: Users,
+    /// Being looked for.
+    looking: Option<mpsc::Receiver<Users>>,
+    look_at: Instant,
+    /// Their file systems are synced, the last time, and so long at most.
+    syncing: Option<(mpsc::Receiver<()>, Instant)>,
+}
+
+/// How it is to end.
+pub(crate) struct Manner {
+    /// Without messages about signals.
+    pub(crate) quiet: bool,
+    /// How long a signal waits for users.
+    pub(crate) stop_timeout: Duration,
+    /// Who they are.
+    pub(crate) users: UserFinder,
+}
+
+/// How often users are looked for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the last sync of their file systems may take.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
+
+type Answer = mpsc::Receiver<Result<(), RequestError>>;
+
+/// Turns the loop until it has ended in order, or has failed.
+pub(crate) fn run_until_stopped<C: Core>(
+    event_loop: &mut EventLoop<C>,
+    frontends: &mut dyn Frontends,
+    notifier: &mut Notifier,
+    members: &mut MemberNews,
+    manner: Manner,
+) -> Result<Outcome, ServeError> {
+    let mut supervisor =
+        Supervisor { event_loop, frontends, manner, draining: None, stop: None, hold: None };
+    let mut is_stopping = false;
+    let mut failure = None;
+    let mut volume = VolumeTeller::default();
+    let mut trouble = TroubleTeller::default();
+    loop {
+        // The sign of life comes from here: a loop that does not turn gives none.
+        let due = notifier.watchdog_due();
+        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let due = match &supervisor.hold {
+            Some(_) => Some(due.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)),
+            None => due,
+        };
+        supervisor.event_loop.turn(due).map_err(ServeError::system("wait for the disks"))?;
+        notifier.turn();
+        if is_stopping != supervisor.stop.is_some() {
+            is_stopping = supervisor.stop.is_some();
+            notifier.stopping();
+        }
+        let core = supervisor.event_loop.core();
+        tell_failure(&mut failure, core.cache_disk_failure());
+        for news in volume.news(core.engine()) {
+            eprintln!("dcd: {news}");
+        }
+        members.look(supervisor.event_loop.now(), core.engine().and_then(Engine::volume));
+        if let Some(news) = trouble.news(core.destage_trouble(), || core.status()) {
+            eprintln!("dcd: {news}");
+        }
+        if let Err(error) = supervisor.frontends.turn()
+            && supervisor.stop.is_none()
+        {
+            // Nothing may be left half open: end in order, then tell why.
+            supervisor.frontends.begin_stop(StopKind::Shutdown);
+            shut_down_now(supervisor.event_loop)?;
+            return Err(error);
+        }
+        while let Some(request) = supervisor.event_loop.take_stop_request() {
+            match request {
+                StopRequest::CancelDetach => supervisor.cancel_detach(),
+                StopRequest::Stop { kind, terms, completion: Some(completion) } => {
+                    supervisor.stop_asked(kind, terms, completion);
+                }
+                StopRequest::Stop { kind, completion: None, .. } => {
+                    if supervisor.signal(kind) {
+                        return Ok(Outcome::Aborted);
+                    }
+                }
+            }
+        }
+        supervisor.look_at_hold(notifier);
+        supervisor.look_at_drain();
+        if let Some(end) = supervisor.look_at_stop() {
+            return end;
+        }
+    }
+}
+
+/// Says aloud, also with `--quiet`, when the cache-disk is given up and what follows from it.
+fn tell_failure(told: &mut Option<CacheDiskFailure>, now: Option<CacheDiskFailure>) {
+    let Some(failure) = now.filter(|_| now != *told) else { return };
+    *told = now;
+    let error = failure.error;
+    match failure.uncached {
+        None => eprintln!(
+            "dcd: the cache-disk has failed: {error}. It holds data that is nowhere else: writes \
+             and flushes fail until a restart with it"
+        ),
+        // It will end one way or the other.
+        Some(Uncached::WritingThrough) => {}
+        Some(Uncached::PassingThrough) => eprintln!(
+            "dcd: the cache-disk has failed: {error}. Nothing on it was newer than the data-disk: \
+             going on UNCACHED, at the speed of the data-disk"
+        ),
+        Some(Uncached::Failed) => eprintln!(
+            "dcd: the cache-disk has failed: {error}. The data-disk has failed, too: writes and \
+             flushes fail until a restart"
+        ),
+    }
+}
+
+struct Supervisor<'a, C> {
+    event_loop: &'a mut EventLoop<C>,
+    frontends: &'a mut dyn Frontends,
+    manner: Manner,
+    draining: Option<Draining>,
+    stop: Option<Stop>,
+    hold: Option<Hold>,
+}
+
+impl<C: Core> Supervisor<'_, C> {
+    /// The control socket wants the end.
+    fn stop_asked(&mut self, kind: StopKind, terms: DetachTerms, completion: Completion) {
+        match (&mut self.stop, &mut self.draining) {
+            (Some(stop), _) if stop.kind == kind && !stop.cancelled => {
+                stop.waiting.push(completion);
+            }
+            // Another end than the one under way.
+            (Some(_), _) => completion.complete_with(Err(RequestError::ShuttingDown)),
+            (None, Some(draining)) if kind == StopKind::Detach => {
+                draining.terms = terms;
+                draining.waiting.push(completion);
+            }
+            (None, _) if kind == StopKind::Detach => self.begin_drain(terms, completion),
+            (None, _) => {
+                self.end_drain();
+                self.hold = None;
+                self.begin_stop(kind, terms, vec![completion]);
+            }
+        }
+    }
+
+    /// Somebody has sent a signal. Whether to end at once.
+    fn signal(&mut self, kind: StopKind) -> bool {
+        let is_detaching = match &self.stop {
+            Some(stop) => stop.kind == StopKind::Detach && !stop.cancelled,
+            None => self.draining.is_some(),
+        };
+        if self.stop.is_some() && !is_detaching {
+            return true;
+        }
+        self.cancel_detach();
+        if self.stop.is_some() {
+            self.tell_stopping(is_detaching);
+        } else if let Some(hold) = self.hold.take() {
+            // Whoever asks again does not want to wait for users.
+            self.stop_under(kind, hold.told);
+        } else if self.may_have_users(kind) {
+            self.hold = Some(Hold {
+                kind,
+                until: Instant::now() + self.manner.stop_timeout,
+                told: Users::default(),
+                looking: Some(self.look_for_users(kind)),
+                look_at: Instant::now(),
+                syncing: None,
+            });
+        } else {
+            self.tell_stopping(is_detaching);
+            self.begin_stop(kind, DetachTerms::default(), Vec::new());
+        }
+        false
+    }
+
+    fn tell_stopping(&self, is_detaching: bool) {
+        if !self.manner.quiet {
+            let what = if is_detaching { "; the detach is cancelled" } else { "" };
+            eprintln!("dcd: stopping{what}; a second signal stops at once");
+        }
+    }
+
+    fn may_have_users(&self, kind: StopKind) -> bool {
+        let purpose = purpose_of(kind);
+        let has_clients = purpose != Purpose::Restart && self.event_loop.nbd_connections() > 0;
+        !self.manner.stop_timeout.is_zero() && (has_clients || self.manner.users.must_look(purpose))
+    }
+
+    fn look_for_users(&self, kind: StopKind) -> mpsc::Receiver<Users> {
+        let (users, submitter) = (self.manner.users.clone(), self.event_loop.submitter());
+        in_the_background(&self.event_loop.submitter(), move || {
+            users.find(purpose_of(kind), &submitter)
+        })
+    }
+
+    /// Those who use it are named, and served until they have gone, or for long enough.
+    fn look_at_hold(&mut self, notifier: &Notifier) {
+        let Some(mut hold) = self.hold.take() else { return };
+        if let Some((synced, until)) = &hold.syncing {
+            let is_over = !matches!(synced.try_recv(), Err(mpsc::TryRecvError::Empty));
+            if is_over || Instant::now() >= *until {
+                return self.stop_under(hold.kind, hold.told);
+            }
+            self.hold = Some(hold);
+            return;
+        }
+        match hold.looking.as_ref().map(mpsc::Receiver::try_recv) {
+            Some(Err(mpsc::TryRecvError::Empty)) => {}
+            None => {
+                if Instant::now() >= hold.look_at {
+                    hold.looking = Some(self.look_for_users(hold.kind));
+                }
+            }
+            Some(found) => {
+                let found = found.unwrap_or_default();
+                if found.is_empty() {
+                    self.tell_stopping(false);
+                    return self.begin_stop(hold.kind, DetachTerms::default(), Vec::new());
+                }
+                if hold.told != found {
+                    let left = hold.until.saturating_duration_since(Instant::now()).as_secs_f64();
+                    eprintln!(
+                        "dcd: in use: {}. They are served on until they have gone, for {left:.0} s at most: unmount and \
+                         disconnect them. A second signal stops under them: what they have not written yet fails",
+                        found.words()
+                    );
+                    notifier.status(&format!("waits for its users: {}", found.words()));
+                    if hold.told.is_empty() {
+                        // What they have written so far is safe, whatever comes next.
+                        self.event_loop.request(Operation::Flush, Completion::new(|_| ()));
+                        drop(self.sync(&found));
+                    }
+                    hold.told = found;
+                }
+                hold.looking = None;
+                hold.look_at = Instant::now() + LOOK_INTERVAL;
+            }
+        }
+        if Instant::now() >= hold.until && !hold.told.is_empty() {
+            hold.syncing = Some((self.sync(&hold.told), Instant::now() + SYNC_PATIENCE));
+        }
+        self.hold = Some(hold);
+    }
+
+    fn sync(&self, users: &Users) -> mpsc::Receiver<()> {
+        let users = users.clone();
+        in_the_background(&self.event_loop.submitter(), move || users.sync())
+    }
+
+    /// The end, although somebody uses it.
+    fn stop_under(&mut self, kind: StopKind, users: Users) {
+        if !users.is_empty() {
+            eprintln!(
+                "dcd: stopping under its users: {}. What was acknowledged is safe in the cache; what they had not written yet \
+                 fails. A second signal stops at once",
+                users.words()
+            );
+        }
+        self.begin_stop(kind, DetachTerms::default(), Vec::new());
+        if let Some(stop) = &mut self.stop {
+            stop.under_users = !users.is_empty();
+        }
+    }
+
+    fn begin_drain(&mut self, terms: DetachTerms, completion: Completion) {
+        let submitter = self.event_loop.submitter();
+        let ticket = submitter.new_ticket();
+        let (completion_of_drain, answer) = answer_of(submitter);
+        self.event_loop.drain(ticket, completion_of_drain);
+        self.draining = Some(Draining { waiting: vec![completion], ticket, answer, terms });
+    }
+
+    /// Those who wait for a detach are told that there will be none.
+    fn end_drain(&mut self) {
+        let Some(draining) = self.draining.take() else { return };
+        self.event_loop.cancel_drain(draining.ticket);
+        for completion in draining.waiting {
+            completion.complete_with(Err(RequestError::Cancelled));
+        }
+    }
+
+    fn cancel_detach(&mut self) {
+        self.end_drain();
+        let Some(stop) = &mut self.stop else { return };
+        if stop.kind == StopKind::Detach && !stop.cancelled {
+            stop.cancelled = true;
+            // A core that has not been told to end yet will be told to shut down.
+            if stop.asked.is_some() {
+                self.event_loop.request(Operation::CancelDetach, Completion::new(|_| ()));
+            }
+        }
+    }
+
+    /// Step 0 is done, or there is no detach: then serving goes on.
+    fn look_at_drain(&mut self) {
+        let Some(draining) = &self.draining else { return };
+        let Ok(result) = draining.answer.try_recv() else { return };
+        let engine = self.event_loop.core().engine();
+        let is_accepted =
+            engine.is_some_and(|engine| engine.all_lost_is_within(&draining.terms.accepted));
+        let Draining { waiting, terms, .. } = self.draining.take().expect("looked at");
+        match result {
+            Err(RequestError::Lost { .. }) if is_accepted => {}
+            Ok(()) => {}
+            Err(error) => {
+                return waiting.into_iter().for_each(|one| one.complete_with(Err(error)));
+            }
+        }
+        self.begin_stop(StopKind::Detach, terms, waiting);
+    }
+
+    /// Steps 1 and 2.
+    fn begin_stop(&mut self, kind: StopKind, terms: DetachTerms, waiting: Vec<Completion>) {
+        self.event_loop.stop_listening();
+        self.frontends.begin_stop(kind);
+        self.stop =
+            Some(Stop { kind, terms, waiting, asked: None, cancelled: false, under_users: false });
+    }
+
+    /// Steps 3 and 4.
+    fn look_at_stop(&mut self) -> Option<Result<Outcome, ServeError>> {
+        let stop = self.stop.as_mut()?;
+        let Some((asked, answer)) = &stop.asked else {
+            if self.frontends.have_stopped() {
+                let kind = if stop.cancelled { StopKind::Shutdown } else { stop.kind };
+                let accepted = std::mem::take(&mut stop.terms.accepted);
+                stop.asked = Some((kind, ask_to_stop(self.event_loop, kind, accepted)));
+            }
+            return None;
+        };
+        let mut result = answer.try_recv().ok()?;
+        if result.is_ok() && *asked != stop.kind {
+            // Cancelled before the core was told to detach.
+            result = Err(RequestError::Cancelled);
+        }
+        let stop = self.stop.take().expect("looked at");
+        for completion in stop.waiting {
+            completion.complete_with(result);
+        }
+        let (operation, outcome) = match stop.kind {
+            StopKind::Shutdown | StopKind::Restart if stop.under_users => {
+                ("shut down in order", Outcome::ShutDownUnderUsers)
+            }
+            StopKind::Shutdown | StopKind::Restart => ("shut down in order", Outcome::ShutDown),
+            StopKind::Detach => ("detach", Outcome::Detached),
+        };
+        Some(match result {
+            Ok(()) => Ok(outcome),
+            Err(RequestError::Cancelled) => Ok(Outcome::ShutDown),
+            Err(RequestError::Lost { lines }) => Err(ServeError::NotDetached { lines }),
+            Err(RequestError::Stuck { lines, zero_lines }) => {
+                let engine = self.event_loop.core().engine();
+                let report = StuckReport::of(lines, zero_lines, engine);
+                Err(ServeError::Stuck { operation: "detached", report })
+            }
+            Err(source) => Err(ServeError::Stop { operation, source }),
+        })
+    }
+}
+
+fn purpose_of(kind: StopKind) -> Purpose {
+    match kind {
+        StopKind::Shutdown => Purpose::Stop,
+        StopKind::Restart => Purpose::Restart,
+        StopKind::Detach => Purpose::Detach,
+    }
+}
+
+/// Does something on a thread of its own, which may need answers of the loop. It is not waited for at the end.
+fn in_the_background<T: Send + 'static>(
+    submitter: &Submitter,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> mpsc::Receiver<T> {
+    let (sender, receiver) = mpsc::channel();
+    let submitter = submitter.clone();
+    // Without a thread the channel ends at once: as if there were nobody.
+    let _ = std::thread::Builder::new().name("dcd-users".into()).spawn(move || {
+        let _ = sender.send(work());
+        submitter.wake();
+    });
+    receiver
+}
+
+/// A completion that sends the answer and wakes the loop: the answer may be there before the next
+/// turn, so the loop must not go to sleep on it.
+fn answer_of(submitter: Submitter) -> (Completion, Answer) {
+    let (sender, receiver) = mpsc::channel();
+    let completion = Completion::new(move |reply| {
+        let _ = sender.send(reply.result);
+        submitter.wake();
+    });
+    (completion, receiver)
+}
+
+/// Tells the core to end.
+fn ask_to_stop<C: Core>(
+    event_loop: &mut EventLoop<C>,
+    kind: StopKind,
+    accepted: Vec<LbaRange>,
+) -> Answer {
+    let operation = match kind {
+        StopKind::Shutdown | StopKind::Restart => Operation::Shutdown,
+        StopKind::Detach if accepted.is_empty() => Operation::Detach,
+        StopKind::Detach => Operation::DetachAccepting { lost: accepted },
+    };
+    let (completion, answer) = answer_of(event_loop.submitter());
+    event_loop.request(operation, completion);
+    answer
+}
+
+/// Ends in order, at once.
+pub(crate) fn shut_down_now<C: Core>(event_loop: &mut EventLoop<C>) -> Result<(), ServeError> {
+    let answer = ask_to_stop(event_loop, StopKind::Shutdown, Vec::new());
+    loop {
+        event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        if let Ok(result) = answer.try_recv() {
+            let operation = "shut down in order";
+            return result.map_err(|source| ServeError::Stop { operation, source });
+        }
+    }
+}

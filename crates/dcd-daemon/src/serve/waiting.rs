@@ -1,0 +1,89 @@
+//! Waiting until both disks are there (`--wait`): a service may be started before its disks, and must neither fail nor
+//! hold up anybody.
+//!
+//! A disk is there when its name can be looked up. Names are looked up every half second: whatever makes them (udev, a
+//! mount, a person) needs to know nothing of us. Meanwhile the service manager and `dcd status` are told what is missing,
+//! and a signal ends it.
+
+use std::io::BufReader;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use dcd_client::server::Until;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+
+use crate::control::{check_peer, failure, read_command, write_line};
+use crate::disk::device_spec::DeviceSpec;
+use crate::process::service_manager::Notifier;
+use crate::process::signals::Signals;
+
+/// How often names are looked up.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// A client that has not asked or taken its answer by then is left.
+const CLIENT_PATIENCE: Duration = Duration::from_millis(200);
+
+/// What is missing, in words; `None`: nothing.
+fn missing(disks: &[(&'static str, &DeviceSpec)]) -> Option<String> {
+    let missing = disks.iter().filter(|(_, disk)| !disk.path().exists());
+    let words: Vec<String> = missing.map(|(role, disk)| format!("the {role} {disk}")).collect();
+    (!words.is_empty()).then(|| format!("waiting for {}", words.join(" and ")))
+}
+
+/// Waits until all disks are there. False if a signal came first.
+pub(crate) fn wait_for_disks(
+    disks: &[(&'static str, &DeviceSpec)],
+    control: Option<&UnixListener>,
+    signals: &Signals,
+    notifier: &Notifier,
+    quiet: bool,
+) -> bool {
+    let mut told = None;
+    while let Some(words) = missing(disks) {
+        if told.as_ref() != Some(&words) {
+            notifier.status(&words);
+            if !quiet {
+                eprintln!("dcd: {words}");
+            }
+            told = Some(words.clone());
+        }
+        let until = Instant::now() + INTERVAL;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            let mut events = vec![PollFd::new(signals, PollFlags::IN)];
+            events.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
+            let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+            let _ = poll(&mut events, Some(&left));
+            if signals.take().is_some() {
+                return false;
+            }
+            if events.get(1).is_some_and(|event| !event.revents().is_empty())
+                && let Some(control) = control
+            {
+                answer_client(control, &words);
+            }
+        }
+    }
+    if told.is_some() {
+        notifier.status("opening");
+    }
+    true
+}
+
+/// Tells one client, which is then left. Whoever is slow is left, too.
+fn answer_client(control: &UnixListener, words: &str) {
+    let Ok((stream, _)) = control.accept() else { return };
+    let _ = stream.set_nonblocking(false);
+    let _ = stream.set_write_timeout(Some(CLIENT_PATIENCE));
+    if let Err(refusal) = check_peer(&stream) {
+        let _ = write_line(&stream, &refusal);
+        return;
+    }
+    let mut reader = BufReader::new(&stream);
+    let mut until = Until::new(&mut reader, Instant::now() + CLIENT_PATIENCE);
+    if let Ok(Some(_)) = read_command(&mut until) {
+        let hint = "it begins to serve as soon as the disk is there; `lsblk` shows what there is";
+        let mut answer = failure(words, hint);
+        answer["waiting"] = json!(true);
+        let _ = write_line(&stream, &answer);
+    }
+}
