@@ -4,7 +4,7 @@
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 
-.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability fuzz fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
+.PHONY: build deb deny demo bench-nbd bench-starts bench-volumes bench-peers test test-guest test-guest-service test-long test-power-cut test-kill test-linearizability fuzz seeded-build fuzz-seeded fuzz-seeded-long fuzz-bytes coverage mutants lint doc tools
 
 # The commit is what `dcd fuzz` prints beside the seed.
 build:
@@ -65,15 +65,18 @@ fuzz: build
 	target/release/dcd fuzz --driver --runs 2000
 	for kind in raid0 raid1 raid5 tiered; do target/release/dcd fuzz --volume $$kind --runs 100 || exit 1; done
 
-# Whether the fuzzer finds mistakes that were made on purpose, in a directory of its own: that binary is
-# for nothing else. About a minute on two cores; fuzz-seeded-long has other runs, from SEED on, and more.
-fuzz-seeded:
-	cargo build --locked --release --package dcd --features seeded-bugs --target-dir target/seeded
-	target/seeded/release/dcd fuzz --seeded-bugs
-	cargo test --locked --release --package dcd-daemon --features seeded-bugs --target-dir target/seeded --lib driver_runs
+# A copy of the sources with all mistakes of crates/dcd-mistakes/mistakes in it, and the dcd built from that, in directories of
+# their own: that binary is for nothing else.
+seeded-build:
+	cargo run --locked --quiet --package dcd-mistakes
+	cargo build --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd --target-dir target/seeded
 
-fuzz-seeded-long:
-	cargo build --locked --release --package dcd --features seeded-bugs --target-dir target/seeded
+# Whether the fuzzer finds mistakes that were made on purpose. About five minutes on two cores; fuzz-seeded-long has other
+# runs, from SEED on, and more.
+fuzz-seeded: seeded-build
+	target/seeded/release/dcd fuzz --seeded-bugs
+
+fuzz-seeded-long: seeded-build
 	target/seeded/release/dcd fuzz --seeded-bugs --runs 20000 --seed $(or $(SEED),1)
 
 # The real binary in a guest whose kernel has ublk: CYCLES of kill -9, CUTS of the power; a quarter of an hour by default.

@@ -4,7 +4,7 @@
 #
 # What runs: the four searches of `dcd fuzz`, and the corpus of the byte fuzzer. Sizes are those after which
 # more runs find no new line. COVERAGE_RUNS is for the random search; the others are fixed.
-# Not counted: other crates; seeded_bugs.rs, which is constants in an ordinary build; nvram, which has property tests.
+# Not counted: other crates; nvram, which has property tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lines=${1:-}
@@ -28,7 +28,7 @@ fuzz --exhaustive 3
 # The corpus only, without mutations for a time: what a machine's speed decides is no figure.
 DCD_BYTE_FUZZ_SECONDS=0 cargo llvm-cov test --locked --quiet --release --package dcd-byte-fuzz --test corpus --no-report
 
-report() { cargo llvm-cov report --release --ignore-filename-regex 'crates/dcd(-byte-fuzz|-daemon|-fuzz|-sim)?/|seeded_bugs|nvram/' "$@"; }
+report() { cargo llvm-cov report --release --ignore-filename-regex 'crates/dcd(-byte-fuzz|-daemon|-fuzz|-sim)?/|nvram/' "$@"; }
 [ -z "$lines" ] || report --text --output-path "$lines"
 # Columns: file, then total, missed and share of regions, functions and lines.
 report

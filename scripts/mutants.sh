@@ -19,5 +19,4 @@ export CARGO_PROFILE_DEV_DEBUG=false DCD_FUZZ_SEEDS=${DCD_FUZZ_SEEDS:-60} PROPTE
 # Left out: searches for a minute each, and what does not depend on the engine.
 exec nice -n 10 cargo mutants --package dcd-engine --shard "$shard" --sharding round-robin --jobs 1 \
     --output target/mutants --no-shuffle --cargo-arg=--locked --timeout-multiplier 4 --minimum-test-timeout 60 -- \
-    --lib --tests -- --skip all_sequences_of_three --skip every_io_of_forty --skip every_pair_of_faults \
-    --skip no_build_has_seeded_bugs
+    --lib --tests -- --skip all_sequences_of_three --skip every_io_of_forty --skip every_pair_of_faults

@@ -18,8 +18,10 @@ run cargo test --locked --workspace --exclude dcd-fuzz --features dcd/parquet --
 # The fuzzer's seeds are far slower without optimisation, so they run on their own.
 run cargo test --locked --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
 run cargo test --locked --release --package dcd-fuzz --no-fail-fast -- --nocapture
-# Mistakes made on purpose, which the fuzzer must find; apart, so that nothing else is built with them.
-run cargo test --locked --release --package dcd-fuzz --features seeded-bugs --test seeded --target-dir target/seeded
+# Mistakes made on purpose, which the fuzzer must find, in a copy of the sources.
+run cargo run --locked --quiet --package dcd-mistakes
+run cargo test --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd-fuzz --test seeded \
+    --target-dir target/seeded
 
 # Documentation that links to nothing, or says nothing.
 run make doc

@@ -34,9 +34,5 @@ pub mod metrics;
 pub mod pair;
 pub mod process;
 pub mod ring;
-#[cfg(feature = "seeded-bugs")]
-pub mod seeded_bugs;
-#[cfg(not(feature = "seeded-bugs"))]
-mod seeded_bugs;
 pub mod serve;
 pub mod units_text;

@@ -71,10 +71,6 @@
 //!   a failed cache-disk that was clean the engine goes on without it, with a dirty one it reads
 //!   what it has ([`Engine::cache_disk_failure`], [`Engine::lost`]).
 //!
-//! # Features
-//!
-//! - `seeded-bugs`: deliberate mistakes that the fuzzer must find. Never in a build that is used.
-//!
 //! # Modules
 //!
 //! | | |
@@ -102,10 +98,6 @@ pub mod log;
 mod memory_wanted;
 pub mod nvram;
 pub mod patience;
-#[cfg(feature = "seeded-bugs")]
-pub mod seeded_bugs;
-#[cfg(not(feature = "seeded-bugs"))]
-mod seeded_bugs;
 pub mod stats;
 pub mod units;
 pub mod volume;

@@ -10,7 +10,6 @@
 //! ```
 
 use crate::format::superblock::{CacheState, MemoryIdentity, Superblock};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::Duration;
 
 /// What a start looks for.
@@ -30,9 +29,7 @@ impl Superblock {
         match &self.memory {
             _ if self.state != CacheState::Open => MemoryWanted::Nothing,
             None => MemoryWanted::Unnamed,
-            Some(memory) if memory.boot_id == boot_id || seeded(SeededBug::MemoryOfAnyBoot) => {
-                MemoryWanted::This(memory)
-            }
+            Some(memory) if memory.boot_id == boot_id => MemoryWanted::This(memory),
             Some(_) => MemoryWanted::Nothing,
         }
     }
@@ -44,9 +41,7 @@ impl MemoryWanted<'_> {
         match self {
             MemoryWanted::Nothing => false,
             MemoryWanted::Unnamed => true,
-            MemoryWanted::This(memory) => {
-                memory.memory_id == memory_id || seeded(SeededBug::MemoryIdentityNotCompared)
-            }
+            MemoryWanted::This(memory) => memory.memory_id == memory_id,
         }
     }
 
@@ -54,8 +49,7 @@ impl MemoryWanted<'_> {
     pub fn loses(&self) -> Option<Duration> {
         let MemoryWanted::This(memory) = self else { return None };
         let milliseconds = u64::from(memory.max_delay_milliseconds);
-        (milliseconds > 0 && !seeded(SeededBug::MemoryLossNotTold))
-            .then(|| Duration::from_millis(milliseconds))
+        (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
     }
 }
 

@@ -13,7 +13,6 @@
 //! So a pause uses up one step, however long it was, and no clock has to tell pauses from slow machines. Tests:
 //! `tests/pauses.rs`; the fuzzer's `clock-jump`, and its mode of the driver.
 
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Time};
 
 /// The shortest limit is so many steps.
@@ -41,7 +40,7 @@ impl Patience {
     /// An input comes; `looks`: everything that has ended came before it.
     pub fn pass(&mut self, now: Time, looks: bool) {
         self.now = now;
-        self.looks = looks || seeded(SeededBug::JudgedBeforeHeard);
+        self.looks = looks;
         if looks {
             self.counted = self.now();
             self.looked_at = now;
@@ -51,8 +50,7 @@ impl Patience {
     /// What has counted of the time: what is begun now is begun at this moment.
     pub fn now(&self) -> Time {
         let passed = self.now.since(self.looked_at);
-        let counts = if seeded(SeededBug::PauseCounts) { passed } else { passed.min(self.step) };
-        self.counted.after(counts)
+        self.counted.after(passed.min(self.step))
     }
 
     /// How long something that began at this moment of [`Patience::now`] has been waited for.

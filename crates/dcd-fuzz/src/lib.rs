@@ -24,13 +24,13 @@ pub mod faults;
 pub mod host;
 mod memory;
 pub mod minimise;
+pub mod mistakes;
 pub mod model;
 pub mod options;
 pub mod random;
 pub mod report;
 pub mod run;
 pub mod script;
-#[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 pub mod session;
 pub mod space;

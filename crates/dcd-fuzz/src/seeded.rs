@@ -1,7 +1,6 @@
-//! Does the fuzzer find what it is for? Each deliberate mistake of `dcd_engine::seeded_bugs` is turned
+//! Does the fuzzer find what it is for? Each mistake made on purpose ([`crate::mistakes`]) is turned
 //! on in turn, and the same random runs as ever must find it. Nothing here knows which mistake it is
-//! looking for, but whether it is one of volumes, and of extents, moves or hints: those are looked for in runs on volumes, and on
-//! volumes of all levels.
+//! looking for, but which of the kinds of runs look for it.
 //!
 //! Two more trials keep this honest: without any mistake the same runs must find nothing, and the
 //! *canary*, a cache that throws writes away, must be found at once.
@@ -10,11 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-pub use dcd_engine::seeded_bugs::SeededBug;
-use dcd_engine::seeded_bugs::turn_on;
-
 use crate::corpus;
 use crate::faults::{Demand, FaultKind};
+use crate::mistakes::{Mistake, Runs, all, turn_on};
 use crate::random::Random;
 use crate::run::replay;
 use crate::script::Script;
@@ -23,101 +20,20 @@ use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{FOCUS_FROM, MORE_FAULTS_FROM};
 
+/// A cache that throws writes away: whoever does not find this finds nothing.
+pub const CANARY: &str = "canary";
 /// Runs in which the canary must be found.
 pub const CANARY_RUNS_MAX: u64 = 10;
-
-/// Mistakes that no run was seen to find, which are not tried (`docs/testing.md` says why). All but the first are of volumes.
-pub const NOT_FOUND_YET: &[SeededBug] = &[
-    SeededBug::JudgedBeforeHeard,
-    SeededBug::FoundAfterFailedFlush,
-    SeededBug::FoundBeforeFlush,
-    SeededBug::FuaWithoutEntry,
-    // Runs on volumes have a log.
-    SeededBug::UnloggedWithoutEntry,
-    // Disks that do not belong together are refused before a checkpoint is read.
-    SeededBug::UuidNotChecked,
-    // They were found before, and were not in thousands of runs of today's engine: docs/testing.md.
-    SeededBug::ChangePassesStalled,
-    SeededBug::LandedZeroesKept,
-    SeededBug::CopyOfChangedLine,
-    SeededBug::FlushPassesDiscards,
-];
 
 /// Runs on volumes that fail without any mistake: what they have found is not mended yet (`docs/testing.md`, known to fail).
 /// They prove nothing, and are left out.
 const KNOWN_TO_FAIL: &[(VolumeKind, u64)] = &[];
 
-/// The run with which the search for a mistake begins with seed 0: one that is known to find it, where few others do. Behind it comes the
-/// search as ever, so a mistake is found, too, when something has changed what that run does. Searches with other seeds know nothing.
-const FIRST_RUNS: &[(SeededBug, u64)] = &[
-    (SeededBug::MemoryNotNamed, 21),
-    (SeededBug::MemoryLossNotTold, 21),
-    (SeededBug::FailedFlushBelieved, 16),
-    (SeededBug::FailedFlushRetried, 16),
-    (SeededBug::RestOfStalledWriteDropped, 29),
-    (SeededBug::UnreadableIsTheEnd, 30),
-    (SeededBug::MemoryWrittenAtOnce, 58),
-    (SeededBug::ShownRecordsBelieved, 122),
-    (SeededBug::LostCheckpointNotMissed, 182),
-    (SeededBug::SuperblockSameCopy, 279),
-    (SeededBug::FreeBeforeCheckpoint, 145),
-    (SeededBug::FailedCheckpointBelieved, 180),
-    (SeededBug::CheckpointOmitsPoison, 466),
-    (SeededBug::ChangesBesidePictureNotCounted, 4691),
-    (SeededBug::RebuiltNotBounded, 12),
-    (SeededBug::TombstonesNotReserved, 14),
-    (SeededBug::ReplayedPoisonNotBounded, 29545),
-    (SeededBug::DestageBeforeDurable, 33),
-    (SeededBug::FailedDestageFlushBelieved, 272),
-    (SeededBug::FailedLineForgotten, 27),
-    (SeededBug::OverwrittenLineForgotten, 35),
-    (SeededBug::DestageDoesNotVerify, 65),
-    (SeededBug::LineBeforeZeroes, 66),
-    (SeededBug::ZeroesBeforeDurable, 100),
-    (SeededBug::FailedZeroesForgotten, 29),
-    (SeededBug::LostWriteForgotten, 388),
-    (SeededBug::DamagedSlotServed, 197),
-    (SeededBug::StaleCopyShown, 187),
-    (SeededBug::DamageForgotten, 300),
-    (SeededBug::DrainHidesLoss, 197),
-    (SeededBug::DetachReleasesLoss, 197),
-    (SeededBug::LossAcceptedUntold, 365),
-    (SeededBug::PoisonStays, 65),
-    (SeededBug::DiscardKeepsLines, 26),
-    (SeededBug::OlderBypassFlushBelieved, 230),
-    (SeededBug::ChangeOvertakesBypass, 658),
-    (SeededBug::BypassOvertakesRead, 218),
-    (SeededBug::BypassDuringDestage, 261),
-    (SeededBug::DestageDuringBypass, 331),
-    (SeededBug::BypassOfPartLines, 293),
-    (SeededBug::PauseCounts, 133),
-    (SeededBug::ProbeSkipped, 188),
-    (SeededBug::UncachedWithoutFlush, 188),
-    (SeededBug::DamagedCopyServed, 137),
-    (SeededBug::ReadAheadNotCompared, 256),
-    (SeededBug::ChangedLineIsClean, 132),
-    (SeededBug::DoubtfulCopiesBelieved, 696),
-    (SeededBug::JournalReusedEarly, 154),
-    (SeededBug::FailedMemberWriteBelieved, 148),
-    (SeededBug::FailedMemberFlushBelieved, 63),
-    (SeededBug::RootSamePlace, 12),
-    (SeededBug::PageAheadOfJournal, 30),
-    (SeededBug::StaleMemberBelieved, 144),
-    (SeededBug::FoundBeforeLossBelieved, 17),
-    (SeededBug::RebuildNotFlushed, 49),
-    (SeededBug::PlaceReusedUnderReader, 236),
-    (SeededBug::EntryBeforeLines, 41),
-    (SeededBug::MoveLosesChanges, 18),
-    (SeededBug::MoveFreesEarly, 834),
-    (SeededBug::PointerComesBack, 855),
-    (SeededBug::FreedWhilePointedTo, 163),
-];
-
 /// What came of one mistake, or of none.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The mistake; `None`: there was none.
-    pub bug: Option<SeededBug>,
+    pub bug: Option<&'static Mistake>,
     /// Runs, the one that found it included.
     pub runs: u64,
     /// How long they took.
@@ -196,57 +112,22 @@ enum Case {
     Volume(u64, VolumeKind),
 }
 
-/// What a mistake is looked for in.
-#[derive(Clone, Copy)]
-enum Where {
-    Pairs,
-    Volumes,
-    /// Where extents are moved, and hints matter.
-    TieredVolumes,
-    /// Where one thing happens again and again.
-    FocusedVolumes,
-}
-
-/// Mistakes that take a chain of events which other runs hardly ever have.
-const TAKE_FOCUS: &[SeededBug] = &[
-    SeededBug::DyingDiscardedAgain,
-    SeededBug::DyingWithData,
-    SeededBug::FoundBeforeLossBelieved,
-    SeededBug::FreedWhilePointedTo,
-    SeededBug::PageAheadOfJournal,
-    SeededBug::PlaceReusedUnderReader,
-];
-
-impl Where {
-    fn of(bug: SeededBug) -> Where {
-        if !bug.is_of_volume() {
-            Where::Pairs
-        } else if TAKE_FOCUS.contains(&bug) {
-            Where::FocusedVolumes
-        } else if bug >= SeededBug::NewExtentNotZeroed {
-            Where::TieredVolumes
-        } else {
-            Where::Volumes
-        }
-    }
-}
-
 impl Case {
     /// The run with this number. On volumes by turns: RAID 5, RAID 1, all levels, RAID 0.
-    fn new(place: Where, seed: u64, index: u64) -> Case {
+    fn new(place: Runs, seed: u64, index: u64) -> Case {
         let kinds: &[VolumeKind] = match place {
-            Where::Pairs => {
+            Runs::Pairs | Runs::Driver => {
                 return Case::Pair(seed.wrapping_add(index), Box::new(script(seed, index)));
             }
-            Where::Volumes => {
+            Runs::Volumes => {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
-            Where::TieredVolumes => &[VolumeKind::Tiered],
-            Where::FocusedVolumes => &[VolumeKind::Tiered, VolumeKind::Raid0],
+            Runs::TieredVolumes => &[VolumeKind::Tiered],
+            Runs::FocusedVolumes => &[VolumeKind::Tiered, VolumeKind::Raid0],
         };
         let turns = kinds.len() as u64;
         let first = match place {
-            Where::FocusedVolumes => FOCUS_FROM,
+            Runs::FocusedVolumes => FOCUS_FROM,
             _ => MORE_FAULTS_FROM,
         };
         let seed = first.wrapping_add(seed).wrapping_add(index / turns);
@@ -260,7 +141,7 @@ impl Case {
         }
     }
 
-    fn violation_with(&self, bug: Option<SeededBug>) -> Option<String> {
+    fn violation_with(&self, bug: Option<&'static Mistake>) -> Option<String> {
         turn_on(bug);
         let violation = match self {
             Case::Pair(_, script) => replay(script, false).err().map(|failure| failure.violation.0),
@@ -285,19 +166,19 @@ impl Case {
 }
 
 /// Runs until the mistake is found, but not more than `runs_max` times.
-pub fn try_bug(bug: Option<SeededBug>, seed: u64, runs_max: u64) -> Trial {
+pub fn try_bug(bug: Option<&'static Mistake>, seed: u64, runs_max: u64) -> Trial {
     let started = Instant::now();
     let mut trial =
         Trial { bug, runs: 0, elapsed: Duration::ZERO, caught: None, fails_anyway: None };
-    let known = FIRST_RUNS.iter().find(|(known, _)| seed == 0 && Some(*known) == bug);
-    let mut runs = known.map(|(_, run)| *run).into_iter().chain(0..);
+    let known = bug.and_then(|bug| bug.first_run).filter(|_| seed == 0);
+    let mut runs = known.into_iter().chain(0..);
     while trial.runs < runs_max && trial.caught.is_none() {
         let run = runs.next().expect("without end");
         // Without a mistake both kinds of runs, by turns.
         let (place, index) = match bug {
-            Some(bug) => (Where::of(bug), run),
-            None if run.is_multiple_of(2) => (Where::Pairs, run / 2),
-            None => (Where::Volumes, run / 2),
+            Some(bug) => (bug.engine_runs().unwrap_or(Runs::Pairs), run),
+            None if run.is_multiple_of(2) => (Runs::Pairs, run / 2),
+            None => (Runs::Volumes, run / 2),
         };
         let case = Case::new(place, seed, index);
         trial.runs += 1;
@@ -314,6 +195,11 @@ pub fn try_bug(bug: Option<SeededBug>, seed: u64, runs_max: u64) -> Trial {
     trial
 }
 
+/// Those that runs of this crate look for.
+pub fn tried() -> impl Iterator<Item = &'static Mistake> {
+    all().iter().filter(|bug| bug.engine_runs().is_some())
+}
+
 /// Tries all on so many threads, each in at most `runs_max` runs;
 /// `runs_without` runs without any. `done` is told of each as it comes to its end.
 pub fn try_all(
@@ -324,16 +210,14 @@ pub fn try_all(
     done: impl FnMut(&Trial) + Send,
 ) -> Vec<Trial> {
     // What takes longest begins first.
-    let tried = SeededBug::ALL.iter().copied().filter(|bug| !NOT_FOUND_YET.contains(bug));
-    let bugs = [None].into_iter().chain(tried.map(Some));
-    let bugs: Vec<Option<SeededBug>> = bugs.collect();
+    let bugs: Vec<Option<&Mistake>> = [None].into_iter().chain(tried().map(Some)).collect();
     let next = AtomicUsize::new(0);
     let trials = Mutex::new((Vec::new(), done));
     let worker = || {
         while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let runs_max = match bug {
                 None => runs_without,
-                Some(SeededBug::Canary) => runs_max.min(CANARY_RUNS_MAX),
+                Some(bug) if bug.name == CANARY => runs_max.min(CANARY_RUNS_MAX),
                 Some(_) => runs_max,
             };
             let trial = try_bug(*bug, seed, runs_max);
@@ -348,6 +232,6 @@ pub fn try_all(
         }
     });
     let (mut trials, _) = trials.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    trials.sort_by_key(|trial| trial.bug);
+    trials.sort_by_key(|trial| trial.bug.map(|bug| bug.number));
     trials
 }

@@ -658,7 +658,7 @@ pub struct FuzzArguments {
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "seeded_bugs", "jobs"])]
     pub driver: bool,
     /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
-    /// found, at most --runs times each [default: 1000]. Only in a binary built with the feature seeded-bugs.
+    /// found, at most --runs times each [default: 1000]. Only in the binary that `make fuzz-seeded` builds.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "time"])]
     pub seeded_bugs: bool,
     /// Threads [default: one for each processor].

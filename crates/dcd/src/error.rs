@@ -561,11 +561,9 @@ pub enum CommandError {
         status: std::process::ExitStatus,
     },
     /// Built without the mistakes.
-    #[cfg(not(feature = "seeded-bugs"))]
     #[error("this dcd has no mistakes made on purpose in it")]
     NoSeededBugs,
     /// The fuzzer is not what it should be.
-    #[cfg(feature = "seeded-bugs")]
     #[error("{} not as it must be: not found, or found without", count(*wrong, "mistake"))]
     SeededBugs {
         /// How many.
@@ -931,13 +929,11 @@ impl CommandError {
                 }
                 _ => Some("`dcd check` tells what is left of it".into()),
             },
-            #[cfg(not(feature = "seeded-bugs"))]
             CommandError::NoSeededBugs => Some(
                 "`make fuzz-seeded` builds one that has, in target/seeded, and runs it; do not use it \
                  for anything else"
                     .into(),
             ),
-            #[cfg(feature = "seeded-bugs")]
             CommandError::SeededBugs { .. } => {
                 Some("a mistake that escapes is a blind spot of the fuzzer; docs/testing.md".into())
             }

@@ -37,7 +37,6 @@ use crate::disk::model_arm::{ModelArm, ModelWork};
 use crate::disk::slow_arm::{ArmWork, SlowArm};
 use crate::memory::segment_memory::Mapping;
 use crate::ring::{Completed, DiskError, Ring, WriteSource, ZeroMode};
-use crate::seeded_bugs::{DriverBug, seeded};
 
 /// Names a disk operation in the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,7 +254,7 @@ impl Disk {
         let (result, buffer) = match completed {
             Completed::Disk { result, buffer, .. } => (result, buffer),
             Completed::Zero { key, offset, length, mode, result } => {
-                if result.is_err_and(is_refusal) && !seeded(DriverBug::RefusedZeroFails) {
+                if result.is_err_and(is_refusal) {
                     match mode {
                         ZeroMode::Punch => self.can_punch = false,
                         ZeroMode::ZeroRange => self.can_zero_range = false,

@@ -590,34 +590,4 @@ mod tests {
             assert!(count > 60, "{all:?}");
         }
     }
-
-    #[cfg(feature = "seeded-bugs")]
-    #[test]
-    fn mistakes_of_the_driver_are_found() {
-        use crate::seeded_bugs::{DriverBug, turn_on};
-        std::panic::set_hook(Box::new(|_| {}));
-        let found = |bug: Option<DriverBug>| {
-            turn_on(bug);
-            let fails = |seed: &u64| {
-                let ended = std::panic::catch_unwind(|| run(*seed));
-                !matches!(ended, Ok(Ok(_)))
-            };
-            let seed = (0..500).find(fails);
-            turn_on(None);
-            seed
-        };
-        for bug in DriverBug::ALL {
-            let seed = found(Some(*bug));
-            eprintln!("{}: {seed:?} ({})", bug.name(), bug.what());
-            assert!(seed.is_some(), "{} is not found", bug.name());
-        }
-        use dcd_engine::seeded_bugs::{SeededBug, turn_on as turn_on_of_engine};
-        for bug in [SeededBug::PauseCounts, SeededBug::JudgedBeforeHeard] {
-            turn_on_of_engine(Some(bug));
-            let seed = found(None);
-            turn_on_of_engine(None);
-            eprintln!("{}: {seed:?}", bug.name());
-            assert!(seed.is_some(), "{} is not found", bug.name());
-        }
-    }
 }

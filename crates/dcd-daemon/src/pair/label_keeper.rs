@@ -27,7 +27,6 @@ use dcd_engine::{
 };
 
 use crate::disk::device::{DeviceError, DeviceFile};
-use crate::seeded_bugs::{DriverBug, seeded};
 
 /// The I/O of a label: no engine counts so far.
 const LABEL_IO: IoId = IoId(u64::MAX);
@@ -240,13 +239,7 @@ impl LabelKeeper {
             ..self.label
         };
         self.step = Step::Announcing { superblock: io, next };
-        let first = match () {
-            () if seeded(DriverBug::LabelNotAnnounced) => self.label.epoch..=self.label.epoch,
-            () if seeded(DriverBug::LabelSettledEarly) => epoch..=epoch,
-            () => self.label.epoch..=epoch,
-        };
-        let (epoch, epoch_max) = first.into_inner();
-        self.write(DataLabel { epoch, epoch_max, state: LabelState::Dirty, ..self.label })
+        self.write(DataLabel { epoch_max: epoch, state: LabelState::Dirty, ..self.label })
     }
 
     fn write(&mut self, label: DataLabel) -> After {
@@ -275,7 +268,6 @@ impl LabelKeeper {
                 }
             },
             Step::WritingSuperblock { id, next } if done.id == id => match done.result {
-                Ok(()) if seeded(DriverBug::LabelNotSettled) => After::Give(done),
                 Ok(()) => {
                     self.step = Step::Settling { done };
                     self.write(next)

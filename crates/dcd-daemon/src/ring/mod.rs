@@ -29,7 +29,6 @@ use crate::disk::device::DeviceFile;
 use crate::event_loop::busy_poll::BusyPoll;
 use crate::memory::segment_memory::Mapping;
 use crate::ring::kernel::{Kernel, Submission, Wait, Work};
-use crate::seeded_bugs::{DriverBug, seeded};
 
 /// Longest single transfer; the kernel would cut off at 2 GiB anyway.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
@@ -195,18 +194,6 @@ enum Entry<K> {
 }
 
 impl<K: Copy> Entry<K> {
-    fn key(&self) -> K {
-        match self {
-            Entry::Read { key, .. }
-            | Entry::Write { key, .. }
-            | Entry::Flush { key, .. }
-            | Entry::Zero { key, .. }
-            | Entry::Receive { key, .. }
-            | Entry::Command { key, .. }
-            | Entry::Poll { key, .. } => *key,
-        }
-    }
-
     fn is_of_a_disk(&self) -> bool {
         !matches!(self, Entry::Receive { .. } | Entry::Command { .. } | Entry::Poll { .. })
     }
@@ -218,9 +205,8 @@ impl<K: Copy> Entry<K> {
             Entry::Read { file, offset, buffer, done, .. } => {
                 let rest = &mut buffer.bytes_mut()[*done..];
                 let length = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                let done = if seeded(DriverBug::RestFromTheStart) { 0 } else { *done as u64 };
-                let work =
-                    Work::Read { address: rest.as_mut_ptr(), length, offset: *offset + done };
+                let offset = *offset + *done as u64;
+                let work = Work::Read { address: rest.as_mut_ptr(), length, offset };
                 (fd(file), work)
             }
             Entry::Write { file, offset, source, done, fua, .. } => {
@@ -263,34 +249,10 @@ impl<K: Copy> Entry<K> {
         Submission { name, file, work }
     }
 
-    /// What a mistake makes of it.
-    fn done_at_once(self) -> Completed<K> {
-        let (result, key) = (Ok(()), self.key());
-        match self {
-            Entry::Read { buffer, .. } | Entry::Command { buffer, .. } => {
-                Completed::Disk { key, result, buffer: Some(buffer) }
-            }
-            Entry::Write { source: WriteSource::Owned(buffer), .. } => {
-                Completed::Disk { key, result, buffer: Some(buffer) }
-            }
-            Entry::Flush { written, .. } => Completed::Disk { key, result, buffer: written },
-            _ => Completed::Disk { key, result, buffer: None },
-        }
-    }
-
     /// What is known after a completion: the end of the operation, or that it must go on.
     fn ended(mut self, result: i32) -> Result<Completed<K>, Entry<K>> {
         let errno = (result < 0).then(|| Errno::from_raw_os_error(-result));
         let again = matches!(errno, Some(Errno::INTR | Errno::AGAIN));
-        let errno = match errno {
-            Some(Errno::INTR | Errno::AGAIN) if seeded(DriverBug::InterruptedIsDone) => {
-                return Ok(self.done_at_once());
-            }
-            Some(Errno::CANCELED) if seeded(DriverBug::CancelledIsDone) => {
-                return Ok(self.done_at_once());
-            }
-            errno => errno,
-        };
         if again && !matches!(self, Entry::Command { .. } | Entry::Poll { .. }) {
             return Err(self);
         }
@@ -298,13 +260,13 @@ impl<K: Copy> Entry<K> {
         match &mut self {
             Entry::Read { buffer, done, .. } if errno.is_none() && moved > 0 => {
                 *done += moved as usize;
-                if *done < buffer.len() && !seeded(DriverBug::ShortIsWhole) {
+                if *done < buffer.len() {
                     return Err(self);
                 }
             }
             Entry::Write { source, done, .. } if errno.is_none() && moved > 0 => {
                 *done += moved;
-                if *done < source.len() && !seeded(DriverBug::ShortIsWhole) {
+                if *done < source.len() {
                     return Err(self);
                 }
             }
@@ -316,9 +278,7 @@ impl<K: Copy> Entry<K> {
                     // A direct read cut short by the end of the disk cannot go on at an odd place.
                     Some(Errno::INVAL) if done > 0 => Err(DiskError::EndOfDisk),
                     Some(errno) => Err(DiskError::Errno(errno)),
-                    None if done < buffer.len() && !seeded(DriverBug::ShortIsWhole) => {
-                        Err(DiskError::EndOfDisk)
-                    }
+                    None if done < buffer.len() => Err(DiskError::EndOfDisk),
                     None => Ok(()),
                 };
                 Completed::Disk { key, result, buffer: Some(buffer) }
@@ -326,9 +286,7 @@ impl<K: Copy> Entry<K> {
             Entry::Write { key, source, done, file, fua, .. } => {
                 let result = match errno {
                     Some(errno) => Err(DiskError::Errno(errno)),
-                    None if done < source.len() && !seeded(DriverBug::ShortIsWhole) => {
-                        Err(DiskError::EndOfDisk)
-                    }
+                    None if done < source.len() => Err(DiskError::EndOfDisk),
                     None => Ok(()),
                 };
                 let buffer = match source {
@@ -487,20 +445,11 @@ impl<K: Copy> Ring<K> {
         let entry = place.insert(entry);
         let submission = entry.submission(index);
         self.queue(submission);
-        if seeded(DriverBug::TouchedUnderWay)
-            && let Some(Entry::Read { buffer, done, .. }) = &mut self.slab[index as usize]
-            && *done > 0
-        {
-            buffer.bytes_mut().fill(0);
-        }
     }
 
     fn queue(&mut self, submission: Submission) {
         // In turn: what waits already goes first.
         if !self.waiting.is_empty() || !self.push(&submission) {
-            if seeded(DriverBug::OverflowForgotten) {
-                return;
-            }
             self.waiting.push_back(submission);
             self.push_waiting();
         }
@@ -564,9 +513,6 @@ impl<K: Copy> Ring<K> {
             }
         };
         match result.map_err(|error| (error.raw_os_error(), error)) {
-            Err((Some(libc::EBUSY | libc::EAGAIN), error)) if seeded(DriverBug::BusyIsFatal) => {
-                return Err(error);
-            }
             Ok(()) => {}
             // The time is over, a signal came, or completions must be seen first.
             Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
@@ -590,9 +536,6 @@ impl<K: Copy> Ring<K> {
                 self.seen.push_back(completion);
             }
             self.has_seen_all = !kernel.has_more();
-            if seeded(DriverBug::TimeBeforeEnds) {
-                self.has_seen_all = true;
-            }
             let brings_nothing = has_asked && self.seen.len() == before;
             // After an error (out of memory) the next `wait` goes on.
             if self.has_seen_all || brings_nothing || kernel.enter(Wait::No).is_err() {
@@ -640,12 +583,7 @@ impl<K: Copy> Ring<K> {
                     self.disk_operations -= usize::from(is_disk);
                     return Some(completed);
                 }
-                Err(rest) => {
-                    if seeded(DriverBug::PlaceFreedEarly) {
-                        self.free.push(index);
-                    }
-                    self.put(index, rest);
-                }
+                Err(rest) => self.put(index, rest),
             }
         }
         None

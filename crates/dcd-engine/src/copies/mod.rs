@@ -24,7 +24,6 @@ use crate::format::checkpoint::CopyPageRef;
 use crate::format::copy_page::{CopyEntry, CopyPage, CopyState, SequenceLabel};
 use crate::format::geometry::COPIES_PER_PAGE;
 use crate::line_hash::LineHash;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{CopyPageIndex, CopySlot, Line, SequenceId, Uuid};
 
 /// No slot: the end of a chain.
@@ -200,12 +199,7 @@ impl Copies {
 
     /// The true copies of a line.
     pub fn valid(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
-        let shows_stale = seeded(SeededBug::StaleCopyServed);
-        self.chain(line).filter(move |slot| match self.slot(*slot).state {
-            SlotState::Valid => true,
-            SlotState::Stale => shows_stale && self.slot(*slot).checksum != 0,
-            SlotState::Empty | SlotState::Filling => false,
-        })
+        self.chain(line).filter(|slot| self.slot(*slot).state == SlotState::Valid)
     }
 
     /// The slots of a line, whatever they hold.

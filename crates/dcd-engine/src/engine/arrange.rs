@@ -21,7 +21,6 @@ use crate::buffer::Buffer;
 use crate::copies::{Copies, SlotState};
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoData, IoError, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     CopyPageIndex, CopySlot, Duration, FragmentMask, LINE_SIZE, Line, SequenceId, Time,
 };
@@ -238,10 +237,10 @@ impl Engine {
     pub(super) fn is_only_on_data_disk(&self, line: Line) -> bool {
         self.line_mask(line) == FragmentMask::FULL
             && self.data_disk_writes_lost == 0
-            && (!self.table.contains(line) || seeded(SeededBug::CopyOfLoggedLine))
+            && !self.table.contains(line)
             && !self.is_zero(line)
             && !self.poisoned.contains_key(&line)
-            && (!self.is_bypassed(line, 1) || seeded(SeededBug::CopyOfBypassedLine))
+            && !self.is_bypassed(line, 1)
     }
 
     fn read_next_lines(&mut self) {
@@ -296,7 +295,7 @@ impl Engine {
             }
             return;
         };
-        let is_as_it_was = stamp == self.data_disk_changes || seeded(SeededBug::CopyOfChangedLine);
+        let is_as_it_was = stamp == self.data_disk_changes;
         for (line, slot) in wanted {
             let held = *self.copies.slot(slot);
             // The sequence may have been removed, or the line changed, meanwhile.
@@ -312,8 +311,7 @@ impl Engine {
             let at = ((line.0 - first.0) * LINE_SIZE) as usize;
             let bytes = &bytes.bytes()[at..at + LINE_SIZE as usize];
             let checksum = crc32c(bytes);
-            let is_same = held.checksum == checksum || seeded(SeededBug::StaleCopyConfirmed);
-            if is_same && held.checksum != 0 {
+            if held.checksum == checksum && held.checksum != 0 {
                 self.copies.confirm(slot);
                 self.arranging.is_unlisted = true;
                 continue;

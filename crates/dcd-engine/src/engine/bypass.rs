@@ -25,7 +25,6 @@ use crate::buffer::Buffer;
 use crate::format::record::Entry;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::log::zero_ranges::ZeroRanges;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 
 /// A write that goes past the log.
@@ -87,14 +86,14 @@ impl Engine {
         (range.bytes() >= self.config.bypass_threshold_bytes && !self.is_cache_candidate(range)
             || self.is_left_to_the_disk(range))
             // Whole lines only: part of a line may be zero in the log below it.
-            && (range.start.0.is_multiple_of(FRAGMENTS_PER_LINE) && ends_with_line
-                || seeded(SeededBug::BypassOfPartLines))
+            && range.start.0.is_multiple_of(FRAGMENTS_PER_LINE)
+            && ends_with_line
             // A witness may only change together with the log, or a crash in step 2 would look
             // as if someone else had written to the data-disk.
-            && (!self.witnesses.overlaps(range) || seeded(SeededBug::BypassOverWitness))
+            && !self.witnesses.overlaps(range)
             // So may a line of which a checkpoint may list a copy: after a crash in step 2 the copy would
             // show the old, until it is given up, and then the data-disk the new.
-            && (!self.may_have_copies(range) || seeded(SeededBug::BypassOverCopies))
+            && !self.may_have_copies(range)
             // It may split a zero range in two, and a checkpoint has room for so many.
             && self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_REMOVE)
             && self.data_disk_writes_lost == 0
@@ -140,19 +139,15 @@ impl Engine {
 
     /// Whether a bypass of some of these blocks may have been seen and has no place in the order yet.
     pub(super) fn is_overtaking_a_bypass(&self, range: LbaRange) -> bool {
-        !seeded(SeededBug::ChangeOvertakesBypass)
-            && self.bypasses.iter().any(|bypass| {
-                !matches!(bypass.state, State::Waiting(_)) && bypass.range.overlaps(range)
-            })
+        self.bypasses.iter().any(|bypass| {
+            !matches!(bypass.state, State::Waiting(_)) && bypass.range.overlaps(range)
+        })
     }
 
     /// Zero ranges that the bypasses under way may add when their tombstones are logged: room for them is
     /// kept, because a tombstone cannot wait.
     pub(super) fn zero_ranges_of_bypasses(&self) -> usize {
-        match seeded(SeededBug::TombstonesNotReserved) {
-            true => 0,
-            false => self.bypasses.len() * ZeroRanges::GROWTH_BY_REMOVE,
-        }
+        self.bypasses.len() * ZeroRanges::GROWTH_BY_REMOVE
     }
 
     /// Whether bypasses are under way.
@@ -203,9 +198,8 @@ impl Engine {
             let bypass = &self.bypasses[index];
             let (line, lines) = bypass.lines();
             let ready = matches!(bypass.state, State::Waiting(_))
-                && (bypass.after <= self.log.durable_record()
-                    || seeded(SeededBug::BypassBeforeEarlier))
-                && (!self.destage.touches(line, lines) || seeded(SeededBug::BypassDuringDestage))
+                && bypass.after <= self.log.durable_record()
+                && !self.destage.touches(line, lines)
                 && !self.zeroes_destaging.overlaps(line, lines)
                 && !self.is_read_below_the_log(bypass.range)
                 && !self.bypasses[..index].iter().any(|other| other.range.overlaps(bypass.range));
@@ -232,9 +226,6 @@ impl Engine {
             _ => result,
         };
         match result {
-            Err(_) if seeded(SeededBug::FailedBypassAcknowledged) => {
-                self.bypasses[index].state = State::Written;
-            }
             Ok(()) => self.bypasses[index].state = State::Written,
             Err(error) => {
                 // The blocks are as undefined as after a failed write to any disk; copies in the
@@ -250,11 +241,7 @@ impl Engine {
             return self.data_disk_flush_failed(error);
         }
         for bypass in &mut self.bypasses {
-            let is_covered = match bypass.state {
-                State::Flushing(by) => by == flush || seeded(SeededBug::OlderBypassFlushBelieved),
-                _ => false,
-            };
-            if is_covered {
+            if matches!(bypass.state, State::Flushing(by) if by == flush) {
                 bypass.state = State::Flushed;
             }
         }
@@ -281,14 +268,10 @@ impl Engine {
     /// Steps 4 and 5.
     fn finish_bypass(&mut self, bypass: &Bypass) {
         let (line, lines) = bypass.lines();
-        if !seeded(SeededBug::BypassWithoutTombstone) {
-            self.log.append_entry(&Entry::Bypass { range: bypass.range });
-        }
+        self.log.append_entry(&Entry::Bypass { range: bypass.range });
         self.log.end_request();
         self.forget_lines(line, lines);
-        if !seeded(SeededBug::BypassKeepsZeroes) {
-            self.zeroes.remove(line, lines);
-        }
+        self.zeroes.remove(line, lines);
         self.zeroes_rebuilt.overwritten(line, lines);
         self.destage.something_changed();
         self.acknowledge(bypass.id, None, bypass.fua);

@@ -16,8 +16,6 @@ use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
 use crate::io::{Device, IoError, RequestError, RequestId};
-use crate::log::zero_ranges::ZeroRanges;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
 
 /// A checkpoint is due when this part of the segments has been filled since the last.
@@ -130,10 +128,7 @@ impl Engine {
                 }
                 due
             }
-            State::WaitDurable(picture)
-                if self.log.durable_record() >= picture.after
-                    || seeded(SeededBug::CheckpointBeforeRecords) =>
-            {
+            State::WaitDurable(picture) if self.log.durable_record() >= picture.after => {
                 self.write_picture(picture);
                 true
             }
@@ -172,9 +167,6 @@ impl Engine {
         let reusable = self.log.segments.reusable();
         let mut free = self.log.segments.free().clone();
         free.extend(&reusable);
-        if seeded(SeededBug::FreeOrderForgotten) {
-            free.make_contiguous().sort_unstable();
-        }
         let position = self.log.position(&mut free);
         let (copy_pages, pages) = self.copies.picture();
         let witnesses = self.witnesses.list_for_checkpoint();
@@ -203,12 +195,7 @@ impl Engine {
 
     /// The index as it is now; what else a checkpoint says is left out.
     pub(super) fn index_picture(&self, position: LogPosition) -> Checkpoint {
-        let no_zeroes = ZeroRanges::default();
-        let zeroes = match self.zeroes_rebuilt.listed() {
-            _ if seeded(SeededBug::CheckpointOmitsZeroesUnderWay) => &self.zeroes,
-            _ if seeded(SeededBug::CheckpointOmitsZeroes) => &no_zeroes,
-            listed => listed,
-        };
+        let zeroes = self.zeroes_rebuilt.listed();
         // Reserved at once: a vector that grows takes twice as much, and nobody has counted on that.
         let slots = self.log.segments.iter().map(|(_, segment)| segment.live_slots as usize).sum();
         let mut live = Vec::with_capacity(slots);
@@ -216,13 +203,9 @@ impl Engine {
             for (slot, mask) in pieces.as_slice() {
                 let checksum = self.table.checksum(*slot);
                 live.push(LiveSlot { line, mask: *mask, slot: *slot, checksum });
-                if seeded(SeededBug::CheckpointOmitsSlots) {
-                    break;
-                }
             }
         }
         let filled = self.log.segments.iter().filter(|(_, segment)| segment.live_slots > 0);
-        let poisoned = self.poisoned.iter().filter(|_| !seeded(SeededBug::CheckpointOmitsPoison));
         Checkpoint {
             uuid: self.superblock.uuid,
             generation: self.checkpoint.generation,
@@ -232,7 +215,7 @@ impl Engine {
             free: Vec::new(),
             live,
             zeroes: zeroes.iter().collect(),
-            poisoned: poisoned.map(|(line, mask)| (*line, *mask)).collect(),
+            poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
             witnesses: self.witnesses.list(),
             copy_pages: Vec::new(),
         }
@@ -253,9 +236,7 @@ impl Engine {
             writes_left += 1;
             let purpose = Purpose::Checkpoint(Step::Write);
             self.start_write(Device::CacheDisk, offset, Buffer::copy_of(piece), purpose);
-            if !seeded(SeededBug::CheckpointPieceMisplaced) {
-                offset += piece.len() as u64;
-            }
+            offset += piece.len() as u64;
         }
         self.counters.checkpoint_bytes += picture.bytes.len() as u64;
         self.checkpoint.state = State::Writing { picture, writes_left, failed: false };
@@ -273,9 +254,6 @@ impl Engine {
             (Step::Flush, State::Flushing(_))
                 if result.is_ok() && !self.checkpoint.is_distrusted =>
             {
-                self.checkpoint_durable();
-            }
-            (Step::Flush, State::Flushing(_)) if seeded(SeededBug::FailedCheckpointBelieved) => {
                 self.checkpoint_durable();
             }
             (Step::Flush, State::Flushing(_)) => self.checkpoint_failed(),

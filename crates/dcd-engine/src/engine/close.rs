@@ -20,7 +20,6 @@ use super::volume::BehindCommit;
 use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LbaRange, Time};
 
 /// How the cache is closed.
@@ -201,9 +200,7 @@ impl Engine {
     }
 
     fn force_checkpoint(&mut self) -> Step {
-        if !seeded(SeededBug::ShutdownWithoutCommit) {
-            self.checkpoint.force();
-        }
+        self.checkpoint.force();
         Step::Checkpoint
     }
 
@@ -221,11 +218,7 @@ impl Engine {
     fn part_from_what_is_lost(&mut self) {
         let Some(Closing { kind: Kind::Detach, accepted, .. }) = &mut self.close else { return };
         let accepted = std::mem::take(accepted);
-        let is_accepted = match accepted.is_empty() {
-            true => seeded(SeededBug::DetachReleasesLoss),
-            false => seeded(SeededBug::LossAcceptedUntold),
-        };
-        if is_accepted || self.all_lost_is_within(&accepted) {
+        if self.all_lost_is_within(&accepted) {
             // It stays listed on the cache-disk until the last step, so that a crash before that shows
             // nothing stale. The next start of a pair that was parted forgets it.
             return;
@@ -241,9 +234,8 @@ impl Engine {
             && self.only_lost_lines_are_left();
         self.destage.is_idle()
             && self.checkpoint.is_idle()
-            && (self.log.newest_record() == self.log.durable_record()
-                || seeded(SeededBug::ShutdownWithoutCommit))
-            && (kind == Kind::Shutdown || is_empty || seeded(SeededBug::DetachBeforeDestaged))
+            && self.log.newest_record() == self.log.durable_record()
+            && (kind == Kind::Shutdown || is_empty)
     }
 
     /// A detach without a cache-disk marks nothing; it tells what is lost all the same.

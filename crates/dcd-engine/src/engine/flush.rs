@@ -18,7 +18,6 @@ use std::collections::VecDeque;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, RecordNumber, Time};
 
 /// So many changes, each with a flush of its own, and the next flush is expected.
@@ -67,9 +66,6 @@ impl Engine {
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }
-        if seeded(SeededBug::FlushAckWhenWritten) {
-            return self.reply_when_written(id, None);
-        }
         self.reply_when_durable(id, None);
     }
 
@@ -113,7 +109,7 @@ impl Engine {
         let (newest, durable) = (self.log.newest_record(), self.log.durable_record());
         if newest > durable {
             let since = *self.commit.undurable_since.get_or_insert(self.now);
-            if self.now.since(since) >= self.commit_delay() && !seeded(SeededBug::MaxDelayIgnored) {
+            if self.now.since(since) >= self.commit_delay() {
                 self.want_durable(newest);
             }
             // Buffers are kept until durable; with half of those for requests in use it is time.
@@ -170,9 +166,7 @@ impl Engine {
             // Only if nothing before it is pending does its own FUA make everything durable.
             let fua = self.commit.wanted >= write.number
                 && self.log.sealed_record() == write.number
-                && (self.log.is_oldest_pending(write.number)
-                    || seeded(SeededBug::FuaCoversEarlierRecords)
-                        && self.log.written_record().next() == write.number)
+                && self.log.is_oldest_pending(write.number)
                 && !self.commit.in_flight;
             if fua {
                 self.begin_commit();
@@ -186,7 +180,7 @@ impl Engine {
             let operation = IoOperation::Write {
                 offset: write.offset,
                 data: IoData::SegmentMemory(write.memory),
-                fua: fua && !seeded(SeededBug::CommitWithoutFua),
+                fua,
             };
             let purpose = Purpose::LogWrite { number: write.number, fua };
             self.start_io(Device::CacheDisk, operation, purpose);
@@ -205,9 +199,7 @@ impl Engine {
         if fua {
             self.commit.in_flight = false;
         }
-        if let Err(error) = result
-            && !seeded(SeededBug::FailedLogWriteBelieved)
-        {
+        if let Err(error) = result {
             return self.cache_disk_error(error);
         }
         if self.log_again.is_wanted() {
@@ -226,20 +218,12 @@ impl Engine {
 
     pub(super) fn log_flush_done(&mut self, covers: RecordNumber, result: Result<(), IoError>) {
         self.commit.in_flight = false;
-        if result.is_err() && seeded(SeededBug::FailedFlushRetried) {
-            return;
-        }
-        if let Err(error) = result
-            && !seeded(SeededBug::FailedFlushBelieved)
-        {
+        if let Err(error) = result {
             return self.cache_disk_error(error);
         }
         if self.log_again.is_wanted() {
             // Another flush failed meanwhile: it may have been told of what this one should have.
             return;
-        }
-        if seeded(SeededBug::FlushCoversLaterWrites) {
-            return self.records_durable(self.log.written_record());
         }
         self.records_durable(covers);
     }
@@ -274,7 +258,6 @@ impl Engine {
         let may_commit = !self.cache_disk_failed && !self.log_again.is_wanted();
         let is_due = self.commit.wanted < self.log.newest_record() && may_commit;
         let since = self.commit.undurable_since?;
-        let is_due = is_due && !seeded(SeededBug::MaxDelayIgnored);
         is_due.then(|| since.after(self.commit_delay()))
     }
 

@@ -9,7 +9,6 @@
 
 use super::{Engine, Phase};
 use crate::io::{IoError, RequestError};
-use crate::seeded_bugs::{SeededBug, seeded};
 
 /// Failures in a row after which the cache-disk counts as failed.
 const FAILURES_MAX: u32 = 3;
@@ -64,9 +63,6 @@ impl Engine {
             let pieces = self.table.find(slot.line);
             let live = pieces.as_slice().iter().find(|(known, _)| *known == slot.from);
             match live {
-                Some(_) if seeded(SeededBug::LogAgainKeepsOldPlace) => {
-                    self.drop_dead_slots(&[slot.to]);
-                }
                 Some((_, mask)) => {
                     let dead = self.table.insert(slot.line, *mask, slot.to, slot.checksum);
                     self.drop_dead_slots(dead.as_slice());
@@ -77,9 +73,6 @@ impl Engine {
             }
         }
         self.log.end_log_again();
-        if seeded(SeededBug::LogAgainAcknowledges) {
-            self.answer_commit_waiters(Ok(()));
-        }
         // A checkpoint that waits for these records speaks of their old places.
         if self.checkpoint.start_over_if_waiting() {
             self.zeroes_rebuilt.picture_dropped();
@@ -96,9 +89,8 @@ impl Engine {
         }
         self.cache_disk_failed = true;
         self.fail_checkpoint_waiters();
-        let is_clean = self.log_use.is_clean() || seeded(SeededBug::UncachedWhileDirty);
         // The tables of a volume are on the cache-disk: without it nobody would know after a restart where a new extent lies.
-        let is_clean = is_clean && self.volume.is_none();
+        let is_clean = self.log_use.is_clean() && self.volume.is_none();
         if self.phase == Phase::Running && is_clean {
             return self.go_uncached();
         }

@@ -21,7 +21,6 @@
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::io::{Device, IoData, IoError, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, RecordNumber, Time};
 
 /// What is known of the cache-disk.
@@ -58,11 +57,6 @@ impl LogUse {
 
     /// The write of a record has been started.
     pub(super) fn record_submitted(&mut self, number: RecordNumber) {
-        if seeded(SeededBug::ProbeSkipped) && self.state == State::Clean {
-            self.submitted = self.submitted.max(number);
-            self.state = State::Probed; // As if an error told that the record is not on the disk.
-            return;
-        }
         assert!(self.state != State::Clean && self.state != State::Probing, "first the probe");
         self.state = State::InUse;
         self.submitted = self.submitted.max(number);
@@ -113,9 +107,6 @@ impl Engine {
             State::InUse | State::Probed => return true,
             State::Probing => return false,
             State::Clean => {}
-        }
-        if seeded(SeededBug::ProbeSkipped) {
-            return true;
         }
         let Some(offset) = self.log.next_write_offset() else { return true };
         self.log_use.state = State::Probing;

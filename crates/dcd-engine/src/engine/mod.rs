@@ -52,9 +52,8 @@ use crate::log::lookup_table::LookupTable;
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
 use crate::log::zero_ranges::ZeroRanges;
 use crate::patience::Patience;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
-use crate::units::{CopySlot, Duration, FragmentMask, LINE_SIZE, LbaRange, Line, SlotIndex, Time};
+use crate::units::{CopySlot, Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::{IO_BIT, Volume, VolumeParts, VolumePhase};
 
@@ -308,7 +307,7 @@ impl Engine {
         }
         let expected = superblock.data_disk.blocks;
         let has_grown = config.grow && data_disk.blocks > expected;
-        if data_disk.blocks != expected && !has_grown && !seeded(SeededBug::SizeNotChecked) {
+        if data_disk.blocks != expected && !has_grown {
             return Err(OpenError::DataDiskSize { expected, found: data_disk.blocks });
         }
         if data_disk.blocks > DATA_DISK_BLOCKS_MAX {
@@ -662,9 +661,6 @@ impl Engine {
             Device::DataDisk => self.counters.data_disk_flushes += 1,
             Device::Member(_) => unreachable!("members belong to the volume"),
         }
-        if is_skipped(&purpose) {
-            return self.start_read(device, 0, LINE_SIZE, purpose);
-        }
         self.start_io(device, IoOperation::Flush, purpose);
     }
 
@@ -751,7 +747,7 @@ impl Engine {
     }
 
     fn clear_poison(&mut self, line: Line, mask: FragmentMask) {
-        if self.poisoned.is_empty() || seeded(SeededBug::PoisonStays) {
+        if self.poisoned.is_empty() {
             return;
         }
         if let Some(poison) = self.poisoned.get_mut(&line) {
@@ -773,9 +769,6 @@ impl Engine {
             return self.block_destage(line);
         }
         self.forget(line, mask);
-        if seeded(SeededBug::DamageForgotten) {
-            return;
-        }
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
     }
@@ -793,8 +786,7 @@ impl Engine {
 
     /// Whether any of these lines is zero in the log, below the table.
     fn is_zero(&self, line: Line) -> bool {
-        self.zeroes.contains(line)
-            || self.zeroes_destaging.contains(line) && !seeded(SeededBug::ZeroesUnderWayNotRead)
+        self.zeroes.contains(line) || self.zeroes_destaging.contains(line)
     }
 
     // ---- looking from outside -----------------------------------------------------------------
@@ -953,21 +945,6 @@ impl Engine {
             idle_threshold: self.idle_threshold(),
             recovery: self.recovery_report,
         }
-    }
-}
-
-/// Whether a seeded bug leaves this flush out: a read then takes its place.
-fn is_skipped(purpose: &Purpose) -> bool {
-    match purpose {
-        Purpose::LogFlush { .. } => seeded(SeededBug::CommitWithoutFlush),
-        Purpose::BypassFlush(_) => seeded(SeededBug::BypassWithoutFlush),
-        Purpose::Destage(_) => seeded(SeededBug::DestageWithoutFlush),
-        Purpose::Checkpoint(_) => seeded(SeededBug::CheckpointWithoutFlush),
-        Purpose::Recover(recover::Step::Flush(Device::DataDisk)) => {
-            seeded(SeededBug::RecoveryWithoutDataFlush)
-        }
-        Purpose::Uncached(uncached::Step::Flush) => seeded(SeededBug::UncachedWithoutFlush),
-        _ => false,
     }
 }
 

@@ -28,7 +28,6 @@ use crate::buffer::Buffer;
 use crate::copies::{Sequence, SlotState};
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, RequestId};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Time};
 
 /// Streams at a time.
@@ -617,9 +616,7 @@ impl Engine {
         let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.holds(slot)) else {
             return ReadAhead::No;
         };
-        let is_right = |bytes: &[u8]| {
-            crc32c(bytes) == part.checksum || seeded(SeededBug::ReadAheadNotCompared)
-        };
+        let is_right = |bytes: &[u8]| crc32c(bytes) == part.checksum;
         // It may have been copied anew since it was read ahead.
         if chunk.bytes_of(slot).is_some_and(|bytes| !is_right(bytes)) {
             return ReadAhead::No;

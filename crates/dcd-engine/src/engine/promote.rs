@@ -21,7 +21,6 @@ use crate::format::checksum::crc32c;
 use crate::format::geometry::COPIES_PER_PAGE;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::line_hash::LineHash;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     BLOCK_SIZE, CopyPageIndex, CopySlot, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange,
     Line, SlotIndex,
@@ -95,8 +94,7 @@ impl Engine {
 
     /// Step 2, with what a part of a read brought from the data-disk.
     pub(super) fn promote(&mut self, part: &Part, bytes: &[u8]) {
-        let is_as_it_was =
-            part.stamp == self.data_disk_changes || seeded(SeededBug::CopyOfChangedLine);
+        let is_as_it_was = part.stamp == self.data_disk_changes;
         if part.is_scan || !is_as_it_was || !self.promotes() {
             return;
         }
@@ -255,9 +253,7 @@ impl Engine {
 
     /// Lines have changed, or are no longer in the slots they were destaged from.
     pub(super) fn forget_clean(&mut self, line: Line, lines: u64) {
-        if let Some(clean) = &mut self.clean
-            && !seeded(SeededBug::ChangedLineIsClean)
-        {
+        if let Some(clean) = &mut self.clean {
             clean.remove_all(line, lines);
         }
     }
@@ -265,18 +261,13 @@ impl Engine {
     /// A line has changed in the log: its copies are no longer true.
     pub(super) fn copies_of_line_changed(&mut self, line: Line) {
         self.forget_clean(line, 1);
-        if !seeded(SeededBug::WriteKeepsCopies) {
-            let policy = &mut self.promotion.policy;
-            self.copies.change(line, |slot| policy.remove(slot));
-        }
+        let policy = &mut self.promotion.policy;
+        self.copies.change(line, |slot| policy.remove(slot));
     }
 
     /// The same of a run of lines.
     pub(super) fn copies_changed(&mut self, line: Line, lines: u64) {
         self.forget_clean(line, lines);
-        if seeded(SeededBug::DiscardKeepsCopies) {
-            return;
-        }
         let last = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let lines = lines.min(last.saturating_sub(line.0));
         // A start replays the log before the policy takes over what is left.

@@ -17,7 +17,6 @@ use crate::buffer::Buffer;
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
 use crate::log::segment::SegmentState;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     BLOCK_SIZE, CopySlot, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange,
     Line, SegmentIndex, SlotIndex,
@@ -214,9 +213,8 @@ impl Engine {
         }
         for (line, mask) in wanted.lines() {
             let mut missing = mask;
-            let slots_max = if seeded(SeededBug::ReadTakesOneSlot) { 1 } else { usize::MAX };
             let in_log = self.table.find(line);
-            for (slot, piece) in in_log.as_slice().iter().take(slots_max) {
+            for (slot, piece) in in_log.as_slice() {
                 let mask = piece.and(mask);
                 missing = missing.without(mask);
                 if mask.is_empty() {
@@ -276,9 +274,7 @@ impl Engine {
         let is_lost = |(line, mask): (Line, FragmentMask)| {
             self.poisoned.get(&line).is_some_and(|poison| !poison.and(mask).is_empty())
         };
-        !self.poisoned.is_empty()
-            && !seeded(SeededBug::StaleCopyShown)
-            && range.lines().any(is_lost)
+        !self.poisoned.is_empty() && range.lines().any(is_lost)
     }
 
     /// Starts the I/Os of a read; tells how many parts it waits for.
@@ -394,9 +390,7 @@ impl Engine {
         }
         let mut reading = self.reads.under_way.remove(&part.id).expect("a read under way");
         reading.parts_left -= 1;
-        let is_data_disk = !matches!(part.source, Source::Slots { .. });
-        reading.failed |=
-            result.is_err() && !(is_data_disk && seeded(SeededBug::FailedReadReturnsZeroes));
+        reading.failed |= result.is_err();
         if let (Ok(()), Some(bytes)) = (result, io_buffer) {
             self.promote(&part, bytes.bytes());
             self.join_part(&part.source, &mut reading, bytes);
@@ -411,9 +405,7 @@ impl Engine {
         for part in copies {
             let at = (part.offset - copies[0].offset) as usize;
             let bytes = bytes.map(|bytes| &bytes[at..at + LINE_SIZE as usize]);
-            let is_right = |bytes: &&[u8]| {
-                crc32c(bytes) == part.checksum || seeded(SeededBug::DamagedCopyServed)
-            };
+            let is_right = |bytes: &&[u8]| crc32c(bytes) == part.checksum;
             let buffer = reading.buffer.as_mut().expect("a read of several parts");
             if let Some(bytes) = bytes.filter(is_right) {
                 copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
@@ -459,13 +451,6 @@ impl Engine {
                 return;
             }
             Source::Span { span, wanted } => {
-                let start = span.start.0.max(reading.range.start.0);
-                let end = span.end().min(reading.range.end());
-                let all = [LbaRange::new(start, end - start)];
-                let wanted = match seeded(SeededBug::DataDiskWins) {
-                    true => &all[..],
-                    false => wanted,
-                };
                 let buffer = reading.buffer.as_mut().expect("a read of several parts");
                 for piece in wanted {
                     let from = (piece.start.byte() - span.start.byte()) as usize;
@@ -477,8 +462,7 @@ impl Engine {
             }
             Source::Slots { slots, .. } => {
                 for (part, bytes) in slots.iter().zip(bytes.bytes().chunks(LINE_SIZE as usize)) {
-                    let is_verified = (self.config.verify_reads || self.has_unlisted_poison)
-                        && !seeded(SeededBug::DamagedSlotServed);
+                    let is_verified = self.config.verify_reads || self.has_unlisted_poison;
                     if is_verified && crc32c(bytes) != part.checksum {
                         self.damaged_slot(part.line, part.slot);
                         reading.failed = true;
@@ -501,8 +485,7 @@ impl Engine {
             copies.as_slice().iter().any(|(_, copy)| !copy.and(wanted).is_empty())
                 || !wanted.is_empty() && self.is_zero(line)
         };
-        !seeded(SeededBug::BypassOvertakesRead)
-            && self.reads.data_disk_parts > 0
+        self.reads.data_disk_parts > 0
             && self.ios.values().any(|io| {
                 let Some(Purpose::Read(part)) = &io.purpose else { return false };
                 let mut taken = part.taken_from_data_disk().iter();

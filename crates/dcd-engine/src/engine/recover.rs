@@ -52,7 +52,6 @@ use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
 use crate::log::zero_ranges::ZeroRange;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::stats::RecoveryReport;
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex,
@@ -260,7 +259,7 @@ impl Engine {
                 let found = bytes.map_err(unreadable);
                 match found.and_then(|bytes| end_mark::verify(bytes.bytes(), uuid)) {
                     Ok(()) => {}
-                    Err(_) if accept_damage || seeded(SeededBug::EndMarkNotRead) => {
+                    Err(_) if accept_damage => {
                         recovery.report.end_mark_lost = true;
                     }
                     // A disk that fails there may have it still.
@@ -405,10 +404,7 @@ impl Engine {
         let recovery = self.recovery();
         let newest = (0..2)
             .filter_map(|area| Some((recovery.areas[area].as_ref().ok()?, area)))
-            .max_by_key(|((generation, _), _)| match seeded(SeededBug::OlderCheckpointBelieved) {
-                true => u64::MAX - *generation,
-                false => *generation,
-            });
+            .max_by_key(|((generation, _), _)| *generation);
         let Some((&(_, payload_bytes), area)) = newest else {
             let [first, second] = recovery.areas.clone().map(|area| area.expect_err("none valid"));
             return self.fail_open(OpenError::Checkpoint { first, second });
@@ -447,7 +443,6 @@ impl Engine {
             segments: [position.segment]
                 .into_iter()
                 .chain(checkpoint.free.iter().copied())
-                .take(if seeded(SeededBug::RecoveryStopsAtSegmentEnd) { 1 } else { usize::MAX })
                 .collect(),
             serial: position.serial,
             slot: position.slot_in_segment,
@@ -502,7 +497,7 @@ impl Engine {
             || self.superblock.state == CacheState::Detached
             || self.recovery().memory_is_void
             || self.config.accept_damage;
-        if may_be_false && !seeded(SeededBug::DoubtfulCopiesBelieved) {
+        if may_be_false {
             self.recovery().report.copies_doubted = self.copies.counts().valid;
             self.copies.doubt_all();
         }
@@ -563,10 +558,7 @@ impl Engine {
         self.superblock.count(!self.config.data_disk_read_only);
         self.superblock.state = CacheState::Open;
         // Nothing is acknowledged before this is durable, so whoever misses the memory later has this to know it by.
-        self.superblock.memory = match seeded(SeededBug::MemoryNotNamed) {
-            true => None,
-            false => self.config.memory.clone(),
-        };
+        self.superblock.memory = self.config.memory.clone();
         self.memory_use = MemoryUse::InUse;
         if self.data_disk.blocks > self.superblock.data_disk.blocks {
             self.superblock.data_disk = self.data_disk;

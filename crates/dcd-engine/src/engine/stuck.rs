@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
 use super::write::Change;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, LbaRange, Line, SegmentIndex, SlotIndex, Time};
 use crate::volume::away::LogShare;
 
@@ -149,7 +148,7 @@ impl Engine {
 
     /// Step 3. Whether a change has to fail.
     pub(super) fn refuses_stuck(&mut self, change: &Change) -> bool {
-        if self.stuck.away == 0 || seeded(SeededBug::StuckLinesFillTheLog) {
+        if self.stuck.away == 0 {
             return false;
         }
         let is_full = match change {

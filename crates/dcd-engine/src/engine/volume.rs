@@ -10,7 +10,6 @@ use crate::error::OpenError;
 use crate::io::{
     Operation, Output, Reply, Request, RequestError, RequestId, VolumeError, VolumeRequest,
 };
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LbaRange;
 use crate::volume::{Above, VolumeOutput, VolumePhase};
 
@@ -109,10 +108,9 @@ impl Engine {
         {
             return self.reply(request.id, Err(error), None);
         }
-        let is_behind = !self.own_requests.is_empty() && !seeded(SeededBug::FlushPassesDiscards);
-        match is_behind {
-            true => self.behind_discards.push_back((self.own_requests_made, request)),
-            false => self.carry_out_with_discards(self.own_requests_made, request),
+        match self.own_requests.is_empty() {
+            true => self.carry_out_with_discards(self.own_requests_made, request),
+            false => self.behind_discards.push_back((self.own_requests_made, request)),
         }
     }
 

@@ -16,7 +16,6 @@ use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
 use crate::log::zero_ranges::ZeroRanges;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
 
 /// Most bytes of a logged write that are all or nothing across a crash, if the segment buffers are
@@ -51,7 +50,7 @@ impl Stalled {
     /// Whether a change that came later must wait for this one, and how.
     fn holds_up(&self, later: &Change) -> Option<WaitsFor> {
         let is_zero = matches!(later, Change::Zero { .. });
-        if self.change.range().overlaps(later.range()) && !seeded(SeededBug::ChangePassesStalled) {
+        if self.change.range().overlaps(later.range()) {
             return Some(WaitsFor::Earlier);
         }
         match self.waits_for {
@@ -75,9 +74,6 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
-        if seeded(SeededBug::Canary) {
-            return self.reply(id, Ok(()), Some(data));
-        }
         if self.is_passing_by() {
             return self.pass(id, Change::Write { start, data, blocks_done: 0 }, fua);
         }
@@ -216,7 +212,7 @@ impl Engine {
         while *blocks_done < blocks {
             let part = self.next_part(start, data, *blocks_done);
             if !self.log.has_room(part.lines().count() as u32, false) {
-                return *blocks_done > 0 && seeded(SeededBug::RestOfStalledWriteDropped);
+                return false;
             }
             let at = (*blocks_done * BLOCK_SIZE) as usize;
             self.append(part, &data.bytes()[at..at + part.bytes() as usize]);
@@ -271,7 +267,6 @@ impl Engine {
         match self.config.ack {
             AckMode::Memory if !fua => self.reply(id, Ok(()), buffer),
             AckMode::Log if !fua => self.reply_when_written(id, buffer),
-            _ if seeded(SeededBug::DurableAckWhenWritten) => self.reply_when_written(id, buffer),
             _ => self.reply_when_durable(id, buffer),
         }
     }

@@ -12,7 +12,6 @@ use super::write::Change;
 use crate::format::record::Entry;
 use crate::io::{RequestError, RequestId};
 use crate::log::zero_ranges::ZeroRange;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 
 /// Zeroed bytes for the fragments at the edges.
@@ -51,10 +50,6 @@ impl Engine {
             // The last line of an odd-sized disk has no more fragments than the range covers.
             whole_end = range.end().div_ceil(FRAGMENTS_PER_LINE);
         }
-        let mut whole_start = whole_start;
-        if seeded(SeededBug::DiscardRoundedOutward) {
-            whole_start = range.start.0 / FRAGMENTS_PER_LINE;
-        }
         if whole_start >= whole_end {
             for (line, mask) in range.lines() {
                 let part = LbaRange::new(
@@ -76,13 +71,9 @@ impl Engine {
             }
         }
         let (line, lines) = (Line(whole_start), whole_end - whole_start);
-        if !seeded(SeededBug::DiscardNotLogged) {
-            self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
-        }
+        self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
         self.log.end_request();
-        if !seeded(SeededBug::DiscardKeepsLines) {
-            self.forget_lines(line, lines);
-        }
+        self.forget_lines(line, lines);
         let zero = ZeroRange { line, lines, may_unmap };
         self.zeroes.insert(zero);
         self.zeroes_rebuilt.zeroed(zero);
@@ -98,8 +89,7 @@ impl Engine {
     /// zero now, and those that a start would rebuild.
     pub(super) fn has_room_for_zero_ranges(&self, more: usize) -> bool {
         let rebuilt = self.zeroes_rebuilt.rebuilt_max() + self.zero_ranges_of_bypasses() + more;
-        self.may_gather_zero_ranges(more)
-            && (rebuilt <= self.config.limits.zero_ranges || seeded(SeededBug::RebuiltNotBounded))
+        self.may_gather_zero_ranges(more) && rebuilt <= self.config.limits.zero_ranges
     }
 
     /// The same of those that are zero now: so many may gather before requests wait for them to be destaged.
@@ -115,7 +105,6 @@ impl Engine {
         let rebuilt = self.zeroes_rebuilt.rebuilt_from_durable();
         rebuilt + self.zero_ranges_of_bypasses() >= most - most / 4
             && self.zeroes_rebuilt.listed().len() + most / 8 <= rebuilt
-            && !seeded(SeededBug::RebuiltNotBounded)
     }
 
     /// Takes whole lines out of the log.

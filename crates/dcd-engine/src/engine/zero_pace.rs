@@ -6,7 +6,6 @@
 //! and nothing may come near `io_timeout`.
 
 use super::Engine;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, LINE_SIZE};
 
 /// What is asked for first: 256 KiB.
@@ -51,9 +50,6 @@ impl ZeroPace {
 impl Engine {
     /// Lines that may be asked for now, all in all.
     pub(super) fn zero_lines_max(&self) -> u64 {
-        if seeded(SeededBug::ZeroesInOnePiece) {
-            return u64::MAX;
-        }
         self.zero_pace.lines.min(self.zero_lines_sudden())
     }
 

@@ -20,7 +20,6 @@ use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
 use crate::log::zero_ranges::ZeroRange;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     CopyPageIndex, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
     SlotIndex, Uuid,
@@ -271,9 +270,6 @@ impl DamagedCheckpoint {
 impl Checkpoint {
     /// Area that holds this generation: 0 or 1.
     pub fn area(&self) -> usize {
-        if seeded(SeededBug::CheckpointSameArea) {
-            return 0;
-        }
         (self.generation % 2) as usize
     }
 
@@ -327,7 +323,7 @@ impl Checkpoint {
         }
         for ZeroRange { line, lines, may_unmap } in &self.zeroes {
             let (low, high) = (*lines as u32, (*lines >> 32) as u32);
-            let kind = match *may_unmap && !seeded(SeededBug::CheckpointForgetsUnmap) {
+            let kind = match *may_unmap {
                 true => ZEROES_FREED,
                 false => ZEROES_KEPT,
             };
@@ -545,7 +541,7 @@ fn read_header<'a>(
     geometry: &Geometry,
 ) -> Result<&'a CheckpointHeaderOnDisk, FormatError> {
     let (header, _) = PREAMBLE.verify::<CheckpointHeaderOnDisk>(bytes)?;
-    if header.uuid != uuid.0 && !seeded(SeededBug::UuidNotChecked) {
+    if header.uuid != uuid.0 {
         return Err(FormatError::Uuid { what: WHAT, expected: uuid, found: Uuid(header.uuid) });
     }
     let field = |field, found: u64| FormatError::Field { what: WHAT, field, found };

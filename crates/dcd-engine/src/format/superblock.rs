@@ -15,7 +15,6 @@ use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::config::DataDiskInfo;
 use crate::error::FormatError;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, Uuid};
 
 /// "dcdSUPER" in ASCII, read as a little-endian number.
@@ -206,9 +205,6 @@ impl Superblock {
 
     /// Byte address of the copy that holds this generation.
     pub fn offset(&self) -> u64 {
-        if seeded(SeededBug::SuperblockSameCopy) {
-            return SUPERBLOCK_OFFSETS[0];
-        }
         SUPERBLOCK_OFFSETS[(self.generation % 2) as usize]
     }
 

@@ -10,7 +10,6 @@
 
 use super::used_places::UsedPlaces;
 use crate::line_hash::LineHash;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FragmentMask, Line, SlotIndex};
 
 /// Share of the entries that may be in use, in percent, when every slot of the cache is live.
@@ -266,13 +265,7 @@ impl LookupTable {
             self.set(index, line, &new);
         } else {
             self.release(index);
-            match seeded(SeededBug::TableGap) {
-                true => {
-                    self.entries[index] = UNUSED;
-                    self.used.remove(index);
-                }
-                false => self.close_gap(index),
-            }
+            self.close_gap(index);
             self.lines -= 1;
         }
         dead

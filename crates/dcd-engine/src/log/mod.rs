@@ -19,7 +19,6 @@ use crate::format::Geometry;
 use crate::format::checkpoint::LogPosition;
 use crate::format::checksum::crc32c;
 use crate::format::record::{self, ENTRIES_MAX, ENTRIES_OFFSET, Entry, RecordHeader, Seal};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
 };
@@ -332,9 +331,7 @@ impl Log {
             entries: entries as u32,
             entries_checksum: crc32c(&memory[at..at + entries * 16]),
         };
-        if !seeded(SeededBug::AckBeforeMark) {
-            control::write_mark(&mut memory[..CONTROL_SIZE], self.open_marks, &mark);
-        }
+        control::write_mark(&mut memory[..CONTROL_SIZE], self.open_marks, &mark);
     }
 
     /// Makes the open record have room for an entry with `slots` data slots: opens one, seals a
@@ -450,10 +447,7 @@ impl Log {
             data_slots: open.data_slots,
             durable: self.durable,
             checkpoint_generation: self.checkpoint_generation,
-            unfinished: match seeded(SeededBug::UnfinishedNotMarked) {
-                true => 0,
-                false => (open.entries - open.entries_whole) as u16,
-            },
+            unfinished: (open.entries - open.entries_whole) as u16,
         };
         self.previous_checksum = record::seal_header(&mut self.memory.bytes_mut()[at..], &seal);
         let number = self.next_record;
@@ -497,9 +491,7 @@ impl Log {
     /// What is in the segment memory counts no more, also after the death of this process.
     pub fn void_memory(&mut self) {
         let epoch = self.epoch;
-        if !seeded(SeededBug::MemoryNotVoided) {
-            control::write_session_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch, true);
-        }
+        control::write_session_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch, true);
     }
 
     /// A new session: what is in the segment memory from now on counts.

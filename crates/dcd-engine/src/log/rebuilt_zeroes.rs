@@ -9,7 +9,6 @@
 //! has failed, may be found or not. So there is one set for each that may be.
 
 use super::zero_ranges::{ZeroRange, ZeroRanges};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::Line;
 
 /// Checkpoints of which any may be found: the durable one, and those after it. Each failure of the
@@ -55,11 +54,7 @@ impl RebuiltZeroes {
     /// A zero range has been logged.
     pub fn zeroed(&mut self, range: ZeroRange) {
         self.listed.insert(range);
-        let counted = match seeded(SeededBug::ChangesBesidePictureNotCounted) {
-            true => &mut self.rebuilt[..1],
-            false => &mut self.rebuilt[..],
-        };
-        counted.iter_mut().for_each(|zeroes| zeroes.insert(range));
+        self.rebuilt.iter_mut().for_each(|zeroes| zeroes.insert(range));
     }
 
     /// A write past the log has been logged.

@@ -18,7 +18,6 @@ use super::config::VolumeConfig;
 use super::free_map::FreeMap;
 use super::placement::{Placement, RaidLevel};
 use super::raid::SetLine;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// Number of a logical extent: byte address of the volume / size of an extent.
@@ -519,12 +518,7 @@ impl Extents {
 
     /// The parts where extents with these attributes may be, most wanted first; those that the volume has.
     fn parts_for(&self, attributes: Attributes, placement: &Placement) -> [Option<Part>; 4] {
-        let attributes = match seeded(SeededBug::ImportantOnRaid0) {
-            true => attributes.without(Attributes::IMPORTANT.or(Attributes::METADATA)),
-            false => attributes,
-        };
-        let is_temporary =
-            attributes.contains(Attributes::TEMPORARY) || seeded(SeededBug::TemporaryRegionForAll);
+        let is_temporary = attributes.contains(Attributes::TEMPORARY);
         let mut parts = placement.levels(attributes).into_iter().flat_map(|level| {
             let region = (is_temporary && level == RaidLevel::Raid0).then_some(Region::Temporary);
             let regions = region.into_iter().chain([Region::Ordinary]);

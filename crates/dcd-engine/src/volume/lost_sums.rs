@@ -6,15 +6,11 @@ use super::checksums::{Checksums, LineSum};
 use super::extents::{ExtentIndex, Place};
 use super::placement::RaidLevel;
 use super::raid::{Location, SetLine};
-use crate::seeded_bugs::{SeededBug, seeded};
 
 impl Volume {
     /// Everything anew, when the tables were read.
     pub(super) fn count_lost_lines(&mut self) {
-        self.redundant_lost = 0;
-        if !seeded(SeededBug::LostLinesForgottenAtStart) {
-            self.redundant_lost = self.lost_lines_counted_anew();
-        }
+        self.redundant_lost = self.lost_lines_counted_anew();
     }
 
     /// That the number is right. Slow.
@@ -86,7 +82,7 @@ impl Volume {
         }
         if is_lost {
             self.redundant_lost += 1;
-        } else if !seeded(SeededBug::LostLinesStayCounted) {
+        } else {
             self.redundant_lost -= 1;
         }
     }

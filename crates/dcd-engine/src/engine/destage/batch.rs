@@ -12,7 +12,6 @@ use crate::format::checksum::crc32c;
 use crate::format::record::{Entry, Record};
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::lookup_table::Pieces;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange, Line,
     SegmentIndex, SegmentSerial, SlotIndex,
@@ -228,10 +227,9 @@ impl Engine {
     pub(super) fn can_be_destaged(&self, line: Line) -> bool {
         let pieces = self.table.find(line);
         !pieces.as_slice().is_empty()
-            && (!self.is_zero(line) || seeded(SeededBug::LineBeforeZeroes))
-            && (!self.is_bypassed(line, 1) || seeded(SeededBug::DestageDuringBypass))
-            && (pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
-                || seeded(SeededBug::DestageBeforeDurable))
+            && !self.is_zero(line)
+            && !self.is_bypassed(line, 1)
+            && pieces.as_slice().iter().all(|(slot, _)| self.log.is_durable(*slot))
             && !self.destage.completions.is_reading(line)
             && self.destage.blocked.get(&line).is_none_or(|blocked| blocked.until.is_none())
     }
@@ -286,10 +284,7 @@ impl Engine {
                     None => {
                         slots.insert(*slot, line);
                     }
-                    Some(bytes)
-                        if crc32c(bytes) == self.table.checksum(*slot)
-                            || seeded(SeededBug::DestageDoesNotVerify) =>
-                    {
+                    Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
                         batch.put(index, *mask, bytes);
                     }
                     Some(_) => {
@@ -367,10 +362,7 @@ impl Engine {
                 _ => None,
             };
             match bytes {
-                Some(bytes)
-                    if crc32c(bytes) == self.table.checksum(*slot)
-                        || seeded(SeededBug::DestageDoesNotVerify) =>
-                {
+                Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
                     let pieces = batch.lines[index].pieces;
                     let piece = pieces.as_slice().iter().find(|(known, _)| known == slot);
                     let (_, mask) = piece.expect("the slot was read for this line");
@@ -509,7 +501,7 @@ impl Engine {
         let count = lines.len() as u64;
         let mut failed = Vec::new();
         for entry in &mut batch.lines[lines] {
-            entry.failed = !seeded(SeededBug::FailedLineForgotten);
+            entry.failed = true;
             failed.push(entry.line);
         }
         let is_new = failed.iter().any(|line| !self.destage.blocked.contains_key(line));
@@ -530,9 +522,7 @@ impl Engine {
             unreachable!("flushed for a batch");
         };
         self.destage.something_changed();
-        if let Err(error) = result
-            && !seeded(SeededBug::FailedDestageFlushBelieved)
-        {
+        if let Err(error) = result {
             for entry in &batch.lines {
                 self.witnesses.forget(entry.line);
             }
@@ -546,8 +536,7 @@ impl Engine {
                 let (segment, _) = self.superblock.geometry.locate(*slot);
                 self.log.segments.get(segment).serial > batch.newest_serial
             });
-            let is_overwritten = self.table.find(entry.line) != entry.pieces
-                && !seeded(SeededBug::OverwrittenLineForgotten);
+            let is_overwritten = self.table.find(entry.line) != entry.pieces;
             if entry.failed || is_refilled || is_overwritten {
                 // The checksum of the data-disk is not known: the line went there, perhaps.
                 self.witnesses.forget(entry.line);
@@ -557,9 +546,7 @@ impl Engine {
             if entry.pieces.mask().is_full() && !self.is_bypassed(entry.line, 1) {
                 let at = index * LINE_SIZE as usize;
                 let checksum = crc32c(&batch.data.bytes()[at..at + LINE_SIZE as usize]);
-                if !seeded(SeededBug::WitnessNotUpdated) {
-                    self.witnesses.destaged(entry.line, checksum);
-                }
+                self.witnesses.destaged(entry.line, checksum);
             } else {
                 self.witnesses.forget(entry.line);
             }
@@ -573,10 +560,6 @@ impl Engine {
             self.counters.destaged_lines += 1;
         }
         self.counters.destage_batches += 1;
-        if seeded(SeededBug::FreeBeforeCheckpoint) && self.checkpoint.is_idle() {
-            let empty = self.log.segments.reusable();
-            self.log.segments.make_free(&empty);
-        }
         self.destage.retry = match (batch.gave_up, batch.has_written) {
             (false, _) => None,
             (true, false) => self.destage.retry,
@@ -605,9 +588,6 @@ impl Batch {
     /// What has not been started stays dirty.
     fn drop_rest(&mut self) {
         for run in self.runs.drain(..) {
-            if seeded(SeededBug::RestOfBatchForgotten) {
-                continue;
-            }
             for line in &mut self.lines[run.first..run.first + run.count] {
                 line.failed = true;
             }

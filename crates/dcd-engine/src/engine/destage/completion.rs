@@ -18,7 +18,6 @@ use crate::buffer::Buffer;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::io::{Device, IoError};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, LINE_SIZE, Line, RecordNumber};
 
 /// Most lines that wait to be completed.
@@ -194,10 +193,7 @@ impl Engine {
     fn complete(&mut self, line: Line, bytes: &[u8], may_use_reserve: bool) {
         let present = self.table.find(line).mask();
         let poisoned = self.poisoned.get(&line).copied().unwrap_or_default();
-        let mut missing = self.line_mask(line).without(present).without(poisoned);
-        if seeded(SeededBug::CompletionOverwrites) {
-            missing = self.line_mask(line).without(poisoned);
-        }
+        let missing = self.line_mask(line).without(present).without(poisoned);
         if present.is_empty() || missing.is_empty() {
             return;
         }
@@ -216,10 +212,6 @@ impl Engine {
         let (slot, checksum) = self.log.append_data(line, missing, &data);
         self.log.end_request();
         let dead = self.table.insert(line, missing, slot, checksum);
-        if seeded(SeededBug::CompletionOverwrites) {
-            self.drop_dead_slots(dead.as_slice());
-            return;
-        }
         assert!(dead.as_slice().is_empty(), "what was missing kills nothing");
         self.note_if_stuck(line);
         self.counters.completed_lines += 1;

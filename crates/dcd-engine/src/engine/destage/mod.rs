@@ -43,7 +43,6 @@ use crate::io::{Device, IoError};
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
 use crate::log::zero_ranges::ZeroRange;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time};
 
 /// First wait after a data-disk error; doubles up to the longest.
@@ -167,9 +166,6 @@ impl Destage {
 
     /// Something else is about to be written there: what landed late does not count any more.
     pub(super) fn forget_landed_zeroes(&mut self, line: Line, lines: u64) {
-        if seeded(SeededBug::LandedZeroesKept) {
-            return;
-        }
         let end = line.0 + lines;
         self.zeroes_landed.retain(|(other, count)| other.0 >= end || other.0 + count <= line.0);
     }
@@ -194,11 +190,10 @@ impl Engine {
         self.unblock();
         self.watch_trouble();
         let mut moved = self.finish_drains();
-        let is_lost = self.data_disk_writes_lost > 0 && !seeded(SeededBug::LostWriteForgotten);
         if self.cache_disk_failed || self.config.data_disk_read_only {
             return moved;
         }
-        if is_lost {
+        if self.data_disk_writes_lost > 0 {
             return self.end_halted_work() | moved;
         }
         moved |= match &self.destage.work {

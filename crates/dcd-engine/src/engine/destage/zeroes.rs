@@ -14,7 +14,6 @@ use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation};
 use crate::log::zero_ranges::{ZeroRange, ZeroRanges};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line, Time};
 
 /// Most operations in a round.
@@ -73,7 +72,7 @@ impl Engine {
             return false;
         }
         let record = self.destage.zeroes_record;
-        if record > self.log.durable_record() && !seeded(SeededBug::ZeroesBeforeDurable) {
+        if record > self.log.durable_record() {
             if self.destage_is_urgent() {
                 self.want_durable(record);
             }
@@ -327,12 +326,9 @@ impl Engine {
         self.destage.something_changed();
         let ranges = std::mem::take(&mut self.zeroes_destaging);
         let all_failed = result.is_err() || work.failed;
-        let is_over = seeded(SeededBug::FailedZeroesForgotten);
         let left: Vec<ZeroRange> = match all_failed {
-            _ if is_over => Vec::new(),
             // All of them again: zeroing twice does no harm.
             true => ranges.iter().collect(),
-            false if seeded(SeededBug::BadZeroesForgotten) => Vec::new(),
             false => work.left,
         };
         let mut done = ranges;

@@ -9,7 +9,6 @@ use crate::format::checksum::crc32c;
 use crate::format::record::{self, ENTRIES_OFFSET, Entry, Record, Seal};
 use crate::io::{Device, IoError};
 use crate::log::segment::BufferIndex;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FragmentMask, LINE_SIZE, Line, RecordNumber, SlotIndex};
 
 impl Engine {
@@ -53,7 +52,7 @@ impl Engine {
     /// The segment buffer in which the next record of the chain survived.
     pub(super) fn buffer_of_next_record(&mut self) -> Option<BufferIndex> {
         let slot = self.recovery().chain.slot;
-        if self.recovery().memory_is_void || seeded(SeededBug::MemoryNotReplayed) {
+        if self.recovery().memory_is_void {
             return None;
         }
         (0..self.log.buffer_count())
@@ -68,9 +67,6 @@ impl Engine {
         let bytes = self.log.memory().get(at..at + LINE_SIZE as usize)?;
         if let Ok(record) = Record::decode(bytes) {
             return self.is_next(&record).then_some((record, true));
-        }
-        if seeded(SeededBug::OpenRecordNotReplayed) {
-            return None;
         }
         let marks = recovery.marks.iter();
         marks.filter(|mark| (mark.buffer, mark.header_slot) == (buffer.0, slot)).find_map(|mark| {
@@ -89,12 +85,6 @@ impl Engine {
         let (chain, header) = (&recovery.chain, &record.header);
         let checkpoint = recovery.checkpoint.as_ref().expect("the chain begins with it");
         let end = chain.slot + record.slots();
-        if seeded(SeededBug::LastLapBelieved)
-            && header.uuid == self.superblock.uuid
-            && header.slot_in_segment == chain.slot
-        {
-            return end <= self.superblock.geometry.slots_per_segment();
-        }
         let (number, previous_checksum) = match header.number < chain.number && chain.slot == 0 {
             // Records that were logged again elsewhere after an error (C22) begin a segment: the
             // chain goes back to where they do.
@@ -197,7 +187,7 @@ impl Engine {
     /// Whether one of these slots cannot be read; then the start has failed, unless damage is
     /// accepted. To take it for the end of the log would cut off silently what may be durable (C19).
     pub(super) fn refuses_unreadable(&mut self, first: SlotIndex, slots: u32) -> bool {
-        if self.config.accept_damage || seeded(SeededBug::UnreadableIsTheEnd) {
+        if self.config.accept_damage {
             return false;
         }
         let range = first..SlotIndex(first.0 + slots);
@@ -238,7 +228,7 @@ fn damaged_slots(record: &Record, data: &[u8]) -> Vec<(Line, FragmentMask)> {
     for entry in &record.entries {
         if let Entry::Data { line, mask, checksum } = entry {
             let slot = slots.next().unwrap_or_default();
-            if crc32c(slot) != *checksum && !seeded(SeededBug::RecoveryDoesNotVerify) {
+            if crc32c(slot) != *checksum {
                 damaged.push((*line, *mask));
             }
         }

@@ -6,7 +6,6 @@ use crate::error::{FormatError, OpenError};
 use crate::format::record::Record;
 use crate::format::superblock::CacheState;
 use crate::io::Device;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{FRAGMENTS_PER_LINE, LINE_SIZE, Line, SegmentIndex, SegmentSerial};
 
 impl Engine {
@@ -31,7 +30,7 @@ impl Engine {
         // only the one it was made with, and no records before the next.
         let is_new = recovery.checkpoint.as_ref().expect("read").generation == 0;
         let is_damaged = recovery.areas.iter().any(Result::is_err) && !is_new;
-        if is_damaged && !seeded(SeededBug::LostCheckpointNotMissed) {
+        if is_damaged {
             let all = (0..geometry.segments).map(SegmentIndex);
             recovery.unseen = all.filter(|segment| !next.contains(segment)).collect();
         }
@@ -105,7 +104,7 @@ impl Engine {
     }
 
     pub(super) fn judge_the_end(&mut self) {
-        if !seeded(SeededBug::LoggedAgainNotFound) && self.next_start().is_some() {
+        if self.next_start().is_some() {
             self.recovery().later.clear();
             self.recovery().stage = Stage::Chain;
             return;
@@ -131,7 +130,6 @@ impl Engine {
             .found
             .iter()
             .position(|found| !found.damaged.is_empty() && found.record.header.number > durable);
-        let torn = torn.filter(|_| !seeded(SeededBug::TornTailReplayed));
         if let Some(torn) = torn {
             let header = recovery.found[torn].record.header;
             let slots = recovery.found[torn].record.slots();

@@ -7,7 +7,6 @@ use crate::engine::Engine;
 use crate::format::record::Entry;
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
 use crate::log::zero_ranges::ZeroRange;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{
     FRAGMENTS_PER_LINE, FragmentMask, Line, SegmentIndex, SegmentSerial, SlotIndex,
 };
@@ -50,10 +49,7 @@ impl Engine {
             let header = record.header;
             serials.insert(header.segment, header.serial);
             self.recovery().report.records_from_memory += u64::from(source.is_memory());
-            let mut whole = record.entries.len() - usize::from(header.unfinished);
-            if seeded(SeededBug::HalfRequestReplayed) {
-                whole = record.entries.len();
-            }
+            let whole = record.entries.len() - usize::from(header.unfinished);
             if whole > 0 {
                 for (entry, slot, lost) in std::mem::take(&mut unfinished) {
                     self.replay_entry(entry, slot, lost)?;
@@ -113,13 +109,11 @@ impl Engine {
         slot: SlotIndex,
         is_damaged: bool,
     ) -> Result<(), TooManyLines> {
-        if !seeded(SeededBug::ReplayKeepsCopies) {
-            let (line, lines) = entry.lines();
-            let valid = self.copies.counts().valid;
-            self.copies_changed(line, lines);
-            let changed = valid - self.copies.counts().valid;
-            self.recovery().report.copies_changed += changed;
-        }
+        let (line, lines) = entry.lines();
+        let valid = self.copies.counts().valid;
+        self.copies_changed(line, lines);
+        let changed = valid - self.copies.counts().valid;
+        self.recovery().report.copies_changed += changed;
         match entry {
             Entry::Data { line, mask, checksum } => {
                 let mask = mask.and(self.line_mask(line));
@@ -127,8 +121,7 @@ impl Engine {
                     return Ok(());
                 }
                 self.clear_poison(line, mask);
-                let has_room =
-                    !self.poison_has_no_room(line) || seeded(SeededBug::ReplayedPoisonNotBounded);
+                let has_room = !self.poison_has_no_room(line);
                 self.has_unlisted_poison |= is_damaged && !has_room;
                 if is_damaged && has_room {
                     self.table.remove(line, mask);
@@ -139,17 +132,13 @@ impl Engine {
                 }
             }
             Entry::Zero { line, lines, may_unmap } => {
-                if !seeded(SeededBug::ReplayedZeroKeepsLines) {
-                    self.replay_forget(line, lines);
-                }
+                self.replay_forget(line, lines);
                 self.replay_zeroes(ZeroRange { line, lines, may_unmap });
             }
             Entry::Bypass { range } => {
                 let start = range.start.line();
                 let lines = range.end().div_ceil(FRAGMENTS_PER_LINE) - start.0;
-                if !seeded(SeededBug::TombstoneIgnored) {
-                    self.replay_forget(start, lines);
-                }
+                self.replay_forget(start, lines);
                 self.zeroes.remove(start, lines);
                 for witness in self.witnesses.within(start, lines) {
                     self.witnesses.forget(witness);
@@ -163,11 +152,7 @@ impl Engine {
         let disk_lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
         let end = range.line.0.saturating_add(range.lines).min(disk_lines);
         if range.line.0 < end {
-            let may_unmap = match seeded(SeededBug::DiscardReplayedAsZeroes) {
-                true => false,
-                false => range.may_unmap || seeded(SeededBug::ReplayedZeroesFreed),
-            };
-            self.zeroes.insert(ZeroRange { lines: end - range.line.0, may_unmap, ..range });
+            self.zeroes.insert(ZeroRange { lines: end - range.line.0, ..range });
         }
     }
 

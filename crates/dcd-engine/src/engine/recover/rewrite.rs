@@ -44,7 +44,6 @@ use crate::buffer::Buffer;
 use crate::engine::Purpose;
 use crate::format::superblock::CacheState;
 use crate::io::Device;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::RecordNumber;
 
 /// Where the bytes of a record of the chain are.
@@ -97,8 +96,6 @@ impl Engine {
             let slot = geometry.slot(header.segment, header.slot_in_segment);
             let source = match &mut found.source {
                 Source::Durable => continue,
-                Source::Memory(_) if seeded(SeededBug::MemoryNotWritten) => continue,
-                Source::Disk(_) if seeded(SeededBug::ShownRecordsBelieved) => continue,
                 Source::Memory(range) => Source::Memory(range.clone()),
                 Source::Disk(bytes) => Source::Disk(std::mem::take(bytes)),
             };
@@ -133,7 +130,7 @@ impl Engine {
         recovery.stage = Stage::Rewrites;
         let mut rewrites = std::mem::take(&mut recovery.rewrites);
         let is_from_memory = rewrites.first().is_some_and(|first| first.source.is_memory());
-        if is_from_memory && rewrites.len() > 1 && !seeded(SeededBug::MemoryWrittenAtOnce) {
+        if is_from_memory && rewrites.len() > 1 {
             let later = rewrites.split_off(1);
             recovery.rewrites = std::mem::replace(&mut rewrites, later);
         }

@@ -17,7 +17,6 @@ use crate::error::OpenError;
 use crate::format::checksum::crc32c;
 use crate::io::{Device, IoError, IoOperation};
 use crate::log::zero_ranges::ZeroRange;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LINE_SIZE};
 
 /// Operations under way together.
@@ -41,7 +40,7 @@ impl Engine {
     /// Goes on at once if there is room, as there always is after a session of this version.
     pub(super) fn make_room(&mut self) {
         let most = self.config.limits.zero_ranges;
-        if self.zeroes.len() <= most || seeded(SeededBug::RoomNotMade) {
+        if self.zeroes.len() <= most {
             return self.start_session();
         }
         let mut ranges: Vec<ZeroRange> = self.zeroes.iter().collect();
@@ -62,9 +61,6 @@ impl Engine {
         if pieces.is_empty() {
             let recovery = self.recovery();
             recovery.stage = Stage::ZeroesFlush;
-            if seeded(SeededBug::RoomWithoutFlush) {
-                return;
-            }
             recovery.ios_left = 1;
             let flush = Purpose::Recover(Step::Flush(Device::DataDisk));
             return self.start_flush(Device::DataDisk, flush);

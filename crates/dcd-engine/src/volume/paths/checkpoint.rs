@@ -21,7 +21,6 @@ use super::super::{Purpose, Volume};
 use super::flush::For;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Time};
 
 /// Pages written at a time.
@@ -102,13 +101,7 @@ impl Volume {
             return false;
         }
         self.checkpoint.tail = self.journal.tail();
-        if seeded(SeededBug::JournalReusedEarly) {
-            self.journal.forget_before(self.checkpoint.tail.0);
-        }
-        let left = match seeded(SeededBug::CheckpointWithoutMembers) {
-            true => 0,
-            false => self.flush_members(For::Checkpoint),
-        };
+        let left = self.flush_members(For::Checkpoint);
         self.checkpoint.state = State::FlushingMembers { left, has_failed: false };
         if left == 0 {
             self.write_pages();
@@ -194,9 +187,6 @@ impl Volume {
             }
             let Some((page, buffer)) = left.pop_front() else {
                 if *in_flight == 0 {
-                    if seeded(SeededBug::RootBeforePages) {
-                        return self.write_root();
-                    }
                     self.checkpoint.state = State::Flushing;
                     let purpose = Purpose::Checkpoint(Step::Flush);
                     self.start_io(Device::CacheDisk, IoOperation::Flush, purpose);
@@ -204,8 +194,7 @@ impl Volume {
                 return;
             };
             *in_flight += 1;
-            let second =
-                !self.checkpoint.pages[page.0 as usize].1 ^ seeded(SeededBug::PageSamePlace);
+            let second = !self.checkpoint.pages[page.0 as usize].1;
             self.checkpoint.written.insert(page, second);
             let offset = self.area.page_offset(page, second);
             let purpose = Purpose::Checkpoint(Step::Page);
@@ -221,7 +210,6 @@ impl Volume {
                 .flat_map(|extent| {
                     let extent = super::super::extents::ExtentIndex(extent as u32);
                     let committed = self.uncommitted_extents.get(&extent).copied();
-                    let committed = committed.filter(|_| !seeded(SeededBug::PageAheadOfJournal));
                     committed.unwrap_or_else(|| self.extents.packed(extent)).to_le_bytes()
                 })
                 .collect(),
@@ -336,8 +324,7 @@ impl Volume {
         });
         let root = self.root(self.checkpoint.tail, pages_checksum(pages), &self.area);
         self.checkpoint.state = State::WritingRoot;
-        let place = if seeded(SeededBug::RootSamePlace) { 0 } else { number };
-        let offset = self.area.root_offset(place);
+        let offset = self.area.root_offset(number);
         let purpose = Purpose::Checkpoint(Step::Root);
         self.start_write(Device::CacheDisk, offset, root.encode(), true, purpose);
     }

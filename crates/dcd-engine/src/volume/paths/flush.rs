@@ -19,7 +19,6 @@ use super::super::{Purpose, UpperId, Volume};
 use super::journal::Then;
 use super::write::OpId;
 use crate::io::{Device, IoError, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::MemberIndex;
 
 /// Who flushes a member.
@@ -86,18 +85,14 @@ impl Volume {
                 let place = self.extents.get(*extent).place;
                 let packed = self.packed_for_journal(*extent, place);
                 let is_queued = self.queued_extents.get(extent) == Some(&packed);
-                let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0
-                    || seeded(SeededBug::EntryBeforeLines);
+                let is_written = !self.writes.is_new(*extent) && self.fresh.doubts(*extent) == 0;
                 (*extent, place.filter(|_| is_queued || is_written))
             })
             .collect();
         self.flushes.found = self.lost.found();
         self.flushes.pointers = self.uncommitted_pointers.keys().copied().collect();
         self.flushes.overtaken.clear();
-        self.flushes.members_left = match seeded(SeededBug::FlushWithoutMembers) {
-            true => 0,
-            false => self.flush_members(For::Flush),
-        };
+        self.flushes.members_left = self.flush_members(For::Flush);
         if self.flushes.members_left == 0 {
             self.commit_flush();
         }
@@ -130,10 +125,6 @@ impl Volume {
         let member = self.members.get(index);
         let had_raid0 = member.newest_raid0 > member.flushed;
         // What the others hold too is not lost with it.
-        let result = match seeded(SeededBug::FailedMemberFlushBelieved) {
-            true => Ok(()),
-            false => result,
-        };
         let is_lost = result.is_err() && !self.do_without(index);
         let error = result.err().filter(|_| is_lost || had_raid0);
         // Also after an error that was heard of: a later flush would tell nothing new. But lines of redundant sets may still come to be
@@ -185,9 +176,6 @@ impl Volume {
 
     /// The same of lines that were lost and have been written: they are lost again, until somebody writes them once more.
     fn doubt_found(&mut self, member: MemberIndex) {
-        if seeded(SeededBug::FoundAfterFailedFlush) {
-            return;
-        }
         let Volume { lost, layouts, .. } = self;
         lost.doubt(|set, line| layouts[usize::from(set)].has_lines_on(line, 1, member));
     }
@@ -202,10 +190,6 @@ impl Volume {
         let mut items: Vec<JournalItem> = Vec::new();
         let found = std::mem::take(&mut self.flushes.found);
         if self.flushes.result.is_none() {
-            let found = match seeded(SeededBug::FoundBeforeFlush) {
-                true => self.lost.found(),
-                false => found,
-            };
             for run in found {
                 items.extend(self.items_of_found(run));
             }
@@ -227,7 +211,7 @@ impl Volume {
                 items.push(JournalItem::Pointer { slot: slot.into(), packed });
             }
         }
-        match items.is_empty() || seeded(SeededBug::FlushWithoutEntries) {
+        match items.is_empty() {
             true => self.flush_committed(Ok(())),
             false => self.journal_items(items, Then::Flushed),
         }

@@ -17,7 +17,6 @@ use super::super::{Purpose, Volume};
 use super::job::JobId;
 use super::write::OpId;
 use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// Jobs leave one of so many parts of the ring to changes of the tables.
@@ -145,7 +144,6 @@ impl Journal {
     pub(in crate::volume) fn tail(&self) -> (u64, u64) {
         let newest = self.under_way.as_ref().and(self.records.back()).map(|record| record.sequence);
         let counts = |record: &&Record| !record.jobs.is_empty() || Some(record.sequence) == newest;
-        let counts = |record: &&Record| counts(record) && !seeded(SeededBug::TailPassesJobs);
         match self.records.iter().find(counts) {
             Some(record) => (record.sequence, record.line),
             None => (self.next_sequence, self.head_line),
@@ -260,10 +258,7 @@ impl Volume {
         if !self.state_changes.waiting.is_empty() {
             let states = self.state_changes.take();
             let item = |(member, state)| JournalItem::Member { member, state };
-            let items: VecDeque<JournalItem> = match seeded(SeededBug::StaleStateNotRecorded) {
-                true => [self.epoch_item()].into(),
-                false => states.iter().copied().map(item).collect(),
-            };
+            let items: VecDeque<JournalItem> = states.iter().copied().map(item).collect();
             // Older states of the same members, which are still waiting, must not come behind.
             for change in &mut self.journal.changes {
                 change.items.retain(|item| match item {
@@ -359,8 +354,7 @@ impl Volume {
         self.counters.journal_bytes += record.len() as u64;
         self.journal.under_way = Some(UnderWay { jobs, items, done });
         let offset = self.area.journal_offset() + line * LINE_SIZE;
-        let fua = !seeded(SeededBug::JournalWithoutFua);
-        self.start_write(Device::CacheDisk, offset, record, fua, Purpose::Journal);
+        self.start_write(Device::CacheDisk, offset, record, true, Purpose::Journal);
         true
     }
 

@@ -16,11 +16,9 @@ use std::collections::BTreeSet;
 
 use super::super::format::journal::JournalItem;
 use super::super::format::label::MemberLabel;
-use super::super::members::MemberMask;
 use super::super::{Purpose, Volume, VolumeOutput};
 use super::journal::Then;
 use crate::io::{Device, IoError, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::MemberIndex;
 
 /// What an I/O is for.
@@ -63,8 +61,8 @@ impl Volume {
         }
         let present = self.members.iter().filter(|(_, member)| member.is_present);
         self.labels.taken = present.map(|(index, _)| index).collect();
-        let is_needed = self.counters.member_writes > 0 && !seeded(SeededBug::EndNotLabelled);
-        if !is_needed || self.journal.error.is_some() || self.labels.taken.is_empty() {
+        let has_written = self.counters.member_writes > 0;
+        if !has_written || self.journal.error.is_some() || self.labels.taken.is_empty() {
             self.closed();
             return true;
         }
@@ -132,10 +130,6 @@ impl Volume {
 
     /// The newest epoch, and who has its label.
     pub(super) fn epoch_item(&self) -> JournalItem {
-        let labelled = match seeded(SeededBug::LabelsNotRecorded) {
-            true => MemberMask(0),
-            false => self.members.labelled(self.epoch),
-        };
-        JournalItem::Epoch { epoch: self.epoch, labelled: Some(labelled) }
+        JournalItem::Epoch { epoch: self.epoch, labelled: Some(self.members.labelled(self.epoch)) }
     }
 }

@@ -17,7 +17,6 @@ use super::super::{Upper, UpperId, Volume};
 use super::journal::Then;
 use crate::buffer::Buffer;
 use crate::io::IoError;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, Time};
 
 /// Where a move stands.
@@ -115,7 +114,7 @@ impl Volume {
             return true;
         };
         self.place_changed(to, true);
-        self.writes.moving = (!seeded(SeededBug::MoveLosesChanges)).then_some(extent);
+        self.writes.moving = Some(extent);
         self.migration.state = Some(State::Reading { extent, to });
         let extent_bytes = self.header.config.extent_bytes;
         let id = self.own_upper(Buffer::zeroed(extent_bytes as usize), false);
@@ -149,11 +148,6 @@ impl Volume {
             (State::Writing { extent, to }, Ok(()), _) => {
                 let entry = self.extents.get(extent);
                 self.change_entry(extent, Entry { place: Some(to), ..entry });
-                if seeded(SeededBug::MoveFreesEarly)
-                    && let Some(left) = self.left_places.remove(&extent)
-                {
-                    left.into_iter().for_each(|place| self.free_place(place));
-                }
                 self.migration.state = Some(State::Committing { extent });
                 self.commit_place(extent, Then::Moved);
             }

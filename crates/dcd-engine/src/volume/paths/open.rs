@@ -32,7 +32,6 @@ use super::journal::Then;
 use crate::buffer::Buffer;
 use crate::error::{FormatError, VolumeOpenError};
 use crate::io::{Device, IoError, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::format::root::{ROOT_BYTES, Root};
 use crate::volume::members::MemberInfo;
@@ -188,9 +187,7 @@ impl Volume {
             }
             Stage::Ring => {
                 self.replay()?;
-                if !seeded(SeededBug::RingNotFlushed) {
-                    self.want(Device::CacheDisk, IoOperation::Flush, Step::RingFlush);
-                }
+                self.want(Device::CacheDisk, IoOperation::Flush, Step::RingFlush);
                 Stage::RingFlush
             }
             Stage::RingFlush => {
@@ -208,7 +205,7 @@ impl Volume {
             Stage::RedoFlush => Stage::States,
             Stage::States if !self.state_changes.is_empty() => Stage::States,
             Stage::States => {
-                if self.opening().has_lost_lines && !seeded(SeededBug::LabelBeforeLostLines) {
+                if self.opening().has_lost_lines {
                     self.checkpoint_tables();
                 }
                 Stage::LostLines
@@ -228,7 +225,7 @@ impl Volume {
                 Stage::LabelFlush
             }
             Stage::LabelFlush => {
-                self.epoch += u64::from(!seeded(SeededBug::EpochNotRaised));
+                self.epoch += 1;
                 for index in self.present() {
                     let epoch = self.epoch;
                     let member = self.members.get_mut(index);

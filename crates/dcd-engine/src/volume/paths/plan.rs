@@ -20,7 +20,6 @@ use super::super::placement::RaidLevel;
 use super::super::raid::xor_into;
 use super::job::{ChunkKey, From, Job, Kind};
 use crate::io::IoError;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
@@ -305,10 +304,6 @@ impl Volume {
             return Some(vec![0; LINE_BYTES]);
         }
         let layout = self.layout(job.key.set);
-        let is_lost = || self.sum(job, row, column) == LineSum::Lost;
-        if seeded(SeededBug::LostReadsAsZeroes) && is_lost() && layout.parity_row() != Some(row) {
-            return Some(vec![0; LINE_BYTES]);
-        }
         if layout.level() != RaidLevel::Raid5 {
             return None;
         }
@@ -430,12 +425,8 @@ impl Volume {
     fn repair_bad(&mut self, job: &mut Job, row: u32, column: u32, line: Option<&[u8]>) {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set);
-        let layout_places = layout.places();
-        let members: Vec<MemberIndex> = (0..layout_places).map(|p| layout.member(p)).collect();
+        let members: Vec<MemberIndex> = (0..layout.places()).map(|p| layout.member(p)).collect();
         let Some(line) = line else { return };
-        if seeded(SeededBug::ScrubDoesNotRepair) {
-            return;
-        }
         let places: Vec<usize> = layout
             .places_of_row(stripe, row)
             .filter(|place| {
@@ -446,10 +437,6 @@ impl Volume {
             if !job.is_known(row, column) {
                 job.put_old(row, column, line);
             }
-            let place = match seeded(SeededBug::ScrubRepairsWrongPlace) {
-                true => (place + 1) % layout_places,
-                false => place,
-            };
             job.writes.insert((place, column), (row, From::Old));
             self.note_mended(members[place]);
         }
@@ -515,11 +502,6 @@ impl Volume {
                 }
             }
             for other in &written {
-                if seeded(SeededBug::DegradedWriteWithoutParity)
-                    && !self.is_current(set, layout.data_places(stripe, *other).start, stripe)
-                {
-                    continue;
-                }
                 xor_into(&mut parity, job.new_line(*other, column));
             }
             job.put_new(row, column, &parity);
@@ -566,9 +548,7 @@ impl Volume {
         let row = layout.row_at(place, stripe);
         let is_parity = layout.parity_row() == Some(row);
         for column in job.columns.clone() {
-            let is_skipped =
-                seeded(SeededBug::RebuildSkipsParity) && layout.parity_row() == Some(row);
-            if !self.is_written(job, row, column) || is_skipped {
+            if !self.is_written(job, row, column) {
                 self.renew_lost_parity(job, column, place, is_last_try);
                 continue;
             }

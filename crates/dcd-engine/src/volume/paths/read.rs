@@ -19,7 +19,6 @@ use super::super::{Purpose, UpperId, Volume};
 use super::job::ChunkKey;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// What is known of a line before it is read.
@@ -195,9 +194,6 @@ impl Volume {
     }
 
     fn has_sums(&self, piece: &Piece, bytes: &[u8]) -> bool {
-        if seeded(SeededBug::RottenLineServed) {
-            return true;
-        }
         let layout = self.layout(piece.set);
         let first = Checksums::index(layout, piece.stripe, piece.row, piece.column);
         bytes

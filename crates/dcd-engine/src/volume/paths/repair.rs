@@ -23,7 +23,6 @@ use super::flush::For;
 use super::job::{ChunkKey, Job, Kind, TRIES_MAX};
 use super::journal::Then;
 use crate::io::{Device, IoError, IoOperation, VolumeError};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::MemberIndex;
 
 /// Stripes at a time, while nothing else is wanted, and else.
@@ -95,9 +94,7 @@ impl Repair {
     /// Whether a stripe is being rebuilt.
     pub(in crate::volume) fn is_at(&self, set: u8, stripe: u64) -> bool {
         self.work.as_ref().is_some_and(|work| {
-            matches!(work.kind, WorkKind::Rebuild(_))
-                && work.window.contains_key(&(set, stripe))
-                && !seeded(SeededBug::RebuildSkipsChanges)
+            matches!(work.kind, WorkKind::Rebuild(_)) && work.window.contains_key(&(set, stripe))
         })
     }
 
@@ -215,8 +212,7 @@ impl Volume {
 
     pub(in crate::volume) fn advance_repair(&mut self) -> bool {
         let Some(work) = &mut self.repair.work else { return false };
-        let is_done = work.window.is_empty() || seeded(SeededBug::RebuildEndsEarly);
-        if is_done && work.is_ending && !work.is_flushing {
+        if work.window.is_empty() && work.is_ending && !work.is_flushing {
             self.end_repair();
             return true;
         }
@@ -239,11 +235,6 @@ impl Volume {
             moved = true;
             if !self.is_concerned(kind, set.into()) || stripe >= self.layout(set).stripes() {
                 self.repair.work.as_mut().expect("looked at").next = (set + 1, 0);
-                continue;
-            }
-            if seeded(SeededBug::RebuildSkipsStripes) && kind != WorkKind::Scrub && stripe % 8 == 7
-            {
-                self.repair.work.as_mut().expect("looked at").next = (set, stripe + 1);
                 continue;
             }
             self.take_stripe(kind, set, stripe);
@@ -320,9 +311,6 @@ impl Volume {
         let found = self.members.get_mut(member);
         work.recorded = found.rebuilt;
         let covers = found.writes;
-        if seeded(SeededBug::RebuildNotFlushed) {
-            return self.rebuilt_flushed(Ok(()));
-        }
         let purpose = Purpose::MemberFlush(For::Rebuild, covers, member);
         self.start_io(Device::Member(member), IoOperation::Flush, purpose);
     }

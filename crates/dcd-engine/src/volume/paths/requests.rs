@@ -22,7 +22,6 @@ use super::super::pointers::PointerError;
 use super::super::{Volume, VolumeOutput, VolumePhase};
 use super::journal::Then;
 use crate::io::{RequestId, VolumeAnswer, VolumeError, VolumeRequest};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{BLOCK_SIZE, Lba, LbaRange, MemberIndex, Time};
 
 /// What is on its way down to a volume, which only those above it know.
@@ -93,7 +92,6 @@ impl Volume {
             })
             .collect();
         let changed = self.uncommitted_extents.keys().copied();
-        let changed = changed.filter(|_| !seeded(SeededBug::AllocationNotDurable));
         let extents = self.entries_without_new_places(changed);
         items.extend(
             extents
@@ -160,7 +158,7 @@ impl Volume {
             }
         }
         let entries = self.entries_without_new_places(changed.into_iter());
-        match entries.is_empty() || seeded(SeededBug::AttributesNotDurable) {
+        match entries.is_empty() {
             true => self.answer(id, Ok(None)),
             false => self.commit_extents(entries, Then::Answer(id, None)),
         }
@@ -209,7 +207,6 @@ impl Volume {
         let mut found = first;
         loop {
             let has_data = (above.has_data)(self.blocks_of(found));
-            let has_data = has_data && !seeded(SeededBug::AllocatedOverLog);
             if !has_data && !self.writes.is_wanted(found) {
                 return Some(found);
             }
@@ -257,7 +254,7 @@ impl Volume {
         while let Some(extent) = unreached.pop() {
             let entry = self.extents.get(extent);
             let is_pointed_to = self.pointers.incoming_count(extent) > 0;
-            let is_kept = is_pointed_to && !seeded(SeededBug::FreedWhilePointedTo)
+            let is_kept = is_pointed_to
                 || !entry.is_allocated()
                 || entry.attributes.contains(Attributes::ROOT);
             if is_kept {
@@ -278,10 +275,6 @@ impl Volume {
         let slot = self.pointers.find(from, to).ok_or(())?;
         let before = self.pointers.packed(slot);
         self.pointers.delete(from, to).map_err(|_| ())?;
-        if seeded(SeededBug::PointerComesBack) {
-            self.has_changes_of_requests = true;
-            return Ok(());
-        }
         self.pointer_changed(slot, before);
         Ok(())
     }
@@ -333,9 +326,7 @@ impl Volume {
     /// Whether nothing is on its way to a dying block: its zeroes have come down in pieces. What is on its way may be what somebody has
     /// written there since, as to a plain block, and is not to be discarded.
     fn is_left_behind(&self, extent: ExtentIndex, above: &Above<'_>) -> bool {
-        let is_changing =
-            (above.has_changes)(self.blocks_of(extent)) || self.writes.is_wanted(extent);
-        !is_changing || seeded(SeededBug::DyingDiscardedAgain)
+        !(above.has_changes)(self.blocks_of(extent)) && !self.writes.is_wanted(extent)
     }
 
     /// Step 1. The engine discards them, so that they leave the log and all copies in the order of everything else.
@@ -375,9 +366,6 @@ impl Volume {
 
     /// Data has come down to a dying block.
     pub(super) fn dying_written(&mut self, extent: ExtentIndex) {
-        if seeded(SeededBug::DyingWithData) {
-            return;
-        }
         match self.unlogged_frees.get_mut(extent) {
             Some(free) => free.has_data = true,
             None => self.become_plain(extent),

@@ -31,7 +31,6 @@ use super::read::Piece;
 use super::write::OpId;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{Duration, LINE_SIZE, MemberIndex, Time};
 
 const LINE_BYTES: usize = LINE_SIZE as usize;
@@ -237,9 +236,7 @@ impl Volume {
             };
             let index = Checksums::index(layout, job.key.stripe, row, column);
             let expected = self.checksums.get(job.key.set, index);
-            let is_right = |bytes: &&[u8]| {
-                expected == LineSum::of(bytes) || seeded(SeededBug::RottenLineBelieved)
-            };
+            let is_right = |bytes: &&[u8]| expected == LineSum::of(bytes);
             match bytes.filter(is_right) {
                 Some(bytes) => job.put_old(row, column, bytes),
                 None => {
@@ -288,11 +285,6 @@ impl Volume {
         if job.items.is_empty() {
             return self.write_members(id, job);
         }
-        if seeded(SeededBug::StripeNotJournaled) {
-            job.state = State::Journaling;
-            self.jobs.jobs.insert(id, job);
-            return self.job_journaled(id, Ok(()));
-        }
         job.state = State::Journaling;
         self.jobs.jobs.insert(id, job);
         self.journal_job(id);
@@ -309,11 +301,6 @@ impl Volume {
         let (set, stripe) = (job.key.set, job.key.stripe);
         if self.is_journaled(set) {
             for (row, first, count) in job.new_runs() {
-                if seeded(SeededBug::ParityChecksumNotUpdated)
-                    && self.layout(set).parity_row() == Some(row)
-                {
-                    continue;
-                }
                 for column in first..first + count {
                     let sum = LineSum::of(job.new_line(row, column));
                     self.set_sum(set, stripe, row, column, sum);
@@ -341,9 +328,6 @@ impl Volume {
         let location = Location { stripe, unit: row, line_in_unit: column };
         self.sum_changes(set, location, self.checksums.get(set, index), sum);
         self.checksums.set(set, index, sum);
-        if seeded(SeededBug::ChecksumPageOmitted) {
-            return;
-        }
         self.checkpoint.dirty(self.area.page_of_checksum(set.into(), index));
     }
 
@@ -391,8 +375,7 @@ impl Volume {
         job.state = State::Writing;
         job.ios_left = runs.len() as u32;
         // The journal makes the others durable.
-        let fua =
-            job.fua && layout.level() == RaidLevel::Raid0 && !seeded(SeededBug::Raid0WithoutFua);
+        let fua = job.fua && layout.level() == RaidLevel::Raid0;
         self.jobs.jobs.insert(id, job);
         for (place, column, data) in runs {
             let index = layout.member(place);
@@ -420,9 +403,7 @@ impl Volume {
                 member.newest_raid0 = member.writes;
             }
         }
-        if let Err(error) = result
-            && (is_raid0 || !seeded(SeededBug::FailedMemberWriteBelieved))
-        {
+        if let Err(error) = result {
             let is_kept = !is_raid0 && self.do_without(member);
             self.note_refusal(member, !is_kept);
             let job = self.jobs.jobs.get_mut(&id).expect("it waits for this");

@@ -23,7 +23,6 @@ use super::super::{UpperId, Volume};
 use super::job::{CellChange, ChunkKey, Source};
 use super::journal::Then;
 use crate::io::IoError;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 
 /// A part of a write that lies in one extent.
@@ -175,9 +174,6 @@ impl Volume {
     }
 
     fn unmap(&mut self, extent: ExtentIndex) {
-        if seeded(SeededBug::UnmapForgotten) {
-            return;
-        }
         let entry = self.extents.get(extent);
         if entry.place.is_some() || entry.is_dying {
             let is_managed = entry.is_allocated();
@@ -206,9 +202,7 @@ impl Volume {
                     let full = Err(IoError::NoSpace);
                     return parts.iter().for_each(|part| self.piece_done(part.upper, full));
                 };
-                if !seeded(SeededBug::NewExtentNotZeroed) {
-                    lines.extend((0..extent_lines).map(|line| (line, Source::Zeroes)));
-                }
+                lines.extend((0..extent_lines).map(|line| (line, Source::Zeroes)));
                 self.change_entry(extent, Entry { place: Some(place), ..entry });
                 self.counters.extents_mapped += 1;
                 self.queue_if_misplaced(extent);
@@ -239,8 +233,8 @@ impl Volume {
         }
         *self.writes.under_way.entry(extent).or_default() += 1;
         // Without a log above nothing repeats it when the process dies before a flush: then its place must be known.
-        let fua = parts.iter().any(|part| self.uppers[&part.upper].fua)
-            || is_new && self.is_unlogged && !seeded(SeededBug::UnloggedWithoutEntry);
+        let fua =
+            parts.iter().any(|part| self.uppers[&part.upper].fua) || is_new && self.is_unlogged;
         let chunks_left = self.change_lines(op, place, &lines);
         let uppers = parts.iter().map(|part| part.upper).collect();
         let doubts = self.fresh.doubts(extent);
@@ -287,9 +281,7 @@ impl Volume {
 
     /// Whether a write is to be durable when it has ended.
     pub(in crate::volume) fn is_fua(&self, op: OpId) -> bool {
-        let write = &self.writes.ops[&op];
-        let is_move = self.writes.moving == Some(write.extent);
-        write.fua && !(is_move && seeded(SeededBug::MoveBeforeDurable))
+        self.writes.ops[&op].fua
     }
 
     /// Step 4: a chunk of an op is written, or could not be.
@@ -312,7 +304,6 @@ impl Volume {
         }
         let write = &self.writes.ops[&op];
         let is_uncommitted = self.uncommitted_extents.contains_key(&extent);
-        let is_uncommitted = is_uncommitted && !seeded(SeededBug::FuaWithoutEntry);
         let place = self.extents.get(extent).place;
         let has_found = place.is_some_and(|place| self.lost.has_found(self.lines_of_place(place)));
         if write.fua && write.result.is_ok() && (is_uncommitted || has_found) {
@@ -366,9 +357,6 @@ impl Volume {
         }
         if let Some(place) = before.place.filter(|place| entry.place != Some(*place)) {
             self.fresh.remove(extent);
-            if seeded(SeededBug::PlaceReusedEarly) {
-                return self.free_place(place);
-            }
             self.left_places.entry(extent).or_default().push(place);
         }
     }
@@ -409,7 +397,7 @@ impl Volume {
 
     /// Another extent may have the place, when nobody reads it any more for the one that has left.
     pub(super) fn free_place(&mut self, place: Place) {
-        match self.readers.contains_key(&place) && !seeded(SeededBug::PlaceReusedUnderReader) {
+        match self.readers.contains_key(&place) {
             true => {
                 self.free_after_readers.insert(place);
             }

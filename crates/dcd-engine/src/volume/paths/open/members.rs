@@ -4,11 +4,10 @@ use super::{Cell, Step};
 use crate::buffer::Buffer;
 use crate::error::VolumeOpenError;
 use crate::io::{Device, IoData, IoOperation};
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::{LINE_SIZE, MemberIndex};
 use crate::volume::Volume;
 use crate::volume::extents::ExtentIndex;
-use crate::volume::format::label::{LABEL_OFFSETS, MemberLabel};
+use crate::volume::format::label::MemberLabel;
 use crate::volume::format::root::MemberState;
 use crate::volume::lost::LineRun;
 use crate::volume::placement::RaidLevel;
@@ -44,16 +43,13 @@ impl Volume {
                 self.members.get_mut(index).label_copy = label.copy;
                 self.look_at_label(index, label.epoch)?;
             }
-            let is_new = label.is_some_and(|label| {
-                label.epoch >= self.epoch || seeded(SeededBug::StaleMemberBelieved)
-            });
+            let is_new = label.is_some_and(|label| label.epoch >= self.epoch);
             let is_blank = info.is_some() && label.is_none();
-            let is_new = is_new || is_blank && seeded(SeededBug::BlankMemberBelieved);
             if is_blank {
                 self.opening().given_up.insert(index);
             }
             let is_given_up = self.opening().given_up.contains(&index);
-            if is_given_up && !seeded(SeededBug::LostLinesForgotten) {
+            if is_given_up {
                 self.lose_raid0(index);
             }
             if is_new || self.members.get(index).state == MemberState::Stale {
@@ -77,7 +73,7 @@ impl Volume {
             return Err(VolumeOpenError::CacheDiskOlder { member, label, newest });
         }
         let known = self.members.get(member).label_epoch;
-        if label >= known || seeded(SeededBug::OlderMemberBelieved) {
+        if label >= known {
             return Ok(());
         }
         let lines: u64 = self.raid0_runs_on(member).iter().map(|run| run.lines).sum();
@@ -154,9 +150,7 @@ impl Volume {
         for ((set, stripe, row, column), data) in runs {
             let layout = self.layout(set).clone();
             for place in layout.places_of_row(stripe, row) {
-                let is_skipped =
-                    seeded(SeededBug::ParityNotRedone) && layout.parity_row() == Some(row);
-                if !self.is_current(set, place, stripe) || is_skipped {
+                if !self.is_current(set, place, stripe) {
                     continue;
                 }
                 let index = layout.member(place);
@@ -172,10 +166,7 @@ impl Volume {
     /// Not over the newest that a member has: a torn one leaves that, which counts until step 9.
     pub(super) fn write_labels(&mut self) {
         for index in self.present() {
-            let offset = match seeded(SeededBug::LabelSameCopy) {
-                true => LABEL_OFFSETS[0],
-                false => self.members.label_offset(index),
-            };
+            let offset = self.members.label_offset(index);
             let (uuid, epoch) = (self.header.uuid, self.epoch + 1);
             let label = MemberLabel { uuid, member: index, epoch, copy: 0 };
             let data = IoData::Owned(label.encode());

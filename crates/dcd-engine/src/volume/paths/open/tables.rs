@@ -2,7 +2,6 @@
 
 use super::{READ_LINES, Step};
 use crate::error::VolumeOpenError;
-use crate::seeded_bugs::{SeededBug, seeded};
 use crate::units::LINE_SIZE;
 use crate::volume::checksums::LineSum;
 use crate::volume::extents::ExtentIndex;
@@ -245,9 +244,7 @@ impl Volume {
                     if !self.lost.has(run) {
                         return Err(VolumeOpenError::Tables);
                     }
-                    if record.sequence >= self.lost.since_record
-                        || seeded(SeededBug::FoundBeforeLossBelieved)
-                    {
+                    if record.sequence >= self.lost.since_record {
                         self.lost.committed(run);
                         self.dirty_lost_lines(run);
                     }

@@ -1,0 +1,92 @@
+//! What only the copy has: the switch in the engine, and the list of mistakes in the fuzzer.
+
+use std::fmt::Write;
+
+use crate::table::{Change, Entry, Table};
+
+/// The crate with the switch, on which all others with mistakes depend.
+const SWITCH_CRATE: &str = "crates/dcd-engine";
+const SWITCH: &str = "crates/dcd-engine/src/mistakes.rs";
+/// In the sources an empty list.
+const LIST: &str = "crates/dcd-fuzz/src/mistakes/in_this_build.rs";
+
+/// What stands for `MISTAKE` in a change.
+pub(crate) fn condition(number: usize, entry: &Entry, change: &Change) -> String {
+    let switch = match change.file.starts_with(&format!("{SWITCH_CRATE}/")) {
+        true => "crate",
+        false => "dcd_engine",
+    };
+    format!("{switch}::mistakes::is_on({number} /* {} */)", entry.name)
+}
+
+/// The files that come, or take the place of those of the sources: paths and texts.
+pub(crate) fn files(table: &Table, lib: &str) -> [(&'static str, String); 3] {
+    let lib = format!("{lib}\npub mod mistakes;\n");
+    [(SWITCH, switch()), ("crates/dcd-engine/src/lib.rs", lib), (LIST, list(table))]
+}
+
+fn switch() -> String {
+    r#"//! Which mistake made on purpose is on, in this thread.
+
+use std::cell::Cell;
+
+thread_local! {
+    static ON: Cell<Option<u16>> = const { Cell::new(None) };
+}
+
+/// Turns one mistake on in this thread, and any other off.
+pub fn turn_on(number: Option<u16>) {
+    ON.set(number);
+}
+
+/// Whether this mistake is on.
+pub fn is_on(number: u16) -> bool {
+    ON.get() == Some(number)
+}
+"#
+    .into()
+}
+
+fn list(table: &Table) -> String {
+    let mut text = String::from(
+        r#"//! The mistakes of this build.
+
+use super::{Mistake, Runs};
+
+/// All.
+pub fn all() -> &'static [Mistake] {
+    ALL
+}
+
+/// Turns one mistake on in this thread, and any other off.
+pub fn turn_on(mistake: Option<&Mistake>) {
+    dcd_engine::mistakes::turn_on(mistake.map(|mistake| mistake.number));
+}
+
+static ALL: &[Mistake] = &[
+"#,
+    );
+    for (number, entry) in table.entries.iter().enumerate() {
+        let Entry { name, what, breaks, first, untried, .. } = entry;
+        let runs: Vec<&str> = entry.runs.iter().map(|runs| variant(runs)).collect();
+        let (runs, is_tried) = (runs.join(", "), untried.is_none());
+        let written = write!(
+            text,
+            "    Mistake {{\n        number: {number},\n        name: {name:?},\n        \
+             what: {what:?},\n        rule: {breaks:?},\n        runs: &[{runs}],\n        \
+             first_run: {first:?},\n        is_tried: {is_tried},\n    }},\n"
+        );
+        written.expect("a string takes everything");
+    }
+    text + "];\n"
+}
+
+fn variant(runs: &str) -> &'static str {
+    match runs {
+        "pairs" => "Runs::Pairs",
+        "volumes" => "Runs::Volumes",
+        "tiered" => "Runs::TieredVolumes",
+        "focused" => "Runs::FocusedVolumes",
+        _ => "Runs::Driver",
+    }
+}
