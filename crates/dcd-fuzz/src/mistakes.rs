@@ -1,7 +1,7 @@
 //! Mistakes made on purpose, of the engine and the driver. Ordinary builds have none.
 //!
-//! What they are stands in the table of `dcd-mistakes`, which writes a copy of the sources with all of
-//! them in it, each behind a switch. In that copy the list of this build is another.
+//! What they are stands in the table of `dcd-mistakes`, which writes a copy of the sources with all
+//! of them in it, each behind a switch. In that copy the list of this build is another.
 
 mod in_this_build;
 
@@ -20,9 +20,9 @@ pub struct Mistake {
     pub rule: &'static str,
     /// The runs that look for it.
     pub runs: &'static [Runs],
-    /// The run with which a search with seed 0 begins: one that is known to find it, where few others do.
-    /// Behind it comes the search as ever, so a mistake is found, too, when something has changed what that
-    /// run does. Searches with other seeds know nothing.
+    /// The run with which a search with seed 0 begins: one that is known to find it, where few
+    /// others do. Behind it comes the search as ever, so a mistake is found, too, when something
+    /// has changed what that run does. Searches with other seeds know nothing.
     pub first_run: Option<u64>,
     /// Whether it is looked for: no run was seen to find some (`docs/testing.md` says why).
     pub is_tried: bool,
@@ -37,7 +37,8 @@ pub enum Runs {
     Volumes,
     /// Volumes where extents are moved, and hints matter.
     TieredVolumes,
-    /// Volumes where one thing happens again and again: a chain of events which other runs hardly ever have.
+    /// Volumes where one thing happens again and again: a chain of events which other runs hardly
+    /// ever have.
     FocusedVolumes,
     /// The driver under a simulated kernel: `dcd_daemon::event_loop::driver_runs`.
     Driver,

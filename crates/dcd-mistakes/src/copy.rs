@@ -19,7 +19,8 @@ pub struct Copied {
     pub removed: usize,
 }
 
-/// Makes or renews the copy. What has not changed is not touched, so that Cargo builds only what has.
+/// Makes or renews the copy. What has not changed is not touched, so that Cargo builds only what
+/// has.
 ///
 /// # Errors
 /// A file cannot be read or written.

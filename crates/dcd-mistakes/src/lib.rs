@@ -1,9 +1,9 @@
 //! Mistakes made on purpose, to see whether the fuzzer finds them: a table of changes, and the tool
 //! that applies it to a copy of the sources.
 //!
-//! The sources themselves know nothing of this. `cargo run --locked -p dcd-mistakes` writes the copy to
-//! `target/seeded-src`; every mistake is in it, behind a condition that one thread turns on at a time,
-//! so that one binary tries them all. `make fuzz-seeded` builds and runs that.
+//! The sources themselves know nothing of this. `cargo run --locked -p dcd-mistakes` writes the
+//! copy to `target/seeded-src`; every mistake is in it, behind a condition that one thread turns on
+//! at a time, so that one binary tries them all. `make fuzz-seeded` builds and runs that.
 //!
 //! # The table
 //!
@@ -25,8 +25,8 @@
 //! | `# ...` | a remark |
 //! | `== name` | an entry begins |
 //! | `what ...` | what is wrong, in a sentence |
-//! | `breaks ...` | the rule of `docs/durability.md`, or the property, that it breaks; may be left out |
-//! | `runs ...` | which runs look for it: `pairs`, `volumes`, `tiered`, `focused`, `driver`, or several |
+//! | `breaks ...` | the rule of `docs/durability.md`, or the property; may be left out |
+//! | `runs ...` | who looks for it: `pairs`, `volumes`, `tiered`, `focused`, `driver` |
 //! | `first N` | the run with which a search with seed 0 begins, where few runs find it |
 //! | `untried ...` | why no run looks for it |
 //! | `under DIR` | where the files of the entries below are, from the root of the workspace |
@@ -37,18 +37,18 @@
 //!
 //! `runs` and `under` before the first entry hold for all of the file that do not say otherwise.
 //!
-//! The lines that must be there stand together in the file exactly once. Spaces around them and empty
-//! lines between them do not count, so formatting anew breaks nothing but where lines are broken. In the
-//! lines that come, `MISTAKE` is an expression of type `bool`: whether this mistake is on. When it is
-//! false, everything must be as without the entry. Several entries may need the same line, and put lines
-//! before and behind it; only one may take it away.
+//! The lines that must be there stand together in the file exactly once. Spaces around them and
+//! empty lines between them do not count, so formatting anew breaks nothing but where lines are
+//! broken. In the lines that come, `MISTAKE` is an expression of type `bool`: whether this mistake
+//! is on. When it is false, everything must be as without the entry. Several entries may need the
+//! same line, and put lines before and behind it; only one may take it away.
 //!
 //! # When an entry does not fit any more
 //!
-//! Somebody has changed the lines it needs. `cargo test --locked -p dcd-mistakes` names it; the entry is to be
-//! written anew for the lines as they are, as the mistake one could make there now, in the same commit.
-//! If nothing of the kind can be done wrong any more, it goes, with its row in `docs/testing.md`. If a
-//! file was moved, `in` or `under` says where it is.
+//! Somebody has changed the lines it needs. `cargo test --locked -p dcd-mistakes` names it; the
+//! entry is to be written anew for the lines as they are, as the mistake one could make there now,
+//! in the same commit. If nothing of the kind can be done wrong any more, it goes, with its row in
+//! `docs/testing.md`. If a file was moved, `in` or `under` says where it is.
 
 mod apply;
 mod copy;

@@ -1,5 +1,5 @@
-//! The table fits the sources as they are: whoever changes a line that a mistake needs learns it here,
-//! and not only when somebody next looks whether the fuzzer finds it.
+//! The table fits the sources as they are: whoever changes a line that a mistake needs learns it
+//! here, and not only when somebody next looks whether the fuzzer finds it.
 
 use dcd_mistakes::{Table, apply, workspace};
 
