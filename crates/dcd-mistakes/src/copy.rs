@@ -53,7 +53,7 @@ pub fn copy(root: &Path, edited: &Edited, table: &Table, target: &Path) -> io::R
     for (path, text) in &generated {
         put(path, text.as_bytes())?;
     }
-    for path in files(target, &|_| true)? {
+    for path in files(target, &|_, _| true)? {
         if !kept.contains(&path) {
             std::fs::remove_file(&path)?;
             copied.removed += 1;
@@ -62,19 +62,23 @@ pub fn copy(root: &Path, edited: &Edited, table: &Table, target: &Path) -> io::R
     Ok(copied)
 }
 
-/// The files of the workspace: not what was built, nor what is hidden.
+/// The files of the workspace: not what was built, nor what is hidden. A module may be called
+/// `target`, too, so a folder of Cargo is known by the mark that it puts there.
 fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
-    files(root, &|name| name != "target" && !name.starts_with('.'))
+    let built = root.join("target");
+    files(root, &|path, name| {
+        !name.starts_with('.') && path != built && !path.join("CACHEDIR.TAG").exists()
+    })
 }
 
-/// All files in a folder and below, of folders and files with wanted names; in order.
-fn files(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+/// All files in a folder and below, of folders and files that are wanted (path and name); in order.
+fn files(folder: &Path, is_wanted: &dyn Fn(&Path, &str) -> bool) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for item in std::fs::read_dir(&folder)? {
             let item = item?;
-            if !is_wanted(&item.file_name().to_string_lossy()) {
+            if !is_wanted(&item.path(), &item.file_name().to_string_lossy()) {
                 continue;
             }
             let kind = item.file_type()?;

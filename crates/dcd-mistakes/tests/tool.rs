@@ -151,3 +151,21 @@ fn a_copy_is_renewed_where_something_changed() {
     let last = renew();
     assert_eq!((last.written, last.removed, last.files), (0, 1, first.files));
 }
+
+#[test]
+fn what_was_built_is_not_copied_and_a_module_called_target_is() {
+    let workspace = Workspace::new("targets");
+    workspace.write("target/debug/dcd", "");
+    workspace.write("fuzz/target/CACHEDIR.TAG", "");
+    workspace.write("fuzz/target/debug/pay", "");
+    workspace.write(".git/HEAD", "");
+    workspace.write("crates/shop/src/target/mod.rs", "");
+    let to = workspace.0.join("target/seeded-src");
+    let table = table(&entry("nothing", "- sum\n+ if MISTAKE { 0 } else { sum }\n  }"));
+    let edited = apply(&workspace.0, &table).expect("it fits");
+    copy(&workspace.0, &edited, &table, &to).expect("it can be written");
+    assert!(to.join("crates/shop/src/target/mod.rs").exists());
+    for path in ["target", "fuzz", ".git"] {
+        assert!(!to.join(path).exists(), "{path}");
+    }
+}
