@@ -13,9 +13,9 @@ use dcd_client::{
     Write as BlockWrite,
 };
 use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
-use dcd_daemon::control::sequences::SequenceCommand;
-use dcd_daemon::control::volumes::VolumeCommand;
-use dcd_daemon::control::{Command, DetachAsked};
+use dcd_protocol::sequences::SequenceCommand;
+use dcd_protocol::volumes::VolumeCommand;
+use dcd_protocol::{Command, DetachAsked};
 
 use crate::input::Input;
 use crate::text::assert_shown_safely;
@@ -41,7 +41,7 @@ pub(crate) fn control_client(input: &[u8]) {
     let (what, said) = input.split_first().unwrap_or((&0, &[]));
     let (ours, _theirs) = server(said);
     let mut client = ControlClient::on(ours, Path::new("ctl"), SOON);
-    let mut progress = |so_far: dcd_daemon::control::Progress| {
+    let mut progress = |so_far: dcd_protocol::Progress| {
         assert!(so_far.done <= so_far.total && so_far.total <= LINES_MAX, "{so_far:?}");
     };
     // Several questions: an answer to one must not pass for that of the next.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dcd_daemon::control::recording::RecordedBatch;
 use dcd_daemon::control::sequences::read_ranges;
-use dcd_daemon::control::{Asked, LINE_BYTES_MAX, read_command};
+use dcd_daemon::control::{Asked, read_command};
 use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::disk::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
@@ -16,6 +16,7 @@ use dcd_daemon::pair::book::parse_attribute;
 use dcd_daemon::pair::record::{PairRecord, SLOT_BYTES};
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
 use dcd_engine::format::checksum::crc32c;
+use dcd_protocol::LINE_BYTES_MAX;
 use dcd_settings::settings::parse_percent;
 use dcd_settings::static_metadata::ReadAt;
 use dcd_settings::{config_file, hint_rules, static_metadata, volume_file};

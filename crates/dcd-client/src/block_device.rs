@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_block::attributes::{AttributeChange, Attributes};
 
 use crate::error::DeviceError;
 

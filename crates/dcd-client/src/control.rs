@@ -1,12 +1,12 @@
 //! The control socket: lines of JSON, asked and answered in order, many on the way at once.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use dcd_engine::io::VolumeError;
-use serde_json::{Value, json};
+use dcd_protocol::{Command, Failure, Request, VolumeCommand, read_line};
+use serde_json::Value;
 
 use crate::error::DeviceError;
 use crate::plain::plain;
@@ -18,7 +18,7 @@ const REQUESTS_UNDER_WAY: usize = 128;
 /// Longest sentence of a server that is shown.
 const WORDS_MAX: usize = 1000;
 /// Longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A connection to the control socket of `dcd serve`.
 pub(crate) struct ControlConnection {
@@ -56,62 +56,53 @@ impl ControlConnection {
         }
     }
 
-    /// Asks one thing. `reasons` are the errors of the volume that it can end with.
-    pub(crate) fn ask(
-        &mut self,
-        verb: Value,
-        reasons: &[VolumeError],
-    ) -> Result<Value, DeviceError> {
-        let asked = [(verb, reasons.to_vec())];
-        self.ask_all(asked.into_iter()).pop().expect("an answer for each")
+    /// Asks one thing of the volume.
+    pub(crate) fn ask(&mut self, command: VolumeCommand) -> Result<Value, DeviceError> {
+        self.ask_all([command].into_iter()).pop().expect("an answer for each")
     }
 
     /// Asks many things; the answers are in their order, one for each.
     pub(crate) fn ask_all(
         &mut self,
-        asked: impl Iterator<Item = (Value, Vec<VolumeError>)>,
+        commands: impl Iterator<Item = VolumeCommand>,
     ) -> Vec<Result<Value, DeviceError>> {
         let mut answers = Vec::new();
-        let mut asked = asked.peekable();
-        while asked.peek().is_some() {
+        let mut commands = commands.peekable();
+        while commands.peek().is_some() {
             let mut lines = String::new();
-            let mut reasons = Vec::new();
-            for (verb, its_reasons) in asked.by_ref().take(REQUESTS_UNDER_WAY) {
-                lines.push_str(&json!({ "volume": verb }).to_string());
-                lines.push('\n');
-                reasons.push(its_reasons);
+            let mut count = 0;
+            for command in commands.by_ref().take(REQUESTS_UNDER_WAY) {
+                lines.push_str(&Request::from(command).line());
+                count += 1;
             }
             if self.renew().is_err() {
                 self.is_broken = true;
             }
             self.send(&lines);
-            for reasons in reasons {
-                let answer = self.answer(&reasons);
-                answers.push(answer);
-            }
+            answers.extend((0..count).map(|_| self.answer()));
         }
         answers
     }
 
     /// Asks for a sign of life.
     pub(crate) fn ping(&mut self) -> Result<(), DeviceError> {
-        self.send("{\"command\":\"ping\"}\n");
-        self.answer(&[]).map(|_| ())
+        self.send(&Request::from(Command::Ping).line());
+        self.answer().map(|_| ())
     }
 
     /// Brings everything to the members, and waits for that.
     pub(crate) fn drain(&mut self) -> Result<(), DeviceError> {
         self.renew()?;
-        self.send("{\"command\":\"drain\"}\n");
-        self.answer(&[]).map(|_| ())
+        self.send(&Request::from(Command::Drain).line());
+        self.answer().map(|_| ())
     }
 
     /// The next answer. What takes long tells how far it is meanwhile, which is a sign of life.
-    fn answer(&mut self, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
+    fn answer(&mut self) -> Result<Value, DeviceError> {
         loop {
             let answer = self.line()?;
             if !answer["progress"].is_object() {
-                return self.judged(answer, reasons);
+                return self.judged(answer);
             }
         }
     }
@@ -120,33 +111,28 @@ impl ControlConnection {
         if self.is_broken {
             return Err(self.broken(io::ErrorKind::BrokenPipe.into()));
         }
-        let mut line = Vec::new();
-        let until = Until::new(&mut self.reader, Instant::now() + PATIENCE);
-        let read = until.take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
-        if let Err(source) = read {
-            return Err(self.broken(source));
-        }
-        if !line.ends_with(b"\n") {
+        let mut until = Until::new(&mut self.reader, Instant::now() + PATIENCE);
+        let line = read_line(&mut until, ANSWER_BYTES_MAX).map_err(|source| self.broken(source))?;
+        let Some(line) = line.filter(|line| line.ends_with(b"\n")) else {
             return Err(self.broken(io::ErrorKind::UnexpectedEof.into()));
-        }
+        };
         serde_json::from_slice(&line).map_err(|_| self.no_answer(&line))
     }
 
-    fn judged(&mut self, answer: Value, reasons: &[VolumeError]) -> Result<Value, DeviceError> {
+    fn judged(&mut self, answer: Value) -> Result<Value, DeviceError> {
         let Some(is_ok) = answer["ok"].as_bool() else {
             return Err(self.no_answer(answer.to_string().as_bytes()));
         };
         if is_ok {
             return Ok(answer);
         }
-        let error = answer["error"].as_str().unwrap_or("the daemon refused").to_owned();
-        // The daemon says it in the words of the engine, which are ours.
-        if let Some(reason) = reasons.iter().find(|reason| error.contains(&reason.to_string())) {
-            return Err(DeviceError::Volume(*reason));
+        let failure = Failure::from_value(&answer);
+        if let Some(reason) = failure.volume_error() {
+            return Err(DeviceError::Volume(reason));
         }
         let one_line = |text: &str| plain(text).chars().take(WORDS_MAX).collect();
-        let hint = answer["hint"].as_str().map(one_line);
-        Err(DeviceError::Refused { error: one_line(&error), hint })
+        let (error, hint) = (one_line(&failure.to_string()), failure.hint.as_deref().map(one_line));
+        Err(DeviceError::Refused { code: failure.code, error, hint })
     }
 
     fn broken(&mut self, source: io::Error) -> DeviceError {

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use dcd_engine::io::VolumeError;
-use dcd_engine::units::{BLOCK_SIZE, Lba};
-use dcd_engine::volume::attributes::{AttributeChange, Attributes};
-use serde_json::{Value, json};
+use dcd_block::attributes::{AttributeChange, Attributes};
+use dcd_block::units::BLOCK_SIZE;
+use dcd_protocol::VolumeCommand;
+use serde_json::Value;
 
 use crate::block_device::{
     Allocation, BlockDevice, Geometry, PointerChange, PointerVerb, Read, Usage, Write,
@@ -30,7 +30,7 @@ const PLACES_PER_LINE: u64 = 1 << 16;
 
 /// The size of a block of the volume.
 fn ask_block_bytes(control: &mut ControlConnection) -> Result<u64, DeviceError> {
-    let answer = control.ask(json!("status"), &[VolumeError::NoVolume])?;
+    let answer = control.ask(VolumeCommand::Status)?;
     let extent_bytes = answer["volume"]["extent_bytes"].as_u64();
     let extent_bytes = extent_bytes.filter(|bytes| bytes.is_power_of_two());
     extent_bytes
@@ -219,12 +219,8 @@ impl Device {
         wire / (self.geometry.block_bytes as u64 / BLOCK_SIZE)
     }
 
-    fn lba(&self, block: u64) -> Lba {
-        Lba(self.to_wire(block))
-    }
-
     fn status(&mut self) -> Result<Value, DeviceError> {
-        let mut answer = self.control.ask(json!("status"), &[VolumeError::NoVolume])?;
+        let mut answer = self.control.ask(VolumeCommand::Status)?;
         Ok(answer["volume"].take())
     }
 }
@@ -265,11 +261,9 @@ impl BlockDevice for Device {
     fn allocate(&mut self, wanted: &[Allocation]) -> Vec<Result<u64, DeviceError>> {
         let asked: Vec<_> = wanted
             .iter()
-            .map(|Allocation { near, attributes }| {
-                let near = near.map(|near| self.to_wire(near));
-                let verb =
-                    json!({ "allocate": { "near": near, "attributes": attributes.to_string() } });
-                (verb, vec![VolumeError::NoRoom, VolumeError::NoPointerRoom])
+            .map(|Allocation { near, attributes }| VolumeCommand::Allocate {
+                near: near.map(|near| self.to_wire(near)),
+                attributes: *attributes,
             })
             .collect();
         let answers = self.control.ask_all(asked.into_iter());
@@ -287,19 +281,11 @@ impl BlockDevice for Device {
         let asked: Vec<_> = changes
             .iter()
             .map(|change| {
-                let (from, to) = (self.lba(change.from), self.lba(change.to));
-                let mut reasons = vec![
-                    VolumeError::NoPointer { from, to },
-                    VolumeError::PointerExists { from, to },
-                    VolumeError::NotAllocated(from),
-                    VolumeError::NotAllocated(to),
-                ];
-                let verb = match change.verb {
-                    PointerVerb::Create => "create-pointer",
-                    PointerVerb::Delete => "delete-pointer",
-                };
-                reasons.extend([VolumeError::NoPointerRoom, VolumeError::NoRoom]);
-                (json!({ verb: { "from": from.0, "to": to.0 } }), reasons)
+                let (from, to) = (self.to_wire(change.from), self.to_wire(change.to));
+                match change.verb {
+                    PointerVerb::Create => VolumeCommand::CreatePointer { from, to },
+                    PointerVerb::Delete => VolumeCommand::DeletePointer { from, to },
+                }
             })
             .collect();
         let answers = self.control.ask_all(asked.into_iter());
@@ -313,11 +299,11 @@ impl BlockDevice for Device {
     ) -> Result<(), DeviceError> {
         let extent = self.to_wire(1);
         let ranges: Vec<_> = blocks.iter().map(|block| (self.to_wire(*block), extent)).collect();
-        let asked = ranges.chunks(RANGES_PER_LINE).map(|ranges| {
-            let (set, clear) = (change.set.to_string(), change.clear.to_string());
-            let verb =
-                json!({ "set-attributes": { "ranges": ranges, "set": set, "clear": clear } });
-            (verb, vec![VolumeError::NoRoom])
+        let AttributeChange { set, clear } = change;
+        let asked = ranges.chunks(RANGES_PER_LINE).map(|ranges| VolumeCommand::SetAttributes {
+            ranges: ranges.to_vec(),
+            set,
+            clear,
         });
         self.control.ask_all(asked).into_iter().try_for_each(|answer| answer.map(|_| ()))
     }
@@ -329,7 +315,7 @@ impl BlockDevice for Device {
     fn attributes(&mut self, blocks: &[u64]) -> Result<Vec<Attributes>, DeviceError> {
         let asked: Vec<_> = blocks
             .iter()
-            .map(|block| (json!({ "get-attributes": { "block": self.to_wire(*block) } }), vec![]))
+            .map(|block| VolumeCommand::GetAttributes { block: self.to_wire(*block) })
             .collect();
         let answers = self.control.ask_all(asked.into_iter());
         let attributes = answers.into_iter().map(|answer| {
@@ -341,7 +327,7 @@ impl BlockDevice for Device {
     }
 
     fn collect(&mut self) -> Result<u64, DeviceError> {
-        let answer = self.control.ask(json!("collect"), &[])?;
+        let answer = self.control.ask(VolumeCommand::Collect)?;
         let freed = answer["freed"].as_u64();
         freed.ok_or_else(|| self.control.no_answer(answer.to_string().as_bytes()))
     }
@@ -353,7 +339,7 @@ impl BlockDevice for Device {
         while start < range.end {
             let count = (range.end - start).min(PLACES_PER_LINE);
             let asked = (self.to_wire(start), self.to_wire(count));
-            let answer = self.control.ask(json!({ "places": { "ranges": [asked] } }), &[])?;
+            let answer = self.control.ask(VolumeCommand::Places { ranges: vec![asked] })?;
             let Some(places) = answer["places"].as_array() else {
                 return Err(self.control.no_answer(answer.to_string().as_bytes()));
             };
@@ -384,7 +370,9 @@ impl BlockDevice for Device {
     }
 
     fn make_pointer_room(&mut self, pointers: u64) -> Result<(), DeviceError> {
-        self.control.ask(json!({ "set-pointers": { "pointers": pointers } }), &[]).map(|_| ())
+        // More than can be counted is more than there can be.
+        let pointers = u32::try_from(pointers).unwrap_or(u32::MAX);
+        self.control.ask(VolumeCommand::SetPointers { pointers }).map(|_| ())
     }
 
     fn usage(&mut self) -> Result<Usage, DeviceError> {

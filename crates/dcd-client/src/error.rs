@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
-use dcd_engine::io::VolumeError;
+use dcd_block::errors::VolumeError;
+use dcd_protocol::Code;
+use dcd_protocol::failure::volume_hint;
 
 use crate::server::PATIENCE;
 
@@ -61,6 +63,8 @@ pub enum DeviceError {
     /// The daemon says no.
     #[error("{error}")]
     Refused {
+        /// What kind of a refusal it is, if it says that.
+        code: Option<Code>,
         /// What it says.
         error: String,
         /// What it advises.
@@ -108,7 +112,8 @@ impl DeviceError {
             DeviceError::Volume(VolumeError::NoRoom) => {
                 "remove files, or add room to the volume".into()
             }
-            DeviceError::Volume(_) | DeviceError::Range { .. } => return None,
+            DeviceError::Volume(error) => volume_hint(*error).into(),
+            DeviceError::Range { .. } => return None,
             DeviceError::Refused { hint, .. } => return hint.clone(),
             DeviceError::Io { .. } => "see `dcd status` and the daemon's messages".into(),
         })

@@ -42,5 +42,5 @@ pub use self::block_device::{
 pub use self::device::Device;
 pub use self::error::DeviceError;
 pub use self::memory::MemoryDevice;
-pub use dcd_engine::io::VolumeError;
-pub use dcd_engine::volume::attributes::{AttributeChange, AttributeError, Attributes};
+pub use dcd_block::attributes::{AttributeChange, AttributeError, Attributes};
+pub use dcd_block::errors::VolumeError;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dcd_engine::io::VolumeError;
-use dcd_engine::units::Lba;
-use dcd_engine::volume::attributes::{AttributeChange, Attributes};
+use dcd_block::attributes::{AttributeChange, Attributes};
+use dcd_block::errors::VolumeError;
+use dcd_block::units::Lba;
 
 use crate::block_device::{
     Allocation, BlockDevice, Geometry, PointerChange, PointerVerb, Read, Usage, Write,

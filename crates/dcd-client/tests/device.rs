@@ -4,11 +4,11 @@ mod server;
 
 use std::path::Path;
 
+use dcd_block::units::Lba;
 use dcd_client::{
     Allocation, AttributeChange, Attributes, BlockDevice, Device, DeviceError, Geometry,
     PointerChange, Read, Usage, VolumeError, Write,
 };
-use dcd_engine::Lba;
 use server::Server;
 
 fn connect(server: &Server) -> Device {

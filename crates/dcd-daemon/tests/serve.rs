@@ -13,7 +13,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control::Command as ControlCommand;
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::disk::device::DeviceFile;
 use dcd_daemon::disk::device_spec::DeviceSpec;
@@ -24,6 +23,7 @@ use dcd_daemon::serve::offline::{OfflineTask, run_offline};
 use dcd_daemon::serve::{Outcome, ServeError, ServeOptions, serve};
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{Buffer, EngineConfig, Geometry, Lba, LbaRange, Operation, Uuid};
+use dcd_protocol::Command as ControlCommand;
 
 const CACHE_BYTES: u64 = 32 << 20;
 const DATA_BYTES: u64 = 64 << 20;

@@ -99,8 +99,9 @@ mod memory_wanted;
 pub mod nvram;
 pub mod patience;
 pub mod stats;
-pub mod units;
 pub mod volume;
+
+pub use dcd_block::units;
 
 pub use buffer::{Buffer, SegmentMemory};
 pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig, Limits};

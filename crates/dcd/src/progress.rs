@@ -96,7 +96,7 @@ impl Progress {
     }
 
     /// What the daemon tells, which counts in lines.
-    pub fn lines(&mut self, so_far: dcd_daemon::control::Progress) {
+    pub fn lines(&mut self, so_far: dcd_protocol::Progress) {
         self.is_held_up = so_far.is_held_up;
         self.update(so_far.done.saturating_mul(LINE_SIZE), so_far.total.saturating_mul(LINE_SIZE));
     }

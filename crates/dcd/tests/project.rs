@@ -123,6 +123,29 @@ fn byte_fuzzing_goes_on_where_it_was() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Who is linked with whom: a program that uses a volume needs no engine, and the words need neither.
+#[test]
+fn clients_do_without_the_engine() {
+    for name in ["dcd-block", "dcd-protocol", "dcd-client", "dcd-client-c", "dhisfs"] {
+        let output = std::process::Command::new(env!("CARGO"))
+            .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"])
+            .args(["--package", name])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let linked: Vec<&str> = text.lines().filter(|line| line.starts_with("dcd-")).collect();
+        assert!(!linked.is_empty() || name == "dhisfs", "{text}");
+        let is_heavy = |line: &&&str| {
+            ["dcd-engine", "dcd-daemon", "dcd-sim", "dcd-fuzz"]
+                .iter()
+                .any(|it| line.starts_with(it))
+        };
+        assert_eq!(linked.iter().find(is_heavy), None, "{name}");
+    }
+}
+
 /// Each line of the threat model names the tests that hold it, and these are there.
 #[test]
 fn promises_of_the_threat_model_have_tests() {

@@ -7,8 +7,8 @@ mod common;
 use common::*;
 use std::collections::BTreeMap;
 
+use dcd_block::checksum::crc32c_with_hole;
 use dcd_client::{Allocation, Attributes, BlockDevice, MemoryDevice, PointerChange, Read, Write};
-use dcd_engine::format::checksum::crc32c_with_hole;
 use dhisfs::{FileSystem, MountOptions, NewFile};
 
 fn used() -> MemoryDevice {

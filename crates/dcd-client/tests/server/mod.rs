@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use dcd_client::{Allocation, AttributeChange, BlockDevice, Geometry, MemoryDevice, PointerChange};
+use dcd_protocol::{Code, Failure};
 use serde_json::{Value, json};
 
 /// 512-byte blocks of an extent.
@@ -64,26 +65,26 @@ fn serve_control(mut stream: UnixStream, device: &Mutex<MemoryDevice>) {
             continue;
         }
         let answer = answer(&asked["volume"], &mut device.lock().unwrap());
-        let answer =
-            answer.unwrap_or_else(|(error, hint)| json!({"ok":false,"error":error,"hint":hint}));
+        let answer = answer.unwrap_or_else(|failure| failure.to_value());
         if stream.write_all(format!("{answer}\n").as_bytes()).is_err() {
             return;
         }
     }
 }
 
-fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, (String, String)> {
+fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, Failure> {
     let failed = |error: dcd_client::DeviceError| {
         // Blocks are named as the wire names them.
-        let text = match &error {
-            dcd_client::DeviceError::Volume(error) => on_the_wire(*error).to_string(),
-            other => other.to_string(),
-        };
-        (text, String::new())
+        match &error {
+            dcd_client::DeviceError::Volume(error) => Failure::of(on_the_wire(*error).into(), ""),
+            other => Failure::new(Code::Io, other.to_string(), ""),
+        }
     };
     let block = |value: &Value| value.as_u64().unwrap() / WIRE;
     let words = |value: &Value| value.as_str().unwrap().parse();
-    let bad = |error: dcd_client::AttributeError| (error.to_string(), "see the manual".to_owned());
+    let bad = |error: dcd_client::AttributeError| {
+        Failure::new(Code::BadRequest, error.to_string(), "see the manual")
+    };
     if let Some(asked) = asked.get("allocate") {
         let near = asked["near"].as_u64().map(|near| near / WIRE);
         let attributes = words(&asked["attributes"]).map_err(bad)?;
@@ -138,13 +139,13 @@ fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, (String, St
                 "pointers_max":usage.pointers_max,
             }}))
         }
-        _ => Err((format!("what is {asked}?"), "see the manual".into())),
+        _ => Err(Failure::new(Code::BadRequest, format!("what is {asked}?"), "see the manual")),
     }
 }
 
 fn on_the_wire(error: dcd_client::VolumeError) -> dcd_client::VolumeError {
+    use dcd_block::units::Lba;
     use dcd_client::VolumeError::{NoPointer, NotAllocated, PointerExists};
-    use dcd_engine::Lba;
     let wire = |Lba(block)| Lba(block * WIRE);
     match error {
         NotAllocated(block) => NotAllocated(wire(block)),

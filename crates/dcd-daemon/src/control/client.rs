@@ -10,6 +10,11 @@ use std::time::{Duration, Instant};
 use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
 use dcd_client::plain::plain;
 use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
+use dcd_protocol::sequences::RANGES_PER_LINE;
+use dcd_protocol::{
+    Code, Command, DetachAsked, Failure, Progress, Request, SequenceCommand, VolumeCommand,
+    read_line,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,11 +22,8 @@ use serde_json::{Value, json};
 
 use crate::control::lost::LostReport;
 use crate::control::recording::RecordedBatch;
-use crate::control::sequences::{RANGES_PER_LINE, SequenceCommand};
 use crate::control::status_report::StatusReport;
 use crate::control::stuck::StuckReport;
-use crate::control::volumes::VolumeCommand;
-use crate::control::{Command, DetachAsked, Progress, read_line};
 use crate::process::signals::Signals;
 
 /// Answers may be long: the segment map has a letter for each segment.
@@ -82,6 +84,8 @@ pub enum ControlError {
     /// The daemon says no.
     #[error("{error}")]
     Refused {
+        /// What kind of a refusal it is, if it says that.
+        code: Option<Code>,
         /// What it says.
         error: String,
         /// What it advises.
@@ -153,8 +157,6 @@ impl ControlError {
 #[derive(Deserialize)]
 struct Answer {
     ok: Option<bool>,
-    error: Option<String>,
-    hint: Option<String>,
     progress: Option<Progress>,
     #[serde(default)]
     cancelled: bool,
@@ -218,9 +220,7 @@ impl ControlClient {
         asked: DetachAsked,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Value, ControlError> {
-        let mut value = json!(asked);
-        value["command"] = json!(Command::Detach);
-        match self.send_value(&value) {
+        match self.write(&Request::from(asked).line()) {
             // As in [`ControlClient::ask`].
             Err(ControlError::Broken { source, .. })
                 if source.kind() == io::ErrorKind::BrokenPipe => {}
@@ -253,18 +253,14 @@ impl ControlClient {
             match answer {
                 Answer { progress: Some(so_far), ok: None, .. } => progress(believable(so_far)),
                 Answer { ok: Some(true), .. } => return Ok(value),
-                Answer { ok: Some(false), error, hint, cancelled, lost, stuck, .. } => {
-                    let (error, hint) = said(error, hint);
-                    if let Some(lost) = lost {
-                        return Err(ControlError::Lost { error, hint, lost });
-                    }
-                    if stuck.is_some() {
-                        return Err(ControlError::Stuck { error, hint });
-                    }
-                    if cancelled {
-                        return Err(ControlError::Cancelled { error, hint });
-                    }
-                    return Err(ControlError::Refused { error, hint });
+                Answer { ok: Some(false), cancelled, lost, stuck, .. } => {
+                    let Said { code, error, hint } = said(&value);
+                    return Err(match (lost, stuck) {
+                        (Some(lost), _) => ControlError::Lost { error, hint, lost },
+                        (None, Some(_)) => ControlError::Stuck { error, hint },
+                        (None, None) if cancelled => ControlError::Cancelled { error, hint },
+                        (None, None) => ControlError::Refused { code, error, hint },
+                    });
                 }
                 _ => return Err(self.no_answer(&line)),
             }
@@ -278,8 +274,7 @@ impl ControlClient {
         command: &SequenceCommand,
         ranges: &[(u64, u64)],
     ) -> Result<Value, ControlError> {
-        let mut text = json!({ "sequence": command }).to_string();
-        text.push('\n');
+        let mut text = Request::from(command.clone()).line();
         if matches!(command, SequenceCommand::Store { .. }) {
             for ranges in ranges.chunks(RANGES_PER_LINE) {
                 text.push_str(&json!({ "ranges": ranges }).to_string());
@@ -293,9 +288,7 @@ impl ControlClient {
 
     /// Asks something of the volume.
     pub fn volume(&mut self, command: &VolumeCommand) -> Result<Value, ControlError> {
-        let mut line = json!({ "volume": command }).to_string();
-        line.push('\n');
-        self.write(&line)?;
+        self.write(&Request::from(command.clone()).line())?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX)
     }
 
@@ -312,13 +305,7 @@ impl ControlClient {
     }
 
     fn send(&mut self, command: Command) -> Result<(), ControlError> {
-        self.send_value(&json!({ "command": command }))
-    }
-
-    fn send_value(&mut self, value: &Value) -> Result<(), ControlError> {
-        let mut line = value.to_string();
-        line.push('\n');
-        self.write(&line)
+        self.write(&Request::from(command).line())
     }
 
     fn write(&mut self, text: &str) -> Result<(), ControlError> {
@@ -375,14 +362,15 @@ impl ControlClient {
                 }
                 continue;
             }
-            let answer = serde_json::from_slice(&line).map_err(|_| self.no_answer(&line))?;
-            return match answer {
-                Answer { ok: Some(true), .. } => Ok(()),
-                Answer { ok: Some(false), error, hint, .. } => {
-                    let (error, hint) = said(error, hint);
-                    Err(ControlError::Refused { error, hint })
+            let parsed: Result<Value, _> = serde_json::from_slice(&line);
+            let Ok(value) = parsed else { return Err(self.no_answer(&line)) };
+            return match value["ok"].as_bool() {
+                Some(true) => Ok(()),
+                Some(false) => {
+                    let Said { code, error, hint } = said(&value);
+                    Err(ControlError::Refused { code, error, hint })
                 }
-                _ => Err(self.no_answer(&line)),
+                None => Err(self.no_answer(&line)),
             };
         }
     }
@@ -426,10 +414,18 @@ impl ControlClient {
     }
 }
 
-/// What a daemon says of a refusal: a line that is no longer than one.
-fn said(error: Option<String>, hint: Option<String>) -> (String, Option<String>) {
-    let one_line = |text: String| plain(&text).chars().take(WORDS_MAX).collect();
-    (error.map_or_else(|| "the daemon refused".to_owned(), one_line), hint.map(one_line))
+/// What a daemon says of a refusal, in lines that are no longer than one.
+struct Said {
+    code: Option<Code>,
+    error: String,
+    hint: Option<String>,
+}
+
+fn said(answer: &Value) -> Said {
+    let failure = Failure::from_value(answer);
+    let one_line = |text: &str| plain(text).chars().take(WORDS_MAX).collect();
+    let (error, hint) = (one_line(&failure.to_string()), failure.hint.as_deref().map(one_line));
+    Said { code: failure.code, error, hint }
 }
 
 /// A report as it may be shown to people: nothing in its texts is obeyed by a terminal, and no number in it is more than can

@@ -16,7 +16,7 @@
 //! {"sequence":...}        see [`crate::control::sequences`]
 //! {"volume":...}          see [`crate::control::volumes`]
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
-//! anything else           {"ok":false,"error":"...","hint":"..."}
+//! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}, see [`dcd_protocol::Failure`]
 //! ```
 //!
 //! A detach under users is refused with {"ok":false,"users":[...],...}; with "wait":true it waits until they have gone, and with
@@ -50,7 +50,7 @@ pub mod stuck;
 pub mod trouble_words;
 pub mod volumes;
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -61,26 +61,28 @@ use std::time::{Duration, Instant};
 
 use dcd_client::server::Until;
 use dcd_engine::units::{LINE_SIZE, LbaRange};
-use dcd_engine::{Operation, Phase, Reply, RequestError, RequestId, SequenceError, VolumeError};
+use dcd_engine::{Operation, Phase, Reply, RequestError, RequestId, SequenceError};
+use dcd_protocol::failure::volume_hint;
+
+use dcd_protocol::{
+    Code, Command, DetachAsked, Failure, LINE_BYTES_MAX, Progress, Request, SequenceCommand,
+    VolumeCommand, read_line,
+};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::control::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
 use crate::control::places::{Place, PlaceKind, Places};
-use crate::control::sequences::{RangesBudget, SequenceCommand};
+use crate::control::sequences::RangesBudget;
 pub use crate::control::status_report::DaemonFacts;
 use crate::control::status_report::StatusReport;
 use crate::control::stuck::StuckReport;
-use crate::control::volumes::VolumeCommand;
 use crate::event_loop::submitter::{DetachTerms, DrainTicket, Snapshot, StopKind, Submitter};
 use crate::frontend::nbd::listen::UnixSocket;
 use crate::metrics;
 use crate::process::users::Purpose;
 use crate::units_text::format_size;
 
-/// Longest line that is read.
-pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Users that are there for longer are users.
 const USER_PATIENCE: Duration = Duration::from_millis(500);
 /// How often progress is told.
@@ -97,72 +99,6 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(2);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The end waits so long for last answers to be written.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
-
-/// What can be asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Command {
-    /// Nothing; shows that somebody is there.
-    Ping,
-    /// The [`StatusReport`].
-    Status,
-    /// The export of [`crate::metrics`].
-    Metrics,
-    /// The [`RequestCounts`](crate::event_loop::request_counts::RequestCounts) of a disk without a cache.
-    Requests,
-    /// Make durable what was acknowledged.
-    Flush,
-    /// Bring everything to the data-disk.
-    Drain,
-    /// Bring everything to the data-disk, mark the pair as detached, end.
-    Detach,
-    /// End the drain or detach that was asked for on this connection.
-    Cancel,
-    /// End the drains of all connections.
-    CancelDrain,
-    /// End the detach under way.
-    CancelDetach,
-    /// Tell of each request that is served, from now on: [`RecordedBatch`](crate::control::recording::RecordedBatch)es.
-    Record,
-    /// End; dirty data stays in the cache.
-    Shutdown,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct CommandLine {
-    pub(crate) command: Option<Command>,
-    #[serde(flatten)]
-    detach: DetachAsked,
-    sequence: Option<SequenceCommand>,
-    volume: Option<VolumeCommand>,
-}
-
-/// What goes with [`Command::Detach`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct DetachAsked {
-    /// Give up what is lost, as the last answer listed it.
-    #[serde(default)]
-    pub accept_lost: bool,
-    /// Wait for those who use the disk.
-    #[serde(default)]
-    pub wait: bool,
-    /// Take it away from them.
-    #[serde(default)]
-    pub force: bool,
-}
-
-/// How far a drain or detach has come, in lines of 4 KiB, those that become zeroes included. The total grows when more is
-/// written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Progress {
-    /// Moved.
-    pub done: u64,
-    /// Moved and still to move.
-    pub total: u64,
-    /// Something does not get there: the status says why.
-    #[serde(default)]
-    pub is_held_up: bool,
-}
 
 /// What the threads share.
 struct Shared {
@@ -270,7 +206,10 @@ fn accept_clients(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>)
             Ok(Some(place)) => place,
             Ok(None) => {
                 let hint = "wait until another has finished";
-                let _ = write_line(&mut refusing, &failure("too many clients", hint));
+                let _ = write_line(
+                    &mut refusing,
+                    &failure(Code::TooManyClients, "too many clients", hint),
+                );
                 continue;
             }
             Err(_) => continue, // out of descriptors
@@ -295,11 +234,16 @@ pub(crate) fn check_peer(stream: &UnixStream) -> Result<(), Value> {
     if allowed {
         return Ok(());
     }
-    Err(failure("only root and the daemon's own user may use this socket", "use sudo"))
+    Err(failure(
+        Code::NotAllowed,
+        "only root and the daemon's own user may use this socket",
+        "use sudo",
+    ))
 }
 
-pub(crate) fn failure(error: &str, hint: &str) -> Value {
-    json!({ "ok": false, "error": error, "hint": hint })
+/// A refusal, as it is answered.
+pub(crate) fn failure(code: Code, error: &str, hint: &str) -> Value {
+    Failure::new(code, error, hint).to_value()
 }
 
 pub(crate) fn success() -> Value {
@@ -311,19 +255,6 @@ pub(crate) fn write_line(mut to: impl Write, value: &Value) -> io::Result<()> {
     let mut line = value.to_string();
     line.push('\n');
     to.write_all(line.as_bytes())
-}
-
-/// Reads a line of at most [`LINE_BYTES_MAX`] bytes. `None` at the end.
-pub(crate) fn read_line(from: &mut impl BufRead, limit: usize) -> io::Result<Option<Vec<u8>>> {
-    let mut line = Vec::new();
-    from.take(limit as u64 + 1).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Ok(None);
-    }
-    if line.last() != Some(&b'\n') && line.len() > limit {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
-    }
-    Ok(Some(line))
 }
 
 /// What came of a client's next line.
@@ -354,25 +285,31 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let hint = "a command is one line of at most 64 KiB";
-                return Ok(Some(Asked::TooLong(failure("the line is too long", hint))));
+                return Ok(Some(Asked::TooLong(failure(
+                    Code::TooLong,
+                    "the line is too long",
+                    hint,
+                ))));
             }
             Err(error) => return Err(error),
         };
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        return Ok(Some(match serde_json::from_slice::<CommandLine>(&line) {
-            Ok(CommandLine { command: Some(Command::Detach), detach, .. }) => Asked::Detach(detach),
-            Ok(CommandLine { command: Some(command), .. }) => Asked::Command(command),
-            Ok(CommandLine { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
-            Ok(CommandLine { volume: Some(volume), .. }) => Asked::Volume(volume),
-            Ok(CommandLine { command: None, sequence: None, volume: None, .. }) => {
+        return Ok(Some(match serde_json::from_slice::<Request>(&line) {
+            Ok(Request { command: Some(Command::Detach), detach, .. }) => Asked::Detach(detach),
+            Ok(Request { command: Some(command), .. }) => Asked::Command(command),
+            Ok(Request { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
+            Ok(Request { volume: Some(volume), .. }) => Asked::Volume(volume),
+            Ok(Request { command: None, sequence: None, volume: None, .. }) => {
                 Asked::Refused(failure(
+                    Code::BadRequest,
                     "expected a command, found something else: missing field `command`",
                     COMMANDS_HINT,
                 ))
             }
             Err(error) => Asked::Refused(failure(
+                Code::BadRequest,
                 &format!("expected a command, found something else: {error}"),
                 COMMANDS_HINT,
             )),
@@ -397,7 +334,10 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
             Some(Asked::TooLong(answer)) => return write_line(stream, &answer),
             Some(asked) if place.kind() == PlaceKind::Reserve && !is_short(&asked) => {
                 let hint = "wait until another has finished; `dcd status` is answered meanwhile";
-                return write_line(stream, &failure("too many clients", hint));
+                return write_line(
+                    stream,
+                    &failure(Code::TooManyClients, "too many clients", hint),
+                );
             }
             Some(asked) => asked,
         };
@@ -487,7 +427,11 @@ fn run_command(
         Command::Requests => {
             match submitter.ask(|snapshot| snapshot.core.request_counts()).flatten() {
                 Some(counts) => json!({ "ok": true, "requests": counts }),
-                None => failure("requests are not counted here", "ask for the status"),
+                None => failure(
+                    Code::NotSupported,
+                    "requests are not counted here",
+                    "ask for the status",
+                ),
             }
         }
         Command::Flush => {
@@ -501,13 +445,18 @@ fn run_command(
         }
         Command::Detach => detach(reader, shared, DetachAsked::default(), listed)?,
         Command::Cancel => failure(
+            Code::NotUnderWay,
             "nothing that could be cancelled is under way on this connection",
             "cancel-drain and cancel-detach end what others have begun",
         ),
         Command::CancelDrain => {
             let under_way = shared.under_way();
             if under_way.drains.is_empty() {
-                return Ok(failure("no drain is under way", "`dcd status` shows what is dirty"));
+                return Ok(failure(
+                    Code::NotUnderWay,
+                    "no drain is under way",
+                    "`dcd status` shows what is dirty",
+                ));
             }
             under_way.drains.iter().for_each(|ticket| submitter.cancel_drain(*ticket));
             success()
@@ -519,7 +468,11 @@ fn run_command(
                 return Ok(success());
             }
             if shared.under_way().detaches == 0 {
-                return Ok(failure("no detach is under way", "`dcd status` shows what is dirty"));
+                return Ok(failure(
+                    Code::NotUnderWay,
+                    "no detach is under way",
+                    "`dcd status` shows what is dirty",
+                ));
             }
             submitter.cancel_detach();
             success()
@@ -542,6 +495,7 @@ fn detach(
 ) -> io::Result<Value> {
     if volumes::is_served(&shared.submitter) {
         return Ok(failure(
+            Code::NotSupported,
             "a volume cannot be detached: where its blocks lie only dcd knows",
             "copy what is on it to another disk, or drain it and stop dcd",
         ));
@@ -596,7 +550,7 @@ fn part_from_users(
             let error = format!("not detached: in use: {}", users.words());
             let hint = "unmount and disconnect them, or wait for them with --wait; --force takes the disk away from them: what \
                 they have not written yet is lost";
-            let mut value = failure(&error, hint);
+            let mut value = failure(Code::InUse, &error, hint);
             value["users"] = json!(users.names);
             return Ok(Some(value));
         }
@@ -610,7 +564,11 @@ fn part_from_users(
         let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let _ = poll(&mut said, Some(&nothing));
         if !said[0].revents().is_empty() || !reader.buffer().is_empty() {
-            let mut value = failure("the detach was cancelled", "the disk is served as before");
+            let mut value = failure(
+                Code::Cancelled,
+                "the detach was cancelled",
+                "the disk is served as before",
+            );
             value["cancelled"] = true.into();
             // What was said is read now: to cancel is all that can be meant.
             let _ = read_line(reader, LINE_BYTES_MAX)?;
@@ -620,50 +578,23 @@ fn part_from_users(
 }
 
 fn no_report() -> Value {
-    failure("the cache does not run", "it is being opened or closed")
+    failure(Code::NotRunning, "the cache does not run", "it is being opened or closed")
 }
 
 pub(crate) fn answer(result: Result<(), RequestError>) -> Value {
-    let hint = match result {
-        Ok(()) => return success(),
-        Err(RequestError::Io) => "a disk has errors: see `dcd status` and dmesg",
-        Err(RequestError::NoSpace) => {
-            "the cache, or the data-disk, is full: `dcd status` says which"
-        }
-        Err(RequestError::ShuttingDown) => "the daemon is ending; start it again",
-        Err(RequestError::ReadOnly) => {
-            "the volume is served read-only, or its data-disk is read-only"
-        }
-        Err(RequestError::Cancelled) => "ask again",
-        Err(RequestError::Lost { .. }) => NOT_DRAINED_HINT,
-        Err(RequestError::Stuck { .. }) => "`dcd status` says why",
-        Err(RequestError::Sequence(error)) => sequence_hint(error),
-        Err(RequestError::Volume(error)) => volume_hint(error),
+    let Err(reason) = result else { return success() };
+    let hint = match reason {
+        RequestError::Io => "a disk has errors: see `dcd status` and dmesg",
+        RequestError::NoSpace => "the cache, or the data-disk, is full: `dcd status` says which",
+        RequestError::ShuttingDown => "the daemon is ending; start it again",
+        RequestError::ReadOnly => "the volume is served read-only, or its data-disk is read-only",
+        RequestError::Cancelled => "ask again",
+        RequestError::Lost { .. } => NOT_DRAINED_HINT,
+        RequestError::Stuck { .. } => "`dcd status` says why",
+        RequestError::Sequence(error) => sequence_hint(error),
+        RequestError::Volume(error) => volume_hint(error),
     };
-    let error = result.map_or_else(|error| error.to_string(), |()| String::new());
-    failure(&error, hint)
-}
-
-fn volume_hint(error: VolumeError) -> &'static str {
-    match error {
-        VolumeError::NoVolume => "`dcd create --volume CONFIG.toml` makes a cache with one",
-        VolumeError::BadBlock(_) => "blocks are named by the first 512-byte block of their extent",
-        VolumeError::NotAllocated(_) => "allocate it first",
-        VolumeError::NoPointer { .. } | VolumeError::PointerExists { .. } => "nothing was changed",
-        VolumeError::Contradiction(_) => "say only one of them",
-        VolumeError::NoRoom => "free blocks, or collect unreachable ones",
-        VolumeError::NoPointerRoom => {
-            "delete pointers, or make room for more: `dcd volume set --pointers N`"
-        }
-        VolumeError::TooManyPointers { .. } => {
-            "make a volume with a larger `journal`, or with more `pointers`, and copy what is on this one"
-        }
-        VolumeError::NoMember(_) => "`dcd status` lists the members",
-        VolumeError::LastCopy(_) => "rebuild the others first",
-        VolumeError::UpToDate(_) => "there is nothing to rebuild",
-        VolumeError::Busy => "wait for it, or cancel it; `dcd status` shows it",
-        VolumeError::Metadata => "see `dcd status` and dmesg for errors of the cache-disk",
-    }
+    Failure::of(reason, hint).to_value()
 }
 
 fn sequence_hint(error: SequenceError) -> &'static str {
@@ -737,7 +668,8 @@ impl Long {
                     .into(),
             ),
         };
-        let mut value = failure(&format!("the {what} was cancelled: {left}"), &hint);
+        let mut value =
+            failure(Code::Cancelled, &format!("the {what} was cancelled: {left}"), &hint);
         value["cancelled"] = true.into();
         value
     }
@@ -753,7 +685,7 @@ fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> V
         Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
         Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
     };
-    let mut value = failure(&format!("{what}: {}", report.words()), hint);
+    let mut value = failure(Code::Lost, &format!("{what}: {}", report.words()), hint);
     value["lost"] = json!(report);
     value
 }
@@ -779,7 +711,7 @@ fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> Value {
         }
     };
     let error = format!("{what}: {}", report.words());
-    let mut value = failure(&error, &format!("{}; {goes_on}", report.way_out));
+    let mut value = failure(Code::Stuck, &error, &format!("{}; {goes_on}", report.way_out));
     value["stuck"] = json!(report);
     value
 }
@@ -866,8 +798,8 @@ fn listen_to_client(
     }
     let said = reader.fill_buf()?;
     let Some(end) = said.iter().position(|byte| *byte == b'\n') else { return Ok(false) };
-    let command = serde_json::from_slice::<CommandLine>(&said[..end]);
-    if !matches!(command, Ok(CommandLine { command: Some(Command::Cancel), .. })) {
+    let command = serde_json::from_slice::<Request>(&said[..end]);
+    if !matches!(command, Ok(Request { command: Some(Command::Cancel), .. })) {
         return Ok(false);
     }
     reader.consume(end + 1);

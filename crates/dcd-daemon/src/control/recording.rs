@@ -17,7 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::control::{Command, CommandLine, write_line};
+use dcd_protocol::{Command, Request};
+
+use crate::control::write_line;
 use crate::event_loop::request_ring::{RecordedRequest, RequestRing};
 use crate::event_loop::submitter::Submitter;
 
@@ -115,8 +117,8 @@ fn has_spoken(reader: &mut BufReader<&UnixStream>) -> io::Result<bool> {
     }
     let said = reader.fill_buf()?;
     let Some(end) = said.iter().position(|byte| *byte == b'\n') else { return Ok(true) };
-    let command = serde_json::from_slice::<CommandLine>(&said[..end]);
-    if matches!(command, Ok(CommandLine { command: Some(Command::Cancel), .. })) {
+    let command = serde_json::from_slice::<Request>(&said[..end]);
+    if matches!(command, Ok(Request { command: Some(Command::Cancel), .. })) {
         reader.consume(end + 1);
     }
     Ok(true)

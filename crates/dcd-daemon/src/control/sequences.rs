@@ -1,16 +1,4 @@
-//! Requests about sequences on the control socket.
-//!
-//! ```text
-//! {"sequence":"list"}                          {"ok":true,"sequences":[...],"serving":true,"copies":{...}}
-//! {"sequence":{"store":{"name":"gimp"}}}       then {"ranges":[[block,blocks],...]} lines, then {"end":true}: {"ok":true}
-//! {"sequence":{"remove":{"name":"gimp"}}}      {"ok":true}
-//! {"sequence":"clear"}                         {"ok":true}; pinned ones stay
-//! {"sequence":{"pin":{"name":"gimp","pinned":true}}}   {"ok":true}
-//! {"sequence":{"lines":{"name":"gimp"}}}       {"ok":true,"lines":[[line,1],[line,0],...]}; 1: copied
-//! {"sequence":{"translate":{"line":77}}}       {"ok":true,"translations":[...]}
-//! {"sequence":"save"}                          {"ok":true} when a checkpoint lists all copies
-//! {"sequence":{"serve":{"on":true}}}           {"ok":true}
-//! ```
+//! Runs the requests of [`dcd_protocol::sequences`].
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -22,10 +10,12 @@ use dcd_engine::copies::Sequence;
 use dcd_engine::stats::Translation;
 use dcd_engine::units::{LINE_SIZE, LbaRange, Line};
 use dcd_engine::{Engine, NewSequence, Operation, SequenceRequest};
-use serde::{Deserialize, Serialize};
+use dcd_protocol::sequences::{SequenceList, SequenceReport, TranslationReport};
+use dcd_protocol::{Code, LINE_BYTES_MAX, SequenceCommand, read_line};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::control::{LINE_BYTES_MAX, answer, failure, read_line, run_with_signs_of_life, success};
+use crate::control::{answer, failure, run_with_signs_of_life, success};
 use crate::event_loop::submitter::Submitter;
 
 /// Ranges that a sequence may be sent in, and that all clients together may be sending (128 MiB): more are more than fits
@@ -33,116 +23,6 @@ use crate::event_loop::submitter::Submitter;
 const RANGES_MAX: usize = 8 << 20;
 /// The ranges of a sequence must be there after this time: others wait for their memory.
 const RANGES_PATIENCE: Duration = Duration::from_secs(60);
-/// Ranges in a line: it stays below [`LINE_BYTES_MAX`].
-pub(crate) const RANGES_PER_LINE: usize = 1024;
-
-/// What can be asked about sequences.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SequenceCommand {
-    /// All, as [`SequenceReport`]s.
-    List,
-    /// Keep one; its ranges follow.
-    Store {
-        /// Its name.
-        name: String,
-    },
-    /// Remove one.
-    Remove {
-        /// Its name.
-        name: String,
-    },
-    /// Remove all but the pinned ones.
-    Clear,
-    /// Let nothing displace it, or no longer.
-    Pin {
-        /// Its name.
-        name: String,
-        /// Whether it stays.
-        pinned: bool,
-    },
-    /// Its lines, in order.
-    Lines {
-        /// Its name.
-        name: String,
-    },
-    /// The copies of a line.
-    Translate {
-        /// Its number, in units of 4 KiB.
-        line: u64,
-    },
-    /// Make a checkpoint that lists all copies.
-    Save,
-    /// Follow sequences and read them ahead, or no longer.
-    Serve {
-        /// Whether.
-        on: bool,
-    },
-}
-
-/// A sequence.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SequenceReport {
-    /// Its name.
-    pub name: String,
-    /// Found by the detector.
-    pub detected: bool,
-    /// Nothing displaces it.
-    pub pinned: bool,
-    /// Lines of 4 KiB in it.
-    pub lines: u64,
-    /// Of them, those that wait to be copied.
-    pub stale: u64,
-    /// How often it was served; those runs that are under way count.
-    pub runs: u32,
-    /// Lines that reads had from it.
-    pub lines_served: u64,
-    /// It is not read ahead any more, because that did not pay.
-    pub off: bool,
-}
-
-impl SequenceReport {
-    fn of(engine: &Engine, sequence: &Sequence) -> SequenceReport {
-        let label = sequence.label();
-        let (runs, lines_served) = engine.runs_of(sequence);
-        SequenceReport {
-            name: label.name.clone(),
-            detected: label.is_detected,
-            pinned: label.is_pinned,
-            lines: engine.lines_of(sequence).len() as u64,
-            stale: sequence.stale().into(),
-            runs,
-            lines_served,
-            off: sequence.is_off(),
-        }
-    }
-}
-
-/// All sequences, and what they take.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SequenceList {
-    /// In the order of their making.
-    pub sequences: Vec<SequenceReport>,
-    /// Whether they are followed and read ahead.
-    pub serving: bool,
-    /// Bytes of the read area.
-    pub read_area_bytes: u64,
-    /// Bytes of it that hold true copies, of sequences and of hot blocks.
-    pub copied_bytes: u64,
-}
-
-/// A copy of a line.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct TranslationReport {
-    /// Byte address on the cache-disk.
-    pub offset: u64,
-    /// The sequence it belongs to; none: a hot block.
-    pub sequence: Option<String>,
-    /// Its place there.
-    pub place: Option<u32>,
-    /// Whether reads may be served from it.
-    pub valid: bool,
-}
 
 #[derive(Deserialize)]
 struct RangesLine {
@@ -255,7 +135,7 @@ fn read_ranges_of(
             Ok(Some(_)) | Err(_) => {
                 let seconds = RANGES_PATIENCE.as_secs();
                 let error = format!("the ranges of a sequence did not come within {seconds} s");
-                return Ok(Err(failure(&error, "send all of them at once")));
+                return Ok(Err(failure(Code::TooLate, &error, "send all of them at once")));
             }
         };
         let parsed: Result<RangesLine, _> = serde_json::from_slice(&line);
@@ -264,6 +144,7 @@ fn read_ranges_of(
             Err(error) => {
                 let what = format!("expected ranges of a sequence, found something else: {error}");
                 return Ok(Err(failure(
+                    Code::BadRequest,
                     &what,
                     "send {\"ranges\":[[0,8]]} lines and {\"end\":true}",
                 )));
@@ -277,12 +158,14 @@ fn read_ranges_of(
         };
         if ranges.len() + more.len() > RANGES_MAX || !more.iter().all(fits) {
             return Ok(Err(failure(
+                Code::OutOfRange,
                 "the sequence is too long, or no disk has these blocks",
                 "send ranges as [first block, number of blocks], of 512 bytes",
             )));
         }
         if !grow(more.len()) {
             return Ok(Err(failure(
+                Code::TooMuch,
                 "other clients are sending sequences, and there is no memory for more",
                 "try again when they have finished",
             )));
@@ -298,17 +181,33 @@ fn ask<T: Send + 'static>(
     let asked = submitter.ask(|snapshot| snapshot.core.engine().map(function));
     asked.flatten().ok_or_else(|| {
         failure(
+            Code::NotRunning,
             "there is no cache that runs",
             "sequences are kept by `dcd serve`, in its read area",
         )
     })
 }
 
+fn report_of(engine: &Engine, sequence: &Sequence) -> SequenceReport {
+    let label = sequence.label();
+    let (runs, lines_served) = engine.runs_of(sequence);
+    SequenceReport {
+        name: label.name.clone(),
+        detected: label.is_detected,
+        pinned: label.is_pinned,
+        lines: engine.lines_of(sequence).len() as u64,
+        stale: sequence.stale().into(),
+        runs,
+        lines_served,
+        off: sequence.is_off(),
+    }
+}
+
 fn list(submitter: &Submitter) -> Value {
     let asked = ask(submitter, |engine| {
         let status = engine.status();
         SequenceList {
-            sequences: engine.sequences().map(|it| SequenceReport::of(engine, it)).collect(),
+            sequences: engine.sequences().map(|it| report_of(engine, it)).collect(),
             serving: engine.serves_sequences(),
             read_area_bytes: status.copies.slots * LINE_SIZE,
             copied_bytes: status.copies.valid * LINE_SIZE,

@@ -13,10 +13,10 @@ use dcd_engine::Uuid;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::LINE_SIZE;
 
-use crate::control::Progress;
 use crate::pair::{DataDiskSize, Pair, PairOptions, open_pair};
 use crate::serve::error::ServeError;
 use crate::serve::offline::{Ended, OfflineReport, OfflineTask, run_offline};
+use dcd_protocol::Progress;
 
 /// What was done.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,6 @@ use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::LbaRange;
 use dcd_engine::{Engine, Operation, Phase, RequestError, Uuid};
 
-use crate::control::Progress;
 use crate::control::lost::LostReport;
 use crate::control::stuck::StuckReport;
 use crate::event_loop::EventLoop;
@@ -19,6 +18,7 @@ use crate::event_loop::submitter::{Completion, DrainTicket};
 use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
 use crate::process::signals::Signals;
 use crate::serve::error::ServeError;
+use dcd_protocol::Progress;
 
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use dcd_client::server::Until;
+use dcd_protocol::Code;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
@@ -82,7 +83,7 @@ fn answer_client(control: &UnixListener, words: &str) {
     let mut until = Until::new(&mut reader, Instant::now() + CLIENT_PATIENCE);
     if let Ok(Some(_)) = read_command(&mut until) {
         let hint = "it begins to serve as soon as the disk is there; `lsblk` shows what there is";
-        let mut answer = failure(words, hint);
+        let mut answer = failure(Code::Waiting, words, hint);
         answer["waiting"] = json!(true);
         let _ = write_line(&stream, &answer);
     }

@@ -10,7 +10,6 @@
 //! ```
 
 pub mod checkpoint;
-pub mod checksum;
 pub mod copy_page;
 pub mod create;
 pub mod creation_mark;
@@ -26,5 +25,6 @@ pub mod superblock;
 /// would take 146 years. What is larger was forged, and could overflow when it is counted on.
 pub(crate) const COUNTER_END: u64 = 1 << 62;
 
+pub use dcd_block::checksum;
 pub use geometry::Geometry;
 pub use superblock::Superblock;

@@ -13,7 +13,6 @@
 //!
 //! A volume reads and writes whole lines of 4 KiB; that is its logical block.
 
-pub mod attributes;
 pub mod away;
 pub mod checksums;
 pub mod config;
@@ -34,13 +33,15 @@ mod unlogged;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::attributes::Attributes;
 use self::checksums::Checksums;
 use self::config::VolumeConfig;
 use self::extents::{ExtentIndex, Extents, Place};
 use self::format::area::VolumeArea;
 use self::format::header::VolumeHeader;
 use self::members::{MemberInfo, Members, StateChanges};
+pub use dcd_block::attributes;
+use dcd_block::attributes::Attributes;
+
 pub use self::paths::repair::{WorkKind, WorkStatus};
 pub(crate) use self::paths::requests::Above;
 use self::paths::{

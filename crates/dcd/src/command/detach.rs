@@ -5,7 +5,6 @@ use std::path::Path;
 
 use dcd_daemon::control::client::ControlError;
 use dcd_daemon::control::lost::LostReport;
-use dcd_daemon::control::{Command, DetachAsked};
 use dcd_daemon::disk::device::quoted;
 use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
@@ -14,6 +13,7 @@ use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
 use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_protocol::{Command, DetachAsked};
 
 use super::drain::{connect, with_progress};
 use super::wipe::Wipe;

@@ -1,8 +1,8 @@
 //! `dcd drain`: asks a running dcd to bring everything to the data-disk.
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
-use dcd_daemon::control::{Command, Progress as SoFar};
 use dcd_daemon::serve::ServeError;
+use dcd_protocol::{Command, Progress as SoFar};
 use serde_json::Value;
 use std::path::Path;
 

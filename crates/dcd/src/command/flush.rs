@@ -1,6 +1,6 @@
 //! `dcd flush`: asks a running dcd to make everything acknowledged durable.
 
-use dcd_daemon::control::Command;
+use dcd_protocol::Command;
 
 use crate::cli::FlushArguments;
 use crate::daemons;

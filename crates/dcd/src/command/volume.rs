@@ -2,11 +2,12 @@
 
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
-use dcd_daemon::control::volumes::{VolumeCommand, VolumeReport, WorkReport};
+use dcd_daemon::control::volumes::{VolumeReport, WorkReport};
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::LINE_SIZE;
+use dcd_protocol::VolumeCommand;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::VolumeControl;

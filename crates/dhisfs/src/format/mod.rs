@@ -17,7 +17,7 @@ pub mod journal_header;
 pub mod superblock;
 pub mod transaction;
 
-use dcd_engine::format::checksum::crc32c_with_hole;
+use dcd_block::checksum::crc32c_with_hole;
 
 /// Smallest block.
 pub const BLOCK_BYTES_MIN: usize = 4096;

@@ -12,7 +12,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::control;
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::disk::device_spec::{DeviceSpec, SlowTimes};
@@ -178,7 +177,7 @@ impl<'a> Stand<'a> {
         }
         let path = self.folders.control();
         let answer =
-            ControlClient::connect(&path)?.request(control::Command::Requests, &mut |_| {})?;
+            ControlClient::connect(&path)?.request(dcd_protocol::Command::Requests, &mut |_| {})?;
         let counts = RequestCounts::deserialize(&answer["requests"]);
         counts
             .map(Some)

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use dcd_daemon::control::volumes::PlaceReport;
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::volume::attributes::Attributes;
+use dcd_protocol::volumes::PlaceReport;
 use serde_json::{Value, json};
 
 use crate::error::CommandError;

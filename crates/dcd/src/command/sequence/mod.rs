@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::{ControlError, for_people};
-use dcd_daemon::control::sequences::{
-    SequenceCommand, SequenceList, SequenceReport, TranslationReport,
-};
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
+use dcd_protocol::sequences::{SequenceCommand, SequenceList, SequenceReport, TranslationReport};
 use dcd_sim::trace::{Operation, TraceError};
 use serde::Deserialize;
 use serde_json::{Value, json};

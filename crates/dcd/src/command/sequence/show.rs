@@ -1,9 +1,9 @@
 //! `dcd sequence show`: the blocks of a sequence, and what it saves on a modelled disk (the ODSC thesis' Figures 4.1
 //! to 4.3).
 
-use dcd_daemon::control::sequences::SequenceCommand;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::LINE_SIZE;
+use dcd_protocol::sequences::SequenceCommand;
 use dcd_sim::disk::profile::Profile;
 use dcd_sim::plot::page;
 use dcd_sim::sequence_pictures::{AccessTotals, SequencePictures, reads_of};

@@ -109,7 +109,7 @@ impl Attributes {
     }
 
     /// The same for a rule, which may speak of both sides of a contradiction.
-    pub(super) fn of_rule(bits: u16) -> Option<Attributes> {
+    pub fn of_rule(bits: u16) -> Option<Attributes> {
         (bits < 1 << Self::NAMES.len()).then_some(Attributes(bits))
     }
 

@@ -1,0 +1,167 @@
+//! Why a request fails, and why an I/O does.
+
+use crate::attributes::Attributes;
+use crate::units::{Lba, MemberIndex};
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RequestError {
+    /// A device failed, or the newest copy of a block is damaged.
+    #[error("I/O error")]
+    Io,
+    /// The cache stayed full for longer than the configured wait (C25), or the data-disk is full.
+    #[error("no space")]
+    NoSpace,
+    /// The device is being shut down or detached.
+    #[error("the device is shutting down")]
+    ShuttingDown,
+    /// The export, or the data-disk, is read-only.
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// A request about sequences cannot be met.
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
+    /// A request to the volume cannot be met.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// Somebody wanted it no more.
+    #[error("cancelled")]
+    Cancelled,
+    /// Not everything could be brought to the data-disk: of these lines the newest copy is damaged.
+    #[error("{lines} lines of 4 KiB that were acknowledged are lost: their newest copy is damaged")]
+    Lost {
+        /// How many.
+        lines: u64,
+    },
+    /// Nothing more got to the data-disk for as long as `drain-timeout`: it is full, fails,
+    /// or a member of the volume is away. What is left stays in the cache.
+    #[error(
+        "nothing more got to the data-disk for a while: {lines} lines of 4 KiB, and {zero_lines} to be zeroed, are left"
+    )]
+    Stuck {
+        /// Dirty lines that are not lost.
+        lines: u64,
+        /// Lines that have to become zeroes.
+        zero_lines: u64,
+    },
+}
+
+/// Why a request about sequences cannot be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SequenceError {
+    /// The cache was made without a read area, or its cache-disk has failed.
+    #[error("the cache has no read area")]
+    NoReadArea,
+    /// No sequence has this name.
+    #[error("there is no sequence of this name")]
+    NoSuchSequence,
+    /// A sequence without a line on the disk, or with a name that cannot be.
+    #[error(
+        "a sequence needs a name of 1 to 40 bytes and at least one whole 4 KiB line of the disk"
+    )]
+    BadSequence,
+    /// What sequences may take of the read area is taken by this one, or by others that may not go.
+    #[error("no room for the sequence")]
+    NoRoom,
+    /// What it needs is still being written.
+    #[error("the room for it is still being written to")]
+    Busy,
+}
+
+/// Why an I/O failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IoError {
+    /// The device reported an error (EIO and the like).
+    #[error("I/O error")]
+    Failed,
+    /// The device is gone (ENODEV, ENXIO) or shorter than it was.
+    #[error("the device is gone")]
+    Gone,
+    /// The device is full (ENOSPC; a sparse file on a full file system).
+    #[error("no space left on the device")]
+    NoSpace,
+    /// The device has not answered for too long (C26).
+    #[error("the device does not answer")]
+    TimedOut,
+    /// The device takes no writes (EROFS, EPERM, EACCES).
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// The device cannot do this operation.
+    #[error("not supported by the device")]
+    Unsupported,
+}
+
+/// What a client is told when the data-disk has failed its request.
+impl From<IoError> for RequestError {
+    fn from(error: IoError) -> RequestError {
+        match error {
+            IoError::NoSpace => RequestError::NoSpace,
+            IoError::ReadOnly => RequestError::ReadOnly,
+            IoError::Failed | IoError::Gone | IoError::TimedOut | IoError::Unsupported => {
+                RequestError::Io
+            }
+        }
+    }
+}
+
+/// Why a request to a volume cannot be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// There is one data-disk.
+    #[error("the cache has a plain data-disk, no volume")]
+    NoVolume,
+    /// Not the start of an extent within the volume.
+    #[error("block {} is not the first of an extent of the volume", .0.0)]
+    BadBlock(Lba),
+    /// A pointer from or to a block that was not allocated.
+    #[error("block {} is not allocated", .0.0)]
+    NotAllocated(Lba),
+    /// There is no such pointer.
+    #[error("block {} does not point to block {}", from.0, to.0)]
+    NoPointer {
+        /// From here.
+        from: Lba,
+        /// To there.
+        to: Lba,
+    },
+    /// It is there already.
+    #[error("block {} points to block {} already", from.0, to.0)]
+    PointerExists {
+        /// From here.
+        from: Lba,
+        /// To there.
+        to: Lba,
+    },
+    /// They cannot both be true.
+    #[error("{0} contradict each other")]
+    Contradiction(Attributes),
+    /// No block is free, or no set has room.
+    #[error("no room in the volume")]
+    NoRoom,
+    /// The table of pointers is full.
+    #[error("no room for another pointer")]
+    NoPointerRoom,
+    /// The table of pointers cannot be that large.
+    #[error(
+        "the table of pointers can have room for {most} at most: the rest of the volume's journal is needed"
+    )]
+    TooManyPointers {
+        /// So many it can have room for.
+        most: u32,
+    },
+    /// No member has this number.
+    #[error("there is no member {}", .0.0)]
+    NoMember(MemberIndex),
+    /// A set would lose data.
+    #[error("member {} is the last that holds some of the data", .0.0)]
+    LastCopy(MemberIndex),
+    /// It is up to date.
+    #[error("member {} is up to date", .0.0)]
+    UpToDate(MemberIndex),
+    /// A rebuild or scrub is under way.
+    #[error("another rebuild or scrub, or change of the tables, is under way")]
+    Busy,
+    /// The metadata cannot be written.
+    #[error("the cache-disk cannot take the metadata of the volume")]
+    Metadata,
+}
