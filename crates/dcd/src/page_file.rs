@@ -3,11 +3,31 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
 use crate::error::CommandError;
+
+/// A file of drawings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlotFile {
+    /// Its name.
+    pub path: PathBuf,
+    /// A page with numbers, too; else one SVG.
+    pub is_html: bool,
+}
+
+/// `--out` and `--plot`.
+pub fn parse_plot_file(text: &str) -> Result<PlotFile, &'static str> {
+    let path = PathBuf::from(text);
+    let is_html = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html" | "htm") => true,
+        Some("svg") => false,
+        _ => return Err("expected a name that ends in .html or .svg"),
+    };
+    Ok(PlotFile { path, is_html })
+}
 
 /// A page that is going to be written.
 pub struct PageFile<'a> {

@@ -27,7 +27,7 @@ use super::simulate::{DestageArgument, parse_stretch};
 use super::trace::for_each_request;
 use super::trace::record::{Recorded, record};
 use super::workload::{for_each_request_of, parse_workload};
-use crate::cli::TraceInputArguments;
+use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
 use crate::page_file::PageFile;

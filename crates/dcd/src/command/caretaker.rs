@@ -2,7 +2,14 @@
 
 use std::io;
 
+use clap::Args;
+
 use crate::error::CommandError;
+
+/// Do for a `dcd serve` that has given up its rights what takes them. It is started by that, and by nobody else.
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub struct CaretakerArguments {}
 
 pub fn run() -> Result<(), CommandError> {
     match dcd_daemon::process::caretaker::run() {

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::Args;
 use dcd_daemon::control::volumes::member_state_name;
+use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::memory::search::{Looked, MemoryOutlook, outlook};
 use dcd_daemon::units_text::{format_duration, format_size};
 use dcd_engine::format::checkpoint::LiveSlot;
@@ -18,14 +20,30 @@ use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{FormatError, Superblock};
 use serde::Serialize;
 
-use crate::cli::CheckArguments;
 use crate::error::CommandError;
 use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
-use crate::image::volume;
-use crate::image::{CacheImage, ImageError, newest};
+use crate::image::{CacheImage, ImageError, newest, volume};
 use crate::output::{Colour, Paint, count, print, print_json};
 use crate::progress::{Progress, Unit};
+
+/// Verify everything on a cache-disk.
+///
+/// Reads every superblock, checkpoint, record and block that counts and compares the checksums.
+/// Writes nothing. Exit code 4 tells of damage.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd check --cache-disk fast.img
+  dcd check --cache-disk /dev/nvme0n1p4 --json")]
+pub struct CheckArguments {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Problems that are listed one by one for people; the rest is only counted.
 const PROBLEMS_LISTED_MAX: usize = 20;

@@ -1,8 +1,21 @@
 //! `dcd completions`: a completion script for a shell.
 
-use crate::cli::{self, CompletionsArguments};
+use clap::Args;
+
+use crate::cli;
 use crate::error::CommandError;
 use crate::output::print;
+
+/// Print a completion script for a shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd completions bash > /usr/share/bash-completion/completions/dcd")]
+pub struct CompletionsArguments {
+    /// Which shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
 
 pub fn run(arguments: &CompletionsArguments) -> Result<(), CommandError> {
     // Made in memory first: the generator panics when its writer fails.

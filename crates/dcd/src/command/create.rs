@@ -11,14 +11,16 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::disk::foreign_content::{Content, look};
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::members::content;
 use dcd_daemon::process::random::random_bytes;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::units_text::format_size;
+use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::end_mark::END_MARK_BYTES;
@@ -30,12 +32,100 @@ use serde_json::{Value, json};
 
 use super::create_room::Room;
 use super::create_target::Target;
-use crate::cli::CreateArguments;
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::{CacheImage, ImageError};
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
+
+/// Make a cache for a disk, or for several disks as one volume.
+///
+/// Writes an empty log to the cache-disk and notes there which data-disk it belongs to. The
+/// data-disk is looked at and not changed, but for a label with --labelled. A cache-disk is overwritten if it is zero, or holds a cache
+/// that is detached; one that holds anything else is refused. With --volume several data-disks become
+/// the members of RAID sets: what they held is lost, so one that holds anything is refused too.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd create --cache-disk fast.img --cache-size 256M --data-disk slow.img
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb
+  dcd create --cache-disk fast.img --data-disk slow.img --force
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --labelled
+  dcd create --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --data-disk /dev/sdc --data-disk /dev/sdd --volume raid.toml")]
+pub struct CreateArguments {
+    /// Where the log goes: a block device, or a file (made if it is missing).
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Size of the cache. Needed for a new file; otherwise all of the file or device is used.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub cache_size: Option<u64>,
+    /// The disk the cache is for. With --volume, each member in a --data-disk of its own; they are numbered from 0.
+    #[arg(long, value_name = "DISK", required = true)]
+    pub data_disk: Vec<DeviceSpec>,
+    /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all keys.
+    #[arg(long, value_name = "FILE")]
+    pub volume: Option<PathBuf>,
+    /// Begin the data-disk with a label that tells whose it is and how old; the volume lies behind it, where nobody mounts it
+    /// by accident. For a disk that is zero, or that has a label already: that one keeps what it holds.
+    #[arg(long, conflicts_with = "volume")]
+    pub labelled: bool,
+    /// Room for the label: 128k to 1G, a multiple of 4k [default: 1M, or as it is].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "labelled")]
+    pub label_head: Option<u64>,
+    /// Size of a segment, the unit of the log: a power of two from 64k to 4M [default: 1M, less
+    /// for small caches].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub segment_size: Option<u64>,
+    /// How much of the cache-disk is for copies of what is read: sequences and hot blocks
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0",
+          hide_default_value = true)]
+    pub read_area: u64,
+    /// Write zeroes over the whole cache first. Takes as long as writing that much, and makes the
+    /// first round through a new file as fast as the later ones. New files of up to 1 GiB are
+    /// filled anyway.
+    #[arg(long)]
+    pub fill: bool,
+    /// Do not fill a new file, however small.
+    #[arg(long, conflicts_with = "fill")]
+    pub no_fill: bool,
+    /// Overwrite what is on the cache-disk, on members of a volume, and on a disk that gets a label; one that has a label keeps
+    /// what it holds, and its cache is given up. Not enough for a cache with data that is not yet on
+    /// its data-disk: that needs --uuid too.
+    #[arg(long)]
+    pub force: bool,
+    /// Give up the data in this cache, which is on the cache-disk and dirty. What is lost is listed
+    /// first; `dcd inspect dirty` lists all of it.
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    pub uuid: Option<Uuid>,
+    /// Print the new cache as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Thirty-two hexadecimal digits, hyphens anywhere between them.
+fn parse_uuid(text: &str) -> Result<Uuid, UuidError> {
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    if digits.len() != 32 {
+        return Err(UuidError::Length { found: digits.len() });
+    }
+    let mut uuid = [0u8; 16];
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
+        for digit in pair {
+            let value = char::from(*digit).to_digit(16).ok_or(UuidError::Digit)?;
+            *byte = *byte << 4 | value as u8;
+        }
+    }
+    Ok(Uuid(uuid))
+}
+
+/// Text that is no UUID.
+#[derive(Debug, thiserror::Error)]
+enum UuidError {
+    #[error("a UUID has 32 hexadecimal digits, this has {found}")]
+    Length { found: usize },
+    #[error("a UUID has only the digits 0-9 and a-f, and hyphens")]
+    Digit,
+}
 
 /// A new file of at most this size is filled without being asked: it takes a second or so.
 const FILL_ANYWAY_BYTES: u64 = 1 << 30;
@@ -442,4 +532,17 @@ pub fn random_uuid() -> Result<Uuid, CommandError> {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Ok(Uuid(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_come_back() {
+        let uuid = Uuid(*b"0123456789abcdef");
+        assert_eq!(parse_uuid(&uuid.to_string()).unwrap(), uuid);
+        assert!(parse_uuid("12").is_err());
+        assert!(parse_uuid("zz345678-1234-1234-1234-123456789abc").is_err());
+    }
 }

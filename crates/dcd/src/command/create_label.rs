@@ -12,7 +12,7 @@ use dcd_engine::{Buffer, DataDiskInfo, FormatError, Uuid};
 
 use super::create::Stop;
 use super::create_target::refuse_content;
-use crate::cli::CreateArguments;
+use crate::command::create::CreateArguments;
 use crate::error::CommandError;
 
 /// A disk that gets a label, open and locked.

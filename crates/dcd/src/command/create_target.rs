@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::create::{Stop, look_at};
 use super::create_label::{LabelledDisk, refuse_label};
-use crate::cli::CreateArguments;
+use crate::command::create::CreateArguments;
 use crate::error::CommandError;
 use crate::volume_file::{self, VolumeFile};
 

@@ -1,8 +1,9 @@
 //! `dcd detach`: brings everything to the data-disk and parts it from the cache; through the dcd
 //! that serves it, or here from the two disks when none does.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use dcd_daemon::control::client::ControlError;
 use dcd_daemon::control::lost::LostReport;
 use dcd_daemon::disk::device::quoted;
@@ -10,19 +11,95 @@ use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::serve::offline::{Ended, OfflineTask, run_offline};
-use dcd_daemon::units_text::format_size;
+use dcd_daemon::units_text::{format_size, parse_duration};
 use dcd_engine::EngineConfig;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::{Command, DetachAsked};
 
 use super::drain::{connect, with_progress};
 use super::wipe::Wipe;
-use crate::cli::DetachArguments;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
 use crate::settings::span;
 use crate::{daemons, lost_list};
+
+/// Bring everything to the data-disk and part it from the cache.
+///
+/// Afterwards the data-disk holds what a plain disk would hold, and is used without dcd. With
+/// --control the running dcd does it and ends: it goes on serving until all is moved, then
+/// disconnects its clients and moves what they wrote meanwhile. Without --control it is done here
+/// from the two disks.
+///
+/// Ctrl-C or SIGTERM cancel it, with exit code 7: the pair stays one, what was moved stays moved. A
+/// running dcd goes on serving, unless it has disconnected its clients already: then it stops in
+/// order. Each part may be repeated at any time, after a crash too.
+///
+/// A disk that is in use (mounted, open, connected to) is not taken away from its users: they are named, and there is no
+/// detach (exit code 1), except with --wait or --force.
+///
+/// Blocks whose newest copy is damaged cannot be brought to the data-disk. Then everything else is, they
+/// are listed, and there is no detach (exit code 4), except with --accept-damage.
+///
+/// When nothing more gets to the data-disk for --drain-timeout, because it is full or fails, there is no detach (exit code 8):
+/// what is left and why is told, and the pair stays one. A running dcd goes on serving.
+///
+/// With --wipe the cache-disk is overwritten when it is detached, and not before: what was written through it is on it as it was.
+/// That takes as long as writing all of it. Interrupted, also by a crash, it is repeated with the two disks.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd detach --control /run/sdb.ctl
+  dcd detach --control /run/sdb.ctl --wipe
+  dcd detach --control /run/sdb.ctl --cancel
+  dcd detach --cache-disk fast.img --data-disk /dev/sdb")]
+#[command(group(clap::ArgGroup::new("where").required(true).args(["control", "cache_disk"])))]
+pub struct DetachArguments {
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    pub control: Option<PathBuf>,
+    /// Cancel the detach under way, whoever began it.
+    #[arg(long, requires = "control")]
+    pub cancel: bool,
+    /// The cache-disk, when no dcd is running.
+    #[arg(long, value_name = "FILE|DEVICE", requires = "data_disk")]
+    pub cache_disk: Option<DeviceSpec>,
+    /// Its data-disk.
+    #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
+    pub data_disk: Option<DeviceSpec>,
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: where `dcd serve` has it].
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "control")]
+    pub memory_directory: Option<PathBuf>,
+    /// Detach although the memory of the last session is not found, in which writes may be that were acknowledged
+    /// and not flushed: as after a power cut. Without effect where it is found.
+    #[arg(long, conflicts_with = "control")]
+    pub memory_lost: bool,
+    /// Wait until nobody uses the disk any more.
+    #[arg(long, requires = "control", conflicts_with = "force")]
+    pub wait: bool,
+    /// Detach although the disk is mounted, open, or connected to: what its users have not written yet is lost.
+    #[arg(long, requires = "control")]
+    pub force: bool,
+    /// End when nothing more gets to the data-disk for so long, or for an eighth of it when the disk says no [default: 60s]. A running dcd has a setting for it.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "control")]
+    pub drain_timeout: Option<std::time::Duration>,
+    /// Detach although blocks are lost, because they are damaged in the cache, or although the
+    /// data-disk was changed behind the cache. What is lost is listed first; the data-disk keeps
+    /// what it has there, which is older.
+    #[arg(long)]
+    pub accept_damage: bool,
+    /// If something is lost, write what it is to this file, before anything is given up.
+    #[arg(long, value_name = "FILE")]
+    pub lost_list: Option<PathBuf>,
+    /// Go on although the record of pairs of this host says that these disks do not belong together,
+    /// or one is older than the other.
+    #[arg(long, conflicts_with = "control")]
+    pub trust_disks: bool,
+    /// Overwrite the cache-disk (all of that file or device) when it is detached: discarded, and filled with zeroes unless the
+    /// disk erases securely. A cache that is detached already is only wiped.
+    #[arg(long, conflicts_with = "cancel")]
+    pub wipe: bool,
+}
 
 /// How often what is lost may have become more since it was listed.
 const LISTS_MAX: u32 = 5;

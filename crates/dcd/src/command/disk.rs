@@ -1,7 +1,8 @@
 //! `dcd disk`: the disk models, and how well they do against drives that were measured.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
 use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::{Profile, ProfileError};
 use dcd_sim::disk::profiles;
@@ -11,10 +12,66 @@ use dcd_sim::trace::TraceError;
 use dcd_sim::trace::measured::MeasuredReader;
 use serde_json::{Value, json};
 
-use crate::cli::{DiskArguments, DiskWhat};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
+
+/// Look at the disk models and compare them with real drives.
+///
+/// A model is a disk on virtual time: arm, platters, buffer and bus of a drive, or the times of an SSD
+/// or cloud volume. Profiles of some drives come with dcd; your own is a TOML file, best begun with
+/// `dcd disk show NAME > mine.toml`. docs/disk-models.md describes the fields.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd disk list
+  dcd disk show hp-97560 > mine.toml
+  dcd disk validate --disk hp-2200a --trace measured.csv.zst --json")]
+pub struct DiskArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: DiskWhat,
+}
+
+/// What can be done with disk models.
+#[derive(Subcommand, Debug)]
+pub enum DiskWhat {
+    /// The profiles that come with dcd
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// A profile: its TOML text, with the sources of its numbers, or as JSON what follows from it
+    Show {
+        /// Name of a profile, or path of a TOML file.
+        #[arg(value_name = "PROFILE")]
+        disk: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// How far the service times of a model are from those measured on a real drive
+    ///
+    /// The requests of the trace are replayed one at a time, each so long after the end of the one
+    /// before as it was in reality. The demerit figure is the root mean square of the horizontal distance
+    /// between the two distributions of service times.
+    Validate {
+        /// Name of a profile, or path of a TOML file.
+        #[arg(long, value_name = "PROFILE")]
+        disk: String,
+        /// CSV, plain or compressed (zstd, gzip), with the columns t_us, op, off, len, svc_start_us and
+        /// svc_stop_us, or op, blkno_512, bcount_512, measured_us and next_inter_us.
+        #[arg(long, value_name = "FILE")]
+        trace: PathBuf,
+        /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        seed: u64,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
 
 pub fn run(arguments: &DiskArguments) -> Result<(), CommandError> {
     match &arguments.what {

@@ -1,16 +1,42 @@
 //! `dcd drain`: asks a running dcd to bring everything to the data-disk.
 
+use std::path::{Path, PathBuf};
+
+use clap::Args;
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::serve::ServeError;
 use dcd_protocol::{Command, Progress as SoFar};
 use serde_json::Value;
-use std::path::Path;
 
-use crate::cli::DrainArguments;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::progress::{Progress, Unit};
 use crate::{daemons, lost_list};
+
+/// Bring everything acknowledged so far to the data-disk, and go on serving.
+///
+/// Ctrl-C, SIGTERM or the end of this command cancel it: what was moved stays moved, the rest stays
+/// in the cache, serving goes on, and the exit code is 7.
+///
+/// When nothing more gets to the data-disk for the daemon's --drain-timeout, because it is full, fails, or a member of the
+/// volume is away, the drain ends with what is left and why, and exit code 8. Serving goes on, and what is left is
+/// tried again by itself.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd drain --control /run/sdb.ctl
+  dcd drain --control /run/sdb.ctl --cancel")]
+pub struct DrainArguments {
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    pub control: PathBuf,
+    /// Cancel the drains under way, whoever began them.
+    #[arg(long)]
+    pub cancel: bool,
+    /// If something is lost, because it is damaged in the cache, write what it is to this file.
+    #[arg(long, value_name = "FILE")]
+    pub lost_list: Option<PathBuf>,
+}
 
 pub fn run(arguments: &DrainArguments) -> Result<(), CommandError> {
     if arguments.cancel {

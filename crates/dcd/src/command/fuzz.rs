@@ -4,22 +4,99 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use clap::Args;
 use dcd_daemon::event_loop::driver_runs::{self, DriverReport};
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::units_text::parse_duration;
 use dcd_fuzz::exhaustive;
+use dcd_fuzz::faults::FaultKind;
 use dcd_fuzz::minimise::minimise;
 use dcd_fuzz::run::Failure;
 use dcd_fuzz::session::{Limit, Outcome, Session, Work};
+use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::minimise as volumes;
 use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
 use super::seeded_bugs;
-use crate::cli::FuzzArguments;
 use crate::error::CommandError;
 use crate::output::{self, Align, Paint, Table, count};
 use crate::progress::{Progress, Unit};
+
+/// Search for ways to lose data.
+///
+/// Runs the engine on faulty disks in memory, crashes it at any instant, recovers, and compares with
+/// a model; no disk of this machine is touched. Everything follows from the seed: the same seed gives
+/// the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of violations. Ctrl-C ends it with what was found.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd fuzz --for 60s
+  dcd fuzz --seed 1234
+  dcd fuzz --faults write-error,hang --runs 500
+  dcd fuzz --pairs --runs 10 --json
+  dcd fuzz --exhaustive 3
+  dcd fuzz --sweep --runs 40
+  dcd fuzz --volume raid5 --for 60s
+  dcd fuzz --driver --for 60s")]
+pub struct FuzzArguments {
+    /// Run this seed only; with --runs or --for the first of them [default: 0 for them].
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// How long [default: 10s, if nothing else says when to end].
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, conflicts_with = "runs")]
+    pub time: Option<std::time::Duration>,
+    /// How many runs; with --pairs for each pair, with --sweep how many scripts.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub runs: Option<u64>,
+    /// Kinds of faults besides crashes; docs/testing.md lists them.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = parse_fault)]
+    pub faults: Vec<FaultKind>,
+    /// Two kinds of faults in each run: all pairs in turn.
+    #[arg(long, conflicts_with_all = ["faults", "exhaustive", "sweep"])]
+    pub pairs: bool,
+    /// All sequences of so many of eighteen operations, every I/O a crash point. 3 takes about a
+    /// minute, 4 half an hour.
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..=5))]
+    #[arg(conflicts_with_all = ["faults", "time", "runs"])]
+    pub exhaustive: Option<u32>,
+    /// Fail the n-th I/O, for every n, on each disk, each of read, write, flush and discard, once
+    /// and from then on.
+    #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
+    pub sweep: bool,
+    /// Random runs on a volume of several members that fail, vanish, come back old and rot: raid0, raid1, raid5, or tiered,
+    /// which has a set of each, and hints.
+    #[arg(long, value_name = "KIND", value_parser = parse_volume_kind)]
+    #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
+    pub volume: Option<VolumeKind>,
+    /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full queues, completions late
+    /// and in any order, cancelled and failed operations, pauses.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "seeded_bugs", "jobs"])]
+    pub driver: bool,
+    /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
+    /// found, at most --runs times each [default: 1000]. Only in the binary that `make fuzz-seeded` builds.
+    #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "time"])]
+    pub seeded_bugs: bool,
+    /// Threads [default: one for each processor].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub jobs: Option<u32>,
+    /// Print one line of JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_volume_kind(text: &str) -> Result<VolumeKind, String> {
+    let names: Vec<&str> = VolumeKind::ALL.iter().map(|kind| kind.name()).collect();
+    text.parse().map_err(|error| format!("{error}; there are {}", names.join(", ")))
+}
+
+fn parse_fault(text: &str) -> Result<FaultKind, String> {
+    text.parse().map_err(|error| {
+        let names: Vec<&str> = FaultKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("{error}; there are {}", names.join(", "))
+    })
+}
 
 /// How long, if nothing says so.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);

@@ -1,5 +1,9 @@
 //! `dcd grow`: records that the data-disk of a pair has grown.
 
+use std::path::PathBuf;
+
+use clap::Args;
+use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::grow::grow;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
@@ -8,10 +12,45 @@ use dcd_daemon::units_text::format_size;
 use dcd_engine::EngineConfig;
 use serde_json::json;
 
-use crate::cli::GrowArguments;
 use crate::error::CommandError;
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
+
+/// Record that the data-disk has grown.
+///
+/// Grow the disk first (lvextend, truncate -s), then run this while no dcd serves it. The cache stays
+/// as it is; what the new part of the disk holds is shown as it is. May be interrupted at any time and
+/// repeated. A disk cannot shrink below its cache.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd grow --cache-disk fast.img --data-disk /dev/vg/slow")]
+pub struct GrowArguments {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Its data-disk.
+    #[arg(long, value_name = "DISK")]
+    pub data_disk: DeviceSpec,
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: where `dcd serve` has it].
+    #[arg(long, value_name = "DIRECTORY")]
+    pub memory_directory: Option<PathBuf>,
+    /// Grow although the memory of the last session is not found, in which writes may be that were acknowledged
+    /// and not flushed: as after a power cut. Without effect where it is found.
+    #[arg(long)]
+    pub memory_lost: bool,
+    /// Grow although blocks are lost or the data-disk was changed behind the cache: say so only
+    /// after reading what is lost.
+    #[arg(long)]
+    pub accept_damage: bool,
+    /// Go on although the record of pairs of this host says that these disks do not belong together,
+    /// or one is older than the other.
+    #[arg(long)]
+    pub trust_disks: bool,
+    /// Print the sizes as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub fn run(arguments: &GrowArguments) -> Result<(), CommandError> {
     let engine = EngineConfig { accept_damage: arguments.accept_damage, ..EngineConfig::default() };

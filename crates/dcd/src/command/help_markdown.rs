@@ -1,9 +1,16 @@
 //! `dcd help-markdown`: the reference page `docs/cli.md`, made from the command line itself.
 //! `tests/documents.rs` compares the two.
 
+use clap::Args;
+
 use crate::cli::{self, HELP_WIDTH};
 use crate::error::CommandError;
 use crate::output::print;
+
+/// Print docs/cli.md.
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub struct HelpMarkdownArguments {}
 
 const HEAD: &str = "\
 # The command line

@@ -1,6 +1,10 @@
 //! `dcd inspect`: shows what is on a cache-disk, as much as can be read. Writes nothing.
 
-use dcd_daemon::units_text::format_size;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -11,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::check::state_name;
 use super::inspect_file;
-use crate::cli::{InspectArguments, InspectDataDisk, InspectDisk, InspectWhat};
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::log::{Live, follow};
@@ -20,6 +23,88 @@ use crate::image::volume::{area as volume_area, headers};
 use crate::image::{CacheImage, ImageError, newest};
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
+
+/// Show what is on a cache-disk, or where a file lies.
+///
+/// Reads only, and shows as much as can be read of a damaged cache-disk. With --file, a file of a file system on the device
+/// that a running dcd serves: its blocks, and on a volume the RAID levels and attributes of them.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd inspect superblock --cache-disk fast.img
+  dcd inspect dirty --cache-disk fast.img
+  dcd inspect segments --cache-disk fast.img --json
+  dcd inspect segment 12 --cache-disk fast.img
+  dcd inspect label --data-disk slow.img
+  dcd inspect --file /mnt/src/main.c --control /run/vol.ctl")]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct InspectArguments {
+    /// What to show.
+    #[command(subcommand)]
+    pub what: Option<InspectWhat>,
+    /// A file on the device that dcd serves.
+    #[arg(long, value_name = "PATH", requires = "control")]
+    pub file: Option<PathBuf>,
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME", requires = "file")]
+    pub control: Option<PathBuf>,
+    /// Byte of the volume at which the file system begins, where the system does not tell.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size, requires = "file")]
+    pub offset: Option<u64>,
+    /// Print JSON.
+    #[arg(long, requires = "file")]
+    pub json: bool,
+}
+
+/// What `inspect` can show.
+#[derive(Subcommand, Debug)]
+pub enum InspectWhat {
+    /// Both copies of the superblock
+    Superblock(InspectDisk),
+    /// Ranges that are newer in the cache than on the data-disk
+    Dirty(InspectDisk),
+    /// Both checkpoints
+    Checkpoint(InspectDisk),
+    /// One line for each segment
+    Segments(InspectDisk),
+    /// The records of one segment
+    Segment {
+        /// Number of the segment, from 0.
+        #[arg(value_name = "NUMBER")]
+        index: u32,
+        /// Where.
+        #[command(flatten)]
+        disk: InspectDisk,
+    },
+    /// One line for each record, in the order in which they were written
+    Records(InspectDisk),
+    /// What a volume is made of: sets on its members, and what goes where
+    Volume(InspectDisk),
+    /// Both copies of the label of a data-disk
+    Label(InspectDataDisk),
+}
+
+/// The data-disk that `inspect label` looks at.
+#[derive(Args, Debug)]
+pub struct InspectDataDisk {
+    /// The data-disk.
+    #[arg(long, value_name = "DISK")]
+    pub data_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which disk `inspect` looks at.
+#[derive(Args, Debug)]
+pub struct InspectDisk {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub fn run(arguments: &InspectArguments) -> Result<(), CommandError> {
     let Some(what) = &arguments.what else {

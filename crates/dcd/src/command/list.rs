@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use clap::Args;
 use dcd_daemon::control::client::{ControlClient, for_people};
 use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::memory::files::{MemoryFate, MemoryFile, memory_files};
@@ -15,9 +16,28 @@ use dcd_daemon::memory::places::directories_to_list;
 use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
-use crate::cli::ListArguments;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
+
+/// List the daemons of this machine, and the memory that they have or have left.
+///
+/// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache ended without order: the next
+/// serve or detach brings what is in it to the disks, and it goes. Stale memory holds nothing that counts, and only takes
+/// room: how to remove it is told. Changes nothing.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd list
+  dcd list --memory-directory /mnt/tmpfs --json")]
+pub struct ListArguments {
+    /// Look for memory here, too. Where dcd puts it by itself, and where running daemons have theirs, is always looked at. May
+    /// be given again.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub memory_directory: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// How long a daemon is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);

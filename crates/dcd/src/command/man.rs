@@ -1,8 +1,23 @@
 //! `dcd man`: the manual pages, one for the whole and one for each verb.
 
-use crate::cli::{self, ManArguments};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli;
 use crate::error::CommandError;
 use crate::output::{count, print};
+
+/// Write the manual pages into a directory.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd man /usr/share/man/man1")]
+pub struct ManArguments {
+    /// The directory; it must be there.
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+}
 
 pub fn run(arguments: &ManArguments) -> Result<(), CommandError> {
     let directory = &arguments.directory;

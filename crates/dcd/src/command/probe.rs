@@ -7,17 +7,53 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use dcd_engine::Superblock;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 
 use super::probe_all;
-use crate::cli::ProbeArguments;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::settings::Settings;
+
+/// Tell what a block device is to the caches of this machine, or whether any of these may be dirty.
+///
+/// A cache-disk or data-disk of a service, and whether the two are attached: then what is on the data-disk alone may be
+/// old. Reads only, and never waits for anything. udev asks it of every disk.
+///
+/// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the settings of each, at the disks that
+/// they name, and at the daemons that run. What cannot be known counts as dirty: a file that cannot be read or has a mistake, a disk that is
+/// missing, a daemon that does not answer within 10 s. The exit code is 0 if all are detached, and 1 if one is not, is in use or
+/// is not known. A removal of the package asks this first.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd probe /dev/sdb
+  dcd probe --udev /dev/sdb
+  dcd probe --all --json")]
+pub struct ProbeArguments {
+    /// The device.
+    #[arg(value_name = "DEVICE", required_unless_present = "all")]
+    pub device: Option<PathBuf>,
+    /// Print KEY=value lines for udev, or nothing.
+    #[arg(long)]
+    pub udev: bool,
+    /// Tell of all caches that have settings, or are served, whether they may hold what their data-disks do not.
+    #[arg(long, conflicts_with_all = ["device", "udev"])]
+    pub all: bool,
+    /// Print JSON.
+    #[arg(long, requires = "all")]
+    pub json: bool,
+    /// Look for settings, control sockets and mounts below this directory.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/", requires = "all")]
+    pub root: PathBuf,
+    /// Where services have their settings.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/etc/dcd")]
+    pub configurations: PathBuf,
+}
 
 /// What a device is.
 #[derive(Clone, PartialEq, Eq, Debug)]

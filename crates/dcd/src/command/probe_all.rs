@@ -16,7 +16,7 @@ use dcd_engine::format::data_label::LabelState;
 use serde::Serialize;
 
 use super::probe::{Contents, read_label, read_superblock};
-use crate::cli::ProbeArguments;
+use crate::command::probe::ProbeArguments;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::output::{print, print_json};

@@ -4,20 +4,56 @@
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line};
 use dcd_engine::{Buffer, Superblock};
 use serde_json::{Value, json};
 
-use crate::cli::SalvageArguments;
 use crate::error::CommandError;
 use crate::image::CacheImage;
 use crate::image::salvage::{Base, Certainty, Salvage};
 use crate::output::{count, print, print_json};
 use crate::progress::{Progress, Unit};
+
+/// Get back what a damaged cache-disk holds.
+///
+/// For a cache-disk that no start takes: finds every record and block that is whole, without any
+/// checkpoint if need be, and tells which of them are the newest for certain, which may be older than what
+/// is lost, and which are lost. Only the certain ones are written, to a new file (sparse, as large as
+/// the data-disk) or to the data-disk itself; without --to and --data-disk nothing is. The cache-disk is only read. Try
+/// `dcd serve` first: segment memory that has survived holds more than the cache-disk does. Exit code 4 tells that
+/// something is uncertain or lost.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd salvage --cache-disk fast.img
+  dcd salvage --cache-disk fast.img --to found.img --json > found.json
+  dcd salvage --cache-disk fast.img --data-disk slow.img")]
+pub struct SalvageArguments {
+    /// The cache-disk.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub cache_disk: DeviceSpec,
+    /// Write what is found to this new file, each block at the place where the volume has it.
+    #[arg(long, value_name = "FILE", conflicts_with = "data_disk")]
+    pub to: Option<PathBuf>,
+    /// Write what is found to the data-disk. Make a copy of it before.
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub data_disk: Option<DeviceSpec>,
+    /// Write what is uncertain, too: the newest copy that was found, which may be older than what was lost.
+    #[arg(long)]
+    pub take_uncertain: bool,
+    /// List all ranges.
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON, with all ranges.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Ranges that are listed for people without --all.
 const RANGES_LISTED_MAX: usize = 20;

@@ -8,7 +8,7 @@ use dcd_fuzz::seeded::{Caught, Trial, tried, try_all};
 use dcd_fuzz::volume::VolumeKind;
 use serde::Serialize;
 
-use crate::cli::FuzzArguments;
+use crate::command::fuzz::FuzzArguments;
 use crate::error::CommandError;
 use crate::output::{self, Align, Paint, Table};
 use crate::progress::{Progress, Unit};

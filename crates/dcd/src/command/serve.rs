@@ -1,6 +1,9 @@
 //! `dcd serve`: joins flags and configuration file, hands over to the daemon, and tells when the
 //! disk is there.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::process::caretaker::CaretakerProgram;
@@ -8,11 +11,47 @@ use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::units_text::{format_duration, format_size};
 
-use crate::cli::ServeArguments;
 use crate::config_file;
 use crate::error::CommandError;
 use crate::output::print;
 use crate::settings::Settings;
+
+/// Serve the cached disk, in the foreground.
+///
+/// Recovers what a crash left, prints one line that begins with "ready", and runs until SIGTERM,
+/// SIGINT or `dcd detach`; SIGUSR1 ends it, too, but leaves a ublk device to the next start. After a kill -9 or a power cut the same line brings everything back.
+/// Every setting may also stand in the file given with --config, under the same name; flags win.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd serve --cache-disk fast.img --data-disk slow.img --nbd unix:/run/disk.sock
+  dcd serve --cache-disk fast.img --data-disk /dev/sdb --fuse /run/dcd/sdb --loop --control /run/sdb.ctl
+  dcd serve --cache-disk /dev/nvme0n1p4 --data-disk /dev/sdb --ublk --control /run/sdb.ctl
+  dcd serve --cache-disk fast.img --data-disk slow:slow.img,read=8ms,write=8ms --nbd unix:disk.sock
+  dcd serve --config /etc/dcd/sdb.toml --ack durable
+  dcd serve --null --data-disk /dev/sdb --nbd unix:/run/disk.sock --cpu 3
+
+A configuration file:
+  cache-disk = \"/dev/nvme0n1p4\"
+  data-disk = \"/dev/sdb\"
+  nbd = [\"unix:/run/sdb.sock\"]
+  control = \"/run/sdb.ctl\"
+  bypass-threshold = \"64k\"")]
+pub struct ServeArguments {
+    /// TOML file with settings.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Serve the data-disk without any cache: each request is one of the data-disk, so that what the layers above cost
+    /// can be measured.
+    #[arg(long)]
+    pub null: bool,
+    /// Print nothing but the ready line and errors.
+    #[arg(long)]
+    pub quiet: bool,
+}
 
 /// Shorter than what a service manager waits for.
 const STOP_TIMEOUT_DEFAULT: std::time::Duration = std::time::Duration::from_secs(30);

@@ -1,13 +1,56 @@
 //! `dcd slow-disk`: serves a disk without a cache.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::event_loop::busy_poll::BusyPollMax;
-use dcd_daemon::frontend::nbd::listen::NbdOptions;
+use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
 
-use crate::cli::SlowDiskArguments;
 use crate::error::CommandError;
 use crate::output::print;
+use crate::settings::parse_ublk;
+
+/// Serve a disk over NBD, FUSE, ublk or vhost-user without a cache, for comparison.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --nbd unix:/run/slow.sock
+  dcd slow-disk --disk slow:disk.img,read=8ms,write=8ms --fuse /run/slow --loop
+  dcd slow-disk --model hp-97560 --disk disk.img --nbd unix:/run/slow.sock")]
+#[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse", "ublk", "vhost_user"])))]
+pub struct SlowDiskArguments {
+    /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like, model:PROFILE:FILE as
+    /// slow as a drive of `dcd disk list`.
+    #[arg(long, value_name = "DISK")]
+    pub disk: DeviceSpec,
+    /// Make the file given with --disk as slow as this drive: a name of `dcd disk list`, or a TOML file.
+    #[arg(long, value_name = "PROFILE")]
+    pub model: Option<String>,
+    /// Where to listen for NBD clients.
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Vec<NbdAddress>,
+    /// Show the disk as the file `disk` in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub fuse: Option<PathBuf>,
+    /// Also attach a loop device to that file.
+    #[arg(long = "loop", requires = "fuse")]
+    pub loop_device: bool,
+    /// Make a block device, /dev/ublkbN, with this number or the next free one.
+    #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
+    pub ublk: Option<UblkNumber>,
+    /// Await a virtual machine (vhost-user-blk) on this unix socket.
+    #[arg(long, value_name = "SOCKET")]
+    pub vhost_user: Option<PathBuf>,
+    /// Count requests, and tell on this unix socket.
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
+    /// Print nothing but the ready line and errors.
+    #[arg(long)]
+    pub quiet: bool,
+}
 
 pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
     let disk = match (&arguments.model, &arguments.disk) {

@@ -1,12 +1,32 @@
 //! `dcd status`: how a running dcd does, for people or as JSON.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use dcd_daemon::control::client::for_people;
 
 use super::status_panel::panel;
-use crate::cli::StatusArguments;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
+
+/// Show how a running dcd does.
+///
+/// State, segments, dirty data, hit and overwrite rates, write amplification, and how long reads,
+/// writes and flushes took.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd status --control /run/sdb.ctl
+  dcd status --control /run/sdb.ctl --json | jq .dirty_bytes")]
+pub struct StatusArguments {
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    pub control: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub fn run(arguments: &StatusArguments) -> Result<(), CommandError> {
     let report = daemons::connect(&arguments.control)?.status()?;

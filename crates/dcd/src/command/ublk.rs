@@ -1,13 +1,45 @@
 //! `dcd ublk`: the ublk devices of this machine, and the end of those that nobody serves.
 
+use clap::{Args, Subcommand};
 use dcd_daemon::frontend::ublk::{self, Listed, block_path};
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
-use crate::cli::{UblkArguments, UblkVerb};
 use crate::error::CommandError;
 use crate::output::{print, print_json};
+
+/// Look at the ublk devices of this machine, and remove those that nobody serves.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd ublk list
+  dcd ublk remove 3")]
+pub struct UblkArguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: UblkVerb,
+}
+
+/// What can be done with ublk devices.
+#[derive(Subcommand, Debug)]
+pub enum UblkVerb {
+    /// List all ublk devices, whoever made them.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a device whose server has died or left it. Requests that wait in it fail.
+    ///
+    /// What its users have not flushed is lost; what the cache acknowledged is not. To serve the device again instead,
+    /// start the cache it belongs to: `dcd serve ... --ublk`.
+    Remove {
+        /// Its number: that of /dev/ublkbNUMBER.
+        #[arg(value_name = "NUMBER")]
+        number: u32,
+    },
+}
 
 #[derive(Serialize)]
 struct Row {

@@ -1,5 +1,7 @@
 //! `dcd volume`: the members and sets of a volume that a running dcd serves.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use dcd_daemon::control::client::for_people;
 use dcd_daemon::control::volumes::{VolumeReport, WorkReport};
@@ -10,11 +12,18 @@ use dcd_engine::units::LINE_SIZE;
 use dcd_protocol::VolumeCommand;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::cli::VolumeControl;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, count, print, print_json};
 use crate::progress::{Progress, Unit};
 use crate::volume_client::VolumeClient;
+
+/// Where a volume is served.
+#[derive(Args, Debug)]
+pub struct VolumeControl {
+    /// Control socket of the running dcd; of a service its name, or the device that it serves.
+    #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
+    pub control: PathBuf,
+}
 
 /// How often progress is asked for.
 const INTERVAL_NANOS: i64 = 200_000_000;

@@ -1,14 +1,69 @@
 //! `dcd bench`: measures this machine. Each figure is a median of alternating rounds, and stands
 //! beside its yardstick.
 
-use crate::cli::{BenchArguments, BenchWhat};
-use crate::error::CommandError;
-use crate::error::report_line;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::error::{CommandError, report_line};
 use crate::output::{Colour, Paint};
 
 mod disk;
 mod engine;
 mod flush;
+
+/// Measure this machine.
+///
+/// Each measurement stands beside its own yardstick, taken in the same run; compare the ratios, not
+/// the figures of two machines.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd bench engine --rounds 15
+  dcd bench flush --file /mnt/ssd/bench.img")]
+pub struct BenchArguments {
+    /// What to measure.
+    #[command(subcommand)]
+    pub what: BenchWhat,
+}
+
+/// What `bench` can measure.
+#[derive(Subcommand, Debug)]
+pub enum BenchWhat {
+    /// The engine alone, on disks made of memory: random 4 KiB writes and lookups
+    Engine {
+        /// How many rounds; the median counts.
+        #[arg(long, value_name = "COUNT", default_value_t = 9)]
+        rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The model of a drive with an arm (hp-97560): requests per second of processor time
+    Disk {
+        /// How many rounds; the median counts.
+        #[arg(long, value_name = "COUNT", default_value_t = 9)]
+        rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// 4 KiB write and flush through dcd, against 8 KiB write and fdatasync on the same file
+    Flush {
+        /// File for the cache and for the yardstick; must not exist, is removed afterwards.
+        #[arg(long, value_name = "FILE")]
+        file: PathBuf,
+        /// Writes in a round.
+        #[arg(long, value_name = "COUNT", default_value_t = 500)]
+        writes: u64,
+        /// How many rounds; the median counts.
+        #[arg(long, value_name = "COUNT", default_value_t = 5)]
+        rounds: u32,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
 
 pub fn run(arguments: &BenchArguments) -> Result<(), CommandError> {
     if cfg!(debug_assertions) {

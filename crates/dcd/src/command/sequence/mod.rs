@@ -16,11 +16,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use show::Model;
 
-use crate::cli::{PlotFile, TraceInputArguments, parse_plot_file};
+use crate::command::trace::arguments::TraceInputArguments;
 use crate::command::trace::for_each_request;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, count, print, print_json};
+use crate::page_file::{PlotFile, parse_plot_file};
 
 /// Keep what is read together in the order in which it is read.
 ///

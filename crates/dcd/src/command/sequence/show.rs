@@ -11,10 +11,9 @@ use dcd_sim::sequence_runs::{SequenceRunError, setup_for};
 use serde_json::json;
 
 use super::{Control, ask, parse};
-use crate::cli::PlotFile;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
-use crate::page_file::PageFile;
+use crate::page_file::{PageFile, PlotFile};
 
 /// How all pictures of `dcd sequence show` begin, HTML and SVG.
 const BEGINNING: &str = "<!-- dcd sequence show -->\n";

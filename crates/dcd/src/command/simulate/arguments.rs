@@ -16,7 +16,7 @@ use dcd_sim::sequence_runs::SequenceMode;
 use dcd_sim::target::setup::{Groups, LogSetup, NvramSetup, Setup};
 use dcd_sim::workload::WorkloadSpec;
 
-use crate::cli::TraceInputArguments;
+use crate::command::trace::arguments::TraceInputArguments;
 use crate::command::workload::parse_workload;
 use crate::error::CommandError;
 use crate::settings::{AckArgument, parse_percent};

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::trace::{for_each_request, percentile_cells, percentile_table};
 use super::workload::for_each_request_of;
-use crate::cli::TraceInputArguments;
+use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
 

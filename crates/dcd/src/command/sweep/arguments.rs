@@ -8,11 +8,11 @@ use dcd_daemon::units_text::{parse_duration, parse_size};
 use dcd_engine::nvram::HotZoneSize;
 use dcd_sim::workload::WorkloadSpec;
 
-use crate::cli::TraceInputArguments;
 use crate::command::simulate::{
     DestageArgument, NvramPolicyArgument, PASSES_DEFAULT, SequencesArgument, parse_groups_at_once,
     parse_hot_zone,
 };
+use crate::command::trace::arguments::TraceInputArguments;
 use crate::command::workload::parse_workload;
 use crate::settings::parse_percent;
 

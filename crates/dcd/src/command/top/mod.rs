@@ -9,19 +9,61 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use dcd_client::plain::plain;
 use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
 use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::units_text::parse_duration;
+use frame::{Seen, Size, frame};
+use rates::Rates;
 use serde::Serialize;
+use terminal::{Key, SIZE_DEFAULT, Terminal};
 
 use super::status_panel;
-use crate::cli::TopArguments;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Paint, print};
-use frame::{Seen, Size, frame};
-use rates::Rates;
-use terminal::{Key, SIZE_DEFAULT, Terminal};
+
+/// Watch running dcds in the terminal.
+///
+/// Requests and their response times in the last interval, the ring of segments, dirty data, how fast it is destaged
+/// and when it will be gone, members of volumes. Arrows choose among several daemons, q quits. Where stdout is no
+/// terminal, one picture is printed as plain text.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  dcd top
+  dcd top sdb /run/sdc.ctl
+  dcd top --once
+  dcd top --json --interval 10s | jq .interval.writes.per_second")]
+pub struct TopArguments {
+    /// Control sockets of running dcds. Of services: their names, or the devices that they serve [default: all
+    /// services].
+    #[arg(value_name = "SOCKET|DEVICE|NAME")]
+    pub daemons: Vec<PathBuf>,
+    /// How long an interval is.
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, default_value = "1s")]
+    pub interval: std::time::Duration,
+    /// Print one picture as plain text, after one interval.
+    #[arg(long)]
+    pub once: bool,
+    /// Print a line of JSON for each daemon and interval.
+    #[arg(long)]
+    pub json: bool,
+    /// Where services have their control sockets.
+    #[arg(long, value_name = "DIRECTORY", default_value = crate::daemons::DIRECTORY)]
+    pub sockets: PathBuf,
+}
+
+/// An interval that does not keep daemons busy.
+fn parse_interval(text: &str) -> Result<std::time::Duration, String> {
+    let least = std::time::Duration::from_millis(100);
+    match parse_duration(text) {
+        Ok(interval) if interval >= least => Ok(interval),
+        Ok(_) => Err(format!("expected at least 100ms, found {text:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 pub fn run(arguments: &TopArguments) -> Result<(), CommandError> {
     let mut watched = Watched::of(arguments)?;

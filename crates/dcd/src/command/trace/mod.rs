@@ -1,6 +1,7 @@
 //! `dcd trace`: what a recorded trace is like, in numbers and pictures, the same trace in another format, on a real
 //! disk, and made-up ones.
 
+pub mod arguments;
 pub mod file;
 pub mod record;
 mod record_daemon;
@@ -20,10 +21,10 @@ use replay::ReplayOptions;
 use serde_json::json;
 
 use super::workload::generate;
-use crate::cli::{PlotFile, TraceArguments, TraceInputArguments, TraceWhat};
+use crate::command::trace::arguments::{TraceArguments, TraceInputArguments, TraceWhat};
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
-use crate::page_file::PageFile;
+use crate::page_file::{PageFile, PlotFile};
 use crate::progress::{Progress, Unit};
 
 /// How all pictures of `dcd trace plot` begin, HTML and SVG.

@@ -8,16 +8,16 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use dcd_client::nbd::{NbdClient, NbdReceiver, NbdRequest};
 use dcd_sim::distribution::{Distribution, Percentiles};
 use dcd_sim::pace::{Pace, Pacer};
 use dcd_sim::trace::{Flags, Operation, Request, TraceError};
 use serde_json::json;
 
 use super::{for_each_request, percentile_cells, percentile_table};
-use crate::cli::TraceInputArguments;
+use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
-use dcd_client::nbd::{NbdClient, NbdReceiver, NbdRequest};
 
 /// Below this a sleep is less exact than looking at the clock.
 const SPIN: Duration = Duration::from_micros(200);
