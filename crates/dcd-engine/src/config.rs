@@ -9,7 +9,7 @@ use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
 pub(crate) const RECENT_WITNESSES_MAX: usize = 16;
 
 /// Fewest segment buffers: one fills while others are written.
-pub const SEGMENT_BUFFERS_MIN: u32 = 3;
+pub(crate) const SEGMENT_BUFFERS_MIN: u32 = 3;
 
 /// When a write is acknowledged (contract C5). No mode weakens FLUSH or FUA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -251,9 +251,9 @@ impl EngineConfig {
 #[error("{key} {why}")]
 pub struct ConfigError {
     /// The setting, as the command line and the configuration file name it.
-    pub key: &'static str,
+    pub(crate) key: &'static str,
     /// What is wrong.
-    pub why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 /// What the engine must know of the data-disk.

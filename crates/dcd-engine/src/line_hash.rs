@@ -20,7 +20,7 @@ impl LineHash {
     }
 
     /// A place in a table of `places` places.
-    pub fn place(self, line: u64, places: usize) -> usize {
+    pub(crate) fn place(self, line: u64, places: usize) -> usize {
         // The secret product spreads lines that were chosen without knowing it; the second one mixes its halves, so that
         // no seed is bad for neighbours. The high half of the third scales to any size.
         let secret = line.wrapping_add(1).wrapping_mul(self.multiplier);

@@ -54,7 +54,7 @@ impl Patience {
     }
 
     /// How long something that began at this moment of [`Patience::now`] has been waited for.
-    pub fn waited(&self, since: Time) -> Duration {
+    pub(crate) fn waited(&self, since: Time) -> Duration {
         self.now().since(since)
     }
 

@@ -32,7 +32,6 @@ use dcd_engine::format::end_mark;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
 use dcd_engine::io::{IoData, IoDone, IoOperation};
-use dcd_engine::log::Log;
 use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
@@ -261,26 +260,27 @@ fn record_with_freed_zeroes() -> Record {
     }
 }
 
-/// Both records as the log writes them, one behind the other.
+/// Both records with their slots, one behind the other. That the log writes the same: `log/tests.rs`.
 fn encode_records() -> Vec<u8> {
-    let size = Engine::segment_memory_size(&geometry(), &EngineConfig::default());
-    let mut log = Log::new(UUID, geometry(), Box::new(Buffer::zeroed(size)));
-    log.segments.make_free(&[SEGMENT]);
-    log.start(EPOCH, SERIAL, FIRST_RECORD, PREVIOUS_CHECKSUM);
-    log.checkpoint_generation = CHECKPOINT_GENERATION;
-    log.append_data(Line(200), FragmentMask(0b110), &pattern(1, 1024));
-    log.end_request();
-    log.seal();
-    log.append_data(Line(200), FragmentMask(0b100), &pattern(2, 512));
-    log.append_entry(&Entry::Zero { line: Line(120), lines: 10, may_unmap: false });
-    log.append_entry(&Entry::Bypass { range: LbaRange::new(56, 8) });
-    log.end_request();
-    log.append_data(Line(300), FragmentMask(0b1), &pattern(3, 512));
-    log.seal();
-    let mut bytes = Vec::new();
-    while let Some(write) = log.next_write() {
-        assert_eq!(write.offset, geometry().segment_offset(SEGMENT) + bytes.len() as u64);
-        bytes.extend_from_slice(&log.memory()[write.memory]);
+    let slots = [
+        vec![slot(512, &pattern(1, 1024))],
+        vec![slot(1024, &pattern(2, 512)), slot(0, &pattern(3, 512))],
+    ];
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut previous_checksum = PREVIOUS_CHECKSUM;
+    for (index, (entries, slots)) in entries().into_iter().zip(slots).enumerate() {
+        let header = RecordHeader {
+            slot_in_segment: (bytes.len() / 4096) as u32,
+            number: RecordNumber(FIRST_RECORD.0 + index as u64),
+            previous_checksum,
+            durable: RecordNumber(FIRST_RECORD.0 - 1),
+            unfinished: index as u16,
+            ..record_with_freed_zeroes().header
+        };
+        let encoded = Record { header, entries, checksum: 0 }.encode();
+        previous_checksum = Record::decode(&encoded).expect("it was encoded").checksum;
+        bytes.extend(encoded);
+        bytes.extend(slots.as_flattened());
     }
     bytes
 }

@@ -223,18 +223,3 @@ fn a_cache_disk_that_is_older_than_its_members_is_refused() {
         ));
     }
 }
-
-// An older program says of an epoch nothing of who has its label: then nothing is known, and nobody is refused for that.
-#[test]
-fn labels_of_an_older_program_are_not_missed() {
-    use dcd_engine::volume::format::journal::{JournalItem, encode};
-    use dcd_engine::volume::members::{MemberMask, Members};
-    let mut members = Members::new(&[MemberState::UpToDate; 2]);
-    members.note_labels(7, Some(MemberMask(0b10)));
-    assert_eq!(members.label_epochs(), [0, 7]);
-    assert_eq!(members.labelled(7), MemberMask(0b10));
-    members.note_labels(8, None);
-    assert_eq!(members.label_epochs(), [0, 0]);
-    let old = encode(UUID, 1, &[JournalItem::Epoch { epoch: 8, labelled: None }], &[]);
-    assert!(old.bytes()[96 + 16..96 + 24].iter().all(|byte| *byte == 0), "as it was written ever");
-}

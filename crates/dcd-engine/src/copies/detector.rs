@@ -23,7 +23,7 @@
 //!
 //! Cost: a look-up in each of two tables of fixed size and a few comparisons for each line, 70 to 300 ns. When an
 //! occurrence ends, its two readings are sorted: 0.3 ms for 1000 lines, 7 ms for the longest. That is mostly in
-//! quiet, and a driver that says when it is quiet ([`Detector::wake_up`]) does not have a request wait for it.
+//! quiet, and a driver that says when it is quiet (`Detector::wake_up`) does not have a request wait for it.
 //!
 //! Tests: `detector_tests.rs` has starts of programs among noise, and what must not be found.
 
@@ -53,41 +53,41 @@ const CHECK_LINES_MIN: u64 = 64;
 /// Number of a sequence, never used again by the same detector. Not its name on the cache-disk,
 /// [`SequenceId`](crate::units::SequenceId): the detector knows sequences that have no copy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DetectedId(pub u64);
+pub(crate) struct DetectedId(pub u64);
 
 /// Lines that are read one after the other again and again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DetectedSequence {
+pub(crate) struct DetectedSequence {
     /// Which.
-    pub id: DetectedId,
+    pub(crate) id: DetectedId,
     /// Its lines, in the order in which they are read; each once.
-    pub lines: Vec<Line>,
+    pub(crate) lines: Vec<Line>,
     /// How often the arm of the disk has to go elsewhere to read them: seeks that a copy saves.
-    pub jumps: u32,
+    pub(crate) jumps: u32,
     /// How often it has been seen.
-    pub occurrences: u32,
+    pub(crate) occurrences: u32,
     /// When it was read last.
-    pub last_seen: Time,
+    pub(crate) last_seen: Time,
 }
 
 /// A known sequence was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Occurrence {
+pub(crate) struct Occurrence {
     /// Which.
-    pub id: DetectedId,
+    pub(crate) id: DetectedId,
     /// When it was read: at its last line.
-    pub time: Time,
+    pub(crate) time: Time,
     /// How many of its lines were.
-    pub lines_read: u32,
+    pub(crate) lines_read: u32,
     /// How many it had.
-    pub lines: u32,
+    pub(crate) lines: u32,
     /// How often it has been seen, this time included.
-    pub occurrences: u32,
+    pub(crate) occurrences: u32,
 }
 
 /// What the detector has to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DetectorEvent {
+pub(crate) enum DetectorEvent {
     /// A sequence was seen for the [`DetectorSettings::confirmations`]th time.
     Confirmed(DetectedSequence),
     /// A sequence was seen again, with an eighth of its lines or more other ones than when it was told last.
@@ -147,22 +147,7 @@ impl Region {
 }
 
 /// Finds sequences.
-///
-/// ```
-/// use dcd_engine::copies::detector::{Detector, DetectorEvent, DetectorSettings};
-/// use dcd_engine::units::{LbaRange, Time};
-/// let mut detector = Detector::new(DetectorSettings::default());
-/// for start in 0..3 {
-///     for n in 0..100 {
-///         let time = Time(start * 60_000_000_000 + n * 5_000_000);
-///         detector.read(time, LbaRange::new(n * n % 101 * 80_000, 16));
-///     }
-/// }
-/// detector.quiet(Time(200_000_000_000));
-/// let Some(DetectorEvent::Confirmed(sequence)) = detector.poll_event() else { panic!() };
-/// assert_eq!(sequence.occurrences, 3);
-/// ```
-pub struct Detector {
+pub(crate) struct Detector {
     settings: DetectorSettings,
     limits: Limits,
     streams: Streams,
@@ -204,7 +189,7 @@ impl Place {
 
 impl Detector {
     /// Knows nothing yet. Takes all the memory it will ever need for what grows with the settings.
-    pub fn new(settings: DetectorSettings) -> Detector {
+    pub(crate) fn new(settings: DetectorSettings) -> Detector {
         let settings = settings.limited();
         let limits = Limits {
             lines_ago: u64::from(settings.history_lines),
@@ -236,7 +221,7 @@ impl Detector {
     }
 
     /// A client reads this, and the data-disk or a copy serves it.
-    pub fn read(&mut self, now: Time, range: LbaRange) {
+    pub(crate) fn read(&mut self, now: Time, range: LbaRange) {
         self.quiet(now);
         self.now = self.now.max(now);
         let first = range.start.line().0;
@@ -251,7 +236,7 @@ impl Detector {
     }
 
     /// Nothing was read up to now. Without it, the next read says that there was quiet before.
-    pub fn quiet(&mut self, now: Time) {
+    pub(crate) fn quiet(&mut self, now: Time) {
         if now.since(self.now) >= self.settings.gap {
             self.end(|_, _| true);
             self.burst_began = self.history.end();
@@ -259,14 +244,14 @@ impl Detector {
     }
 
     /// When to say [`Detector::quiet`] if nothing is read before.
-    pub fn wake_up(&self) -> Option<Time> {
+    pub(crate) fn wake_up(&self) -> Option<Time> {
         let sightings = self.candidates.iter().flatten().any(|one| one.sighting.is_some());
         let active = sightings || !self.repeats.active.is_empty();
         active.then(|| self.now.after(self.settings.gap))
     }
 
     /// What there is to tell, oldest first. To be asked after each [`Detector::read`] and [`Detector::quiet`].
-    pub fn poll_event(&mut self) -> Option<DetectorEvent> {
+    pub(crate) fn poll_event(&mut self) -> Option<DetectorEvent> {
         while let Some(event) = self.events.pop_front() {
             let told = match event {
                 Event::Confirmed(id) => self.sequence(id).map(DetectorEvent::Confirmed),
@@ -282,7 +267,7 @@ impl Detector {
     }
 
     /// A sequence that is known.
-    pub fn sequence(&self, id: DetectedId) -> Option<DetectedSequence> {
+    pub(crate) fn sequence(&self, id: DetectedId) -> Option<DetectedSequence> {
         let known =
             self.candidates.iter().flatten().find(|one| one.id == id && one.is_confirmed)?;
         Some(DetectedSequence {
@@ -297,7 +282,7 @@ impl Detector {
     /// A sequence of earlier, of which there is a copy: it is known from now on without having to be found again.
     /// None if there is no room for it, or it is too short. Lines after the first
     /// [`DetectorSettings::lines_max`] are left out.
-    pub fn restore(&mut self, lines: &[Line], occurrences: u32) -> Option<DetectedId> {
+    pub(crate) fn restore(&mut self, lines: &[Line], occurrences: u32) -> Option<DetectedId> {
         let mut seen = BTreeSet::new();
         let lines = lines.iter().filter(|line| seen.insert(**line));
         let mut entries: Vec<Entry> = lines.map(|line| Entry::new(*line, 0b11)).collect();
@@ -317,7 +302,7 @@ impl Detector {
     }
 
     /// A sequence is of no use to the store any more. It may be found again.
-    pub fn forget(&mut self, id: DetectedId) {
+    pub(crate) fn forget(&mut self, id: DetectedId) {
         let slot = self.candidates.iter().position(|one| one.as_ref().is_some_and(|c| c.id == id));
         if let Some(slot) = slot {
             self.remove_candidate(slot);
@@ -325,17 +310,17 @@ impl Detector {
     }
 
     /// Sequences that are known.
-    pub fn sequences(&self) -> usize {
+    pub(crate) fn sequences(&self) -> usize {
         self.candidates.iter().flatten().filter(|one| one.is_confirmed).count()
     }
 
     /// Candidates that are no sequences yet.
-    pub fn candidates(&self) -> usize {
+    pub(crate) fn candidates(&self) -> usize {
         self.candidates.iter().flatten().filter(|one| !one.is_confirmed).count()
     }
 
     /// Bytes of memory that it holds; for a moment, when a repeat ends, it needs a few megabytes more.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let entries =
             |one: &Candidate| one.entries.capacity() * size_of::<Entry>() + size_of::<Candidate>();
         size_of::<Detector>()

@@ -722,3 +722,17 @@ fn nanoseconds_for_each_line() {
         println!("memory: {} bytes", computer.detector.memory_bytes());
     }
 }
+
+#[test]
+fn what_is_read_three_times_in_the_same_order_is_a_sequence() {
+    let mut detector = Detector::new(DetectorSettings::default());
+    for start in 0..3 {
+        for n in 0..100 {
+            let time = Time(start * 60_000_000_000 + n * 5_000_000);
+            detector.read(time, LbaRange::new(n * n % 101 * 80_000, 16));
+        }
+    }
+    detector.quiet(Time(200_000_000_000));
+    let Some(DetectorEvent::Confirmed(sequence)) = detector.poll_event() else { panic!() };
+    assert_eq!(sequence.occurrences, 3);
+}

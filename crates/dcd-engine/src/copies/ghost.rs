@@ -65,6 +65,7 @@ impl Ghost {
     }
 
     /// Lines that are remembered.
+    #[cfg(test)]
     pub fn len(&self) -> u32 {
         self.remembered.len()
     }
@@ -158,6 +159,7 @@ impl Ghost {
     }
 
     /// Asserts that list and buckets tell the same.
+    #[cfg(test)]
     pub fn check_invariants(&self) {
         self.remembered.check_invariants(&self.links);
         self.unused.check_invariants(&self.links);

@@ -89,6 +89,7 @@ impl List {
     }
 
     /// Asserts that the links lead from end to end through `len` numbers, in both directions.
+    #[cfg(test)]
     pub(super) fn check_invariants(&self, links: &Links) {
         let (mut before, mut count) = (NONE, 0);
         // A ring of links would never end: one number too many is enough to know.

@@ -6,7 +6,7 @@
 //! copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its lines in the order in which
 //! they are asked for, or to the hot blocks.
 
-pub mod clean_lines;
+pub(crate) mod clean_lines;
 pub mod detector;
 #[cfg(test)]
 mod detector_tests;
@@ -37,7 +37,7 @@ const UNLISTED_MIN: u64 = 4096;
 
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SlotState {
+pub(crate) enum SlotState {
     /// Nothing.
     Empty,
     /// A copy is being written. A change meanwhile makes it stale.
@@ -50,15 +50,15 @@ pub enum SlotState {
 
 /// A slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// Whose copy; without meaning if empty.
-    pub line: Line,
+    pub(crate) line: Line,
     /// CRC-32C of what was copied here last.
-    pub checksum: u32,
+    pub(crate) checksum: u32,
     /// Whether it is there and true.
-    pub state: SlotState,
+    pub(crate) state: SlotState,
     /// A write of the slot is under way: it may not be given to another line.
-    pub is_written: bool,
+    pub(crate) is_written: bool,
 }
 
 /// Whose slots those of a page are.
@@ -86,13 +86,13 @@ struct Page {
 }
 
 /// A page to be written for a checkpoint.
-pub struct PageWrite {
+pub(crate) struct PageWrite {
     /// Which.
-    pub page: CopyPageIndex,
+    pub(crate) page: CopyPageIndex,
     /// Its generation: tells the place.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// Its bytes.
-    pub bytes: Buffer,
+    pub(crate) bytes: Buffer,
 }
 
 /// Counts for `status`.
@@ -109,7 +109,7 @@ pub struct CopyCounts {
 }
 
 /// The read area.
-pub struct Copies {
+pub(crate) struct Copies {
     hash: LineHash,
     uuid: Uuid,
     pages: Vec<Page>,
@@ -129,7 +129,7 @@ pub struct Copies {
 
 impl Copies {
     /// An empty read area of so many pages.
-    pub fn new(uuid: Uuid, pages: u32, hash: LineHash) -> Copies {
+    pub(crate) fn new(uuid: Uuid, pages: u32, hash: LineHash) -> Copies {
         let slots = pages * COPIES_PER_PAGE;
         let page = Page {
             owner: Owner::Nobody,
@@ -156,24 +156,24 @@ impl Copies {
     }
 
     /// Whether there is a read area.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         !self.pages.is_empty()
     }
 
     /// Bytes of memory.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.pages.len() * size_of::<Page>()
             + self.slots.len() * (size_of::<Slot>() + size_of::<u32>())
             + self.heads.len() * size_of::<u32>()
     }
 
     /// How many slots are in use.
-    pub fn counts(&self) -> CopyCounts {
+    pub(crate) fn counts(&self) -> CopyCounts {
         CopyCounts { sequences: self.sequences.len() as u64, ..self.counts }
     }
 
     /// A slot.
-    pub fn slot(&self, slot: CopySlot) -> &Slot {
+    pub(crate) fn slot(&self, slot: CopySlot) -> &Slot {
         &self.slots[slot.0 as usize]
     }
 
@@ -198,24 +198,24 @@ impl Copies {
     }
 
     /// The true copies of a line.
-    pub fn valid(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
+    pub(crate) fn valid(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
         self.chain(line).filter(|slot| self.slot(*slot).state == SlotState::Valid)
     }
 
     /// The slots of a line, whatever they hold.
-    pub fn places(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
+    pub(crate) fn places(&self, line: Line) -> impl Iterator<Item = CopySlot> + '_ {
         self.chain(line)
     }
 
     /// Whether a line has a copy, or is getting one.
-    pub fn contains(&self, line: Line) -> bool {
+    pub(crate) fn contains(&self, line: Line) -> bool {
         let counts = |slot| matches!(self.slot(slot).state, SlotState::Valid | SlotState::Filling);
         self.chain(line).any(counts)
     }
 
     /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the next one
     /// will. Then the lines may only change together with the log.
-    pub fn may_be_listed(&self, line: Line, lines: u64) -> bool {
+    pub(crate) fn may_be_listed(&self, line: Line, lines: u64) -> bool {
         if !self.is_on() {
             return false;
         }
@@ -250,7 +250,7 @@ impl Copies {
     ///
     /// # Panics
     /// If the slot is not empty or is being written.
-    pub fn give(&mut self, slot: CopySlot, line: Line) {
+    pub(crate) fn give(&mut self, slot: CopySlot, line: Line) {
         let at = slot.0 as usize;
         assert!(self.slots[at].state == SlotState::Empty && !self.slots[at].is_written);
         self.slots[at].line = line;
@@ -262,7 +262,7 @@ impl Copies {
     }
 
     /// Gives up what is in a slot, although it may be true.
-    pub fn evict(&mut self, slot: CopySlot) {
+    pub(crate) fn evict(&mut self, slot: CopySlot) {
         if self.slot(slot).state == SlotState::Valid {
             self.departed.insert(self.slot(slot).line);
         }
@@ -288,14 +288,14 @@ impl Copies {
     }
 
     /// A write of the copy starts.
-    pub fn start_filling(&mut self, slot: CopySlot, checksum: u32) {
+    pub(crate) fn start_filling(&mut self, slot: CopySlot, checksum: u32) {
         self.slots[slot.0 as usize].checksum = checksum;
         self.slots[slot.0 as usize].is_written = true;
         self.set_state(slot, SlotState::Filling);
     }
 
     /// The write has ended. Tells whether the copy is true now.
-    pub fn filled(&mut self, slot: CopySlot, is_written: bool) -> bool {
+    pub(crate) fn filled(&mut self, slot: CopySlot, is_written: bool) -> bool {
         self.slots[slot.0 as usize].is_written = false;
         if !is_written {
             self.slots[slot.0 as usize].checksum = 0;
@@ -309,12 +309,12 @@ impl Copies {
     }
 
     /// What the slot holds has been compared with the data-disk by its checksum, and is true.
-    pub fn confirm(&mut self, slot: CopySlot) {
+    pub(crate) fn confirm(&mut self, slot: CopySlot) {
         self.set_state(slot, SlotState::Valid);
     }
 
     /// What the slot should hold cannot be read from it. The next time it perhaps can.
-    pub fn damaged(&mut self, slot: CopySlot) {
+    pub(crate) fn damaged(&mut self, slot: CopySlot) {
         if self.slot(slot).state == SlotState::Valid {
             self.departed.insert(self.slot(slot).line);
             self.slots[slot.0 as usize].checksum = 0;
@@ -331,7 +331,7 @@ impl Copies {
     }
 
     /// A line has changed: none of its copies is true any more. Calls `lost` for each hot block.
-    pub fn change(&mut self, line: Line, mut lost: impl FnMut(CopySlot)) {
+    pub(crate) fn change(&mut self, line: Line, mut lost: impl FnMut(CopySlot)) {
         if !self.is_on() || self.counts.valid + self.counts.stale == 0 {
             return;
         }
@@ -350,7 +350,7 @@ impl Copies {
     }
 
     /// The same for a run of lines, which may be longer than the disk.
-    pub fn change_all(&mut self, line: Line, lines: u64, mut lost: impl FnMut(CopySlot)) {
+    pub(crate) fn change_all(&mut self, line: Line, lines: u64, mut lost: impl FnMut(CopySlot)) {
         if self.counts.valid + self.counts.stale == 0 {
             return; // No slot is of any line.
         }
@@ -368,7 +368,7 @@ impl Copies {
 
     /// Nothing is known of the copies any more: each is to be compared with the data-disk before it is
     /// believed again. Hot blocks are given up.
-    pub fn doubt_all(&mut self) {
+    pub(crate) fn doubt_all(&mut self) {
         for slot in (0..self.slots.len() as u32).map(CopySlot) {
             if matches!(self.slot(slot).state, SlotState::Valid | SlotState::Filling) {
                 self.lose(slot);
@@ -377,7 +377,7 @@ impl Copies {
     }
 
     /// Everything is given up.
-    pub fn forget_all(&mut self) {
+    pub(crate) fn forget_all(&mut self) {
         for slot in (0..self.slots.len() as u32).map(CopySlot) {
             self.clear(slot);
         }
@@ -390,24 +390,24 @@ impl Copies {
     // ---- pages --------------------------------------------------------------------------------
 
     /// Whether the slot holds a hot block.
-    pub fn is_hot(&self, slot: CopySlot) -> bool {
+    pub(crate) fn is_hot(&self, slot: CopySlot) -> bool {
         self.pages[slot.0 as usize / COPIES_PER_PAGE as usize].owner == Owner::HotBlocks
     }
 
     /// The slots of a page.
-    pub fn slots_of(page: CopyPageIndex) -> impl Iterator<Item = CopySlot> {
+    pub(crate) fn slots_of(page: CopyPageIndex) -> impl Iterator<Item = CopySlot> {
         let first = page.0 * COPIES_PER_PAGE;
         (first..first + COPIES_PER_PAGE).map(CopySlot)
     }
 
     /// Pages that nobody uses, none of whose slots is being written.
-    pub fn free_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
+    pub(crate) fn free_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
         self.pages_of(Owner::Nobody)
             .filter(|page| Copies::slots_of(*page).all(|slot| !self.slot(slot).is_written))
     }
 
     /// Pages of hot blocks.
-    pub fn hot_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
+    pub(crate) fn hot_pages(&self) -> impl Iterator<Item = CopyPageIndex> + '_ {
         self.pages_of(Owner::HotBlocks)
     }
 
@@ -418,19 +418,19 @@ impl Copies {
     }
 
     /// Number of pages.
-    pub fn pages(&self) -> u32 {
+    pub(crate) fn pages(&self) -> u32 {
         self.pages.len() as u32
     }
 
     /// Gives a free page to the hot blocks.
-    pub fn give_to_hot_blocks(&mut self, page: CopyPageIndex) {
+    pub(crate) fn give_to_hot_blocks(&mut self, page: CopyPageIndex) {
         assert_eq!(self.pages[page.0 as usize].owner, Owner::Nobody);
         self.pages[page.0 as usize].owner = Owner::HotBlocks;
         self.pages[page.0 as usize].is_dirty = true;
     }
 
     /// Takes a page from whoever has it.
-    pub fn take_page(&mut self, page: CopyPageIndex) {
+    pub(crate) fn take_page(&mut self, page: CopyPageIndex) {
         for slot in Copies::slots_of(page) {
             self.evict(slot);
         }
@@ -440,17 +440,17 @@ impl Copies {
     // ---- sequences ----------------------------------------------------------------------------
 
     /// All sequences.
-    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = &Sequence> {
         self.sequences.values()
     }
 
     /// A sequence.
-    pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+    pub(crate) fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
         self.sequences.get(&id)
     }
 
     /// A sequence, to change what is known of it.
-    pub fn sequence_mut(&mut self, id: SequenceId) -> Option<&mut Sequence> {
+    pub(crate) fn sequence_mut(&mut self, id: SequenceId) -> Option<&mut Sequence> {
         let sequence = self.sequences.get_mut(&id)?;
         // Its first page carries its label.
         if let Some(first) = sequence.pages().first() {
@@ -460,12 +460,12 @@ impl Copies {
     }
 
     /// The sequence of that name.
-    pub fn sequence_named(&self, name: &str) -> Option<&Sequence> {
+    pub(crate) fn sequence_named(&self, name: &str) -> Option<&Sequence> {
         self.sequences.values().find(|sequence| sequence.label().name == name)
     }
 
     /// A number that no sequence has.
-    pub fn unused_sequence_id(&self) -> SequenceId {
+    pub(crate) fn unused_sequence_id(&self) -> SequenceId {
         let last = self.sequences.keys().next_back().map_or(0, |id| id.0);
         match last {
             u32::MAX => {
@@ -480,7 +480,12 @@ impl Copies {
     ///
     /// # Panics
     /// If a page is not free, or the pages are not as many as the lines need.
-    pub fn add_sequence(&mut self, label: SequenceLabel, lines: &[Line], pages: &[CopyPageIndex]) {
+    pub(crate) fn add_sequence(
+        &mut self,
+        label: SequenceLabel,
+        lines: &[Line],
+        pages: &[CopyPageIndex],
+    ) {
         assert_eq!(pages.len(), lines.len().div_ceil(COPIES_PER_PAGE as usize));
         let id = label.id;
         self.sequences.insert(id, Sequence::new(label, pages.to_vec(), lines.len() as u32));
@@ -496,7 +501,7 @@ impl Copies {
     }
 
     /// Removes a sequence. Its pages are free.
-    pub fn remove_sequence(&mut self, id: SequenceId) {
+    pub(crate) fn remove_sequence(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.remove(&id) else { return };
         for page in sequence.pages() {
             self.take_page(*page);
@@ -504,7 +509,7 @@ impl Copies {
     }
 
     /// Which place of which sequence a slot is.
-    pub fn place_of(&self, slot: CopySlot) -> Option<(SequenceId, u32)> {
+    pub(crate) fn place_of(&self, slot: CopySlot) -> Option<(SequenceId, u32)> {
         let (page, index) = (slot.0 / COPIES_PER_PAGE, slot.0 % COPIES_PER_PAGE);
         match self.pages[page as usize].owner {
             Owner::Sequence { id, ordinal } => Some((id, ordinal * COPIES_PER_PAGE + index)),
@@ -515,14 +520,14 @@ impl Copies {
     // ---- checkpoints --------------------------------------------------------------------------
 
     /// Whether so many copies were made or given up that a checkpoint should say so.
-    pub fn wants_checkpoint(&self) -> bool {
+    pub(crate) fn wants_checkpoint(&self) -> bool {
         let unlisted_max = (self.slots.len() as u64 / UNLISTED_PART).max(UNLISTED_MIN);
         self.departed.len() > DEPARTED_MAX || self.unlisted > unlisted_max
     }
 
     /// What a checkpoint lists, and what must be written for that. If the picture before has not become
     /// durable, it never will: its pages are written again, to the same places.
-    pub fn picture(&mut self) -> (Vec<CopyPageRef>, Vec<PageWrite>) {
+    pub(crate) fn picture(&mut self) -> (Vec<CopyPageRef>, Vec<PageWrite>) {
         self.unlisted = 0;
         let (mut listed, mut writes) = (Vec::new(), Vec::new());
         for index in 0..self.pages.len() {
@@ -571,7 +576,7 @@ impl Copies {
     }
 
     /// The checkpoint of the last picture is durable.
-    pub fn picture_durable(&mut self) {
+    pub(crate) fn picture_durable(&mut self) {
         for page in &mut self.pages {
             if let Some(checksum) = page.pictured.take() {
                 page.durable_generation += 1;
@@ -583,7 +588,7 @@ impl Copies {
 
     /// Takes over a page that a checkpoint names, as it was read. A page whose sequence does not fit to
     /// the others is left out.
-    pub fn load(&mut self, reference: &CopyPageRef, page: CopyPage, line_end: Line) {
+    pub(crate) fn load(&mut self, reference: &CopyPageRef, page: CopyPage, line_end: Line) {
         let at = reference.page.0 as usize;
         self.pages[at].durable_generation = reference.generation;
         self.pages[at].durable_checksum = reference.checksum;
@@ -614,14 +619,14 @@ impl Copies {
     }
 
     /// A page that a checkpoint names cannot be read: what it listed is gone.
-    pub fn lost(&mut self, reference: &CopyPageRef) {
+    pub(crate) fn lost(&mut self, reference: &CopyPageRef) {
         let page = &mut self.pages[reference.page.0 as usize];
         page.durable_generation = reference.generation;
         page.durable_checksum = reference.checksum;
     }
 
     /// All pages that could be read are loaded: sequences that lack some begin or end earlier.
-    pub fn loaded(&mut self) {
+    pub(crate) fn loaded(&mut self) {
         let ids: Vec<SequenceId> = self.sequences.keys().copied().collect();
         for id in ids {
             let sequence = self.sequences.get_mut(&id).expect("listed");
@@ -646,7 +651,7 @@ impl Copies {
     ///
     /// # Panics
     /// If not.
-    pub fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         if !self.is_on() {
             return;
         }

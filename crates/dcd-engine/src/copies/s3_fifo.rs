@@ -112,11 +112,13 @@ impl S3Fifo {
     }
 
     /// Slots in the main queue.
+    #[cfg(test)]
     pub fn held_in_main(&self) -> u32 {
         self.main.len()
     }
 
     /// Lines that the ghost remembers.
+    #[cfg(test)]
     pub fn remembered(&self) -> u32 {
         self.ghost.len()
     }
@@ -319,6 +321,7 @@ impl S3Fifo {
     }
 
     /// Walks everything.
+    #[cfg(test)]
     pub fn check_invariants(&self, line_of: impl Fn(CopySlot) -> Line) {
         for (list, place) in
             [(&self.free, Place::Free), (&self.small, Place::Small), (&self.main, Place::Main)]

@@ -89,12 +89,12 @@ impl Sequence {
     }
 
     /// The same, to be changed.
-    pub fn label_mut(&mut self) -> &mut SequenceLabel {
+    pub(crate) fn label_mut(&mut self) -> &mut SequenceLabel {
         &mut self.label
     }
 
     /// Its pages, in order.
-    pub fn pages(&self) -> &[CopyPageIndex] {
+    pub(crate) fn pages(&self) -> &[CopyPageIndex] {
         &self.pages
     }
 
@@ -109,7 +109,7 @@ impl Sequence {
     }
 
     /// The slot of a place.
-    pub fn slot(&self, place: u32) -> Option<CopySlot> {
+    pub(crate) fn slot(&self, place: u32) -> Option<CopySlot> {
         let page = self.pages.get((place / COPIES_PER_PAGE) as usize)?;
         (place < self.lines).then(|| CopySlot(page.0 * COPIES_PER_PAGE + place % COPIES_PER_PAGE))
     }
@@ -121,7 +121,7 @@ impl Sequence {
     }
 
     /// It seems to begin: whether to read ahead.
-    pub fn may_start(&mut self) -> bool {
+    pub(crate) fn may_start(&mut self) -> bool {
         if !self.is_off() {
             return true;
         }
@@ -130,7 +130,7 @@ impl Sequence {
     }
 
     /// A run has ended for which so many lines were read ahead, and so many of them used.
-    pub fn run_ended(&mut self, read_ahead: u64, used: u64) {
+    pub(crate) fn run_ended(&mut self, read_ahead: u64, used: u64) {
         self.label.runs = self.label.runs.saturating_add(1);
         self.label.lines_served = self.label.lines_served.saturating_add(used);
         self.read_ahead_lately = self.read_ahead_lately * 3 / 4 + read_ahead;
@@ -138,7 +138,7 @@ impl Sequence {
     }
 
     /// Lines served for each page that it takes: what replacement compares.
-    pub fn benefit(&self) -> u64 {
+    pub(crate) fn benefit(&self) -> u64 {
         self.label.lines_served / self.pages.len().max(1) as u64
     }
 }

@@ -6,27 +6,27 @@ use crate::units::{SegmentIndex, SegmentSerial};
 
 /// A segment that could be destaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// Which.
-    pub index: SegmentIndex,
+    pub(crate) index: SegmentIndex,
     /// When it was filled: higher is newer.
-    pub serial: SegmentSerial,
+    pub(crate) serial: SegmentSerial,
     /// How much of it is still wanted.
-    pub live_slots: u32,
+    pub(crate) live_slots: u32,
 }
 
 /// Chooses the segment to destage.
-pub trait DestagePolicy {
+pub(crate) trait DestagePolicy {
     /// One of the candidates, or none if there is none.
     fn choose(&self, candidates: &mut dyn Iterator<Item = Candidate>) -> Option<Candidate>;
 }
 
 /// The oldest first (NT paper, section 3.4.2).
-pub struct FirstWriteFirst;
+pub(crate) struct FirstWriteFirst;
 /// The newest first (USENIX'99, section 3.5.3).
-pub struct LastWriteFirst;
+pub(crate) struct LastWriteFirst;
 /// The one with least to move first, the older of equals (USENIX'99, section 3.5.3).
-pub struct LeastValidFirst;
+pub(crate) struct LeastValidFirst;
 
 impl DestagePolicy for FirstWriteFirst {
     fn choose(&self, candidates: &mut dyn Iterator<Item = Candidate>) -> Option<Candidate> {
@@ -48,7 +48,7 @@ impl DestagePolicy for LeastValidFirst {
 
 impl DestagePolicyKind {
     /// The policy of this name.
-    pub fn policy(self) -> &'static dyn DestagePolicy {
+    pub(crate) fn policy(self) -> &'static dyn DestagePolicy {
         match self {
             DestagePolicyKind::FirstWriteFirst => &FirstWriteFirst,
             DestagePolicyKind::LastWriteFirst => &LastWriteFirst,

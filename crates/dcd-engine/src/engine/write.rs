@@ -20,7 +20,7 @@ use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
 
 /// Most bytes of a logged write that are all or nothing across a crash, if the segment buffers are
 /// large enough.
-pub const MAX_ATOMIC_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_ATOMIC_BYTES: u64 = 1 << 20;
 
 /// A request that waits in line.
 pub(super) struct Stalled {

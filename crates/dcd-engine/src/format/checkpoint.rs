@@ -277,7 +277,7 @@ impl Checkpoint {
     ///
     /// # Panics
     /// If it lists more than there may be, or than its area has room for: it could not be read again.
-    pub fn encode_for(&self, geometry: &Geometry) -> Buffer {
+    pub(crate) fn encode_for(&self, geometry: &Geometry) -> Buffer {
         let counts = [
             ("zero ranges", self.zeroes.len() as u64, ZERO_RANGES_MAX),
             ("damaged lines", self.poisoned.len() as u64, POISONED_LINES_MAX),

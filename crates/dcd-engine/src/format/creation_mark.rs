@@ -12,9 +12,9 @@ use crate::buffer::Buffer;
 use crate::error::FormatError;
 
 /// "dcdMAKES" in ASCII, read as a little-endian number.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdMAKES");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dcdMAKES");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 const PREAMBLE: Preamble =
     Preamble { what: "the mark of a creation", magic: MAGIC, version: VERSION };
 

@@ -169,7 +169,7 @@ impl Geometry {
     }
 
     /// 4 KiB slots in a segment, record headers included.
-    pub fn slots_per_segment(&self) -> u32 {
+    pub(crate) fn slots_per_segment(&self) -> u32 {
         (self.segment_size_bytes / LINE_SIZE) as u32
     }
 

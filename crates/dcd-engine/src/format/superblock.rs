@@ -209,7 +209,7 @@ impl Superblock {
     }
 
     /// Another writing of it. `tells_data_disk`: the label of the data-disk is written with it, if there is one.
-    pub fn count(&mut self, tells_data_disk: bool) {
+    pub(crate) fn count(&mut self, tells_data_disk: bool) {
         self.generation += 1;
         if self.data_offset_bytes > 0 && tells_data_disk {
             self.data_label_epoch += 1;

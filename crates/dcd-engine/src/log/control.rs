@@ -75,7 +75,7 @@ pub fn write_session_note(page: &mut [u8], epoch: u64, is_void: bool) {
 }
 
 /// Whether what the memory holds of session `epoch` is void; `None` if no valid note names it.
-pub fn is_void(page: &[u8], epoch: u64) -> Option<bool> {
+pub(crate) fn is_void(page: &[u8], epoch: u64) -> Option<bool> {
     let bytes = page.get(SESSION_NOTE_OFFSET..)?;
     let (memory, _) = SessionNoteInMemory::read_from_prefix(bytes).ok()?;
     let is_valid = memory.magic.get() == SESSION_MAGIC
@@ -101,7 +101,7 @@ pub fn write_mark(page: &mut [u8], count: u64, mark: &OpenMark) {
 }
 
 /// The valid marks of session `epoch`, newest first.
-pub fn read_marks(page: &[u8], epoch: u64) -> Vec<OpenMark> {
+pub(crate) fn read_marks(page: &[u8], epoch: u64) -> Vec<OpenMark> {
     let mut marks: Vec<(u64, OpenMark)> = COPY_OFFSETS
         .iter()
         .filter_map(|at| {

@@ -73,7 +73,7 @@ impl Pieces {
     }
 
     /// All fragments that are somewhere.
-    pub fn mask(&self) -> FragmentMask {
+    pub(crate) fn mask(&self) -> FragmentMask {
         self.as_slice().iter().fold(FragmentMask::NONE, |all, (_, mask)| all.or(*mask))
     }
 }
@@ -92,7 +92,7 @@ impl DeadSlots {
     }
 
     /// The slots.
-    pub fn as_slice(&self) -> &[SlotIndex] {
+    pub(crate) fn as_slice(&self) -> &[SlotIndex] {
         &self.slots[..usize::from(self.count)]
     }
 }
@@ -172,7 +172,7 @@ impl LookupTable {
     }
 
     /// Whether the line is in the log, at least in part.
-    pub fn contains(&self, line: Line) -> bool {
+    pub(crate) fn contains(&self, line: Line) -> bool {
         self.position(line).1
     }
 
@@ -206,7 +206,7 @@ impl LookupTable {
     }
 
     /// Checksum of a slot that [`LookupTable::insert`] was told.
-    pub fn checksum(&self, slot: SlotIndex) -> u32 {
+    pub(crate) fn checksum(&self, slot: SlotIndex) -> u32 {
         self.slot_checksums[slot.0 as usize]
     }
 
@@ -247,7 +247,7 @@ impl LookupTable {
     }
 
     /// The fragments `mask` of `line` are no longer in the log. Returns slots that died by it.
-    pub fn remove(&mut self, line: Line, mask: FragmentMask) -> DeadSlots {
+    pub(crate) fn remove(&mut self, line: Line, mask: FragmentMask) -> DeadSlots {
         let mut dead = DeadSlots::default();
         let (index, known) = self.position(line);
         if !known {
@@ -336,7 +336,7 @@ impl LookupTable {
 
     /// Which of `lines` lines from `first` on are in the log. Walks those or the lines of the table,
     /// whichever are fewer: never the whole of a table that is nearly empty.
-    pub fn lines_within(&self, first: Line, lines: u64) -> Vec<Line> {
+    pub(crate) fn lines_within(&self, first: Line, lines: u64) -> Vec<Line> {
         let range = first.0..first.0.saturating_add(lines);
         if lines < self.lines() as u64 {
             range.map(Line).filter(|line| self.contains(*line)).collect()
@@ -347,7 +347,7 @@ impl LookupTable {
     }
 
     /// Every line with its pieces, in an order that depends only on the history.
-    pub fn iter(&self) -> impl Iterator<Item = (Line, Pieces)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Line, Pieces)> {
         self.used.iter().map(|index| {
             let entry = &self.entries[index];
             (entry.line(), self.pieces(entry))

@@ -4,9 +4,9 @@
 
 pub mod control;
 pub mod lookup_table;
-pub mod rebuilt_zeroes;
+pub(crate) mod rebuilt_zeroes;
 pub mod segment;
-pub mod used_places;
+pub(crate) mod used_places;
 pub mod zero_ranges;
 
 use std::collections::VecDeque;
@@ -25,17 +25,17 @@ use crate::units::{
 
 /// Free segments that only dcd's own appends may take: completing a physical sector (C15) must be
 /// possible while the cache is full, or it could never be emptied.
-pub const SEGMENTS_RESERVED: u32 = 2;
+pub(crate) const SEGMENTS_RESERVED: u32 = 2;
 
 /// A sealed record that is to be written to the cache-disk.
 #[derive(Clone, Debug)]
-pub struct LogWrite {
+pub(crate) struct LogWrite {
     /// Which record.
-    pub number: RecordNumber,
+    pub(crate) number: RecordNumber,
     /// Where its bytes are in the segment memory.
-    pub memory: Range<usize>,
+    pub(crate) memory: Range<usize>,
     /// Byte address on the cache-disk.
-    pub offset: u64,
+    pub(crate) offset: u64,
 }
 
 /// A record that is being filled.
@@ -71,15 +71,15 @@ struct PendingRecord {
 
 /// A slot whose content was logged again elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub struct MovedSlot {
+pub(crate) struct MovedSlot {
     /// Whose fragments it holds.
-    pub line: Line,
+    pub(crate) line: Line,
     /// Where they were ...
-    pub from: SlotIndex,
+    pub(crate) from: SlotIndex,
     /// ... and are.
-    pub to: SlotIndex,
+    pub(crate) to: SlotIndex,
     /// CRC-32C of the slot.
-    pub checksum: u32,
+    pub(crate) checksum: u32,
 }
 
 /// A segment buffer.
@@ -101,7 +101,7 @@ pub struct Log {
     geometry: Geometry,
     epoch: u64,
     /// The segments.
-    pub segments: SegmentTable,
+    pub(crate) segments: SegmentTable,
     memory: Box<dyn SegmentMemory>,
     buffers: Vec<SegmentBuffer>,
     current: Option<BufferIndex>,
@@ -120,12 +120,12 @@ pub struct Log {
     /// Checksum of the header of record `durable`.
     durable_checksum: u32,
     /// The newest durable checkpoint, for record headers.
-    pub checkpoint_generation: u64,
+    pub(crate) checkpoint_generation: u64,
 }
 
 impl Log {
     /// A log whose place is not known yet; see [`Log::start`].
-    pub fn new(uuid: Uuid, geometry: Geometry, memory: Box<dyn SegmentMemory>) -> Log {
+    pub(crate) fn new(uuid: Uuid, geometry: Geometry, memory: Box<dyn SegmentMemory>) -> Log {
         let size = geometry.segment_size_bytes as usize;
         let buffers = (memory.bytes().len() - CONTROL_SIZE) / size;
         Log {
@@ -151,7 +151,7 @@ impl Log {
     }
 
     /// The log goes on with a new segment after what recovery found; everything found is durable.
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         epoch: u64,
         next_serial: SegmentSerial,
@@ -169,40 +169,40 @@ impl Log {
     }
 
     /// The segment memory.
-    pub fn memory(&self) -> &[u8] {
+    pub(crate) fn memory(&self) -> &[u8] {
         self.memory.bytes()
     }
 
     /// The segment memory, for recovery to complete a record that was open.
-    pub fn memory_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         self.memory.bytes_mut()
     }
 
     /// Where slot `slot` of segment buffer `buffer` begins in the segment memory.
-    pub fn memory_offset(&self, buffer: BufferIndex, slot: u32) -> usize {
+    pub(crate) fn memory_offset(&self, buffer: BufferIndex, slot: u32) -> usize {
         CONTROL_SIZE
             + buffer.0 as usize * self.geometry.segment_size_bytes as usize
             + slot as usize * LINE_SIZE as usize
     }
 
     /// Number of segment buffers.
-    pub fn buffer_count(&self) -> u32 {
+    pub(crate) fn buffer_count(&self) -> u32 {
         self.buffers.len() as u32
     }
 
     /// Segment buffers that requests may fill. The others are for logging the same again after an
     /// error (C22).
-    pub fn buffers_for_requests(&self) -> u32 {
+    pub(crate) fn buffers_for_requests(&self) -> u32 {
         (self.buffer_count() / 2).max(2)
     }
 
     /// Slots of a segment buffer that were given out.
-    pub fn used_slots(&self, buffer: BufferIndex) -> u32 {
+    pub(crate) fn used_slots(&self, buffer: BufferIndex) -> u32 {
         self.buffers[buffer.0 as usize].used_slots
     }
 
     /// Segment buffers that hold something: filling, or not durable.
-    pub fn buffers_in_use(&self) -> u32 {
+    pub(crate) fn buffers_in_use(&self) -> u32 {
         self.buffers.iter().filter(|buffer| buffer.segment.is_some()).count() as u32
     }
 
@@ -210,7 +210,7 @@ impl Log {
 
     /// Whether a request that needs `entries` entries, each perhaps with a slot, can be appended
     /// whole now.
-    pub fn has_room(&self, entries: u32, is_internal: bool) -> bool {
+    pub(crate) fn has_room(&self, entries: u32, is_internal: bool) -> bool {
         // Mostly the open segment has room, and nobody counts buffers.
         self.has_room_with(entries, is_internal, || self.buffers_in_use())
     }
@@ -264,7 +264,7 @@ impl Log {
 
     /// Whether a request has no room, and would have none if all segment buffers were free: until something is
     /// destaged, a checkpoint is durable, or a reader is done.
-    pub fn lacks_segments(&self, entries: u32, is_internal: bool) -> bool {
+    pub(crate) fn lacks_segments(&self, entries: u32, is_internal: bool) -> bool {
         !self.has_room_with(entries, is_internal, || 0)
     }
 
@@ -272,7 +272,7 @@ impl Log {
     ///
     /// # Panics
     /// If there is no room: see [`Log::has_room`].
-    pub fn append_data(
+    pub(crate) fn append_data(
         &mut self,
         line: Line,
         mask: FragmentMask,
@@ -308,7 +308,7 @@ impl Log {
     ///
     /// # Panics
     /// If there is no room, or the entry is data.
-    pub fn append_entry(&mut self, entry: &Entry) {
+    pub(crate) fn append_entry(&mut self, entry: &Entry) {
         assert!(!matches!(entry, Entry::Data { .. }));
         let (buffer, entry_index) = self.make_room(0);
         self.put(buffer, entry_index, entry);
@@ -316,7 +316,7 @@ impl Log {
 
     /// The request whose entries were appended since the last call is whole: from here on it
     /// survives the process.
-    pub fn end_request(&mut self) {
+    pub(crate) fn end_request(&mut self) {
         let Some(open) = &mut self.open else { return };
         open.entries_whole = open.entries;
         open.data_slots_whole = open.data_slots;
@@ -407,12 +407,12 @@ impl Log {
     // ---- sealing, writing, durability ---------------------------------------------------------
 
     /// Whether a record is open and has something in it.
-    pub fn has_open_record(&self) -> bool {
+    pub(crate) fn has_open_record(&self) -> bool {
         self.open.is_some()
     }
 
     /// Number of the newest record, open or sealed.
-    pub fn newest_record(&self) -> RecordNumber {
+    pub(crate) fn newest_record(&self) -> RecordNumber {
         match self.open {
             Some(_) => self.next_record,
             None => RecordNumber(self.next_record.0 - 1),
@@ -420,17 +420,17 @@ impl Log {
     }
 
     /// Number of the newest sealed record.
-    pub fn sealed_record(&self) -> RecordNumber {
+    pub(crate) fn sealed_record(&self) -> RecordNumber {
         RecordNumber(self.next_record.0 - 1)
     }
 
     /// Every record up to this one is durable.
-    pub fn durable_record(&self) -> RecordNumber {
+    pub(crate) fn durable_record(&self) -> RecordNumber {
         self.durable
     }
 
     /// Every record up to this one has been written.
-    pub fn written_record(&self) -> RecordNumber {
+    pub(crate) fn written_record(&self) -> RecordNumber {
         self.pending
             .iter()
             .take_while(|record| record.is_written)
@@ -439,7 +439,7 @@ impl Log {
     }
 
     /// Completes the open record; its write is handed out by [`Log::next_write`].
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         let Some(open) = self.open.take() else { return };
         let at = self.memory_offset(open.buffer, open.header_slot);
         let seal = Seal {
@@ -484,35 +484,35 @@ impl Log {
     }
 
     /// Where the next sealed record is to be written, if there is one.
-    pub fn next_write_offset(&self) -> Option<u64> {
+    pub(crate) fn next_write_offset(&self) -> Option<u64> {
         self.unstarted.front().map(|write| write.offset)
     }
 
     /// What is in the segment memory counts no more, also after the death of this process.
-    pub fn void_memory(&mut self) {
+    pub(crate) fn void_memory(&mut self) {
         let epoch = self.epoch;
         control::write_session_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch, true);
     }
 
     /// A new session: what is in the segment memory from now on counts.
-    pub fn note_session(&mut self) {
+    pub(crate) fn note_session(&mut self) {
         let epoch = self.epoch;
         control::write_session_note(&mut self.memory.bytes_mut()[..CONTROL_SIZE], epoch, false);
     }
 
     /// The next sealed record to write, if any.
-    pub fn next_write(&mut self) -> Option<LogWrite> {
+    pub(crate) fn next_write(&mut self) -> Option<LogWrite> {
         self.unstarted.pop_front()
     }
 
     /// Whether record `number` is the oldest one that is not durable: then its being durable makes
     /// everything up to it durable.
-    pub fn is_oldest_pending(&self, number: RecordNumber) -> bool {
+    pub(crate) fn is_oldest_pending(&self, number: RecordNumber) -> bool {
         self.durable.next() == number
     }
 
     /// Goes on in a new segment: what is appended from now on has a higher serial.
-    pub fn close_segment(&mut self) {
+    pub(crate) fn close_segment(&mut self) {
         self.seal();
         if let Some(buffer) = self.current.take() {
             self.buffers[buffer.0 as usize].is_closed = true;
@@ -521,7 +521,7 @@ impl Log {
     }
 
     /// The write of a record has ended well.
-    pub fn record_written(&mut self, number: RecordNumber) {
+    pub(crate) fn record_written(&mut self, number: RecordNumber) {
         let first = self.durable.next().0;
         let record = &mut self.pending[(number.0 - first) as usize];
         assert!(record.number == number, "pending records are in order and without gaps");
@@ -529,7 +529,7 @@ impl Log {
     }
 
     /// Every record up to `number` is durable.
-    pub fn make_durable(&mut self, number: RecordNumber) {
+    pub(crate) fn make_durable(&mut self, number: RecordNumber) {
         while self.pending.front().is_some_and(|record| record.number <= number) {
             let record = self.pending.pop_front().expect("looked at");
             assert!(record.is_written, "only what is written can be durable");
@@ -560,7 +560,7 @@ impl Log {
     ///
     /// The old records may lie on the cache-disk all the same. Recovery takes the newer copy of a
     /// record, which has the higher serial; that they are alike makes either right.
-    pub fn log_again(&mut self) -> Option<Vec<MovedSlot>> {
+    pub(crate) fn log_again(&mut self) -> Option<Vec<MovedSlot>> {
         self.seal();
         let mut buffers: Vec<BufferIndex> = self.pending.iter().map(|r| r.buffer).collect();
         // The segment being filled is left, too, even if all in it is durable.
@@ -592,7 +592,7 @@ impl Log {
     }
 
     /// The slots that moved are known to the table now: the old segment buffers are free.
-    pub fn end_log_again(&mut self) {
+    pub(crate) fn end_log_again(&mut self) {
         self.free_durable_buffers();
     }
 
@@ -645,7 +645,7 @@ impl Log {
     // ---- looking ------------------------------------------------------------------------------
 
     /// The bytes of a slot, if its segment is in a buffer.
-    pub fn slot_in_memory(&self, slot: SlotIndex) -> Option<&[u8]> {
+    pub(crate) fn slot_in_memory(&self, slot: SlotIndex) -> Option<&[u8]> {
         let (segment, slot_in_segment) = self.geometry.locate(slot);
         let SegmentState::Buffered(buffer) = self.segments.get(segment).state else { return None };
         let at = self.memory_offset(buffer, slot_in_segment);
@@ -654,7 +654,7 @@ impl Log {
 
     /// Whether what is in a slot would survive a power cut: its record is durable, and so is the
     /// last record of the request it belongs to.
-    pub fn is_durable(&self, slot: SlotIndex) -> bool {
+    pub(crate) fn is_durable(&self, slot: SlotIndex) -> bool {
         if self.unfinished.iter().any(|unfinished| unfinished.slots.contains(&slot)) {
             return false;
         }
@@ -668,7 +668,7 @@ impl Log {
     }
 
     /// Slots of a segment that are taken and durable.
-    pub fn durable_slots(&self, segment: SegmentIndex) -> u32 {
+    pub(crate) fn durable_slots(&self, segment: SegmentIndex) -> u32 {
         match self.segments.get(segment).state {
             SegmentState::Buffered(buffer) => self.buffers[buffer.0 as usize].durable_slots,
             _ => self.geometry.slots_per_segment(),
@@ -676,7 +676,7 @@ impl Log {
     }
 
     /// Serial of the newest segment that has been started.
-    pub fn newest_serial(&self) -> SegmentSerial {
+    pub(crate) fn newest_serial(&self) -> SegmentSerial {
         SegmentSerial(self.next_serial.0 - 1)
     }
 
@@ -684,7 +684,7 @@ impl Log {
     ///
     /// Without a segment being filled this is the first of `free`, which the checkpoint then does
     /// not list again.
-    pub fn position(&self, free: &mut VecDeque<SegmentIndex>) -> LogPosition {
+    pub(crate) fn position(&self, free: &mut VecDeque<SegmentIndex>) -> LogPosition {
         assert!(self.open.is_none(), "a checkpoint lies between records");
         let (segment, serial, slot_in_segment) = match self.current {
             Some(buffer) => {
@@ -711,7 +711,7 @@ impl Log {
     ///
     /// # Panics
     /// If something does not hold.
-    pub fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         let buffered = self.segments.counts().buffered;
         assert_eq!(buffered, self.buffers_in_use(), "each has its own buffer");
         for (i, state) in self.buffers.iter().enumerate() {

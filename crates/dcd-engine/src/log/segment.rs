@@ -14,11 +14,11 @@ use crate::units::{SegmentIndex, SegmentSerial};
 
 /// Number of a segment buffer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BufferIndex(pub u32);
+pub(crate) struct BufferIndex(pub u32);
 
 /// State of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SegmentState {
+pub(crate) enum SegmentState {
     /// May be filled.
     Free,
     /// Is filled, or was and is not durable yet: its bytes are in this segment buffer.
@@ -33,17 +33,17 @@ pub enum SegmentState {
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// State.
-    pub state: SegmentState,
+    pub(crate) state: SegmentState,
     /// Slots with live fragments.
-    pub live_slots: u32,
+    pub(crate) live_slots: u32,
     /// Reads of its slots under way: it may not be filled meanwhile (trap 10 of the design).
-    pub readers: u32,
+    pub(crate) readers: u32,
     /// Its last filling.
-    pub serial: SegmentSerial,
+    pub(crate) serial: SegmentSerial,
 }
 
 /// All segments.
-pub struct SegmentTable {
+pub(crate) struct SegmentTable {
     segments: Vec<Segment>,
     free: VecDeque<SegmentIndex>,
     counts: SegmentCounts,
@@ -51,7 +51,7 @@ pub struct SegmentTable {
 
 impl SegmentTable {
     /// `count` empty segments.
-    pub fn new(count: u32) -> SegmentTable {
+    pub(crate) fn new(count: u32) -> SegmentTable {
         let segment = Segment {
             state: SegmentState::Empty,
             live_slots: 0,
@@ -66,27 +66,27 @@ impl SegmentTable {
     }
 
     /// A segment.
-    pub fn get(&self, index: SegmentIndex) -> &Segment {
+    pub(crate) fn get(&self, index: SegmentIndex) -> &Segment {
         &self.segments[index.0 as usize]
     }
 
     /// All, in place order.
-    pub fn iter(&self) -> impl Iterator<Item = (SegmentIndex, &Segment)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentIndex, &Segment)> {
         self.segments.iter().enumerate().map(|(i, segment)| (SegmentIndex(i as u32), segment))
     }
 
     /// How many there are.
-    pub fn total(&self) -> u32 {
+    pub(crate) fn total(&self) -> u32 {
         self.segments.len() as u32
     }
 
     /// How many are in each state.
-    pub fn counts(&self) -> SegmentCounts {
+    pub(crate) fn counts(&self) -> SegmentCounts {
         self.counts
     }
 
     /// Segments that may be filled, in the order in which they will be.
-    pub fn free(&self) -> &VecDeque<SegmentIndex> {
+    pub(crate) fn free(&self) -> &VecDeque<SegmentIndex> {
         &self.free
     }
 
@@ -107,7 +107,7 @@ impl SegmentTable {
     }
 
     /// Whether the next free segment can be filled now: none of its old slots is being read.
-    pub fn next_is_ready(&self) -> bool {
+    pub(crate) fn next_is_ready(&self) -> bool {
         self.free.front().is_some_and(|index| self.get(*index).readers == 0)
     }
 
@@ -115,7 +115,7 @@ impl SegmentTable {
     ///
     /// # Panics
     /// If there is none, or its old slots are being read.
-    pub fn fill_next(&mut self, buffer: BufferIndex, serial: SegmentSerial) -> SegmentIndex {
+    pub(crate) fn fill_next(&mut self, buffer: BufferIndex, serial: SegmentSerial) -> SegmentIndex {
         assert!(self.next_is_ready());
         let index = self.free.pop_front().expect("a free segment");
         self.set_state(index, SegmentState::Buffered(buffer));
@@ -126,19 +126,19 @@ impl SegmentTable {
     }
 
     /// The segment is durable as a whole; its buffer is given back.
-    pub fn leave_buffer(&mut self, index: SegmentIndex) {
+    pub(crate) fn leave_buffer(&mut self, index: SegmentIndex) {
         assert!(matches!(self.get(index).state, SegmentState::Buffered(_)));
         let empty = self.get(index).live_slots == 0;
         self.set_state(index, if empty { SegmentState::Empty } else { SegmentState::Dirty });
     }
 
     /// A slot of the segment has become live.
-    pub fn add_live(&mut self, index: SegmentIndex) {
+    pub(crate) fn add_live(&mut self, index: SegmentIndex) {
         self.segments[index.0 as usize].live_slots += 1;
     }
 
     /// A slot of the segment is no longer live.
-    pub fn drop_live(&mut self, index: SegmentIndex) {
+    pub(crate) fn drop_live(&mut self, index: SegmentIndex) {
         let segment = &mut self.segments[index.0 as usize];
         assert!(segment.live_slots > 0, "a dead slot cannot die");
         segment.live_slots -= 1;
@@ -148,18 +148,18 @@ impl SegmentTable {
     }
 
     /// A read of a slot has started.
-    pub fn add_reader(&mut self, index: SegmentIndex) {
+    pub(crate) fn add_reader(&mut self, index: SegmentIndex) {
         self.segments[index.0 as usize].readers += 1;
     }
 
     /// A read of a slot has ended.
-    pub fn drop_reader(&mut self, index: SegmentIndex) {
+    pub(crate) fn drop_reader(&mut self, index: SegmentIndex) {
         let readers = &mut self.segments[index.0 as usize].readers;
         *readers = readers.checked_sub(1).expect("a read that had started");
     }
 
     /// The empty segments that a checkpoint made now may list as free.
-    pub fn reusable(&self) -> Vec<SegmentIndex> {
+    pub(crate) fn reusable(&self) -> Vec<SegmentIndex> {
         self.iter()
             .filter(|(_, s)| s.state == SegmentState::Empty && s.readers == 0)
             .map(|(index, _)| index)
@@ -167,7 +167,7 @@ impl SegmentTable {
     }
 
     /// A checkpoint that lists these segments as free is durable.
-    pub fn make_free(&mut self, indices: &[SegmentIndex]) {
+    pub(crate) fn make_free(&mut self, indices: &[SegmentIndex]) {
         for index in indices {
             assert!(self.get(*index).state == SegmentState::Empty, "only the empty become free");
             self.set_state(*index, SegmentState::Free);
@@ -176,7 +176,7 @@ impl SegmentTable {
     }
 
     /// Recovery: the segment holds `live_slots` live slots of an earlier session.
-    pub fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
+    pub(crate) fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
         let state = if live_slots == 0 { SegmentState::Empty } else { SegmentState::Dirty };
         self.set_state(index, state);
         let segment = &mut self.segments[index.0 as usize];
@@ -189,7 +189,7 @@ impl SegmentTable {
     ///
     /// # Panics
     /// If something does not hold.
-    pub fn check_invariants(&self) {
+    pub(crate) fn check_invariants(&self) {
         let mut counted = SegmentTable::new(0);
         for (index, segment) in self.iter() {
             *counted.count(segment.state) += 1;
@@ -209,7 +209,7 @@ impl SegmentTable {
     }
 
     /// One letter for each segment in place order.
-    pub fn map(&self) -> String {
+    pub(crate) fn map(&self) -> String {
         self.segments
             .iter()
             .map(|segment| match segment.state {

@@ -440,3 +440,47 @@ fn what_is_logged_again_is_as_unfinished_as_it_was() {
     log.make_durable(RecordNumber(3));
     assert!(log.is_durable(to(19)) && log.is_durable(to(31)));
 }
+
+/// What `tests/golden_images.rs` reads as records 1001 and 1002.
+#[test]
+fn records_are_written_as_the_golden_image_has_them() {
+    let pattern = |seed: u8, length: usize| -> Vec<u8> {
+        (0..length).map(|i| (i as u8).wrapping_mul(7).wrapping_add(seed)).collect()
+    };
+    let geometry = Geometry::fit(4 << 20, 64 << 10).unwrap();
+    let memory = Buffer::zeroed(CONTROL_SIZE + 16 * (64 << 10));
+    let mut log = Log::new(Uuid(*b"golden dcd image"), geometry, Box::new(memory));
+    log.segments.make_free(&[SegmentIndex(3)]);
+    log.start(7, SegmentSerial(41), RecordNumber(1001), 0x1122_3344);
+    log.checkpoint_generation = 12;
+    log.append_data(Line(200), FragmentMask(0b110), &pattern(1, 1024));
+    log.end_request();
+    log.seal();
+    log.append_data(Line(200), FragmentMask(0b100), &pattern(2, 512));
+    log.append_entry(&Entry::Zero { line: Line(120), lines: 10, may_unmap: false });
+    log.append_entry(&Entry::Bypass { range: crate::units::LbaRange::new(56, 8) });
+    log.end_request();
+    log.append_data(Line(300), FragmentMask(0b1), &pattern(3, 512));
+    log.seal();
+    let mut bytes = Vec::new();
+    while let Some(write) = log.next_write() {
+        assert_eq!(write.offset, geometry.segment_offset(SegmentIndex(3)) + bytes.len() as u64);
+        bytes.extend_from_slice(&log.memory()[write.memory]);
+    }
+    assert!(bytes == golden_records(), "the same bytes");
+}
+
+/// The image: a row of text is an offset and 16 bytes, and rows of zeroes are left out.
+fn golden_records() -> Vec<u8> {
+    let text = include_str!("../../tests/images/v1/records.hex");
+    let (length, rows) = text.split_once('\n').unwrap();
+    let mut bytes = vec![0; length.strip_prefix("bytes ").unwrap().parse().unwrap()];
+    for row in rows.lines() {
+        let (offset, row) = row.split_once(':').unwrap();
+        let offset = usize::from_str_radix(offset, 16).unwrap();
+        for (index, byte) in row.split_whitespace().enumerate() {
+            bytes[offset + index] = u8::from_str_radix(byte, 16).unwrap();
+        }
+    }
+    bytes
+}

@@ -18,12 +18,12 @@ pub struct ZeroRange {
 
 impl ZeroRange {
     /// Whether all of another range lies in it.
-    pub fn contains(&self, other: &ZeroRange) -> bool {
+    pub(crate) fn contains(&self, other: &ZeroRange) -> bool {
         self.line <= other.line && other.end() <= self.end()
     }
 
     /// Whether any of `count` lines from `line` on is in it.
-    pub fn overlaps(&self, line: Line, count: u64) -> bool {
+    pub(crate) fn overlaps(&self, line: Line, count: u64) -> bool {
         self.line.0 < line.0 + count && line.0 < self.end()
     }
 
@@ -34,7 +34,7 @@ impl ZeroRange {
 
 /// Disjoint ranges of lines. Neighbours of the same kind are one range.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ZeroRanges {
+pub(crate) struct ZeroRanges {
     /// First line -> (line after the last, may be unmapped).
     ranges: BTreeMap<u64, (u64, bool)>,
 }
@@ -42,32 +42,32 @@ pub struct ZeroRanges {
 impl ZeroRanges {
     /// Most by which the number of ranges grows with [`ZeroRanges::insert`]: a range of the other kind is cut in two
     /// around the new one.
-    pub const GROWTH_BY_INSERT: usize = 2;
+    pub(crate) const GROWTH_BY_INSERT: usize = 2;
     /// The same of [`ZeroRanges::remove`]: a range is cut in two.
-    pub const GROWTH_BY_REMOVE: usize = 1;
+    pub(crate) const GROWTH_BY_REMOVE: usize = 1;
 
     /// Number of ranges.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
 
     /// Whether there is no line.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
     /// Whether the line is in.
-    pub fn contains(&self, line: Line) -> bool {
+    pub(crate) fn contains(&self, line: Line) -> bool {
         self.ranges.range(..=line.0).next_back().is_some_and(|(_, (end, _))| line.0 < *end)
     }
 
     /// Whether any of `count` lines from `line` on is in.
-    pub fn overlaps(&self, line: Line, count: u64) -> bool {
+    pub(crate) fn overlaps(&self, line: Line, count: u64) -> bool {
         self.ranges.range(..line.0 + count).next_back().is_some_and(|(_, (end, _))| line.0 < *end)
     }
 
     /// What of `count` lines from `line` on is in, ascending.
-    pub fn parts_within(&self, line: Line, count: u64) -> Vec<ZeroRange> {
+    pub(crate) fn parts_within(&self, line: Line, count: u64) -> Vec<ZeroRange> {
         let (start, end) = (line.0, line.0 + count);
         let before = self.ranges.range(..=start).next_back().map_or(start, |(first, _)| *first);
         let parts = self.ranges.range(before..end).map(|(first, (behind, may_unmap))| {
@@ -79,14 +79,18 @@ impl ZeroRanges {
     }
 
     /// The part of the range with this line that lies within these lines.
-    pub fn part_around(&self, line: Line, within: std::ops::Range<u64>) -> Option<ZeroRange> {
+    pub(crate) fn part_around(
+        &self,
+        line: Line,
+        within: std::ops::Range<u64>,
+    ) -> Option<ZeroRange> {
         let lines = within.end - within.start;
         let parts = self.parts_within(Line(within.start), lines);
         parts.into_iter().find(|part| part.overlaps(line, 1))
     }
 
     /// What is in another set, too.
-    pub fn parts_in(&self, other: &ZeroRanges) -> ZeroRanges {
+    pub(crate) fn parts_in(&self, other: &ZeroRanges) -> ZeroRanges {
         let mut parts = ZeroRanges::default();
         let common = self.iter().flat_map(|range| other.parts_within(range.line, range.lines));
         common.for_each(|part| parts.insert(part));
@@ -94,12 +98,12 @@ impl ZeroRanges {
     }
 
     /// Lines in all ranges.
-    pub fn lines(&self) -> u64 {
+    pub(crate) fn lines(&self) -> u64 {
         self.iter().map(|range| range.lines).sum()
     }
 
     /// Adds a range. What was known of its lines before does not count any more.
-    pub fn insert(&mut self, range: ZeroRange) {
+    pub(crate) fn insert(&mut self, range: ZeroRange) {
         if range.lines == 0 {
             return;
         }
@@ -122,7 +126,7 @@ impl ZeroRanges {
     }
 
     /// Takes `count` lines out.
-    pub fn remove(&mut self, line: Line, count: u64) {
+    pub(crate) fn remove(&mut self, line: Line, count: u64) {
         let (start, end) = (line.0, line.0 + count);
         if count == 0 {
             return;
@@ -142,7 +146,7 @@ impl ZeroRanges {
     }
 
     /// The ranges, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = ZeroRange> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ZeroRange> {
         self.ranges.iter().map(|(start, (end, may_unmap))| ZeroRange {
             line: Line(*start),
             lines: end - start,

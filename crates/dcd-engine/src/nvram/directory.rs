@@ -15,7 +15,9 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+#[cfg(test)]
+use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -157,11 +159,6 @@ impl Directory {
             }
             self.cold_by_size.pop();
         }
-    }
-
-    /// Whether there is a cold group.
-    pub fn has_cold(&self) -> bool {
-        self.oldest.is_some_and(|index| !self.group(index).is_hot)
     }
 
     /// Groups by address, first downwards from a block, at most `count`, then as many upwards: first block,
@@ -519,6 +516,7 @@ impl Directory {
     ///
     /// # Panics
     /// If a sum or an order is wrong.
+    #[cfg(test)]
     pub fn check_invariants(&self) {
         let in_memory = || self.in_memory.values().map(|index| self.group(GroupIndex(index)));
         let sum = |count: &dyn Fn(&Group) -> u32| in_memory().map(|g| u64::from(count(g))).sum();

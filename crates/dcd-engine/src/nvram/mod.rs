@@ -32,23 +32,23 @@
 //! ```
 //!
 //! - [`groups`]: which blocks are cleaned together, and where the head of the disk is;
-//! - [`directory`]: the groups in memory, by age and by size;
+//! - `directory`: the groups in memory, by age and by size;
 //! - [`policy`]: which one is cleaned next;
-//! - [`hot_zone`]: how much of the memory is for what is written again and again, found by trying sizes beside the
-//!   real one ([`trial`]); [`stack_distance`]: the hit ratio by size, and its knee;
+//! - `hot_zone`: how much of the memory is for what is written again and again, found by trying sizes beside the
+//!   real one (`trial`); `stack_distance`: the hit ratio by size, and its knee;
 //! - [`tier`]: the paths of a write, a read and a cleaning.
 
 mod bits;
-pub mod directory;
+pub(crate) mod directory;
 pub mod groups;
-pub mod hot_zone;
+pub(crate) mod hot_zone;
 mod number_map;
 pub mod policy;
-pub mod stack_distance;
+pub(crate) mod stack_distance;
 pub mod tier;
 #[cfg(test)]
 mod tier_tests;
-pub mod trial;
+pub(crate) mod trial;
 
 pub use groups::{GroupMap, HeadPosition, LastAddress, Regions};
 pub use policy::NvramPolicyKind;

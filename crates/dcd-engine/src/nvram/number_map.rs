@@ -56,6 +56,7 @@ impl NumberMap {
         self.count = 0;
     }
 
+    #[cfg(test)]
     pub(super) fn values(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().flatten().map(|(_, value)| *value)
     }

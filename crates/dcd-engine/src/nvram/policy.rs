@@ -29,7 +29,7 @@ pub enum NvramPolicyKind {
 }
 
 /// Chooses a group to clean.
-pub trait NvramPolicy {
+pub(crate) trait NvramPolicy {
     /// One that is not being cleaned, or none if it would have all the others stay.
     fn choose(
         &self,
@@ -88,7 +88,7 @@ impl NvramPolicy for Nearest {
 
 impl NvramPolicyKind {
     /// The policy of this name.
-    pub fn policy(self) -> Box<dyn NvramPolicy> {
+    pub(crate) fn policy(self) -> Box<dyn NvramPolicy> {
         match self {
             // They differ in what makes a group the newest.
             NvramPolicyKind::Lru | NvramPolicyKind::Fifo => Box::new(Oldest),
@@ -101,13 +101,13 @@ impl NvramPolicyKind {
     }
 
     /// Whether it asks for neighbours ([`Directory::beside`]).
-    pub fn wants_addresses(self) -> bool {
+    pub(crate) fn wants_addresses(self) -> bool {
         matches!(self, NvramPolicyKind::Stf | NvramPolicyKind::WeightedStf { .. })
     }
 
     /// Size of the hot zone: `found` for the one policy that has one. Who asks for no order by size has all
     /// groups hot.
-    pub fn hot_zone_blocks(self, found: u64) -> u64 {
+    pub(crate) fn hot_zone_blocks(self, found: u64) -> u64 {
         match self {
             NvramPolicyKind::Stack => found,
             NvramPolicyKind::Lst => 0,

@@ -173,7 +173,8 @@ impl Nvram {
     ///
     /// # Panics
     /// If something is wrong.
-    pub fn check_invariants(&self) {
+    #[cfg(test)]
+    pub(crate) fn check_invariants(&self) {
         self.groups.check_invariants();
         assert!(self.groups.dirty_blocks() <= self.config.capacity_blocks);
         let of_requests = |io: &&BelowIo| io.purpose != BelowPurpose::Cleaning;

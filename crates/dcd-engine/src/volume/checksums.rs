@@ -69,11 +69,6 @@ impl Checksums {
         Checksums { sets, lost: 0 }
     }
 
-    /// Whether a set has any.
-    pub fn has(&self, set: u8) -> bool {
-        !self.sets[usize::from(set)].is_empty()
-    }
-
     /// The place of a line among those of its set. `row`: its data unit in the stripe, or behind these the parity.
     pub fn index(layout: &Layout, stripe: u64, row: u32, column: u32) -> u64 {
         let rows = u64::from(layout.rows());

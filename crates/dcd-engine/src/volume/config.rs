@@ -48,7 +48,7 @@ impl SetConfig {
     }
 
     /// Number of stripes.
-    pub fn stripes(&self) -> u64 {
+    pub(crate) fn stripes(&self) -> u64 {
         self.member_bytes / self.stripe_unit_bytes
     }
 

@@ -2,7 +2,7 @@
 //! is left.
 //!
 //! Eight bytes for each logical extent: on the cache-disk as in memory. A place is *taken* from the moment when
-//! [`Extents::allocate`] gives it out until [`Extents::free`]: longer than an extent is mapped to it, since a place may be
+//! [`Extents::take`] gives it out until [`Extents::free`]: longer than an extent is mapped to it, since a place may be
 //! given to another extent only when the cache-disk knows that the first one has left it.
 //!
 //! **The region for temporary data** lies at the end of the RAID 0 sets: `temporary_bytes` are taken from the last of
@@ -326,7 +326,7 @@ impl Extents {
         self.entries[extent.0 as usize]
     }
 
-    /// Changes what is known of an extent. A place must be taken ([`Extents::allocate`]); one that it leaves stays taken
+    /// Changes what is known of an extent. A place must be taken ([`Extents::take`]); one that it leaves stays taken
     /// until [`Extents::free`].
     pub fn set(&mut self, extent: ExtentIndex, entry: Entry) {
         if let Some(place) = entry.place {
@@ -384,8 +384,8 @@ impl Extents {
         Ok(())
     }
 
-    /// Takes room for an extent with these attributes: on the first of its levels that has any, there on the set of `near`
-    /// or else the one with most room, directly behind `near` or else at the first free place after it that can be used.
+    /// Finds room and takes it.
+    #[cfg(test)]
     pub fn allocate(
         &mut self,
         attributes: Attributes,
@@ -397,7 +397,8 @@ impl Extents {
         Some(self.take(found))
     }
 
-    /// The same, without taking it.
+    /// Finds room for an extent with these attributes: on the first of its levels that has any, there on the set of `near`
+    /// or else the one with most room, directly behind `near` or else at the first free place after it that can be used.
     pub fn find(
         &self,
         attributes: Attributes,
@@ -466,6 +467,7 @@ impl Extents {
     }
 
     /// The level that such extents should be on: the first of theirs that a set has.
+    #[cfg(test)]
     pub fn wanted_level(&self, attributes: Attributes, placement: &Placement) -> RaidLevel {
         let [first, ..] = self.parts_for(attributes, placement);
         first.expect("a volume has a set with room outside of the region for temporary data").level
@@ -505,6 +507,7 @@ impl Extents {
     }
 
     /// Walks everything: each place that is mapped is taken, and holds one extent. Slow.
+    #[cfg(test)]
     pub fn check_invariants(&self) {
         let mut again = self.clone();
         assert_eq!(again.index_loaded(), Ok(()));

@@ -20,44 +20,44 @@ pub struct MemberInfo {
 
 /// A member.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub(crate) struct Member {
     /// How it is, as the metadata will have it.
-    pub state: MemberState,
+    pub(crate) state: MemberState,
     /// Its disk is there.
-    pub is_present: bool,
+    pub(crate) is_present: bool,
     /// Being rebuilt: sets before this one, and of this one stripes before this one, are there.
-    pub rebuilt: (u8, u64),
+    pub(crate) rebuilt: (u8, u64),
     /// Writes that have ended and were not durable then ...
-    pub writes: u64,
+    pub(crate) writes: u64,
     /// ... and how many of them a flush has covered.
-    pub flushed: u64,
+    pub(crate) flushed: u64,
     /// The newest of these writes that was of a RAID 0 set: an error of the flush may have lost it.
-    pub newest_raid0: u64,
+    pub(crate) newest_raid0: u64,
     /// I/Os that have failed since the start ...
-    pub errors: u64,
+    pub(crate) errors: u64,
     /// ... of them, reads.
-    pub read_errors: u64,
+    pub(crate) read_errors: u64,
     /// Lines that were read, and had not their checksum, since the start.
-    pub lines_rotten: u64,
+    pub(crate) lines_rotten: u64,
     /// Lines that were written anew from what the others have, since the start.
-    pub lines_mended: u64,
+    pub(crate) lines_mended: u64,
     /// It keeps others waiting for longer than it should (`lateness.rs`).
-    pub is_late: bool,
+    pub(crate) is_late: bool,
     /// How often it has begun to.
-    pub times_late: u64,
+    pub(crate) times_late: u64,
     /// I/Os that it has not answered, those included that nobody waits for any more.
-    pub in_flight: u32,
+    pub(crate) in_flight: u32,
     /// Its label could not be written when the volume was opened: it has an older one.
-    pub has_old_label: bool,
+    pub(crate) has_old_label: bool,
     /// Epoch of the newest label that it is known to have; 0: not known. A disk with an older one is a copy of an earlier time.
-    pub label_epoch: u64,
+    pub(crate) label_epoch: u64,
     /// Which of the two copies on the disk is its newest label that is valid. The next goes to the other, so that one of them is
     /// whole. An epoch does not tell: whoever was away for one has missed a label.
-    pub label_copy: u8,
+    pub(crate) label_copy: u8,
     /// I/Os that nobody waits for any more: a write among them may still land.
-    pub given_up: u32,
+    pub(crate) given_up: u32,
     /// Writes that have failed one after the other, where nobody else stands in for it.
-    pub refusals: u32,
+    pub(crate) refusals: u32,
 }
 
 /// Some of the members.
@@ -68,20 +68,20 @@ const _: () = assert!(MEMBERS_MAX <= u32::BITS as usize);
 
 impl MemberMask {
     /// Whether this one is among them.
-    pub fn has(self, member: MemberIndex) -> bool {
+    pub(crate) fn has(self, member: MemberIndex) -> bool {
         self.0 & 1 << member.0 != 0
     }
 }
 
 /// All members, and the layouts of the sets on them.
 #[derive(Clone, Debug)]
-pub struct Members {
+pub(crate) struct Members {
     members: Vec<Member>,
 }
 
 impl Members {
     /// As the root has them; none is there.
-    pub fn new(states: &[MemberState]) -> Members {
+    pub(crate) fn new(states: &[MemberState]) -> Members {
         let member = |state: &MemberState| Member {
             state: *state,
             is_present: false,
@@ -106,48 +106,43 @@ impl Members {
     }
 
     /// Number of members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// One of them.
-    pub fn get(&self, member: MemberIndex) -> &Member {
+    pub(crate) fn get(&self, member: MemberIndex) -> &Member {
         &self.members[usize::from(member.0)]
     }
 
     /// The same, to be changed.
-    pub fn get_mut(&mut self, member: MemberIndex) -> &mut Member {
+    pub(crate) fn get_mut(&mut self, member: MemberIndex) -> &mut Member {
         &mut self.members[usize::from(member.0)]
     }
 
     /// All with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (MemberIndex, &Member)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemberIndex, &Member)> {
         self.members.iter().enumerate().map(|(i, member)| (MemberIndex(i as u8), member))
     }
 
     /// Their states, for a root.
-    pub fn states(&self) -> Vec<MemberState> {
+    pub(crate) fn states(&self) -> Vec<MemberState> {
         self.members.iter().map(|member| member.state).collect()
     }
 
     /// Where the next label of this member goes: bytes on its disk.
-    pub fn label_offset(&self, member: MemberIndex) -> u64 {
+    pub(crate) fn label_offset(&self, member: MemberIndex) -> u64 {
         LABEL_OFFSETS[usize::from(1 - self.get(member).label_copy)]
     }
 
     /// Those that have a label of this epoch.
-    pub fn labelled(&self, epoch: u64) -> MemberMask {
+    pub(crate) fn labelled(&self, epoch: u64) -> MemberMask {
         let have = self.iter().filter(|(_, member)| member.label_epoch == epoch);
         MemberMask(have.fold(0, |mask, (index, _)| mask | 1 << index.0))
     }
 
     /// These have a label of this epoch; `None`: an older program has written labels, and to which is not known.
-    pub fn note_labels(&mut self, epoch: u64, labelled: Option<MemberMask>) {
+    pub(crate) fn note_labels(&mut self, epoch: u64, labelled: Option<MemberMask>) {
         for (index, member) in (0..).map(MemberIndex).zip(&mut self.members) {
             match labelled {
                 Some(labelled) if labelled.has(index) => member.label_epoch = epoch,
@@ -158,24 +153,24 @@ impl Members {
     }
 
     /// Epochs of their labels, for a root.
-    pub fn label_epochs(&self) -> Vec<u64> {
+    pub(crate) fn label_epochs(&self) -> Vec<u64> {
         self.members.iter().map(|member| member.label_epoch).collect()
     }
 
     /// The same, from a root.
-    pub fn load_label_epochs(&mut self, epochs: &[u64]) {
+    pub(crate) fn load_label_epochs(&mut self, epochs: &[u64]) {
         for (member, epoch) in self.members.iter_mut().zip(epochs) {
             member.label_epoch = *epoch;
         }
     }
 
     /// Whether what a member holds of a stripe is true. A RAID 0 set has no other copy: what is there counts.
-    pub fn is_current(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
+    pub(crate) fn is_current(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
         self.get(layout.member(place)).is_present && self.counts(layout, set, place, stripe)
     }
 
     /// The same if its disk was there: what it holds will be believed when it comes back.
-    pub fn counts(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
+    pub(crate) fn counts(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
         let member = self.get(layout.member(place));
         layout.level() == RaidLevel::Raid0
             || match member.state {
@@ -186,13 +181,13 @@ impl Members {
     }
 
     /// Whether a member is done without, or could be.
-    pub fn is_done_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
+    pub(crate) fn is_done_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
         self.get(member).state == MemberState::Stale || self.can_do_without(member, layouts)
     }
 
     /// Whether all redundant sets can do without a member: their other members hold everything. One that is in RAID 0 sets alone
     /// cannot be done without.
-    pub fn can_do_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
+    pub(crate) fn can_do_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
         let is_redundant = |layout: &Layout| {
             layout.level() != RaidLevel::Raid0 && layout.place_of(member).is_some()
         };
@@ -214,27 +209,27 @@ impl Members {
 
 /// States of members that have changed and are not durable yet.
 #[derive(Clone, Debug, Default)]
-pub struct StateChanges {
+pub(crate) struct StateChanges {
     /// To be written, in order.
-    pub waiting: VecDeque<(MemberIndex, MemberState)>,
+    pub(crate) waiting: VecDeque<(MemberIndex, MemberState)>,
     /// Changes of the journal with some of them that are on their way. The next is made before the one before is durable.
     under_way: u32,
 }
 
 impl StateChanges {
     /// Whether nothing is left to be written. Until then nothing that relied on a change may be acknowledged.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.under_way == 0
     }
 
     /// Those that wait go to the journal.
-    pub fn take(&mut self) -> VecDeque<(MemberIndex, MemberState)> {
+    pub(crate) fn take(&mut self) -> VecDeque<(MemberIndex, MemberState)> {
         self.under_way += 1;
         std::mem::take(&mut self.waiting)
     }
 
     /// The journal has what was taken once, or has failed.
-    pub fn written(&mut self) {
+    pub(crate) fn written(&mut self) {
         self.under_way = self.under_way.checked_sub(1).expect("they were taken");
     }
 }
@@ -242,6 +237,8 @@ impl StateChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Uuid;
+    use crate::volume::format::journal::{self, JournalItem};
 
     // The first record is on its way when another member fails:  taken, waiting, taken, written, written
     #[test]
@@ -255,5 +252,22 @@ mod tests {
         assert!(!changes.is_empty(), "the second record is not durable");
         changes.written();
         assert!(changes.is_empty());
+    }
+
+    // An older program says of an epoch nothing of who has its label: then nothing is known, and nobody is refused for that.
+    #[test]
+    fn labels_of_an_older_program_are_not_missed() {
+        let mut members = Members::new(&[MemberState::UpToDate; 2]);
+        members.note_labels(7, Some(MemberMask(0b10)));
+        assert_eq!(members.label_epochs(), [0, 7]);
+        assert_eq!(members.labelled(7), MemberMask(0b10));
+        members.note_labels(8, None);
+        assert_eq!(members.label_epochs(), [0, 0]);
+        let items = [JournalItem::Epoch { epoch: 8, labelled: None }];
+        let old = journal::encode(Uuid([0x5a; 16]), 1, &items, &[]);
+        assert!(
+            old.bytes()[96 + 16..96 + 24].iter().all(|byte| *byte == 0),
+            "as it was written ever"
+        );
     }
 }

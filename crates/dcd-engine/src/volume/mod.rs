@@ -14,9 +14,9 @@
 //! A volume reads and writes whole lines of 4 KiB; that is its logical block.
 
 pub mod away;
-pub mod checksums;
+pub(crate) mod checksums;
 pub mod config;
-pub mod extents;
+pub(crate) mod extents;
 pub mod format;
 mod free_map;
 mod fresh;
@@ -26,7 +26,7 @@ mod lost_sums;
 pub mod members;
 mod paths;
 pub mod placement;
-pub mod pointers;
+pub(crate) mod pointers;
 pub mod raid;
 pub mod status;
 mod unlogged;

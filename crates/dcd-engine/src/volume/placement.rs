@@ -49,7 +49,7 @@ pub struct PlacementRule {
 }
 
 /// Most rules in a table.
-pub const PLACEMENT_RULES_MAX: usize = 32;
+pub(crate) const PLACEMENT_RULES_MAX: usize = 32;
 
 /// The table; the first rule that fits decides. The last rule fits everything.
 #[derive(Clone, PartialEq, Eq, Debug)]

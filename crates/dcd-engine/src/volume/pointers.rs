@@ -97,11 +97,6 @@ impl Pointers {
         self.slots.len() as u32
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.slot_of.is_empty()
-    }
-
     /// Makes a pointer, in the first free slot.
     pub fn create(&mut self, from: ExtentIndex, to: ExtentIndex) -> Result<u32, PointerError> {
         assert!(from.0 < self.extents && to.0 < self.extents, "pointer {from:?} {to:?}");
@@ -126,11 +121,6 @@ impl Pointers {
             self.incoming.remove(&to);
         }
         Ok(slot)
-    }
-
-    /// Whether there is such a pointer.
-    pub fn contains(&self, from: ExtentIndex, to: ExtentIndex) -> bool {
-        self.slot_of.contains_key(&(from, to))
     }
 
     /// The slot of a pointer.

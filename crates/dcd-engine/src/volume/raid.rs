@@ -89,7 +89,7 @@ impl Layout {
     }
 
     /// Lines of data in a stripe.
-    pub fn stripe_lines(&self) -> u64 {
+    pub(crate) fn stripe_lines(&self) -> u64 {
         u64::from(self.data_units) * u64::from(self.unit_lines)
     }
 
@@ -115,7 +115,7 @@ impl Layout {
     }
 
     /// Which line is there: [`Layout::locate`] backwards.
-    pub fn line_of(&self, location: Location) -> SetLine {
+    pub(crate) fn line_of(&self, location: Location) -> SetLine {
         let Location { stripe, unit, line_in_unit } = location;
         assert!(
             stripe < self.stripes && unit < self.data_units && line_in_unit < self.unit_lines,
@@ -155,17 +155,17 @@ impl Layout {
     }
 
     /// Rows of a stripe: its data units, and behind them the parity.
-    pub fn rows(&self) -> u32 {
+    pub(crate) fn rows(&self) -> u32 {
         self.data_units + u32::from(self.level == RaidLevel::Raid5)
     }
 
     /// The row of the parity, if the set has parity.
-    pub fn parity_row(&self) -> Option<u32> {
+    pub(crate) fn parity_row(&self) -> Option<u32> {
         (self.level == RaidLevel::Raid5).then_some(self.data_units)
     }
 
     /// The places that hold a row.
-    pub fn places_of_row(&self, stripe: u64, row: u32) -> std::ops::Range<usize> {
+    pub(crate) fn places_of_row(&self, stripe: u64, row: u32) -> std::ops::Range<usize> {
         match self.parity_place(stripe) {
             Some(parity) if row == self.data_units => parity..parity + 1,
             _ => self.data_places(stripe, row),
@@ -173,7 +173,7 @@ impl Layout {
     }
 
     /// The row that a place holds.
-    pub fn row_at(&self, place: usize, stripe: u64) -> u32 {
+    pub(crate) fn row_at(&self, place: usize, stripe: u64) -> u32 {
         match self.what_lies_at(place, stripe) {
             Content::Data(unit) => unit,
             Content::Parity => self.data_units,
@@ -197,7 +197,7 @@ impl Layout {
     }
 
     /// Whether a member has data of any of so many lines.
-    pub fn has_lines_on(&self, first: SetLine, lines: u64, member: MemberIndex) -> bool {
+    pub(crate) fn has_lines_on(&self, first: SetLine, lines: u64, member: MemberIndex) -> bool {
         (first.0..first.0 + lines).any(|line| {
             let at = self.locate(SetLine(line));
             self.data_places(at.stripe, at.unit).any(|place| self.member(place) == member)
@@ -212,7 +212,7 @@ impl Layout {
 }
 
 /// `target ^= source`, both of the same length. What is left after whole words is done byte by byte.
-pub fn xor_into(target: &mut [u8], source: &[u8]) {
+pub(crate) fn xor_into(target: &mut [u8], source: &[u8]) {
     assert_eq!(target.len(), source.len(), "the parity of units of different lengths");
     let mut targets = target.chunks_exact_mut(8);
     let mut sources = source.chunks_exact(8);

@@ -12,9 +12,9 @@ pub const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 /// See [`JOURNAL_BYTES_MIN`].
 pub const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 /// Entries of the TTABLE, and pointers, in a page.
-pub const ENTRIES_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 8;
+pub(crate) const ENTRIES_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 8;
 /// Checksums of lines in a page.
-pub const CHECKSUMS_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 4;
+pub(crate) const CHECKSUMS_PER_PAGE: u64 = PAGE_CONTENT_BYTES as u64 / 4;
 /// Most pages: an index of 32 bits, and what can be read at a start.
 const PAGES_MAX: u64 = 1 << 28;
 /// Lines before the first page: two headers and two roots.
@@ -27,7 +27,7 @@ pub fn is_journal_size(bytes: u64) -> bool {
 
 /// Which table a page is a piece of, and which of its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TablePage {
+pub(crate) enum TablePage {
     /// The TTABLE: entries from this extent on.
     Extents(u64),
     /// Checksums of a set, from this one on.
@@ -68,7 +68,7 @@ pub struct VolumeArea {
 }
 
 /// Checksums that a set keeps: of its data, and of its parity.
-pub fn checksums(set: &SetConfig) -> u64 {
+pub(crate) fn checksums(set: &SetConfig) -> u64 {
     let units = match set.level {
         RaidLevel::Raid0 => 0,
         RaidLevel::Raid1 => set.data_units(),
@@ -79,7 +79,7 @@ pub fn checksums(set: &SetConfig) -> u64 {
 
 impl VolumeArea {
     /// The area of a volume; `None` if it would have too many pages.
-    pub fn new(
+    pub(crate) fn new(
         config: &VolumeConfig,
         pointers_max: u32,
         journal_bytes: u64,
@@ -129,7 +129,7 @@ impl VolumeArea {
     }
 
     /// Pages of pointers behind all others.
-    pub fn pointer_pages_added(&self) -> u32 {
+    pub(crate) fn pointer_pages_added(&self) -> u32 {
         self.pointer_pages_added
     }
 
@@ -142,7 +142,7 @@ impl VolumeArea {
     }
 
     /// Slots that all pages of pointers have, used or not.
-    pub fn pointer_slots_of_pages(&self) -> u64 {
+    pub(crate) fn pointer_slots_of_pages(&self) -> u64 {
         (self.pointer_pages.1 + u64::from(self.pointer_pages_added)) * ENTRIES_PER_PAGE
     }
 
@@ -190,7 +190,7 @@ impl VolumeArea {
     ///
     /// # Panics
     /// If there is no such page.
-    pub fn content(&self, page: PageIndex) -> TablePage {
+    pub(crate) fn content(&self, page: PageIndex) -> TablePage {
         let number = u64::from(page.0);
         if number < self.extent_pages {
             return TablePage::Extents(number * ENTRIES_PER_PAGE);
@@ -218,17 +218,17 @@ impl VolumeArea {
     }
 
     /// The page of the TTABLE that has this extent.
-    pub fn page_of_extent(&self, extent: u64) -> PageIndex {
+    pub(crate) fn page_of_extent(&self, extent: u64) -> PageIndex {
         PageIndex((extent / ENTRIES_PER_PAGE) as u32)
     }
 
     /// The page that has this checksum of a set.
-    pub fn page_of_checksum(&self, set: usize, index: u64) -> PageIndex {
+    pub(crate) fn page_of_checksum(&self, set: usize, index: u64) -> PageIndex {
         PageIndex((self.checksum_pages[set].0 + index / CHECKSUMS_PER_PAGE) as u32)
     }
 
     /// The page that has this slot of the pointers.
-    pub fn page_of_pointer(&self, slot: u64) -> PageIndex {
+    pub(crate) fn page_of_pointer(&self, slot: u64) -> PageIndex {
         let (first, count) = self.pointer_pages;
         let page = slot / ENTRIES_PER_PAGE;
         let page = match page.checked_sub(count) {
@@ -239,7 +239,7 @@ impl VolumeArea {
     }
 
     /// The page that tells whether this line of a RAID 0 set is lost.
-    pub fn page_of_lost_line(&self, set: usize, line: u64) -> PageIndex {
+    pub(crate) fn page_of_lost_line(&self, set: usize, line: u64) -> PageIndex {
         let word = line / LINES_PER_WORD;
         PageIndex((self.lost_pages[set].0 + word / ENTRIES_PER_PAGE) as u32)
     }

@@ -232,7 +232,8 @@ impl VolumeHeader {
     }
 
     /// The first of the two copies that is valid.
-    pub fn either(copy_0: &[u8], copy_1: &[u8]) -> Result<VolumeHeader, FormatError> {
+    #[cfg(test)]
+    pub(crate) fn either(copy_0: &[u8], copy_1: &[u8]) -> Result<VolumeHeader, FormatError> {
         VolumeHeader::decode(copy_0)
             .or_else(|error| VolumeHeader::decode(copy_1).map_err(|_| error))
     }

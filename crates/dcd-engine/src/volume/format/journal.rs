@@ -290,7 +290,7 @@ impl JournalRecord {
     }
 
     /// Lines of the journal that it takes.
-    pub fn lines(&self) -> u64 {
+    pub(crate) fn lines(&self) -> u64 {
         1 + u64::from(self.payload_lines)
     }
 
