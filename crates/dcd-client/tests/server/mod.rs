@@ -143,16 +143,17 @@ fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, Failure> {
     }
 }
 
-fn on_the_wire(error: dcd_client::VolumeError) -> dcd_client::VolumeError {
-    use dcd_block::units::Lba;
+fn on_the_wire(mut error: dcd_client::VolumeError) -> dcd_client::VolumeError {
     use dcd_client::VolumeError::{NoPointer, NotAllocated, PointerExists};
-    let wire = |Lba(block)| Lba(block * WIRE);
-    match error {
-        NotAllocated(block) => NotAllocated(wire(block)),
-        NoPointer { from, to } => NoPointer { from: wire(from), to: wire(to) },
-        PointerExists { from, to } => PointerExists { from: wire(from), to: wire(to) },
-        other => other,
+    match &mut error {
+        NotAllocated(block) => block.0 *= WIRE,
+        NoPointer { from, to } | PointerExists { from, to } => {
+            from.0 *= WIRE;
+            to.0 *= WIRE;
+        }
+        _ => {}
     }
+    error
 }
 
 fn serve_nbd(mut stream: UnixStream, device: &Mutex<MemoryDevice>) {
