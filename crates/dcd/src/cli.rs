@@ -6,19 +6,25 @@
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "lab")]
 use crate::command::advise::AdviseArguments;
+#[cfg(feature = "lab")]
 use crate::command::bench::BenchArguments;
 use crate::command::caretaker::CaretakerArguments;
 use crate::command::check::CheckArguments;
 use crate::command::completions::CompletionsArguments;
 use crate::command::create::CreateArguments;
+#[cfg(feature = "lab")]
 use crate::command::demo::DemoArguments;
 use crate::command::detach::DetachArguments;
 use crate::command::dhisfs::DhisfsArguments;
+#[cfg(feature = "lab")]
 use crate::command::disk::DiskArguments;
 use crate::command::drain::DrainArguments;
+#[cfg(feature = "lab")]
 use crate::command::figures::FiguresArguments;
 use crate::command::flush::FlushArguments;
+#[cfg(feature = "lab")]
 use crate::command::fuzz::FuzzArguments;
 use crate::command::grow::GrowArguments;
 use crate::command::help_markdown::HelpMarkdownArguments;
@@ -31,11 +37,14 @@ use crate::command::probe::ProbeArguments;
 use crate::command::salvage::SalvageArguments;
 use crate::command::sequence::SequenceArguments;
 use crate::command::serve::ServeArguments;
+#[cfg(feature = "lab")]
 use crate::command::simulate::SimulateArguments;
 use crate::command::slow_disk::SlowDiskArguments;
 use crate::command::status::StatusArguments;
+#[cfg(feature = "lab")]
 use crate::command::sweep::SweepArguments;
 use crate::command::top::TopArguments;
+#[cfg(feature = "lab")]
 use crate::command::trace::arguments::TraceArguments;
 use crate::command::ublk::UblkArguments;
 use crate::command::volume::VolumeArguments;
@@ -101,17 +110,26 @@ pub enum Verb {
     Check(CheckArguments),
     Salvage(SalvageArguments),
     Inspect(InspectArguments),
+    #[cfg(feature = "lab")]
     Bench(BenchArguments),
+    #[cfg(feature = "lab")]
     Demo(DemoArguments),
+    #[cfg(feature = "lab")]
     Fuzz(FuzzArguments),
+    #[cfg(feature = "lab")]
     Disk(DiskArguments),
+    #[cfg(feature = "lab")]
     Trace(TraceArguments),
     Sequence(SequenceArguments),
     Volume(VolumeArguments),
     Hint(HintArguments),
+    #[cfg(feature = "lab")]
     Advise(Box<AdviseArguments>),
+    #[cfg(feature = "lab")]
     Simulate(SimulateArguments),
+    #[cfg(feature = "lab")]
     Sweep(SweepArguments),
+    #[cfg(feature = "lab")]
     Figures(FiguresArguments),
     SlowDisk(SlowDiskArguments),
     Ublk(UblkArguments),

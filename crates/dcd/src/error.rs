@@ -18,17 +18,10 @@ use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{UnitError, format_size};
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
-use dcd_sim::disk::profile::ProfileError;
-use dcd_sim::figures::ExperimentError;
-use dcd_sim::plot::PlotError;
-use dcd_sim::replay::ReplayError;
-use dcd_sim::sequence_runs::SequenceRunError;
-use dcd_sim::target::setup::SetupError;
-use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
-use dcd_sim::workload::WorkloadError;
 use dhisfs::fuse::FuseError;
 
-use crate::command::demo::DemoError;
+#[cfg(feature = "lab")]
+use crate::command::lab_error::{LabError, lab_hint};
 use crate::config_file::ConfigFileError;
 use crate::file_blocks::FileBlocksError;
 use crate::output::{Colour, Paint, count};
@@ -484,25 +477,12 @@ pub enum CommandError {
     /// A signal came before the end of a grow.
     #[error("growing was cancelled")]
     GrowCancelled,
-    /// A signal came before the end of a fuzz session.
-    #[error("stopped; what was done until then found nothing")]
-    FuzzStopped,
     /// A signal came before the cache was open.
     #[error("cancelled while the cache was being opened; nothing was moved")]
     CancelledWhileOpening,
     /// Files cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// Nothing of a sweep could be simulated.
-    #[error("nothing was simulated: all {} of {} failed, the first with: {first}", count(*rows as u64, "row"), path.display())]
-    SweepFailed {
-        /// How many.
-        rows: usize,
-        /// Where they are.
-        path: PathBuf,
-        /// What is wrong with the first.
-        first: String,
-    },
     /// Some of several were told of before.
     #[error("{failed} of {} could not be looked at or told of", count(*of as u64, "path"))]
     SomePaths {
@@ -548,124 +528,6 @@ pub enum CommandError {
         /// Why.
         source: std::io::Error,
     },
-    /// The dcd that is measured cannot be started or asked.
-    #[error("cannot measure through dcd: {source}")]
-    BenchDaemon {
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The dcd that is measured ended.
-    #[error("the dcd to be measured ended ({status})")]
-    BenchDaemonEnded {
-        /// How.
-        status: std::process::ExitStatus,
-    },
-    /// Built without the mistakes.
-    #[error("this dcd has no mistakes made on purpose in it")]
-    NoSeededBugs,
-    /// The fuzzer is not what it should be.
-    #[error("{} not as it must be: not found, or found without", count(*wrong, "mistake"))]
-    SeededBugs {
-        /// How many.
-        wrong: u64,
-    },
-    /// The fuzzer found something, and has told about it.
-    #[error("{} found", count(*found, "violation"))]
-    Violations {
-        /// How many.
-        found: u64,
-        /// In runs on volumes, whose tests are in a file of their own.
-        on_volumes: bool,
-    },
-    /// A disk profile.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// A trace.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// A request of a trace that the simulated disk cannot have.
-    #[error("{place}")]
-    Replay {
-        /// Which, and why not.
-        place: TraceError,
-        /// What to do.
-        hint: &'static str,
-    },
-    /// An NBD server that a trace is replayed to does not answer as it should.
-    #[error("NBD server {}: {source}", socket.display())]
-    NbdServer {
-        /// Its socket.
-        socket: PathBuf,
-        /// What happened.
-        source: std::io::Error,
-    },
-    /// Only block devices have requests to record.
-    #[error("{}: this is no block device", path.display())]
-    NotABlockDevice {
-        /// What it is instead.
-        path: PathBuf,
-    },
-    /// The kernel does not record.
-    #[error("cannot record block requests: {}: {source}", path.display())]
-    Tracing {
-        /// What was tried.
-        path: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-    /// A file of results that are not those of this sweep.
-    #[error("{}:{line}: this is no row of this sweep", path.display())]
-    OtherSweep {
-        /// The file.
-        path: PathBuf,
-        /// The first line that does not fit.
-        line: usize,
-    },
-    /// Something else than such a page where one is to be written.
-    #[error("{} is there, and was not written by {maker}", path.display())]
-    OtherPage {
-        /// The file.
-        path: PathBuf,
-        /// What writes such pages.
-        maker: &'static str,
-    },
-    /// A signal came before the end of a trace.
-    #[error("{}: cancelled before its end, and removed", path.display())]
-    TraceCancelled {
-        /// The trace.
-        path: PathBuf,
-    },
-    /// The daemon went before the end of a recording.
-    #[error("{source}; until then, {} in {}", count(*requests, "request"), path.display())]
-    RecordingCut {
-        /// How it went.
-        source: ControlError,
-        /// What was recorded.
-        requests: u64,
-        /// Where.
-        path: PathBuf,
-    },
-    /// A recording of nothing.
-    #[error("{}: nobody asked it for anything while it was recorded", device.display())]
-    NothingRecorded {
-        /// The device.
-        device: PathBuf,
-    },
-    /// A workload that cannot be.
-    #[error("workload: {0}")]
-    Workload(#[from] WorkloadError),
-    /// A request of a workload that the simulated disk cannot have.
-    #[error("request {number} of the workload: {field}: {problem}")]
-    WorkloadReplay {
-        /// Which request, from 1.
-        number: u64,
-        /// What is wrong.
-        field: &'static str,
-        /// Why.
-        problem: String,
-        /// What to do.
-        hint: &'static str,
-    },
     /// There is nothing to watch.
     #[error("no control sockets in {}", directory.display())]
     NoDaemons {
@@ -691,56 +553,10 @@ pub enum CommandError {
         /// What it needs.
         needs: &'static str,
     },
-    /// Sequences cannot be simulated for this load.
-    #[error("{problem}")]
-    SequenceRun {
-        /// Why.
-        problem: String,
-        /// The next step.
-        hint: &'static str,
-    },
-    /// An experiment of the figures did not come to its end.
+    /// Of the laboratory.
+    #[cfg(feature = "lab")]
     #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    /// Built without Parquet.
-    #[error("{}: this dcd was built without Parquet", path.display())]
-    NoParquet {
-        /// What cannot be written.
-        path: PathBuf,
-    },
-    /// A Parquet file cannot be written.
-    #[cfg(feature = "parquet")]
-    #[error("cannot write {}: {problem}", path.display())]
-    WriteParquet {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        problem: String,
-    },
-    /// Numbers that cannot be drawn.
-    #[error("cannot draw: {0}")]
-    Plot(#[from] PlotError),
-    /// What is to be simulated cannot be.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// The demonstration did not come to its end.
-    #[error(transparent)]
-    Demo(#[from] DemoError),
-}
-
-impl From<SequenceRunError<CommandError>> for CommandError {
-    fn from(error: SequenceRunError<CommandError>) -> CommandError {
-        let problem = error.to_string();
-        let hint = match error {
-            SequenceRunError::Load(error) => return error,
-            SequenceRunError::Setup(error) => return error.into(),
-            SequenceRunError::NoReadArea => "add --cache-disk SIZE --read-area SIZE",
-            SequenceRunError::Refused(_) => {
-                "choose a larger --read-area: sequences may take half of it"
-            }
-        };
-        CommandError::SequenceRun { problem, hint }
-    }
+    Lab(#[from] LabError),
 }
 
 impl CommandError {
@@ -748,20 +564,6 @@ impl CommandError {
     pub fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> CommandError {
         let path = path.to_owned();
         move |source| CommandError::File { action, path, source }
-    }
-
-    /// A request of a workload, by its number, that the simulated disk cannot have.
-    pub fn workload(number: u64, problem: &ReplayError) -> CommandError {
-        let hint = match problem {
-            ReplayError::Disk(_) => "choose a larger disk, or a smaller span= of the workload",
-            other => other.hint(),
-        };
-        CommandError::WorkloadReplay {
-            number,
-            field: problem.field(),
-            problem: problem.to_string(),
-            hint,
-        }
     }
 
     /// What the process ends with.
@@ -790,21 +592,16 @@ impl CommandError {
                 | ControlError::Broken { .. }
                 | ControlError::Silent { .. }
                 | ControlError::Stranger { .. },
-            )
-            | CommandError::RecordingCut {
-                source: ControlError::Broken { .. } | ControlError::Silent { .. },
-                ..
-            } => exit_code::NO_DAEMON,
+            ) => exit_code::NO_DAEMON,
             CommandError::Control(ControlError::Cancelled { .. } | ControlError::Left { .. })
-            | CommandError::RecordingCut { source: ControlError::Left { .. }, .. }
-            | CommandError::TraceCancelled { .. }
             | CommandError::CreateCancelled
             | CommandError::DetachCancelled { .. }
             | CommandError::WipeCancelled { .. }
             | CommandError::GrowCancelled
-            | CommandError::FuzzStopped
             | CommandError::CancelledWhileOpening => exit_code::CANCELLED,
             CommandError::File { source, .. } if is_device_failure(source) => exit_code::DEVICE,
+            #[cfg(feature = "lab")]
+            CommandError::Lab(error) => error.exit_code(),
             _ => exit_code::USER,
         }
     }
@@ -929,22 +726,9 @@ impl CommandError {
                 }
                 _ => Some("`dcd check` tells what is left of it".into()),
             },
-            CommandError::NoSeededBugs => Some(
-                "`make fuzz-seeded` builds one that has, in target/seeded, and runs it; do not use it \
-                 for anything else"
-                    .into(),
-            ),
-            CommandError::SeededBugs { .. } => {
-                Some("a mistake that escapes is a blind spot of the fuzzer; docs/testing.md".into())
-            }
-            CommandError::Violations { on_volumes, .. } => {
-                let file = if *on_volumes { "found_on_volumes.rs" } else { "found.rs" };
-                Some(format!("put the printed test into crates/dcd-fuzz/tests/{file}"))
-            }
             CommandError::NoCheckpoint { .. } => {
                 Some("copy the disk first; `dcd check` tells what is left of it".into())
             }
-            CommandError::Demo(error) => error.hint(),
             CommandError::Dhisfs(error) => error.hint(),
             CommandError::DhisfsMount(error) => error.hint(),
             CommandError::DhisfsRules(error) => Some(error.hint()),
@@ -968,35 +752,6 @@ impl CommandError {
             CommandError::DhisfsMended { .. } => {
                 Some("files that had lost their names are in lost+found".into())
             }
-            CommandError::Profile(error) => error.hint(),
-            CommandError::Trace(error) => error.hint(),
-            CommandError::NoParquet { .. } => Some(PARQUET_HINT.into()),
-            CommandError::Replay { hint, .. } => Some((*hint).into()),
-            CommandError::NbdServer { .. } => Some(
-                "is it served there (`dcd serve --nbd unix:SOCKET`), and as large as the trace needs?".into(),
-            ),
-            CommandError::NotABlockDevice { .. } => {
-                Some("`lsblk` lists block devices; of a file in use by dcd, record its loop device".into())
-            }
-            CommandError::Tracing { .. } => {
-                Some("it needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing".into())
-            }
-            CommandError::SweepFailed { path, .. } => Some(format!(
-                "column `error` of {} tells why; remove it before another try",
-                path.display()
-            )),
-            CommandError::OtherSweep { .. } => {
-                Some("nothing was changed; choose another --out, or the settings of the file".into())
-            }
-            CommandError::OtherPage { .. } => {
-                Some("nothing was changed; choose another --out".into())
-            }
-            CommandError::NothingRecorded { .. } => Some(
-                "record while it is used, with --for 1h for example; files that are in memory are not read from disks"
-                    .into(),
-            ),
-            CommandError::WorkloadReplay { hint, .. } => Some((*hint).into()),
-            CommandError::Workload(_) => Some(WORKLOAD_HINT.into()),
             CommandError::FlagNeeds { flag, needs } => {
                 Some(format!("leave {flag} out, or add {needs}"))
             }
@@ -1006,11 +761,9 @@ impl CommandError {
             CommandError::NoSuchDaemon { .. } => {
                 Some("give the socket of --control; is the daemon running?".into())
             }
-            CommandError::Setup(error) => error.hint(),
-            CommandError::SequenceRun { hint, .. } => Some((*hint).into()),
             CommandError::Control(error) => error.hint(),
-            CommandError::RecordingCut { source, .. } => source.hint(),
-            CommandError::TraceCancelled { .. } => Some("begin again".into()),
+            #[cfg(feature = "lab")]
+            CommandError::Lab(error) => error.hint(),
             CommandError::GrowCancelled => {
                 Some("nothing is lost, and the old size or the new one counts; begin again".into())
             }
@@ -1055,8 +808,17 @@ pub fn report_command_line(error: &clap::Error) {
     report_line("hint", Colour::Warning, &hint, paint);
 }
 
-const WORKLOAD_HINT: &str = "docs/workloads.md describes them";
 const HELP_HINT: &str = "`dcd --help` lists what can be done";
+
+#[cfg(feature = "lab")]
+fn lab_hint_of(error: &clap::Error, _: &str) -> Option<String> {
+    error.source().and_then(lab_hint)
+}
+
+#[cfg(not(feature = "lab"))]
+fn lab_hint_of(_: &clap::Error, wrong: &str) -> Option<String> {
+    crate::laboratory::hint(wrong)
+}
 
 fn source_of<E: std::error::Error + 'static>(error: &clap::Error) -> Option<&E> {
     error.source()?.downcast_ref()
@@ -1086,8 +848,7 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
         .map(|units| units.hint().unwrap_or_else(|| units_hint.into()))
         .or(devices.map(DeviceSpecError::hint))
         .or(listen.and_then(ListenError::hint))
-        .or_else(|| source_of::<WorkloadError>(error).map(|_| WORKLOAD_HINT.into()))
-        .or_else(|| source_of::<UnknownFormat>(error).map(|_| format_hint()))
+        .or_else(|| lab_hint_of(error, &wrong))
         .or_else(|| text.lines().find_map(|line| Some(line.trim().strip_prefix("tip: ")?.into())))
         .or_else(|| {
             let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;

@@ -26,15 +26,24 @@ mod daemons;
 mod error;
 mod file_blocks;
 mod image;
+#[cfg(not(feature = "lab"))]
+mod laboratory;
 mod lost_list;
+#[cfg(feature = "lab")]
+mod modelled_drive;
 mod output;
+#[cfg(feature = "lab")]
 mod page_file;
 mod progress;
 mod volume_client;
 
 fn main() -> ExitCode {
     dcd_daemon::process::service_manager::inherit_descriptors();
+    #[cfg(feature = "lab")]
+    dcd_daemon::disk::drive::plug_in_drives(modelled_drive::open);
     std::panic::set_hook(Box::new(report_bug));
+    #[cfg(not(feature = "lab"))]
+    laboratory::run_if_asked();
     let arguments = match cli::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => return help(&error),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 
 /// A file of drawings.
@@ -56,7 +57,10 @@ impl<'a> PageFile<'a> {
                     .and_then(|file| file.take(beginning.len() as u64).read_to_end(&mut begins));
                 read.map_err(CommandError::file("read", path))?;
                 if !begins.is_empty() && begins != beginning.as_bytes() {
-                    return Err(CommandError::OtherPage { path: path.to_owned(), maker });
+                    return Err(CommandError::Lab(LabError::OtherPage {
+                        path: path.to_owned(),
+                        maker,
+                    }));
                 }
                 let allowed = access(path, Access::WRITE_OK);
                 allowed.map_err(|source| CommandError::file("write", path)(source.into()))?;

@@ -30,16 +30,18 @@ impl Machine {
         Machine { folder, root }
     }
 
-    fn build(&self, revision: &str) -> PathBuf {
+    /// The package, and that of the laboratory.
+    fn build(&self, revision: &str) -> [PathBuf; 2] {
         let output = Command::new(repository("scripts/make-deb"))
-            .arg(env!("CARGO_BIN_EXE_dcd"))
+            .args([env!("CARGO_BIN_EXE_dcd"); 2])
             .env("DEB_REVISION", revision)
             .env("DEB_COMPRESSION", "gzip")
             .env("DEB_OUTPUT", self.root.parent().unwrap())
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().into()
+        let mut names = std::str::from_utf8(&output.stdout).unwrap().lines().map(PathBuf::from);
+        [names.next().unwrap(), names.next().unwrap()]
     }
 
     fn dpkg(&self, arguments: &[&str]) -> Output {
@@ -87,7 +89,7 @@ fn the_package_comes_and_goes_cleanly() {
         }
     }
     let machine = Machine::new();
-    let first = machine.build("1");
+    let [first, laboratory] = machine.build("1");
     let installed = machine.dpkg(&["--install", first.to_str().unwrap()]);
     assert!(installed.status.success(), "{}", text(&installed));
     for path in [
@@ -108,6 +110,11 @@ fn the_package_comes_and_goes_cleanly() {
     ] {
         assert!(machine.has(path), "{path}");
     }
+    let installed = machine.dpkg(&["--install", laboratory.to_str().unwrap()]);
+    assert!(installed.status.success(), "{}", text(&installed));
+    assert!(machine.has("usr/bin/dcd-lab") && machine.has("usr/share/doc/dcd-lab/copyright"));
+    let removed = machine.dpkg(&["--remove", "dcd-lab"]);
+    assert!(removed.status.success() && !machine.has("usr/bin/dcd-lab"), "{}", text(&removed));
     let version = Command::new(machine.root.join("usr/bin/dcd")).arg("--version").output().unwrap();
     assert!(version.status.success());
 
@@ -130,7 +137,7 @@ fn the_package_comes_and_goes_cleanly() {
     );
 
     // An upgrade meanwhile stops nothing.
-    let second = machine.build("2");
+    let [second, _] = machine.build("2");
     let upgraded = machine.dpkg(&["--install", second.to_str().unwrap()]);
     assert!(upgraded.status.success(), "{}", text(&upgraded));
     assert_eq!(nbd.write(4096, &[2; 4096]), 0);

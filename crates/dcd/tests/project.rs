@@ -123,26 +123,39 @@ fn byte_fuzzing_goes_on_where_it_was() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Who is linked with whom: a program that uses a volume needs no engine, and the words need neither.
+/// What `package` is linked with, among our own crates.
+fn linked(package: &str, features: &[&str]) -> Vec<String> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"])
+        .args(["--package", package])
+        .args(features)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// Who is linked with whom: a program that uses a volume needs no engine, a server no laboratory.
 #[test]
-fn clients_do_without_the_engine() {
-    for name in ["dcd-block", "dcd-protocol", "dcd-client", "dcd-client-c", "dhisfs"] {
-        let output = std::process::Command::new(env!("CARGO"))
-            .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"])
-            .args(["--package", name])
-            .current_dir(root())
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let linked: Vec<&str> = text.lines().filter(|line| line.starts_with("dcd-")).collect();
-        assert!(!linked.is_empty() || name == "dhisfs", "{text}");
-        let is_heavy = |line: &&&str| {
-            ["dcd-engine", "dcd-daemon", "dcd-sim", "dcd-fuzz"]
-                .iter()
-                .any(|it| line.starts_with(it))
+fn nobody_is_linked_with_what_it_does_not_need() {
+    let laboratory = ["dcd-sim", "dcd-fuzz", "dcd-mistakes", "dcd-parquet", "plotters"];
+    let server = [("dcd-daemon", &[][..]), ("dcd", &["--no-default-features"])];
+    for (package, features) in server {
+        let linked = linked(package, features);
+        assert!(linked.contains(&"dcd-engine".to_owned()), "{linked:?}");
+        let found = linked.iter().find(|name| laboratory.contains(&name.as_str()));
+        assert_eq!(found, None, "{package}");
+    }
+    for package in ["dcd-block", "dcd-protocol", "dcd-client", "dcd-client-c", "dhisfs"] {
+        let linked = linked(package, &[]);
+        assert!(linked.contains(&"dcd-block".to_owned()), "{linked:?}");
+        let is_heavy = |name: &&String| {
+            ["dcd-engine", "dcd-daemon"].contains(&name.as_str())
+                || laboratory.contains(&name.as_str())
         };
-        assert_eq!(linked.iter().find(is_heavy), None, "{name}");
+        assert_eq!(linked.iter().find(is_heavy), None, "{package}");
     }
 }
 

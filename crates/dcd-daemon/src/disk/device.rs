@@ -13,7 +13,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dcd_sim::disk::profile::ProfileError;
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -21,6 +20,7 @@ use dcd_engine::DataDiskInfo;
 use dcd_engine::units::BLOCK_SIZE;
 
 use crate::disk::claim::{Claim, lock};
+use crate::disk::drive::DriveProblem;
 use crate::disk::identity::DiskIdentity;
 use crate::disk::mounts::{mounted_at, mounts};
 
@@ -116,7 +116,7 @@ pub enum DeviceError {
     },
     /// The profile of a modelled disk.
     #[error(transparent)]
-    Profile(#[from] ProfileError),
+    Drive(#[from] DriveProblem),
     /// The file is larger than the modelled disk.
     #[error("{} has {found} bytes, and a {profile} has {capacity}", path.display())]
     LargerThanModel {
@@ -227,7 +227,7 @@ impl DeviceError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            DeviceError::Profile(error) => return error.hint(),
+            DeviceError::Drive(problem) => return problem.hint.clone(),
             DeviceError::LargerThanModel { capacity, .. } => {
                 format!(
                     "take a smaller file, at most {capacity} bytes, or a larger disk of `dcd disk list`"

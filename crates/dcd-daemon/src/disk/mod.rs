@@ -8,6 +8,7 @@
 pub(crate) mod claim;
 pub mod device;
 pub mod device_spec;
+pub mod drive;
 pub mod fault_rules;
 pub mod fiemap;
 pub mod file_watch;
@@ -26,12 +27,11 @@ use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Io, IoData, IoDone, IoError, IoId, IoOperation, Time,
 };
-use dcd_sim::disk::model::DiskModel;
-use dcd_sim::disk::profile::Profile;
 use rustix::io::Errno;
 
 use crate::disk::device::{DeviceError, DeviceFile};
 use crate::disk::device_spec::DeviceSpec;
+use crate::disk::drive::{ModelledDrive, open_drive};
 use crate::disk::fault_rules::{Fault, FaultFile, FaultTarget, LOOK_INTERVAL};
 use crate::disk::model_arm::{ModelArm, ModelWork};
 use crate::disk::slow_arm::{ArmWork, SlowArm};
@@ -317,9 +317,8 @@ impl Disk {
 }
 
 /// The model in whose times a file is served.
-fn model_of(profile: &str, file: &DeviceFile) -> Result<DiskModel, DeviceError> {
-    let loaded = Profile::load(profile)?;
-    let model = DiskModel::new(&loaded, 0).expect("the profile was checked");
+fn model_of(profile: &str, file: &DeviceFile) -> Result<Box<dyn ModelledDrive>, DeviceError> {
+    let model = open_drive(profile)?;
     let capacity = model.capacity_bytes();
     if file.size_bytes > capacity {
         let (path, profile) = (file.path().to_owned(), profile.to_owned());
@@ -471,6 +470,16 @@ mod tests {
         IoOperation::Write { offset, data, fua: false }
     }
 
+    fn plug_in_toys() {
+        super::drive::plug_in_drives(|profile| match profile {
+            "toy" => Ok(Box::new(super::model_arm::tests::ToyDrive::default())),
+            other => {
+                let error = format!("no disk profile `{other}`");
+                Err(super::drive::DriveProblem { error, hint: None })
+            }
+        });
+    }
+
     #[test]
     fn zeroes_are_written_in_every_way() {
         let path = image("zero");
@@ -507,16 +516,16 @@ mod tests {
     #[test]
     fn a_modelled_disk_takes_its_time() {
         let path = image("model");
-        let mut run = Run::new(&format!("model:hp97560:{}", path.display()));
+        plug_in_toys();
+        let mut run = Run::new(&format!("model:toy:{}", path.display()));
         let start = Instant::now();
         for offset in [0, 512 << 10, 4096] {
             assert_eq!(run.run(write(offset, 1)), Ok(()));
         }
         assert_eq!(run.run(IoOperation::Flush), Ok(()));
-        // Three times the controller's overhead; the second and third wait for the one before to be
-        // on the platters.
+        // Each takes 1 ms, and the flush waits for 8 more.
         let took = start.elapsed();
-        assert!(took >= Duration::from_millis(8), "{took:?}");
+        assert!(took >= Duration::from_millis(11), "{took:?}");
         assert_eq!(run.disk.file().read_at(4096, 512).unwrap().bytes()[0], 1);
         std::fs::remove_file(path).unwrap();
     }
@@ -524,16 +533,18 @@ mod tests {
     #[test]
     fn a_modelled_disk_is_not_larger_than_the_drive() {
         let path = image("larger");
+        plug_in_toys();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
         let open = |profile: &str| {
             let spec = format!("model:{profile}:{}", path.display()).parse().unwrap();
             Disk::open(Device::DataDisk, &spec).err().map(|error| (error.to_string(), error.hint()))
         };
-        let (text, hint) = open("hp-97560").unwrap();
-        assert!(text.contains("a hp-97560 has 1355304960"), "{text}");
+        let (text, hint) = open("toy").unwrap();
+        assert!(text.contains("a toy has 1073741824"), "{text}");
         assert!(hint.unwrap().contains("dcd disk list"));
         assert!(open("none").unwrap().0.contains("no disk profile `none`"));
-        assert!(open("wd-4tb").is_none());
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 30).unwrap();
+        assert!(open("toy").is_none());
         std::fs::remove_file(path).unwrap();
     }
 

@@ -27,6 +27,7 @@ use super::simulate::{DestageArgument, parse_stretch};
 use super::trace::for_each_request;
 use super::trace::record::{Recorded, record};
 use super::workload::{for_each_request_of, parse_workload};
+use crate::command::lab_error::LabError;
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Align, Colour, Paint, Table, print, print_json};
@@ -206,7 +207,7 @@ impl AdviseArguments {
         let Recorded { requests, lost } = record(device, &path, self.time)?;
         let recording = Recording { path, is_kept: self.keep.is_some(), lost };
         match requests {
-            0 => Err(CommandError::NothingRecorded { device: device.clone() }),
+            0 => Err(CommandError::Lab(LabError::NothingRecorded { device: device.clone() })),
             _ => Ok(Some(recording)),
         }
     }
@@ -267,14 +268,16 @@ impl AdviseArguments {
         match load {
             Load::Trace(trace) => {
                 for_each_request(&trace.path, &self.input, "reading", |reader, request| {
-                    take(request).map_err(|problem| CommandError::Replay {
-                        place: reader.refused(request, problem.field(), problem.to_string()),
-                        hint: problem.hint(),
+                    take(request).map_err(|problem| {
+                        CommandError::Lab(LabError::Replay {
+                            place: reader.refused(request, problem.field(), problem.to_string()),
+                            hint: problem.hint(),
+                        })
                     })
                 })?;
             }
             Load::Workload(workload) => for_each_request_of(workload, "making up", |request| {
-                take(request).map_err(|problem| CommandError::workload(request.line, &problem))
+                take(request).map_err(|problem| LabError::workload(request.line, &problem).into())
             })?,
         }
         let Some(facts) = meter.finish(self.name(load)) else {

@@ -12,6 +12,7 @@ use dcd_sim::trace::TraceError;
 use dcd_sim::trace::measured::MeasuredReader;
 use serde_json::{Value, json};
 
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -124,7 +125,10 @@ fn show(disk: &str, as_json: bool) -> Result<(), CommandError> {
         None => {
             let path = Path::new(disk);
             let text = dcd_daemon::process::small_file::read_text(path).map_err(|source| {
-                CommandError::Profile(ProfileError::Read { path: path.to_owned(), source })
+                CommandError::Lab(LabError::Profile(ProfileError::Read {
+                    path: path.to_owned(),
+                    source,
+                }))
             })?;
             print(&text)
         }

@@ -20,6 +20,7 @@ use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
 use super::seeded_bugs;
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 use crate::output::{self, Align, Paint, Table, count};
 use crate::progress::{Progress, Unit};
@@ -171,11 +172,11 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
         }
     }
     match outcome.violations() as u64 {
-        0 if is_stopped => Err(CommandError::FuzzStopped),
+        0 if is_stopped => Err(CommandError::Lab(LabError::FuzzStopped)),
         0 => Ok(()),
         found => {
             let on_volumes = !summary.volume_failures.is_empty();
-            Err(CommandError::Violations { found, on_volumes })
+            Err(CommandError::Lab(LabError::Violations { found, on_volumes }))
         }
     }
 }
@@ -225,9 +226,9 @@ fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
         output::print(&summary.render())?;
     }
     match summary.violations.len() as u64 {
-        0 if is_stopped => Err(CommandError::FuzzStopped),
+        0 if is_stopped => Err(CommandError::Lab(LabError::FuzzStopped)),
         0 => Ok(()),
-        found => Err(CommandError::Violations { found, on_volumes: false }),
+        found => Err(CommandError::Lab(LabError::Violations { found, on_volumes: false })),
     }
 }
 

@@ -9,6 +9,7 @@ use dcd_fuzz::volume::VolumeKind;
 use serde::Serialize;
 
 use crate::command::fuzz::FuzzArguments;
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 use crate::output::{self, Align, Paint, Table};
 use crate::progress::{Progress, Unit};
@@ -24,7 +25,7 @@ const NONE: &str = "(none)";
 /// Tries all; an ordinary build has none, and says how to get one that has.
 pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     if all().is_empty() {
-        return Err(CommandError::NoSeededBugs);
+        return Err(CommandError::Lab(LabError::NoSeededBugs));
     }
     // A panic of the engine is one way to find a mistake; it does not end this process.
     std::panic::set_hook(Box::new(|_| {}));
@@ -59,7 +60,7 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     }
     match wrong {
         0 => Ok(()),
-        wrong => Err(CommandError::SeededBugs { wrong }),
+        wrong => Err(CommandError::Lab(LabError::SeededBugs { wrong })),
     }
 }
 

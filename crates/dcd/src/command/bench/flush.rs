@@ -23,6 +23,7 @@ use dcd_engine::{Buffer, EngineConfig, Lba, Operation};
 use serde_json::json;
 
 use super::{Random, median};
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -35,7 +36,7 @@ const PLAIN_BYTES: usize = 8192;
 
 pub fn run(file: &Path, writes: u64, rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let bench = FlushBench::start(file)?;
-    let asked = |source| CommandError::BenchDaemon { source };
+    let asked = |source| CommandError::Lab(LabError::BenchDaemon { source });
     let mut client = NbdClient::connect(&bench.socket).map_err(asked)?;
     let mut inside = InProcess::open(&bench.inside.options())?;
     let mut progress = Progress::new("measuring", Unit::Rounds);
@@ -127,7 +128,7 @@ struct Files {
 
 impl Files {
     fn create(&self) -> Result<(), CommandError> {
-        let failed = |source| CommandError::BenchDaemon { source };
+        let failed = |source| CommandError::Lab(LabError::BenchDaemon { source });
         let data_disk = &self.data_disk;
         File::create_new(data_disk)
             .and_then(|file| file.set_len(DATA_BYTES))
@@ -145,7 +146,7 @@ impl Files {
             .map_err(failed)?;
         match status.success() {
             true => Ok(()),
-            false => Err(CommandError::BenchDaemonEnded { status }),
+            false => Err(CommandError::Lab(LabError::BenchDaemonEnded { status })),
         }
     }
 
@@ -219,7 +220,7 @@ impl FlushBench {
     }
 
     fn serve(&mut self) -> Result<(), CommandError> {
-        let failed = |source| CommandError::BenchDaemon { source };
+        let failed = |source| CommandError::Lab(LabError::BenchDaemon { source });
         let program = std::env::current_exe().map_err(failed)?;
         let mut address = std::ffi::OsString::from("unix:");
         address.push(&self.socket);
@@ -242,9 +243,9 @@ impl FlushBench {
             BufReader::new(stdout).read_line(&mut ready).map_err(failed)?;
         }
         match (&mut self.daemon, ready.starts_with("ready")) {
-            (Some(child), false) => {
-                Err(CommandError::BenchDaemonEnded { status: child.wait().map_err(failed)? })
-            }
+            (Some(child), false) => Err(CommandError::Lab(LabError::BenchDaemonEnded {
+                status: child.wait().map_err(failed)?,
+            })),
             _ => Ok(()),
         }
     }

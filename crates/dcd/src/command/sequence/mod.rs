@@ -1,5 +1,7 @@
 //! `dcd sequence`: the sequences that a running dcd keeps: recorded, made from a trace, listed, looked at, removed.
 
+#[cfg(feature = "lab")]
+mod model;
 mod record;
 mod show;
 
@@ -11,17 +13,18 @@ use dcd_daemon::control::client::{ControlError, for_people};
 use dcd_daemon::units_text::{format_size, parse_duration, parse_size};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_protocol::sequences::{SequenceCommand, SequenceList, SequenceReport, TranslationReport};
+#[cfg(feature = "lab")]
 use dcd_sim::trace::{Operation, TraceError};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use show::Model;
 
+#[cfg(feature = "lab")]
 use crate::command::trace::arguments::TraceInputArguments;
+#[cfg(feature = "lab")]
 use crate::command::trace::for_each_request;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::output::{Align, Paint, Table, count, print, print_json};
-use crate::page_file::{PlotFile, parse_plot_file};
 
 /// Keep what is read together in the order in which it is read.
 ///
@@ -78,6 +81,7 @@ Examples:
         command: Vec<String>,
     },
     /// Make a sequence of the reads of a trace
+    #[cfg(feature = "lab")]
     Add {
         #[command(flatten)]
         control: Control,
@@ -119,30 +123,24 @@ Examples:
         #[arg(long)]
         json: bool,
     },
-    /// List the blocks of a sequence, in order, and what it saves on a modelled disk
-    ///
-    /// With --disk, the reads of the sequence are simulated in order, each when the one before is done: without it, and
-    /// from a copy, read ahead as the engine does it. The copy is on the first part of the same disk, or on the disk of
-    /// --cache-disk-profile.
-    #[command(after_help = "\
-Examples:
-  dcd sequence show --control /run/sdb.ctl gimp
-  dcd sequence show --control /run/sdb.ctl boot --disk wd400bb --plot boot.html")]
+    #[cfg_attr(
+        feature = "lab",
+        doc = "List the blocks of a sequence, in order, and what it saves on a modelled disk",
+        doc = "",
+        doc = "With --disk, the reads of the sequence are simulated in order, each when the one before is done: without it,",
+        doc = "and from a copy, read ahead as the engine does it. The copy is on the first part of the same disk, or on the",
+        doc = "disk of --cache-disk-profile."
+    )]
+    #[cfg_attr(not(feature = "lab"), doc = "List the blocks of a sequence, in order")]
+    #[command(after_help = SHOW_EXAMPLES)]
     Show {
         #[command(flatten)]
         control: Control,
         /// Its name.
         name: String,
-        /// The model of the data-disk: name of a profile (`dcd disk list`), or path of a TOML file.
-        #[arg(long, value_name = "PROFILE")]
-        disk: Option<String>,
-        /// The model of the cache-disk [default: the same disk, with one arm for both].
-        #[arg(long, value_name = "PROFILE", requires = "disk")]
-        cache_disk_profile: Option<String>,
-        /// Draw seek distance and access time of each disk read to this file, NAME.html or NAME.svg; an earlier one of
-        /// dcd sequence show is replaced, nothing else is.
-        #[arg(long, value_name = "FILE", value_parser = parse_plot_file, requires = "disk")]
-        plot: Option<PlotFile>,
+        #[cfg(feature = "lab")]
+        #[command(flatten)]
+        model: model::ModelArguments,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -184,6 +182,16 @@ fn parse_name(text: &str) -> Result<String, String> {
     }
 }
 
+#[cfg(feature = "lab")]
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  dcd sequence show --control /run/sdb.ctl gimp
+  dcd sequence show --control /run/sdb.ctl boot --disk wd400bb --plot boot.html";
+#[cfg(not(feature = "lab"))]
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  dcd sequence show --control /run/sdb.ctl gimp";
+
 pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
     match &arguments.what {
         SequenceWhat::Record { control, name, until, drop_caches, json, command } => {
@@ -198,6 +206,7 @@ pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
             store(&control.control, name, &ranges)?;
             told(name, requests, &ranges, *json)
         }
+        #[cfg(feature = "lab")]
         SequenceWhat::Add { control, name, file, input } => {
             let mut ranges = Vec::new();
             for_each_request(file, input, "reading", |_, request| {
@@ -225,13 +234,16 @@ pub fn run(arguments: &SequenceArguments) -> Result<(), CommandError> {
             print(&format!("{name} is {}pinned\n", if *off { "no longer " } else { "" }))
         }
         SequenceWhat::List { control, json } => list(control, *json),
-        SequenceWhat::Show { control, name, disk, cache_disk_profile, plot, json } => {
-            let model = disk.as_ref().map(|disk| Model {
-                disk,
-                cache_disk: cache_disk_profile.as_deref(),
-                plot: plot.as_ref(),
-            });
-            show::show(control, name, model, *json)
+        #[cfg(feature = "lab")]
+        SequenceWhat::Show { control, name, model, json } => {
+            model.check()?;
+            let lines = show::lines(control, name)?;
+            let saved = model.simulate(name, &lines)?;
+            show::show(name, &lines, saved, *json)
+        }
+        #[cfg(not(feature = "lab"))]
+        SequenceWhat::Show { control, name, json } => {
+            show::show(name, &show::lines(control, name)?, None, *json)
         }
         SequenceWhat::Translate { control, address, json } => translate(control, *address, *json),
         SequenceWhat::Save { control } => {

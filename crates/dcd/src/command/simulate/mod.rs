@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::trace::{for_each_request, percentile_cells, percentile_table};
 use super::workload::for_each_request_of;
+use crate::command::lab_error::LabError;
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
@@ -86,9 +87,11 @@ fn feed(
             if !is_wanted() {
                 return Ok(());
             }
-            take(request).map_err(|problem| CommandError::Replay {
-                place: reader.refused(request, problem.field(), problem.to_string()),
-                hint: problem.hint(),
+            take(request).map_err(|problem| {
+                CommandError::Lab(LabError::Replay {
+                    place: reader.refused(request, problem.field(), problem.to_string()),
+                    hint: problem.hint(),
+                })
             })
         })?;
     }
@@ -97,7 +100,7 @@ fn feed(
             if !is_wanted() {
                 return Ok(());
             }
-            take(request).map_err(|problem| CommandError::workload(request.line, &problem))
+            take(request).map_err(|problem| LabError::workload(request.line, &problem).into())
         })?;
     }
     Ok(())

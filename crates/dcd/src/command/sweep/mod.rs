@@ -18,6 +18,7 @@ use dcd_sim::sweep::{self, Load, Point, TraceSource};
 use rows::{Labels, RowFile};
 use serde_json::json;
 
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 use crate::output::{count, print, print_json};
 use crate::progress::{Progress, Unit};
@@ -44,11 +45,13 @@ pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     let errors: Vec<String> =
         errors.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned)).collect();
     let nothing = match errors.first() {
-        Some(first) if errors.len() == found.len() => Err(CommandError::SweepFailed {
-            rows: errors.len(),
-            path: out.path.clone(),
-            first: first.clone(),
-        }),
+        Some(first) if errors.len() == found.len() => {
+            Err(CommandError::Lab(LabError::SweepFailed {
+                rows: errors.len(),
+                path: out.path.clone(),
+                first: first.clone(),
+            }))
+        }
         _ => Ok(()),
     };
     if arguments.json {
@@ -120,7 +123,7 @@ fn labels(load: &str, point: &Point) -> Labels {
 /// Where rows wait until all are there: Parquet cannot be gone on with.
 fn rows_beside(path: &Path) -> Result<PathBuf, CommandError> {
     if !cfg!(feature = "parquet") {
-        return Err(CommandError::NoParquet { path: path.to_owned() });
+        return Err(CommandError::Lab(LabError::NoParquet { path: path.to_owned() }));
     }
     if path.exists() {
         let source = std::io::ErrorKind::AlreadyExists.into();
@@ -136,7 +139,7 @@ fn finish_parquet(
     path: &Path,
     _: &[serde_json::Map<String, serde_json::Value>],
 ) -> Result<(), CommandError> {
-    Err(CommandError::NoParquet { path: path.to_owned() })
+    Err(CommandError::Lab(LabError::NoParquet { path: path.to_owned() }))
 }
 
 #[cfg(feature = "parquet")]
@@ -167,6 +170,6 @@ fn finish_parquet(
     written.map_err(|problem| {
         // Half a table would look like a whole one.
         let _ = std::fs::remove_file(path);
-        CommandError::WriteParquet { path: path.to_owned(), problem }
+        CommandError::Lab(LabError::WriteParquet { path: path.to_owned(), problem })
     })
 }

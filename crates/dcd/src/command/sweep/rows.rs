@@ -11,6 +11,7 @@ use dcd_sim::sweep::Outcome;
 use serde_json::{Map, Value, json};
 
 use super::arguments::ResultFormat;
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 
 /// Names of the results, behind the parameters.
@@ -165,7 +166,10 @@ impl RowFile {
                     .is_some_and(|labels| text.starts_with(&rows.prefix(labels))),
             };
             if !fits {
-                return Err(CommandError::OtherSweep { path: path.to_owned(), line: lines + 1 });
+                return Err(CommandError::Lab(LabError::OtherSweep {
+                    path: path.to_owned(),
+                    line: lines + 1,
+                }));
             }
             lines += 1;
             end += line.len() as u64;
@@ -173,7 +177,7 @@ impl RowFile {
         }
         // Something else that has no end of line is not ours to cut off.
         if lines == 0 && !line.is_empty() {
-            return Err(CommandError::OtherSweep { path: path.to_owned(), line: 1 });
+            return Err(CommandError::Lab(LabError::OtherSweep { path: path.to_owned(), line: 1 }));
         }
         rows.file.set_len(end).map_err(error("shorten"))?;
         rows.file.seek(SeekFrom::Start(end)).map_err(error("read"))?;

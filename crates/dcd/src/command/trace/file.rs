@@ -16,6 +16,7 @@ use dcd_sim::trace::write_parquet::ParquetWriter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 
 /// A trace that is being written.
@@ -45,7 +46,7 @@ impl SignalGuard {
             if events[0].revents().contains(PollFlags::IN) {
                 // Half a trace would look like a whole one.
                 let _ = std::fs::remove_file(&path);
-                let error = CommandError::TraceCancelled { path };
+                let error = CommandError::Lab(LabError::TraceCancelled { path });
                 error.report();
                 std::process::exit(error.exit_code().into());
             }
@@ -75,7 +76,7 @@ impl TraceFile {
     pub fn create(path: &Path) -> Result<TraceFile, CommandError> {
         let is_parquet = path.extension().is_some_and(|extension| extension == "parquet");
         if is_parquet && !cfg!(feature = "parquet") {
-            return Err(CommandError::NoParquet { path: path.to_owned() });
+            return Err(CommandError::Lab(LabError::NoParquet { path: path.to_owned() }));
         }
         // What is there is not overwritten: it may be the only copy of a recording.
         let file = File::create_new(path).map_err(CommandError::file("create", path))?;
@@ -138,7 +139,10 @@ impl TraceFile {
 
     #[cfg(feature = "parquet")]
     fn parquet(&self, error: &dcd_parquet::Error) -> CommandError {
-        CommandError::WriteParquet { path: self.path.clone(), problem: error.to_string() }
+        CommandError::Lab(LabError::WriteParquet {
+            path: self.path.clone(),
+            problem: error.to_string(),
+        })
     }
 }
 

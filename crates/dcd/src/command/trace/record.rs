@@ -16,6 +16,7 @@ use dcd_sim::trace::{Request, TraceFormat, TraceReader};
 use serde_json::json;
 
 use super::file::TraceFile;
+use crate::command::lab_error::LabError;
 use crate::error::CommandError;
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
@@ -89,7 +90,7 @@ impl Devices {
     fn of(path: &Path) -> Result<Devices, CommandError> {
         let metadata = fs::metadata(path).map_err(CommandError::file("look at", path))?;
         if !metadata.file_type().is_block_device() {
-            return Err(CommandError::NotABlockDevice { path: path.to_owned() });
+            return Err(CommandError::Lab(LabError::NotABlockDevice { path: path.to_owned() }));
         }
         let number = metadata.rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -139,7 +140,9 @@ impl Instance {
     fn start(devices: &Devices) -> Result<Instance, CommandError> {
         let folder = Path::new(TRACEFS).join(format!("instances/dcd-{}", std::process::id()));
         let made = fs::create_dir(&folder);
-        made.map_err(|source| CommandError::Tracing { path: folder.clone(), source })?;
+        made.map_err(|source| {
+            CommandError::Lab(LabError::Tracing { path: folder.clone(), source })
+        })?;
         let instance = Instance { folder };
         instance.write("buffer_size_kb", BUFFER_KIB)?;
         instance.write("trace_clock", "mono")?;
@@ -156,14 +159,14 @@ impl Instance {
         let path = self.path(name);
         let written = OpenOptions::new().write(true).open(&path);
         let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|source| CommandError::Tracing { path, source })
+        written.map_err(|source| CommandError::Lab(LabError::Tracing { path, source }))
     }
 
     fn open(&self, name: &str) -> Result<File, CommandError> {
         let path = self.path(name);
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(&path);
-        opened.map_err(|source| CommandError::Tracing { path, source })
+        opened.map_err(|source| CommandError::Lab(LabError::Tracing { path, source }))
     }
 
     /// Requests that there was no room for.

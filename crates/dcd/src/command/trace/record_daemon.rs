@@ -14,6 +14,7 @@ use dcd_sim::trace::{Flags, Operation, Request};
 
 use super::file::TraceFile;
 use super::record::Recorded;
+use crate::command::lab_error::LabError;
 use crate::daemons;
 use crate::error::CommandError;
 use crate::progress::{Progress, Unit};
@@ -44,7 +45,7 @@ pub fn record(control: &Path, out: &Path, time: Duration) -> Result<Recorded, Co
         Err(source) if recorded.requests > 0 => {
             trace.finish()?;
             let (requests, path) = (recorded.requests, out.to_owned());
-            Err(CommandError::RecordingCut { source, requests, path })
+            Err(CommandError::Lab(LabError::RecordingCut { source, requests, path }))
         }
         ended => {
             ended?;

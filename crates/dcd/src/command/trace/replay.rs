@@ -15,6 +15,7 @@ use dcd_sim::trace::{Flags, Operation, Request, TraceError};
 use serde_json::json;
 
 use super::{for_each_request, percentile_cells, percentile_table};
+use crate::command::lab_error::LabError;
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
 use crate::output::{Paint, print, print_json};
@@ -53,7 +54,8 @@ pub fn run(
     socket: &Path,
     options: &ReplayOptions,
 ) -> Result<(), CommandError> {
-    let failed = |source| CommandError::NbdServer { socket: socket.to_owned(), source };
+    let failed =
+        |source| CommandError::Lab(LabError::NbdServer { socket: socket.to_owned(), source });
     let mut client = NbdClient::connect(socket).map_err(failed)?;
     let receiver = client.receiver().map_err(failed)?;
     let (tell_sent, sent) = channel();
@@ -90,9 +92,11 @@ fn send(
         if count > options.requests_max || is_gone {
             return Ok(());
         }
-        let refuse = |field, why: &str| CommandError::Replay {
-            place: reader.refused(request, field, why.to_owned()),
-            hint: "use a smaller --stretch, or `dcd trace convert` a part of the trace",
+        let refuse = |field, why: &str| {
+            CommandError::Lab(LabError::Replay {
+                place: reader.refused(request, field, why.to_owned()),
+                hint: "use a smaller --stretch, or `dcd trace convert` a part of the trace",
+            })
         };
         for at in done.try_iter() {
             (end, under_way) = (end.max(at), under_way - 1);

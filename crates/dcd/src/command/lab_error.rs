@@ -1,0 +1,338 @@
+//! What can go wrong in the laboratory: simulator, fuzzer, traces, figures, benchmarks.
+
+use std::path::PathBuf;
+
+use dcd_daemon::control::client::ControlError;
+use dcd_sim::disk::profile::ProfileError;
+use dcd_sim::figures::ExperimentError;
+use dcd_sim::plot::PlotError;
+use dcd_sim::replay::ReplayError;
+use dcd_sim::sequence_runs::SequenceRunError;
+use dcd_sim::target::setup::SetupError;
+use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
+use dcd_sim::workload::WorkloadError;
+
+use crate::command::demo::DemoError;
+use crate::error::{CommandError, exit_code};
+use crate::output::count;
+
+const WORKLOAD_HINT: &str = "docs/workloads.md describes them";
+
+/// Why a verb of the laboratory did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// A signal came before the end of a fuzz session.
+    #[error("stopped; what was done until then found nothing")]
+    FuzzStopped,
+    /// Nothing of a sweep could be simulated.
+    #[error("nothing was simulated: all {} of {} failed, the first with: {first}", count(*rows as u64, "row"), path.display())]
+    SweepFailed {
+        /// How many.
+        rows: usize,
+        /// Where they are.
+        path: PathBuf,
+        /// What is wrong with the first.
+        first: String,
+    },
+    /// The dcd that is measured cannot be started or asked.
+    #[error("cannot measure through dcd: {source}")]
+    BenchDaemon {
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The dcd that is measured ended.
+    #[error("the dcd to be measured ended ({status})")]
+    BenchDaemonEnded {
+        /// How.
+        status: std::process::ExitStatus,
+    },
+    /// Built without the mistakes.
+    #[error("this dcd has no mistakes made on purpose in it")]
+    NoSeededBugs,
+    /// The fuzzer is not what it should be.
+    #[error("{} not as it must be: not found, or found without", count(*wrong, "mistake"))]
+    SeededBugs {
+        /// How many.
+        wrong: u64,
+    },
+    /// The fuzzer found something, and has told about it.
+    #[error("{} found", count(*found, "violation"))]
+    Violations {
+        /// How many.
+        found: u64,
+        /// In runs on volumes, whose tests are in a file of their own.
+        on_volumes: bool,
+    },
+    /// A disk profile.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A request of a trace that the simulated disk cannot have.
+    #[error("{place}")]
+    Replay {
+        /// Which, and why not.
+        place: TraceError,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// An NBD server that a trace is replayed to does not answer as it should.
+    #[error("NBD server {}: {source}", socket.display())]
+    NbdServer {
+        /// Its socket.
+        socket: PathBuf,
+        /// What happened.
+        source: std::io::Error,
+    },
+    /// Only block devices have requests to record.
+    #[error("{}: this is no block device", path.display())]
+    NotABlockDevice {
+        /// What it is instead.
+        path: PathBuf,
+    },
+    /// The kernel does not record.
+    #[error("cannot record block requests: {}: {source}", path.display())]
+    Tracing {
+        /// What was tried.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A file of results that are not those of this sweep.
+    #[error("{}:{line}: this is no row of this sweep", path.display())]
+    OtherSweep {
+        /// The file.
+        path: PathBuf,
+        /// The first line that does not fit.
+        line: usize,
+    },
+    /// Something else than such a page where one is to be written.
+    #[error("{} is there, and was not written by {maker}", path.display())]
+    OtherPage {
+        /// The file.
+        path: PathBuf,
+        /// What writes such pages.
+        maker: &'static str,
+    },
+    /// A signal came before the end of a trace.
+    #[error("{}: cancelled before its end, and removed", path.display())]
+    TraceCancelled {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// The daemon went before the end of a recording.
+    #[error("{source}; until then, {} in {}", count(*requests, "request"), path.display())]
+    RecordingCut {
+        /// How it went.
+        source: ControlError,
+        /// What was recorded.
+        requests: u64,
+        /// Where.
+        path: PathBuf,
+    },
+    /// A recording of nothing.
+    #[error("{}: nobody asked it for anything while it was recorded", device.display())]
+    NothingRecorded {
+        /// The device.
+        device: PathBuf,
+    },
+    /// A workload that cannot be.
+    #[error("workload: {0}")]
+    Workload(#[from] WorkloadError),
+    /// A request of a workload that the simulated disk cannot have.
+    #[error("request {number} of the workload: {field}: {problem}")]
+    WorkloadReplay {
+        /// Which request, from 1.
+        number: u64,
+        /// What is wrong.
+        field: &'static str,
+        /// Why.
+        problem: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Sequences cannot be simulated for this load.
+    #[error("{problem}")]
+    SequenceRun {
+        /// Why.
+        problem: String,
+        /// The next step.
+        hint: &'static str,
+    },
+    /// An experiment of the figures did not come to its end.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    /// Built without Parquet.
+    #[error("{}: this dcd was built without Parquet", path.display())]
+    NoParquet {
+        /// What cannot be written.
+        path: PathBuf,
+    },
+    /// A Parquet file cannot be written.
+    #[cfg(feature = "parquet")]
+    #[error("cannot write {}: {problem}", path.display())]
+    WriteParquet {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        problem: String,
+    },
+    /// Numbers that cannot be drawn.
+    #[error("cannot draw: {0}")]
+    Plot(#[from] PlotError),
+    /// What is to be simulated cannot be.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The demonstration did not come to its end.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+}
+
+impl From<ProfileError> for CommandError {
+    fn from(error: ProfileError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<TraceError> for CommandError {
+    fn from(error: TraceError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<WorkloadError> for CommandError {
+    fn from(error: WorkloadError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<ExperimentError> for CommandError {
+    fn from(error: ExperimentError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<PlotError> for CommandError {
+    fn from(error: PlotError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<SetupError> for CommandError {
+    fn from(error: SetupError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<DemoError> for CommandError {
+    fn from(error: DemoError) -> CommandError {
+        LabError::from(error).into()
+    }
+}
+
+impl From<SequenceRunError<CommandError>> for CommandError {
+    fn from(error: SequenceRunError<CommandError>) -> CommandError {
+        let problem = error.to_string();
+        let hint = match error {
+            SequenceRunError::Load(error) => return error,
+            SequenceRunError::Setup(error) => return error.into(),
+            SequenceRunError::NoReadArea => "add --cache-disk SIZE --read-area SIZE",
+            SequenceRunError::Refused(_) => {
+                "choose a larger --read-area: sequences may take half of it"
+            }
+        };
+        LabError::SequenceRun { problem, hint }.into()
+    }
+}
+
+impl LabError {
+    /// A request of a workload, by its number, that the simulated disk cannot have.
+    pub fn workload(number: u64, problem: &ReplayError) -> LabError {
+        let hint = match problem {
+            ReplayError::Disk(_) => "choose a larger disk, or a smaller span= of the workload",
+            other => other.hint(),
+        };
+        LabError::WorkloadReplay {
+            number,
+            field: problem.field(),
+            problem: problem.to_string(),
+            hint,
+        }
+    }
+
+    /// What the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LabError::RecordingCut {
+                source: ControlError::Broken { .. } | ControlError::Silent { .. },
+                ..
+            } => exit_code::NO_DAEMON,
+            LabError::RecordingCut { source: ControlError::Left { .. }, .. }
+            | LabError::TraceCancelled { .. }
+            | LabError::FuzzStopped => exit_code::CANCELLED,
+            _ => exit_code::USER,
+        }
+    }
+
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            LabError::SweepFailed { path, .. } => Some(format!(
+                "column `error` of {} tells why; remove it before another try",
+                path.display()
+            )),
+            LabError::NoSeededBugs => Some(
+                "`make fuzz-seeded` builds one that has, in target/seeded, and runs it; do not use it \
+                 for anything else"
+                    .into(),
+            ),
+            LabError::SeededBugs { .. } => {
+                Some("a mistake that escapes is a blind spot of the fuzzer; docs/testing.md".into())
+            }
+            LabError::Violations { on_volumes, .. } => {
+                let file = if *on_volumes { "found_on_volumes.rs" } else { "found.rs" };
+                Some(format!("put the printed test into crates/dcd-fuzz/tests/{file}"))
+            }
+            LabError::Profile(error) => error.hint(),
+            LabError::Trace(error) => error.hint(),
+            LabError::Replay { hint, .. } => Some((*hint).into()),
+            LabError::NbdServer { .. } => Some(
+                "is it served there (`dcd serve --nbd unix:SOCKET`), and as large as the trace needs?".into(),
+            ),
+            LabError::NotABlockDevice { .. } => {
+                Some("`lsblk` lists block devices; of a file in use by dcd, record its loop device".into())
+            }
+            LabError::Tracing { .. } => {
+                Some("it needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing".into())
+            }
+            LabError::OtherSweep { .. } => {
+                Some("nothing was changed; choose another --out, or the settings of the file".into())
+            }
+            LabError::OtherPage { .. } => {
+                Some("nothing was changed; choose another --out".into())
+            }
+            LabError::TraceCancelled { .. } => Some("begin again".into()),
+            LabError::RecordingCut { source, .. } => source.hint(),
+            LabError::NothingRecorded { .. } => Some(
+                "record while it is used, with --for 1h for example; files that are in memory are not read from disks"
+                    .into(),
+            ),
+            LabError::Workload(_) => Some(WORKLOAD_HINT.into()),
+            LabError::WorkloadReplay { hint, .. } => Some((*hint).into()),
+            LabError::SequenceRun { hint, .. } => Some((*hint).into()),
+            LabError::NoParquet { .. } => Some(PARQUET_HINT.into()),
+            LabError::Setup(error) => error.hint(),
+            LabError::Demo(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// What to do about a value of the command line that the laboratory does not take.
+pub fn lab_hint(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if error.is::<WorkloadError>() {
+        return Some(WORKLOAD_HINT.into());
+    }
+    error.is::<UnknownFormat>().then(format_hint)
+}

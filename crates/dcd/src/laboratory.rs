@@ -1,0 +1,31 @@
+//! The verbs that this program was built without: another one beside it may have them.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The program that has them.
+const PROGRAM: &str = "dcd-lab";
+/// What it is for.
+const VERBS: [&str; 9] =
+    ["advise", "bench", "demo", "disk", "figures", "fuzz", "simulate", "sweep", "trace"];
+
+/// Becomes the laboratory, if that is there and the first word is one of its verbs. Otherwise the command line is read on.
+pub fn run_if_asked() {
+    let mut words = std::env::args_os().skip(1);
+    let is_asked = words.next().is_some_and(|word| VERBS.iter().any(|verb| word == *verb));
+    let own = std::env::current_exe().ok();
+    if let (true, Some(program)) = (is_asked, own.map(|own| own.with_file_name(PROGRAM)))
+        && program.exists()
+    {
+        // It returns only with an error, which is that of a program that is not there.
+        let _ = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    }
+}
+
+/// What to do about a word that is none of our verbs.
+pub fn hint(wrong: &str) -> Option<String> {
+    let verb = VERBS.iter().find(|verb| wrong.contains(&format!("'{verb}'")))?;
+    Some(format!(
+        "`{verb}` is of the laboratory: `apt install {PROGRAM}`, or build dcd with its feature `lab`"
+    ))
+}
