@@ -42,6 +42,7 @@ bench-peers: build
 lint:
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --package dcd --no-default-features -- --deny warnings
 
 doc:
 	RUSTDOCFLAGS="--deny warnings --allow rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
@@ -50,8 +51,9 @@ doc:
 deny:
 	scripts/deny.sh
 
-# Test tools that are crates. Without them their tests say that they are skipped.
+# Test tools that are crates or packages of Python. Without them their tests say that they are skipped.
 tools:
+	[ -x target/tools/python/bin/ruff ] || { python3 -m venv target/tools/python && target/tools/python/bin/pip install --quiet ruff==0.17.6; } || true
 	[ -x target/tools/bin/fsx ] || cargo install fsx --version 0.3.2 --locked --root target/tools || true
 
 test: lint tools

@@ -13,8 +13,10 @@ run() {
     [ "${PIPESTATUS[0]}" = 0 ] || status=1
 }
 
-# With Parquet, which is off by default; the workspace has its crate already.
-run cargo test --locked --workspace --exclude dcd-fuzz --features dcd/parquet --test parquet
+# In the order of speed: what is wrong is known early.
+run scripts/lint-python.sh
+# What is built in: licences, sources, known vulnerabilities.
+run scripts/deny.sh
 # The fuzzer's seeds are far slower without optimisation, so they run on their own.
 run cargo test --locked --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
 run cargo test --locked --release --package dcd-fuzz --no-fail-fast -- --nocapture
@@ -26,11 +28,11 @@ run cargo test --locked --release --manifest-path target/seeded-src/Cargo.toml -
 # Documentation that links to nothing, or says nothing.
 run make doc
 
+# With Parquet, which is off by default; the workspace has its crate already.
+run cargo test --locked --workspace --exclude dcd-fuzz --features dcd/parquet --test parquet
+
 # A few cases in a guest with ublk, if its kernel has been fetched before.
 run scripts/test-guest --quick --cached --dcd target/debug/dcd
-
-# What is built in: licences, sources, known vulnerabilities.
-run scripts/deny.sh
 
 passed=$(grep -oE '^test result: .* [0-9]+ passed' "$log" | grep -oE '[0-9]+ passed' | awk '{n += $1} END {print n + 0}')
 failed=$(grep -oE '^test result: .* [0-9]+ failed' "$log" | grep -oE '[0-9]+ failed' | awk '{n += $1} END {print n + 0}')

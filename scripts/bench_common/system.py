@@ -61,7 +61,7 @@ def enter_own_mounts():
 def run(*command, **options):
     """Runs a command whose failure is a problem; returns what it printed."""
     command = [str(part) for part in command]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           **options)
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()[-15:]

@@ -11,10 +11,11 @@ import subprocess
 import threading
 import time
 
+from bench_common.system import UNTIL_OUR_DEATH, Problem, require, tell
+
 from . import image
 from .measure import figures, session
 from .requests import Requests, likeness
-from bench_common.system import UNTIL_OUR_DEATH, Problem, require, tell
 
 BOOT_TIMEOUT_S = 600
 POWER_OFF_TIMEOUT_S = 120

@@ -181,6 +181,7 @@ def fill_tree(folder):
 def in_root(root, *command, on_terminal=False):
     """Runs a command in the image."""
     from bench_common.system import OnTerminal
+
     from .tasks import ENVIRONMENT
 
     if on_terminal:

@@ -8,10 +8,11 @@ import subprocess
 import tempfile
 import time
 
+from bench_common.system import OnTerminal, Problem, guarded, mounted, run, tell
+
 from . import image, variants
 from .requests import Requests, likeness
 from .serving import Served
-from bench_common.system import OnTerminal, Problem, guarded, mounted, run, tell
 from .tasks import ENVIRONMENT
 
 START_TIMEOUT_S = 900
@@ -20,26 +21,25 @@ START_TIMEOUT_S = 900
 @contextlib.contextmanager
 def session(settings, image_path):
     """The variants that this dcd knows, each served with its own copy of the image, and those that it does not."""
-    with tempfile.TemporaryDirectory(prefix="dcd-bench-starts-", dir=settings.fast) as folder:
-        with contextlib.ExitStack() as stack:
-            if not settings.fast:
-                stack.enter_context(mounted("tmpfs", folder, "-t", "tmpfs", "-o", "size=90%"))
-            stack.enter_context(guarded(folder))
-            served, skipped = [], {}
-            for variant in variants.VARIANTS:
-                if settings.variants and variant.name not in settings.variants:
-                    continue
-                if reason := variants.missing(variant, settings.dcd):
-                    skipped[variant.name] = reason
-                    tell(f"{variant.name} is skipped: {reason}")
-                    continue
-                check_room(folder, image_path)
-                served.append(stack.enter_context(Served(variant, image_path, folder, settings)))
-            if not served:
-                raise Problem("no variant is left to measure")
-            yield served, skipped
-            if settings.keep:
-                keep_recordings(folder, settings.keep)
+    with tempfile.TemporaryDirectory(prefix="dcd-bench-starts-", dir=settings.fast) as folder, contextlib.ExitStack() as stack:
+        if not settings.fast:
+            stack.enter_context(mounted("tmpfs", folder, "-t", "tmpfs", "-o", "size=90%"))
+        stack.enter_context(guarded(folder))
+        served, skipped = [], {}
+        for variant in variants.VARIANTS:
+            if settings.variants and variant.name not in settings.variants:
+                continue
+            if reason := variants.missing(variant, settings.dcd):
+                skipped[variant.name] = reason
+                tell(f"{variant.name} is skipped: {reason}")
+                continue
+            check_room(folder, image_path)
+            served.append(stack.enter_context(Served(variant, image_path, folder, settings)))
+        if not served:
+            raise Problem("no variant is left to measure")
+        yield served, skipped
+        if settings.keep:
+            keep_recordings(folder, settings.keep)
 
 
 def check_room(folder, image_path):

@@ -58,7 +58,7 @@ def busy_us(rows):
 def distances(rows):
     """Sectors from the end of each request to the next."""
     ends = [off + size for _, _, off, size, _ in rows]
-    return [abs(row[2] - end) // SECTOR for row, end in zip(rows[1:], ends)]
+    return [abs(row[2] - end) // SECTOR for row, end in zip(rows[1:], ends, strict=False)]
 
 
 def pauses_us(rows):

@@ -56,7 +56,7 @@ def fill(settings, name, stand):
     stand.make_file_system()
     with stand.mounted() as root:
         data, log = paths(root)
-        hints = {path: "important,random,read-most" for path in data} | {log: "important,sequential"}
+        hints = dict.fromkeys(data, "important,random,read-most") | {log: "important,sequential"}
         for path, hint in hints.items():
             stand.make_file(path, settings.oltp_file_mib, hint if name.startswith("tiered") else None)
         if name.startswith("tiered"):

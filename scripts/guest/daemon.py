@@ -167,9 +167,8 @@ class Guest:
 
     def daemon_messages(self):
         """The end of what the daemons of this case have said."""
-        with contextlib.suppress(OSError):
-            with open(self.log_path, encoding="utf-8", errors="replace") as log:
-                return log.read()[-3000:]
+        with contextlib.suppress(OSError), open(self.log_path, encoding="utf-8", errors="replace") as log:
+            return log.read()[-3000:]
         return ""
 
     # File systems

@@ -1,6 +1,4 @@
 """NBD in the guest: with QEMU's client, which needs no module, and with the kernel's."""
-import os
-import subprocess
 
 from . import case
 

@@ -48,7 +48,7 @@ def kill_while_taking_over(guest):
                              "--bs=4k", "--size=16M", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--rate_iops=200",
                              "--eta=never", "--output=/run/fio.log"], stderr=subprocess.STDOUT)
     has_it = 0
-    for done in range(guest.settings["cycles"]):
+    for done in range(guest.settings["cycles"]):  # noqa: B007
         time.sleep(chance.uniform(0.1, 0.5))
         guest.kill()
         for _ in range(chance.randrange(1, 4)):
