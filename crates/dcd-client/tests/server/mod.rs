@@ -72,13 +72,13 @@ fn serve_control(mut stream: UnixStream, device: &Mutex<MemoryDevice>) {
     }
 }
 
-fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, Failure> {
+fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, Box<Failure>> {
     let failed = |error: dcd_client::DeviceError| {
         // Blocks are named as the wire names them.
-        match &error {
+        Box::new(match &error {
             dcd_client::DeviceError::Volume(error) => Failure::of(on_the_wire(*error).into(), ""),
             other => Failure::new(Code::Io, other.to_string(), ""),
-        }
+        })
     };
     let block = |value: &Value| value.as_u64().unwrap() / WIRE;
     let words = |value: &Value| value.as_str().unwrap().parse();
@@ -139,7 +139,10 @@ fn answer(asked: &Value, device: &mut MemoryDevice) -> Result<Value, Failure> {
                 "pointers_max":usage.pointers_max,
             }}))
         }
-        _ => Err(Failure::new(Code::BadRequest, format!("what is {asked}?"), "see the manual")),
+        _ => {
+            let error = format!("what is {asked}?");
+            Err(Box::new(Failure::new(Code::BadRequest, error, "see the manual")))
+        }
     }
 }
 
