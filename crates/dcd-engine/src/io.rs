@@ -27,6 +27,37 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IoId(pub u64);
 
+/// Who has asked for an I/O. The cache and the volume below it number theirs apart, and a driver sees one space of names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IoOwner {
+    /// The cache.
+    Cache,
+    /// The volume.
+    Volume,
+}
+
+impl IoId {
+    /// In the names of the volume's I/Os.
+    const VOLUME_BIT: u64 = 1 << 63;
+
+    /// The name of the I/O that is this owner's `number`th.
+    pub(crate) fn of(owner: IoOwner, number: u64) -> IoId {
+        assert!(number < IoId::VOLUME_BIT, "nobody starts so many");
+        match owner {
+            IoOwner::Cache => IoId(number),
+            IoOwner::Volume => IoId(number | IoId::VOLUME_BIT),
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) fn owner(self) -> IoOwner {
+        match self.0 & IoId::VOLUME_BIT {
+            0 => IoOwner::Cache,
+            _ => IoOwner::Volume,
+        }
+    }
+}
+
 /// What can happen to an engine.
 #[derive(Debug)]
 pub enum Input {

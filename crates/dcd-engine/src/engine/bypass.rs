@@ -274,7 +274,7 @@ impl Engine {
         self.zeroes.remove(line, lines);
         self.zeroes_rebuilt.overwritten(line, lines);
         self.destage.something_changed();
-        self.acknowledge(bypass.id, None, bypass.fua);
+        self.acknowledge(bypass.id.into(), None, bypass.fua);
     }
 
     /// Without a cache-disk, bypasses are writes like all others: takes them out when none of them

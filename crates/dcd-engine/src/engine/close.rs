@@ -153,7 +153,7 @@ impl Engine {
                 Step::Drain
             }
             Step::Drain if self.is_drained(kind) => {
-                let made = self.own_requests_made;
+                let made = self.discards.made();
                 self.part_from_what_is_lost();
                 if self.commit_discards(id, made, BehindCommit::Close) {
                     Step::Tables

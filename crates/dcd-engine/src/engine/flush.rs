@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 
+use super::discards::Owner;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
@@ -26,7 +27,7 @@ const FLUSHED_CHANGES_MIN: u32 = 8;
 /// Someone who waits for a record.
 struct Waiter {
     record: RecordNumber,
-    id: RequestId,
+    owner: Owner,
     buffer: Option<Buffer>,
 }
 
@@ -66,24 +67,24 @@ impl Engine {
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), None);
         }
-        self.reply_when_durable(id, None);
+        self.reply_when_durable(id.into(), None);
     }
 
-    pub(super) fn reply_when_durable(&mut self, id: RequestId, buffer: Option<Buffer>) {
+    pub(super) fn reply_when_durable(&mut self, owner: Owner, buffer: Option<Buffer>) {
         let record = self.log.newest_record();
         if record <= self.log.durable_record() {
-            return self.reply(id, Ok(()), buffer);
+            return self.reply(owner, Ok(()), buffer);
         }
         self.want_durable(record);
-        self.commit.durable_waiters.push_back(Waiter { record, id, buffer });
+        self.commit.durable_waiters.push_back(Waiter { record, owner, buffer });
     }
 
-    pub(super) fn reply_when_written(&mut self, id: RequestId, buffer: Option<Buffer>) {
+    pub(super) fn reply_when_written(&mut self, owner: Owner, buffer: Option<Buffer>) {
         let record = self.log.newest_record();
         if record <= self.log.written_record() {
-            return self.reply(id, Ok(()), buffer);
+            return self.reply(owner, Ok(()), buffer);
         }
-        self.commit.written_waiters.push_back(Waiter { record, id, buffer });
+        self.commit.written_waiters.push_back(Waiter { record, owner, buffer });
     }
 
     /// A change has been acknowledged; if a flush is sure to follow, it need not be waited for.
@@ -209,7 +210,7 @@ impl Engine {
         let written = self.log.written_record();
         while self.commit.written_waiters.front().is_some_and(|w| w.record <= written) {
             let waiter = self.commit.written_waiters.pop_front().expect("looked at");
-            self.reply(waiter.id, Ok(()), waiter.buffer);
+            self.reply(waiter.owner, Ok(()), waiter.buffer);
         }
         if fua {
             self.records_durable(number);
@@ -235,7 +236,7 @@ impl Engine {
         self.destage.something_changed();
         while self.commit.durable_waiters.front().is_some_and(|w| w.record <= number) {
             let waiter = self.commit.durable_waiters.pop_front().expect("looked at");
-            self.reply(waiter.id, Ok(()), waiter.buffer);
+            self.reply(waiter.owner, Ok(()), waiter.buffer);
         }
     }
 
@@ -244,7 +245,7 @@ impl Engine {
         let waiters: Vec<Waiter> =
             commit.durable_waiters.drain(..).chain(commit.written_waiters.drain(..)).collect();
         for waiter in waiters {
-            self.reply(waiter.id, result, waiter.buffer);
+            self.reply(waiter.owner, result, waiter.buffer);
         }
     }
 

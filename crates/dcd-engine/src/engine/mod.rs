@@ -11,6 +11,7 @@ mod checkpoint;
 mod close;
 mod destage;
 mod detect;
+mod discards;
 mod flush;
 mod invariants;
 mod log_again;
@@ -33,6 +34,7 @@ mod zero_pace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::discards::Owner;
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::buffer_pool::BufferPool;
 use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
@@ -42,8 +44,8 @@ use crate::error::{FormatError, OpenError, VolumeOpenError};
 use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
-    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Operation, Output, Reply,
-    Request, RequestError, RequestId, SequenceRequest, VolumeRequest,
+    Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, Operation, Output,
+    Reply, Request, RequestError, RequestId, SequenceRequest, VolumeRequest,
 };
 use crate::line_hash::LineHash;
 use crate::log::Log;
@@ -55,7 +57,7 @@ use crate::patience::Patience;
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
 use crate::volume::format::area::VolumeArea;
-use crate::volume::{IO_BIT, Volume, VolumeParts, VolumePhase};
+use crate::volume::{Volume, VolumeParts, VolumePhase};
 
 /// What the segment memory is to the session that has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -189,17 +191,9 @@ pub struct Engine {
     data_disk_writes_lost: u32,
     /// The data-disks, if there are several.
     volume: Option<Box<Volume>>,
-    /// Discards of blocks that the volume has freed; nobody waits for their replies.
-    own_requests: BTreeSet<RequestId>,
-    own_requests_made: u64,
+    discards: discards::Discards,
     /// Flushes and the like that wait for the volume to make its tables durable.
     behind_commits: BTreeMap<RequestId, volume::BehindCommit>,
-    /// Flushes before whose answer the volume is told that the discards with lower numbers are durable.
-    flushes_of_discards: BTreeMap<RequestId, u64>,
-    /// A discard of freed blocks has failed, and no flush has told of it yet.
-    discard_untold: Option<RequestError>,
-    /// Flushes and the like that wait for discards of freed blocks: for so many, of all that were ever made.
-    behind_discards: VecDeque<(u64, Request)>,
     /// For reads of the engine's own, which are copied out of.
     buffers: BufferPool,
     counters: Counters,
@@ -370,12 +364,8 @@ impl Engine {
             passing_by: None,
             data_disk_writes_lost: 0,
             volume,
-            own_requests: BTreeSet::new(),
-            own_requests_made: 0,
+            discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
-            flushes_of_discards: BTreeMap::new(),
-            discard_untold: None,
-            behind_discards: VecDeque::new(),
             counters: Counters::default(),
             buffers: BufferPool::default(),
             recovery_report: RecoveryReport::default(),
@@ -402,8 +392,8 @@ impl Engine {
         }
         match input {
             Input::Request(request) => self.request(request),
-            Input::IoDone(done) => match &mut self.volume {
-                Some(volume) if done.id.0 & IO_BIT != 0 => volume.io_done(now, done),
+            Input::IoDone(done) => match (done.id.owner(), &mut self.volume) {
+                (IoOwner::Volume, Some(volume)) => volume.io_done(now, done),
                 _ => self.io_done(done),
             },
             Input::Timeout => {}
@@ -462,10 +452,10 @@ impl Engine {
             Operation::Read { range, buffer } => self.read(request.id, range, buffer),
             Operation::Write { start, data } => self.write(request.id, start, data, request.fua),
             Operation::WriteZeroes { range, may_unmap } => {
-                self.write_zeroes(request.id, range, may_unmap, request.fua);
+                self.write_zeroes(request.id.into(), range, may_unmap, request.fua);
             }
             Operation::Discard { range } => {
-                self.write_zeroes(request.id, range, true, request.fua);
+                self.write_zeroes(request.id.into(), range, true, request.fua);
             }
             Operation::Flush => self.flush(request.id),
             Operation::Drain => self.drain(request.id),
@@ -609,14 +599,17 @@ impl Engine {
 
     // ---- what every path needs ----------------------------------------------------------------
 
-    fn reply(&mut self, id: RequestId, result: Result<(), RequestError>, buffer: Option<Buffer>) {
-        if self.own_requests.remove(&id) {
-            if let Err(error) = result {
-                self.discard_failed(id, error);
-            }
-            return;
-        }
-        if let Some(before) = self.flushes_of_discards.remove(&id)
+    fn reply(
+        &mut self,
+        owner: impl Into<Owner>,
+        result: Result<(), RequestError>,
+        buffer: Option<Buffer>,
+    ) {
+        let id = match owner.into() {
+            Owner::Client(id) => id,
+            Owner::Volume(discard) => return self.discard_ended(discard, result),
+        };
+        if let Some(before) = self.discards.flush_ended(id)
             && result.is_ok()
             && self.commit_discards(id, before, volume::BehindCommit::Reply)
         {
@@ -626,7 +619,7 @@ impl Engine {
     }
 
     fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
-        let id = IoId(self.next_io);
+        let id = IoId::of(IoOwner::Cache, self.next_io);
         self.next_io += 1;
         let is_read = matches!(operation, IoOperation::Read { .. });
         let io = IoInFlight {

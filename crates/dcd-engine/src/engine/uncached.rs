@@ -22,6 +22,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::discards::Owner;
 use super::write::Change;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
@@ -44,7 +45,7 @@ pub(super) enum Step {
     /// Step 3.
     LogFlush,
     /// Step 6: the change of this request, or a piece of it.
-    Change { id: RequestId, blocks: u64 },
+    Change { owner: Owner, blocks: u64 },
     /// Step 6.
     Flush,
     /// The last flush, before the end.
@@ -62,10 +63,10 @@ pub(super) struct PassingBy {
     /// In order of arrival.
     changes: Vec<Passing>,
     /// Wait for the next flush, and for the one under way.
-    flush_waiters: Vec<RequestId>,
-    flushing: Option<Vec<RequestId>>,
+    flush_waiters: Vec<Owner>,
+    flushing: Option<Vec<Owner>>,
     /// Those of them that are drains.
-    drains: BTreeSet<RequestId>,
+    drains: BTreeSet<Owner>,
     /// The data-disk cannot zero a range: zeroes are written to it.
     zeroes_by_writing: bool,
     /// The last flush has been started.
@@ -96,7 +97,7 @@ struct Zero {
 
 /// A change on its way.
 struct Passing {
-    id: RequestId,
+    owner: Owner,
     range: LbaRange,
     fua: bool,
     state: State,
@@ -141,7 +142,7 @@ impl Engine {
         self.copies.forget_all();
         self.clean = None;
         for stalled in std::mem::take(&mut self.stalled) {
-            self.pass(stalled.id, stalled.change, stalled.fua);
+            self.pass(stalled.owner, stalled.change, stalled.fua);
         }
     }
 
@@ -204,7 +205,7 @@ impl Engine {
                     State::Written
                 }
             };
-            self.pass_in_state(bypass.id, bypass.range, bypass.fua, state);
+            self.pass_in_state(bypass.id.into(), bypass.range, bypass.fua, state);
         }
         self.passing().changes.extend(later);
         self.plan_write_through();
@@ -327,14 +328,14 @@ impl Engine {
             .partition(|change| matches!(change.state, State::Written));
         passing.changes = rest;
         for change in flushed {
-            self.reply(change.id, Ok(()), None);
+            self.reply(change.owner, Ok(()), None);
         }
     }
 
     // ---- step 6 -------------------------------------------------------------------------------
 
     /// A change that does not go to the log.
-    pub(super) fn pass(&mut self, id: RequestId, change: Change, fua: bool) {
+    pub(super) fn pass(&mut self, owner: Owner, change: Change, fua: bool) {
         let (range, state) = match change {
             Change::Write { start, data, .. } => {
                 let range = LbaRange { start, blocks: data.len() as u64 / BLOCK_SIZE };
@@ -344,22 +345,22 @@ impl Engine {
                 (range, State::WaitingToZero(Zero { range, may_unmap }))
             }
         };
-        self.pass_in_state(id, range, fua, state);
+        self.pass_in_state(owner, range, fua, state);
     }
 
-    fn pass_in_state(&mut self, id: RequestId, range: LbaRange, fua: bool, state: State) {
+    fn pass_in_state(&mut self, owner: Owner, range: LbaRange, fua: bool, state: State) {
         let fua = fua || self.config.ack == AckMode::Durable;
-        self.passing().changes.push(Passing { id, range, fua, state });
+        self.passing().changes.push(Passing { owner, range, fua, state });
     }
 
     /// A FLUSH: everything that was acknowledged becomes durable on the data-disk.
     pub(super) fn pass_flush(&mut self, id: RequestId) {
-        self.passing().flush_waiters.push(id);
+        self.passing().flush_waiters.push(id.into());
     }
 
     /// A drain is the same, and tells what could not be brought there.
     pub(super) fn pass_drain(&mut self, id: RequestId) {
-        self.passing().drains.insert(id);
+        self.passing().drains.insert(id.into());
         self.pass_flush(id);
     }
 
@@ -385,11 +386,11 @@ impl Engine {
             if !change.is_waiting() || before.iter().any(must_wait) {
                 continue;
             }
-            let (id, range) = (change.id, change.range);
+            let (owner, range) = (change.owner, change.range);
             moved = true;
             match std::mem::replace(&mut change.state, State::Writing) {
                 State::WaitingToWrite(data) => {
-                    let step = Step::Change { id, blocks: range.blocks };
+                    let step = Step::Change { owner, blocks: range.blocks };
                     let data = IoData::Owned(data);
                     let operation =
                         IoOperation::Write { offset: range.start.byte(), data, fua: false };
@@ -397,7 +398,7 @@ impl Engine {
                 }
                 State::WaitingToZero(zero) => {
                     let by_writing =
-                        self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
+                        self.start_zero_piece(zero, |blocks| Step::Change { owner, blocks });
                     self.passing().changes[index].state = State::Zeroing { left: zero, by_writing };
                 }
                 _ => unreachable!("looked at"),
@@ -408,7 +409,7 @@ impl Engine {
 
     fn change_done(
         &mut self,
-        id: RequestId,
+        owner: Owner,
         blocks: u64,
         result: Result<(), IoError>,
         service: Duration,
@@ -419,7 +420,8 @@ impl Engine {
             Stage::Failed => Err(IoError::Failed),
             _ => result,
         };
-        let index = passing.changes.iter().position(|change| change.id == id).expect("under way");
+        let index =
+            passing.changes.iter().position(|change| change.owner == owner).expect("under way");
         let state = std::mem::replace(&mut passing.changes[index].state, State::Writing);
         if let State::Zeroing { left: Zero { range, may_unmap }, by_writing } = state {
             let mut left = range;
@@ -433,7 +435,8 @@ impl Engine {
             }
             if left.blocks > 0 {
                 let zero = Zero { range: left, may_unmap };
-                let by_writing = self.start_zero_piece(zero, |blocks| Step::Change { id, blocks });
+                let by_writing =
+                    self.start_zero_piece(zero, |blocks| Step::Change { owner, blocks });
                 self.passing().changes[index].state = State::Zeroing { left: zero, by_writing };
                 return;
             }
@@ -445,7 +448,7 @@ impl Engine {
         } else {
             // After an error the blocks are as undefined as after a failed write to any disk.
             passing.changes.remove(index);
-            self.reply(id, result.map_err(RequestError::from), None);
+            self.reply(owner, result.map_err(RequestError::from), None);
         }
         if result.is_ok() {
             self.heal(range);
@@ -478,7 +481,7 @@ impl Engine {
         }
         let mut covered = std::mem::take(&mut passing.flush_waiters);
         let written = passing.changes.iter().filter(|c| matches!(c.state, State::Written));
-        covered.extend(written.map(|change| change.id));
+        covered.extend(written.map(|change| change.owner));
         passing.changes.retain(|change| !matches!(change.state, State::Written));
         if covered.is_empty() {
             return false;
@@ -497,16 +500,16 @@ impl Engine {
         service: Duration,
     ) {
         match step {
-            Step::Change { id, blocks } => self.change_done(id, blocks, result, service),
+            Step::Change { owner, blocks } => self.change_done(owner, blocks, result, service),
             Step::Flush => {
                 let covered = self.passing().flushing.take().expect("a flush under way");
-                for id in covered {
-                    let is_drain = self.passing().drains.remove(&id);
+                for owner in covered {
+                    let is_drain = self.passing().drains.remove(&owner);
                     let result = match result {
                         Ok(()) if is_drain => self.drained(),
                         result => result.map_err(RequestError::from),
                     };
-                    self.reply(id, result, None);
+                    self.reply(owner, result, None);
                 }
                 if result.is_err() {
                     self.fail_uncached();
@@ -560,10 +563,10 @@ impl Engine {
         let passing = self.passing();
         let mut waiting = std::mem::take(&mut passing.flush_waiters);
         let written = passing.changes.iter().filter(|c| matches!(c.state, State::Written));
-        waiting.extend(written.map(|change| change.id));
+        waiting.extend(written.map(|change| change.owner));
         passing.changes.retain(|change| !matches!(change.state, State::Written));
-        for id in waiting {
-            self.reply(id, Err(RequestError::Io), None);
+        for owner in waiting {
+            self.reply(owner, Err(RequestError::Io), None);
         }
         self.fail_what_waits_for_the_log();
     }
@@ -576,7 +579,7 @@ impl Engine {
         passing.changes = kept;
         let moved = !failed.is_empty();
         for change in failed {
-            self.reply(change.id, Err(RequestError::Io), change.into_buffer());
+            self.reply(change.owner, Err(RequestError::Io), change.into_buffer());
         }
         moved
     }

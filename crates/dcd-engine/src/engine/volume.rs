@@ -3,8 +3,6 @@
 //! What a client asks of the volume goes down past the log. Blocks that the volume frees go down through the log, as discards, so that
 //! they keep their place in the order of all changes.
 
-use std::collections::VecDeque;
-
 use super::{Engine, Phase};
 use crate::error::OpenError;
 use crate::io::{
@@ -100,32 +98,6 @@ impl Engine {
         }
     }
 
-    /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed them has been answered, and one that
-    /// waits for room in the log is in no record yet (C2).
-    pub(super) fn carry_out_behind_discards(&mut self, request: Request) {
-        if matches!(request.operation, Operation::Flush)
-            && let Some(error) = self.discard_untold.take()
-        {
-            return self.reply(request.id, Err(error), None);
-        }
-        match self.own_requests.is_empty() {
-            true => self.carry_out_with_discards(self.own_requests_made, request),
-            false => self.behind_discards.push_back((self.own_requests_made, request)),
-        }
-    }
-
-    /// `made`: so many discards were acknowledged before.
-    fn carry_out_with_discards(&mut self, made: u64, request: Request) {
-        let is_for_journal = self
-            .volume
-            .as_ref()
-            .is_some_and(|volume| volume.has_unlogged_frees() || volume.has_changes_of_requests());
-        if is_for_journal && matches!(request.operation, Operation::Flush) {
-            self.flushes_of_discards.insert(request.id, made);
-        }
-        self.carry_out(request);
-    }
-
     /// So many discards are durable: the volume may make it durable that their blocks are free. False if there is nothing to wait for.
     pub(super) fn commit_discards(
         &mut self,
@@ -157,52 +129,10 @@ impl Engine {
         }
     }
 
-    fn advance_behind_discards(&mut self) -> bool {
-        let mut has_moved = false;
-        // The oldest has the highest number.
-        while let Some((made, _)) = self.behind_discards.front()
-            && self.own_requests.last().is_none_or(|oldest| u64::MAX - oldest.0 >= *made)
-        {
-            let (made, request) = self.behind_discards.pop_front().expect("looked at");
-            self.carry_out_with_discards(made, request);
-            has_moved = true;
-        }
-        has_moved
-    }
-
-    /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well; if none
-    /// waits, or one still waits for something else, the next does not.
-    pub(super) fn discard_failed(&mut self, id: RequestId, error: RequestError) {
-        let number = u64::MAX - id.0;
-        self.volume.as_mut().expect("it has freed blocks").discard_failed(number);
-        let is_refused = |(made, request): &(u64, Request)| {
-            *made > number && matches!(request.operation, Operation::Flush)
-        };
-        let waiting = std::mem::take(&mut self.behind_discards);
-        let (refused, waiting): (VecDeque<_>, VecDeque<_>) =
-            waiting.into_iter().partition(is_refused);
-        self.behind_discards = waiting;
-        let mut before = self.behind_commits.values();
+    /// Whether a flush waits for the tables of the volume, and is to be carried out then.
+    pub(super) fn has_flush_behind_commits(&self) -> bool {
         let is_flush =
             |behind: &BehindCommit| matches!(behind, BehindCommit::CarryOut(Operation::Flush));
-        if refused.is_empty() || before.any(is_flush) {
-            self.discard_untold = Some(error);
-        }
-        for (_, request) in refused {
-            self.reply(request.id, Err(error), None);
-        }
-    }
-
-    /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
-    fn discard_freed(&mut self, range: LbaRange) {
-        let number = self.own_requests_made;
-        self.own_requests_made += 1;
-        if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
-            // They are found by the next collection.
-            return self.volume.as_mut().expect("it has freed blocks").discard_failed(number);
-        }
-        let id = RequestId(u64::MAX - number);
-        self.own_requests.insert(id);
-        self.write_zeroes(id, range, true, false);
+        self.behind_commits.values().any(is_flush)
     }
 }

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use super::Engine;
+use super::discards::Owner;
 use super::zero::ENTRIES_OF_ZERO;
 use crate::buffer::Buffer;
 use crate::config::AckMode;
@@ -24,7 +25,7 @@ pub(crate) const MAX_ATOMIC_BYTES: u64 = 1 << 20;
 
 /// A request that waits in line.
 pub(super) struct Stalled {
-    pub(super) id: RequestId,
+    pub(super) owner: Owner,
     pub(super) change: Change,
     pub(super) fua: bool,
     /// When it began to wait for this, or it, or one before it that waited for the same, last got some, by the clock
@@ -75,7 +76,7 @@ impl Engine {
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
         if self.is_passing_by() {
-            return self.pass(id, Change::Write { start, data, blocks_done: 0 }, fua);
+            return self.pass(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
         }
         if self.cache_disk_failed {
             return self.reply(id, Err(RequestError::Io), Some(data));
@@ -83,25 +84,25 @@ impl Engine {
         if self.goes_past_the_log(range) {
             return self.bypass(id, range, data, fua);
         }
-        self.change(id, Change::Write { start, data, blocks_done: 0 }, fua);
+        self.change(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
     }
 
     /// Does a change now, or puts it in line.
-    pub(super) fn change(&mut self, id: RequestId, mut change: Change, fua: bool) {
+    pub(super) fn change(&mut self, owner: Owner, mut change: Change, fua: bool) {
         if self.refuses_stuck(&change) {
-            return self.reply(id, Err(RequestError::Io), change.into_buffer());
+            return self.reply(owner, Err(RequestError::Io), change.into_buffer());
         }
         let held_up = self.stalled.iter().find_map(|stalled| stalled.holds_up(&change));
         let waits_for = match held_up {
             Some(waits_for) => waits_for,
             None => match self.try_change(&mut change) {
-                Ok(()) => return self.acknowledge(id, change.into_buffer(), fua),
+                Ok(()) => return self.acknowledge(owner, change.into_buffer(), fua),
                 Err(waits_for) => waits_for,
             },
         };
         self.counters.stalled_writes += 1;
         let since = self.patience.now();
-        self.stalled.push_back(Stalled { id, change, fua, since, waits_for });
+        self.stalled.push_back(Stalled { owner, change, fua, since, waits_for });
     }
 
     /// Lets those in line go on as far as they can. Tells whether anything moved.
@@ -117,7 +118,7 @@ impl Engine {
         for mut stalled in std::mem::take(&mut self.stalled) {
             if self.refuses_stuck(&stalled.change) {
                 // It came before its member was away, or before others had taken the share of the log.
-                self.reply(stalled.id, Err(RequestError::Io), stalled.change.into_buffer());
+                self.reply(stalled.owner, Err(RequestError::Io), stalled.change.into_buffer());
                 moved = true;
                 continue;
             }
@@ -143,7 +144,7 @@ impl Engine {
                     WaitsFor::ZeroRanges => zeroes_moved = true,
                     WaitsFor::Bypass | WaitsFor::Earlier => {}
                 }
-                self.acknowledge(stalled.id, stalled.change.into_buffer(), stalled.fua);
+                self.acknowledge(stalled.owner, stalled.change.into_buffer(), stalled.fua);
                 moved = true;
                 continue;
             };
@@ -154,7 +155,7 @@ impl Engine {
             if self.patience.is_over(stalled.since, self.config.full_timeout) {
                 // Bounded wait (C25). Parts that were done stay done: this was not acknowledged. Those behind it have waited for
                 // the same, and not from now on.
-                self.reply(stalled.id, Err(RequestError::NoSpace), stalled.change.into_buffer());
+                self.reply(stalled.owner, Err(RequestError::NoSpace), stalled.change.into_buffer());
                 moved = true;
                 continue;
             }
@@ -188,7 +189,7 @@ impl Engine {
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
         while let Some(stalled) = self.stalled.pop_front() {
-            self.reply(stalled.id, Err(error), stalled.change.into_buffer());
+            self.reply(stalled.owner, Err(error), stalled.change.into_buffer());
         }
     }
 
@@ -260,14 +261,14 @@ impl Engine {
 
     /// Replies to a change that has been appended, at once or when its records have come as far as
     /// the mode asks (C5).
-    pub(super) fn acknowledge(&mut self, id: RequestId, buffer: Option<Buffer>, fua: bool) {
+    pub(super) fn acknowledge(&mut self, owner: Owner, buffer: Option<Buffer>, fua: bool) {
         if !fua {
             self.expect_flush();
         }
         match self.config.ack {
-            AckMode::Memory if !fua => self.reply(id, Ok(()), buffer),
-            AckMode::Log if !fua => self.reply_when_written(id, buffer),
-            _ => self.reply_when_durable(id, buffer),
+            AckMode::Memory if !fua => self.reply(owner, Ok(()), buffer),
+            AckMode::Log if !fua => self.reply_when_written(owner, buffer),
+            _ => self.reply_when_durable(owner, buffer),
         }
     }
 }

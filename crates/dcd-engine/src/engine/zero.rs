@@ -8,9 +8,10 @@
 //! is newer: [`super::destage`] sees to that.
 
 use super::Engine;
+use super::discards::Owner;
 use super::write::Change;
 use crate::format::record::Entry;
-use crate::io::{RequestError, RequestId};
+use crate::io::RequestError;
 use crate::log::zero_ranges::ZeroRange;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 
@@ -23,7 +24,7 @@ pub(super) const ENTRIES_OF_ZERO: u32 = 3;
 impl Engine {
     pub(super) fn write_zeroes(
         &mut self,
-        id: RequestId,
+        owner: Owner,
         range: LbaRange,
         may_unmap: bool,
         fua: bool,
@@ -32,12 +33,12 @@ impl Engine {
         self.counters.zeroes += 1;
         self.pace.foreground(self.now);
         if self.is_passing_by() {
-            return self.pass(id, Change::Zero { range, may_unmap }, fua);
+            return self.pass(owner, Change::Zero { range, may_unmap }, fua);
         }
         if self.cache_disk_failed {
-            return self.reply(id, Err(RequestError::Io), None);
+            return self.reply(owner, Err(RequestError::Io), None);
         }
-        self.change(id, Change::Zero { range, may_unmap }, fua);
+        self.change(owner, Change::Zero { range, may_unmap }, fua);
     }
 
     pub(super) fn try_zero(&mut self, range: LbaRange, may_unmap: bool) -> bool {

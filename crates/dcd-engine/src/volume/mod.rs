@@ -54,13 +54,12 @@ use crate::buffer::Buffer;
 use crate::config::{DataDiskInfo, EngineConfig};
 use crate::error::VolumeOpenError;
 use crate::io::{
-    Device, Io, IoData, IoDone, IoError, IoId, IoOperation, RequestId, VolumeAnswer, VolumeError,
+    Device, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, RequestId, VolumeAnswer,
+    VolumeError,
 };
 use crate::patience::Patience;
 use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE, Lba, LbaRange, MemberIndex, Time};
 
-/// I/Os of a volume have this bit in their names, those of the engine have not.
-pub(crate) const IO_BIT: u64 = 1 << 63;
 /// Until it has been set.
 const MEMBER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -456,7 +455,7 @@ impl Volume {
     // ---- what every path needs ----------------------------------------------------------------
 
     fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
-        let id = IoId(self.next_io | IO_BIT);
+        let id = IoId::of(IoOwner::Volume, self.next_io);
         self.next_io += 1;
         let started = self.patience.now();
         self.ios.insert(id, IoUnderWay { purpose: Some(purpose), device, started });

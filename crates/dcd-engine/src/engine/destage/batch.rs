@@ -33,13 +33,24 @@ pub(super) struct Batch {
     runs: VecDeque<Run>,
     /// Runs under way, by the first run of those that were started together.
     in_flight: BTreeMap<usize, u32>,
-    flushing: bool,
+    progress: Progress,
     /// Something of it has been written.
     has_written: bool,
     /// The data-disk takes nothing: the rest was not tried.
     gave_up: bool,
     /// Segments filled later cannot hold what was gathered.
     newest_serial: SegmentSerial,
+}
+
+/// How far a batch is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Being read, or read; its runs are not planned yet.
+    Gathered,
+    /// Its runs are planned, and written.
+    Writing,
+    /// What was written is being flushed.
+    Flushing,
 }
 
 struct BatchLine {
@@ -261,7 +272,7 @@ impl Engine {
             reads_left: 0,
             runs: VecDeque::new(),
             in_flight: BTreeMap::new(),
-            flushing: false,
+            progress: Progress::Gathered,
             has_written: false,
             gave_up: false,
             newest_serial: self.log.newest_serial(),
@@ -390,7 +401,7 @@ impl Engine {
             unreachable!("called for a batch");
         };
         let mut moved = false;
-        if batch.reads_left == 0 && !batch.flushing {
+        if batch.reads_left == 0 && batch.progress != Progress::Flushing {
             if !batch.data.is_empty() && batch.runs.is_empty() && batch.in_flight.is_empty() {
                 moved |= self.plan_or_flush(&mut batch);
             }
@@ -412,13 +423,13 @@ impl Engine {
 
     /// Called when no run is left: the first time to plan them, the second time they are written.
     fn plan_or_flush(&mut self, batch: &mut Batch) -> bool {
-        if !batch.is_planned() {
+        if batch.progress == Progress::Gathered {
             batch.plan_runs(&self.destage.blocked);
             if !batch.runs.is_empty() {
                 return true;
             }
         }
-        batch.flushing = true;
+        batch.progress = Progress::Flushing;
         self.start_flush(Device::DataDisk, Purpose::Destage(Step::Flush));
         true
     }
@@ -577,7 +588,7 @@ impl Batch {
 
     /// Nothing of it is under way.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.reads_left == 0 && self.in_flight.is_empty() && !self.flushing
+        self.reads_left == 0 && self.in_flight.is_empty() && self.progress != Progress::Flushing
     }
 
     /// What it has written does not count.
@@ -612,13 +623,9 @@ impl Batch {
         }
     }
 
-    fn is_planned(&self) -> bool {
-        self.runs.capacity() > 0
-    }
-
     /// Joins lines, sorted by address, into as few writes as possible; what has failed before with not so many others.
     fn plan_runs(&mut self, blocked: &BTreeMap<Line, Blocked>) {
-        self.runs.reserve(1);
+        self.progress = Progress::Writing;
         for (index, entry) in self.lines.iter().enumerate() {
             if entry.failed {
                 continue;
