@@ -293,21 +293,7 @@ impl Engine {
             false => config,
         };
         assert_eq!(memory.bytes().len(), Engine::segment_memory_size(&geometry, &config));
-        if cache_disk_bytes < superblock.end() {
-            return Err(OpenError::CacheDiskShort {
-                expected: superblock.end(),
-                found: cache_disk_bytes,
-            });
-        }
-        let expected = superblock.data_disk.blocks;
-        let has_grown = config.grow && data_disk.blocks > expected;
-        if data_disk.blocks != expected && !has_grown {
-            return Err(OpenError::DataDiskSize { expected, found: data_disk.blocks });
-        }
-        if data_disk.blocks > DATA_DISK_BLOCKS_MAX {
-            let (most, found) = (DATA_DISK_BLOCKS_MAX, data_disk.blocks);
-            return Err(OpenError::DataDiskTooLarge { most, found });
-        }
+        check_sizes(&superblock, cache_disk_bytes, data_disk, config.grow)?;
         let hash = LineHash::new(config.hash_seed);
         let mut engine = Engine {
             phase: Phase::Opening,
@@ -939,6 +925,31 @@ impl Engine {
             recovery: self.recovery_report,
         }
     }
+}
+
+/// The sizes of both disks against what the superblock says; the data-disk may only grow, and only if that is wanted (C32).
+fn check_sizes(
+    superblock: &Superblock,
+    cache_disk_bytes: u64,
+    data_disk: DataDiskInfo,
+    may_grow: bool,
+) -> Result<(), OpenError> {
+    if cache_disk_bytes < superblock.end() {
+        return Err(OpenError::CacheDiskShort {
+            expected: superblock.end(),
+            found: cache_disk_bytes,
+        });
+    }
+    let expected = superblock.data_disk.blocks;
+    let has_grown = may_grow && data_disk.blocks > expected;
+    if data_disk.blocks != expected && !has_grown {
+        return Err(OpenError::DataDiskSize { expected, found: data_disk.blocks });
+    }
+    if data_disk.blocks > DATA_DISK_BLOCKS_MAX {
+        let (most, found) = (DATA_DISK_BLOCKS_MAX, data_disk.blocks);
+        return Err(OpenError::DataDiskTooLarge { most, found });
+    }
+    Ok(())
 }
 
 fn changes_data(operation: &Operation) -> bool {

@@ -254,22 +254,7 @@ impl Engine {
             recovery.report.bytes_read += bytes.len() as u64;
         }
         match (step, bytes) {
-            (Step::EndMark, bytes) => {
-                let unreadable = |error| FormatError::Unreadable { what: "the end mark", error };
-                let found = bytes.map_err(unreadable);
-                match found.and_then(|bytes| end_mark::verify(bytes.bytes(), uuid)) {
-                    Ok(()) => {}
-                    Err(_) if accept_damage => {
-                        recovery.report.end_mark_lost = true;
-                    }
-                    // A disk that fails there may have it still.
-                    Err(FormatError::Unreadable { error, .. }) => {
-                        let offset = self.superblock.end_mark_offset().unwrap_or_default();
-                        self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
-                    }
-                    Err(error) => self.fail_open(OpenError::EndMark(error)),
-                }
-            }
+            (Step::EndMark, bytes) => self.end_mark_read(bytes),
             (Step::CheckpointHeader(area), Ok(bytes)) => {
                 let header = Checkpoint::decode_header(bytes.bytes(), uuid, &geometry);
                 recovery.areas[area] =
@@ -315,21 +300,7 @@ impl Engine {
                 let offset = geometry.segment_offset(segment);
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
-            (Step::SegmentSlot(index), bytes) => {
-                let image = recovery.image_of_slots.as_mut().expect("read slot by slot");
-                if let Ok(bytes) = bytes {
-                    let at = index as usize * LINE_SIZE as usize;
-                    image.bytes_mut()[at..at + LINE_SIZE as usize].copy_from_slice(bytes.bytes());
-                } else {
-                    let segment = recovery.chain.segments.front().copied().unwrap_or_default();
-                    let slot = geometry.slot(segment, recovery.chain.slot + index);
-                    recovery.unreadable.insert(slot);
-                }
-                if recovery.ios_left == 0 {
-                    let image = recovery.image_of_slots.take().expect("looked at");
-                    self.segment_read(image);
-                }
-            }
+            (Step::SegmentSlot(index), bytes) => self.segment_slot_read(index, bytes),
             (Step::Zero(piece), bytes) => self.zeroed_for_room(piece, bytes.map(drop)),
             (Step::Flush(device), Err(error)) => {
                 self.fail_open(OpenError::Io { device, offset: 0, error });
@@ -338,6 +309,42 @@ impl Engine {
                 let offset = self.superblock.offset();
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
+        }
+    }
+
+    fn end_mark_read(&mut self, bytes: Result<Buffer, IoError>) {
+        let unreadable = |error| FormatError::Unreadable { what: "the end mark", error };
+        let found = bytes.map_err(unreadable);
+        match found.and_then(|bytes| end_mark::verify(bytes.bytes(), self.superblock.uuid)) {
+            Ok(()) => {}
+            Err(_) if self.config.accept_damage => {
+                self.recovery().report.end_mark_lost = true;
+            }
+            // A disk that fails there may have it still.
+            Err(FormatError::Unreadable { error, .. }) => {
+                let offset = self.superblock.end_mark_offset().unwrap_or_default();
+                self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
+            }
+            Err(error) => self.fail_open(OpenError::EndMark(error)),
+        }
+    }
+
+    /// A slot of a segment that could not be read as a whole; one that cannot be read either is as if it were damaged.
+    fn segment_slot_read(&mut self, index: u32, bytes: Result<Buffer, IoError>) {
+        let geometry = self.superblock.geometry;
+        let recovery = self.recovery();
+        let image = recovery.image_of_slots.as_mut().expect("read slot by slot");
+        if let Ok(bytes) = bytes {
+            let at = index as usize * LINE_SIZE as usize;
+            image.bytes_mut()[at..at + LINE_SIZE as usize].copy_from_slice(bytes.bytes());
+        } else {
+            let segment = recovery.chain.segments.front().copied().unwrap_or_default();
+            let slot = geometry.slot(segment, recovery.chain.slot + index);
+            recovery.unreadable.insert(slot);
+        }
+        if recovery.ios_left == 0 {
+            let image = recovery.image_of_slots.take().expect("looked at");
+            self.segment_read(image);
         }
     }
 

@@ -186,6 +186,58 @@ pub fn layout() -> Vec<FieldLayout> {
     })
 }
 
+impl SuperblockOnDisk {
+    fn geometry(&self) -> Result<Geometry, FormatError> {
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let segment_size = u64::from(self.segment_size_bytes.get());
+        let geometry = Geometry {
+            segment_size_bytes: segment_size,
+            segments: self.segments.get(),
+            checkpoint_offsets: self.checkpoint_offsets.map(|o| o.get()),
+            checkpoint_area_bytes: self.checkpoint_area_bytes.get(),
+            segments_offset: self.segments_offset.get(),
+            copy_pages: self.copy_pages.get(),
+        };
+        let has_read_area = self.features_incompatible.get() & FEATURE_READ_AREA != 0;
+        if has_read_area != (geometry.copy_pages > 0) {
+            return Err(field("copy_pages", geometry.copy_pages.into()));
+        }
+        // The geometry must be one that `fit` gives for some size: with a segment less than fits.
+        let size = geometry
+            .segments_offset
+            .checked_add(u64::from(geometry.segments).saturating_mul(segment_size))
+            .and_then(|end| {
+                end.checked_add(u64::from(geometry.copy_pages) * COPY_PAGE_SPACE_BYTES)
+            });
+        let fit = |size| Geometry::fit_with_copies(size, segment_size, geometry.copy_pages).ok();
+        if size.and_then(fit) != Some(geometry) {
+            return Err(field("segments", geometry.segments.into()));
+        }
+        Ok(geometry)
+    }
+
+    fn data_disk(&self) -> Result<DataDiskInfo, FormatError> {
+        let field = |field, found| FormatError::Field { what: WHAT, field, found };
+        let data_disk = DataDiskInfo {
+            blocks: self.data_disk_blocks.get(),
+            logical_block_size: self.data_disk_logical_block_size.get(),
+            physical_sector_size: self.data_disk_physical_sector_size.get(),
+        };
+        for (name, size) in [
+            ("data_disk_logical_block_size", data_disk.logical_block_size),
+            ("data_disk_physical_sector_size", data_disk.physical_sector_size),
+        ] {
+            if size != 512 && size != 4096 {
+                return Err(field(name, size.into()));
+            }
+        }
+        if data_disk.blocks == 0 || data_disk.blocks > DATA_DISK_BLOCKS_MAX {
+            return Err(field("data_disk_blocks", data_disk.blocks));
+        }
+        Ok(data_disk)
+    }
+}
+
 impl Superblock {
     /// Byte address of the volume area.
     pub fn volume_offset(&self) -> u64 {
@@ -279,46 +331,8 @@ impl Superblock {
             3 => CacheState::Detached,
             other => return Err(field("state", other.into())),
         };
-        let segment_size = u64::from(disk.segment_size_bytes.get());
-        let geometry = Geometry {
-            segment_size_bytes: segment_size,
-            segments: disk.segments.get(),
-            checkpoint_offsets: disk.checkpoint_offsets.map(|o| o.get()),
-            checkpoint_area_bytes: disk.checkpoint_area_bytes.get(),
-            segments_offset: disk.segments_offset.get(),
-            copy_pages: disk.copy_pages.get(),
-        };
-        let has_read_area = incompatible & FEATURE_READ_AREA != 0;
-        if has_read_area != (geometry.copy_pages > 0) {
-            return Err(field("copy_pages", geometry.copy_pages.into()));
-        }
-        // The geometry must be one that `fit` gives for some size: with a segment less than fits.
-        let size = geometry
-            .segments_offset
-            .checked_add(u64::from(geometry.segments).saturating_mul(segment_size))
-            .and_then(|end| {
-                end.checked_add(u64::from(geometry.copy_pages) * COPY_PAGE_SPACE_BYTES)
-            });
-        let fit = |size| Geometry::fit_with_copies(size, segment_size, geometry.copy_pages).ok();
-        if size.and_then(fit) != Some(geometry) {
-            return Err(field("segments", geometry.segments.into()));
-        }
-        let data_disk = DataDiskInfo {
-            blocks: disk.data_disk_blocks.get(),
-            logical_block_size: disk.data_disk_logical_block_size.get(),
-            physical_sector_size: disk.data_disk_physical_sector_size.get(),
-        };
-        for (name, size) in [
-            ("data_disk_logical_block_size", data_disk.logical_block_size),
-            ("data_disk_physical_sector_size", data_disk.physical_sector_size),
-        ] {
-            if size != 512 && size != 4096 {
-                return Err(field(name, size.into()));
-            }
-        }
-        if data_disk.blocks == 0 || data_disk.blocks > DATA_DISK_BLOCKS_MAX {
-            return Err(field("data_disk_blocks", data_disk.blocks));
-        }
+        let geometry = disk.geometry()?;
+        let data_disk = disk.data_disk()?;
         let volume_bytes = disk.volume_bytes.get();
         let has_volume = incompatible & FEATURE_VOLUME != 0;
         if has_volume != (volume_bytes > 0) || volume_bytes >= DATA_DISK_BLOCKS_MAX {
