@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::{Copies, SlotState};
+use crate::engine::Disk;
 use crate::format::checksum::crc32c;
-use crate::io::{Device, IoData, IoError, IoOperation};
+use crate::io::{IoData, IoError, IoOperation};
 use crate::units::{
     CopyPageIndex, CopySlot, Duration, FragmentMask, LINE_SIZE, Line, SequenceId, Time,
 };
@@ -251,7 +252,7 @@ impl Engine {
         copy.reading = Some(Read { wanted, stamp });
         let length = (last.0 + 1 - first.0) * LINE_SIZE;
         let purpose = Purpose::Arrange(Step::Read { first });
-        self.start_read(Device::DataDisk, first.lba().byte(), length, purpose);
+        self.start_read(Disk::DataDisk, first.lba().byte(), length, purpose);
     }
 
     pub(super) fn arrange_io_done(
@@ -348,7 +349,7 @@ impl Engine {
             let slots = run.len() as u32;
             let purpose = Purpose::Arrange(Step::Write { first, slots });
             let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua: false };
-            self.start_io(Device::CacheDisk, operation, purpose);
+            self.start_io(Disk::CacheDisk, operation, purpose);
         }
     }
 

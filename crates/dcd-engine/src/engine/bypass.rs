@@ -22,8 +22,9 @@
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::format::record::Entry;
-use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::log::zero_ranges::ZeroRanges;
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 
@@ -176,7 +177,7 @@ impl Engine {
                     bypass.state = State::Flushing(self.bypass_flushes);
                 }
             }
-            self.start_flush(Device::DataDisk, Purpose::BypassFlush(self.bypass_flushes));
+            self.start_flush(Disk::DataDisk, Purpose::BypassFlush(self.bypass_flushes));
             moved = true;
         }
         while let Some(index) = self.bypasses.iter().position(|b| matches!(b.state, State::Flushed))
@@ -213,7 +214,7 @@ impl Engine {
             let State::Waiting(data) = state else { unreachable!("looked at") };
             let data = IoData::Owned(data);
             let operation = IoOperation::Write { offset, data, fua: false };
-            self.start_io(Device::DataDisk, operation, Purpose::BypassWrite { id });
+            self.start_io(Disk::DataDisk, operation, Purpose::BypassWrite { id });
             moved = true;
         }
         moved

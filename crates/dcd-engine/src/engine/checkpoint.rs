@@ -14,8 +14,9 @@
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::PageWrite;
+use crate::engine::Disk;
 use crate::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
-use crate::io::{Device, IoError, RequestError, RequestId};
+use crate::io::{IoError, RequestError, RequestId};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
 
 /// A checkpoint is due when this part of the segments has been filled since the last.
@@ -135,7 +136,7 @@ impl Engine {
             State::Writing { picture, writes_left: 0, failed: false } => {
                 self.checkpoint.state = State::Flushing(picture);
                 self.checkpoint.is_distrusted = false;
-                self.start_flush(Device::CacheDisk, Purpose::Checkpoint(Step::Flush));
+                self.start_flush(Disk::CacheDisk, Purpose::Checkpoint(Step::Flush));
                 true
             }
             other => {
@@ -229,13 +230,13 @@ impl Engine {
             self.counters.checkpoint_bytes += bytes.len() as u64;
             let offset = self.superblock.geometry.copy_page_offset(page, generation);
             let purpose = Purpose::Checkpoint(Step::Write);
-            self.start_write(Device::CacheDisk, offset, bytes, purpose);
+            self.start_write(Disk::CacheDisk, offset, bytes, purpose);
         }
         let mut offset = picture.offset;
         for piece in picture.bytes.bytes().chunks(self.config.limits.checkpoint_write_bytes) {
             writes_left += 1;
             let purpose = Purpose::Checkpoint(Step::Write);
-            self.start_write(Device::CacheDisk, offset, Buffer::copy_of(piece), purpose);
+            self.start_write(Disk::CacheDisk, offset, Buffer::copy_of(piece), purpose);
             offset += piece.len() as u64;
         }
         self.counters.checkpoint_bytes += picture.bytes.len() as u64;

@@ -18,8 +18,9 @@
 use super::destage::Headway;
 use super::volume::BehindCommit;
 use super::{Engine, MemoryUse, Phase, Purpose};
+use crate::engine::Disk;
 use crate::format::superblock::CacheState;
-use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::units::{LbaRange, Time};
 
 /// How the cache is closed.
@@ -261,7 +262,7 @@ impl Engine {
             data: IoData::Owned(self.superblock.encode()),
             fua: true,
         };
-        self.start_io(Device::CacheDisk, operation, Purpose::Close);
+        self.start_io(Disk::CacheDisk, operation, Purpose::Close);
     }
 
     pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {

@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 use super::discards::Owner;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
-use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::engine::Disk;
+use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::units::{Duration, RecordNumber, Time};
 
 /// So many changes, each with a flush of its own, and the next flush is expected.
@@ -141,7 +142,7 @@ impl Engine {
         if is_written && !self.commit.in_flight {
             self.commit.target = None;
             self.commit.in_flight = true;
-            self.start_flush(Device::CacheDisk, Purpose::LogFlush { covers });
+            self.start_flush(Disk::CacheDisk, Purpose::LogFlush { covers });
             moved = true;
         }
         moved
@@ -184,7 +185,7 @@ impl Engine {
                 fua,
             };
             let purpose = Purpose::LogWrite { number: write.number, fua };
-            self.start_io(Device::CacheDisk, operation, purpose);
+            self.start_io(Disk::CacheDisk, operation, purpose);
             moved = true;
         }
         moved

@@ -20,7 +20,8 @@
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
-use crate::io::{Device, IoData, IoError, IoOperation};
+use crate::engine::Disk;
+use crate::io::{IoData, IoError, IoOperation};
 use crate::units::{LINE_SIZE, RecordNumber, Time};
 
 /// What is known of the cache-disk.
@@ -112,7 +113,7 @@ impl Engine {
         self.log_use.state = State::Probing;
         let data = IoData::Owned(Buffer::zeroed(LINE_SIZE as usize));
         let operation = IoOperation::Write { offset, data, fua: true };
-        self.start_io(Device::CacheDisk, operation, Purpose::Probe);
+        self.start_io(Disk::CacheDisk, operation, Purpose::Probe);
         false
     }
 

@@ -84,6 +84,22 @@ pub enum Phase {
     Closed,
 }
 
+/// A disk, as the cache has it. Whether the data-disk is one or a volume of several is no matter of its paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Disk {
+    CacheDisk,
+    DataDisk,
+}
+
+impl From<Disk> for Device {
+    fn from(disk: Disk) -> Device {
+        match disk {
+            Disk::CacheDisk => Device::CacheDisk,
+            Disk::DataDisk => Device::DataDisk,
+        }
+    }
+}
+
 /// What an I/O is for: where its completion goes.
 enum Purpose {
     Recover(recover::Step),
@@ -106,7 +122,7 @@ enum Purpose {
 struct IoInFlight {
     /// `None`: given up after `io_timeout`; its completion is only taken note of.
     purpose: Option<Purpose>,
-    device: Device,
+    device: Disk,
     is_read: bool,
     /// By the clock of [`Patience`].
     started: Time,
@@ -480,10 +496,10 @@ impl Engine {
     fn io_done(&mut self, done: IoDone) {
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
         self.ios_with_allowance.remove(&done.id);
-        self.data_disk_changes += u64::from(io.device == Device::DataDisk && !io.is_read);
+        self.data_disk_changes += u64::from(io.device == Disk::DataDisk && !io.is_read);
         let Some(purpose) = io.purpose else {
             // Came after it had been given up. Its buffer was its own, so it has touched nothing.
-            if io.device == Device::DataDisk && !io.is_read {
+            if io.device == Disk::DataDisk && !io.is_read {
                 self.data_disk_writes_lost -= 1;
             }
             if let Some((line, lines)) = io.late_zeroes.filter(|_| done.result.is_ok()) {
@@ -494,9 +510,8 @@ impl Engine {
         let service = self.patience.waited(io.started);
         if done.result.is_err() {
             match io.device {
-                Device::CacheDisk => self.counters.cache_disk_errors += 1,
-                Device::DataDisk => self.counters.data_disk_errors += 1,
-                Device::Member(_) => unreachable!("members belong to the volume"),
+                Disk::CacheDisk => self.counters.cache_disk_errors += 1,
+                Disk::DataDisk => self.counters.data_disk_errors += 1,
             }
         }
         let result = done.result;
@@ -506,7 +521,7 @@ impl Engine {
         self.dispatch_done(purpose, result, done.buffer, service);
         // Whoever finds the cache-disk gone tells it for all: with a full cache nothing is written to
         // it any more, and only reads, of destaging, could notice.
-        let is_gone = io.device == Device::CacheDisk && result == Err(IoError::Gone);
+        let is_gone = io.device == Disk::CacheDisk && result == Err(IoError::Gone);
         if is_gone && io.is_read && self.phase == Phase::Running {
             self.cache_disk_error(IoError::Gone);
         }
@@ -604,7 +619,7 @@ impl Engine {
         self.outputs.push_back(Output::Reply(Reply { id, result, buffer, answer: None }));
     }
 
-    fn start_io(&mut self, device: Device, operation: IoOperation, purpose: Purpose) {
+    fn start_io(&mut self, device: Disk, operation: IoOperation, purpose: Purpose) {
         let id = IoId::of(IoOwner::Cache, self.next_io);
         self.next_io += 1;
         let is_read = matches!(operation, IoOperation::Read { .. });
@@ -617,28 +632,27 @@ impl Engine {
             late_zeroes: None,
         };
         self.ios.insert(id, io);
-        let io = Io { id, device, operation };
+        let io = Io { id, device: device.into(), operation };
         match &mut self.volume {
-            Some(volume) if device == Device::DataDisk => volume.submit(self.now, io),
+            Some(volume) if device == Disk::DataDisk => volume.submit(self.now, io),
             _ => self.outputs.push_back(Output::Io(io)),
         }
     }
 
-    fn start_read(&mut self, device: Device, offset: u64, length: u64, purpose: Purpose) {
+    fn start_read(&mut self, device: Disk, offset: u64, length: u64, purpose: Purpose) {
         let buffer = self.buffers.take(length as usize);
         self.start_io(device, IoOperation::Read { offset, buffer }, purpose);
     }
 
-    fn start_write(&mut self, device: Device, offset: u64, data: Buffer, purpose: Purpose) {
+    fn start_write(&mut self, device: Disk, offset: u64, data: Buffer, purpose: Purpose) {
         let data = IoData::Owned(data);
         self.start_io(device, IoOperation::Write { offset, data, fua: false }, purpose);
     }
 
-    fn start_flush(&mut self, device: Device, purpose: Purpose) {
+    fn start_flush(&mut self, device: Disk, purpose: Purpose) {
         match device {
-            Device::CacheDisk => self.counters.cache_disk_flushes += 1,
-            Device::DataDisk => self.counters.data_disk_flushes += 1,
-            Device::Member(_) => unreachable!("members belong to the volume"),
+            Disk::CacheDisk => self.counters.cache_disk_flushes += 1,
+            Disk::DataDisk => self.counters.data_disk_flushes += 1,
         }
         self.start_io(device, IoOperation::Flush, purpose);
     }
@@ -660,7 +674,7 @@ impl Engine {
             };
             self.ios.iter().find(|(_, io)| is_one(io)).map(|(id, io)| (*id, io))
         };
-        let oldest = [oldest(Device::CacheDisk), oldest(Device::DataDisk)];
+        let oldest = [oldest(Disk::CacheDisk), oldest(Disk::DataDisk)];
         let longer = self.ios_with_allowance.iter().filter_map(|id| Some((*id, self.ios.get(id)?)));
         oldest.into_iter().flatten().chain(longer.filter(move |(_, io)| is_waited_for(io)))
     }
@@ -687,11 +701,10 @@ impl Engine {
                 io.late_zeroes = Some((piece.line, piece.lines));
             }
             match io.device {
-                Device::CacheDisk => self.counters.cache_disk_errors += 1,
-                Device::DataDisk => self.counters.data_disk_errors += 1,
-                Device::Member(_) => unreachable!("members belong to the volume"),
+                Disk::CacheDisk => self.counters.cache_disk_errors += 1,
+                Disk::DataDisk => self.counters.data_disk_errors += 1,
             }
-            if io.device == Device::DataDisk && !io.is_read {
+            if io.device == Disk::DataDisk && !io.is_read {
                 self.data_disk_writes_lost += 1;
             }
             self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
@@ -701,8 +714,8 @@ impl Engine {
     /// How long an I/O may take.
     fn io_limit(&self, io: &IoInFlight) -> Duration {
         let limit = match io.device {
-            Device::DataDisk => self.config.data_disk_timeout(self.volume.is_some()),
-            Device::CacheDisk | Device::Member(_) => self.config.io_timeout,
+            Disk::DataDisk => self.config.data_disk_timeout(self.volume.is_some()),
+            Disk::CacheDisk => self.config.io_timeout,
         };
         Duration(limit.0.saturating_add(io.allowance.0))
     }

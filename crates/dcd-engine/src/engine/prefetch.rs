@@ -26,8 +26,9 @@ use super::read::CopyPart;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::{Sequence, SlotState};
+use crate::engine::Disk;
 use crate::format::checksum::crc32c;
-use crate::io::{Device, IoError, RequestId};
+use crate::io::{IoError, RequestId};
 use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Time};
 
 /// Streams at a time.
@@ -550,7 +551,7 @@ impl Engine {
             }
             let offset = self.superblock.geometry.copy_slot_offset(first);
             let length = u64::from(slots) * LINE_SIZE;
-            self.start_read(Device::CacheDisk, offset, length, Purpose::ReadAhead(id));
+            self.start_read(Disk::CacheDisk, offset, length, Purpose::ReadAhead(id));
         }
     }
 

@@ -17,9 +17,10 @@ use crate::buffer::Buffer;
 use crate::copies::s3_fifo::S3Fifo;
 use crate::copies::scan_filter::{SCAN_BLOCKS_DEFAULT, ScanFilter};
 use crate::copies::{Copies, SlotState};
+use crate::engine::Disk;
 use crate::format::checksum::crc32c;
 use crate::format::geometry::COPIES_PER_PAGE;
-use crate::io::{Device, IoData, IoError, IoOperation};
+use crate::io::{IoData, IoError, IoOperation};
 use crate::line_hash::LineHash;
 use crate::units::{
     BLOCK_SIZE, CopyPageIndex, CopySlot, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange,
@@ -170,7 +171,7 @@ impl Engine {
         let offset = self.superblock.geometry.copy_slot_offset(first);
         let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua: false };
         let write = Write { first, slots: run.len() as u32 };
-        self.start_io(Device::CacheDisk, operation, Purpose::Promote(write));
+        self.start_io(Disk::CacheDisk, operation, Purpose::Promote(write));
         true
     }
 

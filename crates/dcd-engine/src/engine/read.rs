@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use super::prefetch::ReadAhead;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::format::checksum::crc32c;
-use crate::io::{Device, IoError, IoOperation, RequestError, RequestId};
+use crate::io::{IoError, IoOperation, RequestError, RequestId};
 use crate::log::segment::SegmentState;
 use crate::units::{
     BLOCK_SIZE, CopySlot, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Lba, LbaRange,
@@ -40,10 +41,10 @@ pub(super) struct AccessTimes {
 
 impl AccessTimes {
     /// A read of so many bytes took so long.
-    pub(super) fn note(&mut self, device: Device, bytes: usize, time: Duration) {
+    pub(super) fn note(&mut self, device: Disk, bytes: usize, time: Duration) {
         let mean = match device {
-            Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk | Device::Member(_) => &mut self.data_disk,
+            Disk::CacheDisk => &mut self.cache_disk,
+            Disk::DataDisk => &mut self.data_disk,
         };
         if bytes <= SMALL_READ_BYTES {
             mean.0 = if mean.0 == 0 { time.0 } else { mean.0 - mean.0 / 8 + time.0 / 8 };
@@ -188,7 +189,7 @@ impl Engine {
             let operation = IoOperation::Read { offset: range.start.byte(), buffer };
             let stamp = self.data_disk_changes;
             let part = Part { id, source: Source::Whole(range), stamp, is_scan };
-            return self.start_io(Device::DataDisk, operation, Purpose::Read(part));
+            return self.start_io(Disk::DataDisk, operation, Purpose::Read(part));
         }
         let parts_left = self.start_parts(id, sources, is_scan);
         if parts_left == 0 {
@@ -290,7 +291,7 @@ impl Engine {
             self.reads.data_disk_parts += 1;
             let part = Part { id, source: Source::Span { span, wanted }, stamp, is_scan };
             let purpose = Purpose::Read(part);
-            self.start_read(Device::DataDisk, span.start.byte(), span.bytes(), purpose);
+            self.start_read(Disk::DataDisk, span.start.byte(), span.bytes(), purpose);
         }
         for slots in adjacent_slots(&sources.slots, self.superblock.geometry.slots_per_segment()) {
             parts += 1;
@@ -299,14 +300,14 @@ impl Engine {
             let offset = self.superblock.geometry.slot_offset(slots[0].slot);
             let length = slots.len() as u64 * LINE_SIZE;
             let part = Part { id, source: Source::Slots { segment, slots }, stamp, is_scan };
-            self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
+            self.start_read(Disk::CacheDisk, offset, length, Purpose::Read(part));
         }
         for copies in adjacent_copies(sources.copies) {
             parts += 1;
             let offset = copies[0].offset;
             let length = copies[copies.len() - 1].offset + LINE_SIZE - offset;
             let part = Part { id, source: Source::Copies(copies), stamp, is_scan };
-            self.start_read(Device::CacheDisk, offset, length, Purpose::Read(part));
+            self.start_read(Disk::CacheDisk, offset, length, Purpose::Read(part));
         }
         parts
     }

@@ -43,6 +43,7 @@ use self::rewrite::{Rewrite, Source};
 use self::room::Room;
 use super::{Engine, MemoryUse, Phase, Purpose};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::error::{FormatError, OpenError};
 use crate::format::checkpoint::{Checkpoint, CopyPageRef, HEADER_SIZE};
 use crate::format::checksum::crc32c;
@@ -74,7 +75,7 @@ pub(super) enum Step {
     ScanForCheckpoint(SegmentIndex),
     Witness(Line),
     Rewrite,
-    Flush(Device),
+    Flush(Disk),
     /// Zeroes for which a checkpoint has no room.
     Zero(ZeroRange),
     Superblock,
@@ -211,12 +212,12 @@ impl Engine {
         if let Some(offset) = self.superblock.end_mark_offset() {
             self.recovery().ios_left += 1;
             let length = END_MARK_BYTES as u64;
-            self.start_read(Device::CacheDisk, offset, length, Purpose::Recover(Step::EndMark));
+            self.start_read(Disk::CacheDisk, offset, length, Purpose::Recover(Step::EndMark));
         }
         for area in 0..2 {
             let offset = self.superblock.geometry.checkpoint_offsets[area];
             let purpose = Purpose::Recover(Step::CheckpointHeader(area));
-            self.start_read(Device::CacheDisk, offset, HEADER_SIZE as u64, purpose);
+            self.start_read(Disk::CacheDisk, offset, HEADER_SIZE as u64, purpose);
         }
     }
 
@@ -303,7 +304,7 @@ impl Engine {
             (Step::SegmentSlot(index), bytes) => self.segment_slot_read(index, bytes),
             (Step::Zero(piece), bytes) => self.zeroed_for_room(piece, bytes.map(drop)),
             (Step::Flush(device), Err(error)) => {
-                self.fail_open(OpenError::Io { device, offset: 0, error });
+                self.fail_open(OpenError::Io { device: device.into(), offset: 0, error });
             }
             (Step::Rewrite | Step::Superblock, Err(error)) => {
                 let offset = self.superblock.offset();
@@ -369,8 +370,8 @@ impl Engine {
                 Stage::Rewrites => {
                     recovery.stage = Stage::RewriteFlush;
                     recovery.ios_left = 1;
-                    let flush = Purpose::Recover(Step::Flush(Device::CacheDisk));
-                    self.start_flush(Device::CacheDisk, flush);
+                    let flush = Purpose::Recover(Step::Flush(Disk::CacheDisk));
+                    self.start_flush(Disk::CacheDisk, flush);
                 }
                 Stage::RewriteFlush => {
                     recovery.stage = Stage::OldestRewrite;
@@ -380,7 +381,7 @@ impl Engine {
                 Stage::OldestRewrite => {
                     recovery.stage = Stage::Flush;
                     recovery.ios_left = 2;
-                    for device in [Device::CacheDisk, Device::DataDisk] {
+                    for device in [Disk::CacheDisk, Disk::DataDisk] {
                         self.start_flush(device, Purpose::Recover(Step::Flush(device)));
                     }
                 }
@@ -392,8 +393,12 @@ impl Engine {
                     if self.cache_disk_failed {
                         let offset = self.superblock.geometry.checkpoint_offsets[0];
                         let error = IoError::Failed;
-                        let device = Device::CacheDisk;
-                        return self.fail_open(OpenError::Io { device, offset, error });
+                        let device = Disk::CacheDisk;
+                        return self.fail_open(OpenError::Io {
+                            device: device.into(),
+                            offset,
+                            error,
+                        });
                     }
                     if !self.checkpoint.is_idle() {
                         return;
@@ -421,7 +426,7 @@ impl Engine {
         let offset = self.superblock.geometry.checkpoint_offsets[area];
         let length = HEADER_SIZE as u64 + payload_bytes;
         let purpose = Purpose::Recover(Step::Checkpoint(area));
-        self.start_read(Device::CacheDisk, offset, length, purpose);
+        self.start_read(Disk::CacheDisk, offset, length, purpose);
     }
 
     /// Step 2.
@@ -475,7 +480,7 @@ impl Engine {
         self.recovery().ios_left = lines.len() as u32;
         for line in lines {
             let purpose = Purpose::Recover(Step::Witness(line));
-            self.start_read(Device::DataDisk, line.lba().byte(), LINE_SIZE, purpose);
+            self.start_read(Disk::DataDisk, line.lba().byte(), LINE_SIZE, purpose);
         }
     }
 
@@ -577,7 +582,7 @@ impl Engine {
         };
         self.recovery().stage = Stage::Superblock;
         self.recovery().ios_left = 1;
-        self.start_io(Device::CacheDisk, operation, Purpose::Recover(Step::Superblock));
+        self.start_io(Disk::CacheDisk, operation, Purpose::Recover(Step::Superblock));
     }
 
     fn finish_recovery(&mut self) {

@@ -27,8 +27,9 @@ use super::write::Change;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::config::AckMode;
+use crate::engine::Disk;
 use crate::format::checksum::crc32c;
-use crate::io::{Device, IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::stats::Uncached;
 use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line};
 
@@ -280,14 +281,14 @@ impl Engine {
         {
             passing.in_flight += 1;
             let purpose = Purpose::Uncached(Step::LogWrite);
-            self.start_write(Device::DataDisk, offset, data, purpose);
+            self.start_write(Disk::DataDisk, offset, data, purpose);
             return true;
         }
         if passing.in_flight > 0 {
             return false;
         }
         passing.stage = Stage::Flushing;
-        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::LogFlush));
+        self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::LogFlush));
         true
     }
 
@@ -301,12 +302,12 @@ impl Engine {
         let purpose = Purpose::Uncached(step(piece.blocks));
         if by_writing {
             let zeroes = Buffer::zeroed(length as usize);
-            self.start_write(Device::DataDisk, offset, zeroes, purpose);
+            self.start_write(Disk::DataDisk, offset, zeroes, purpose);
             return true;
         }
         let may_unmap = zero.may_unmap;
         let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
-        self.start_io(Device::DataDisk, operation, purpose);
+        self.start_io(Disk::DataDisk, operation, purpose);
         self.allow_last_io(Engine::zero_allowance(length / LINE_SIZE));
         false
     }
@@ -394,7 +395,7 @@ impl Engine {
                     let data = IoData::Owned(data);
                     let operation =
                         IoOperation::Write { offset: range.start.byte(), data, fua: false };
-                    self.start_io(Device::DataDisk, operation, Purpose::Uncached(step));
+                    self.start_io(Disk::DataDisk, operation, Purpose::Uncached(step));
                 }
                 State::WaitingToZero(zero) => {
                     let by_writing =
@@ -487,7 +488,7 @@ impl Engine {
             return false;
         }
         passing.flushing = Some(covered);
-        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::Flush));
+        self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Flush));
         true
     }
 
@@ -610,6 +611,6 @@ impl Engine {
         if !self.passing().is_closing {
             return;
         }
-        self.start_flush(Device::DataDisk, Purpose::Uncached(Step::Close));
+        self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Close));
     }
 }

@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use super::{Blocked, RETRY_MIN, Step, Work};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::format::record::{Entry, Record};
-use crate::io::{Device, IoData, IoError, IoOperation};
+use crate::io::{IoData, IoError, IoOperation};
 use crate::log::lookup_table::Pieces;
 use crate::units::{
     BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, LbaRange, Line,
@@ -333,7 +334,7 @@ impl Engine {
         self.counters.destage_read_bytes += length;
         self.log.segments.add_reader(segment);
         let step = Step::ReadSlots { segment, slots };
-        self.start_read(Device::CacheDisk, offset, length, Purpose::Destage(step));
+        self.start_read(Disk::CacheDisk, offset, length, Purpose::Destage(step));
     }
 
     pub(super) fn slots_read(
@@ -430,7 +431,7 @@ impl Engine {
             }
         }
         batch.progress = Progress::Flushing;
-        self.start_flush(Device::DataDisk, Purpose::Destage(Step::Flush));
+        self.start_flush(Disk::DataDisk, Purpose::Destage(Step::Flush));
         true
     }
 
@@ -478,7 +479,7 @@ impl Engine {
         let offset = run.range.start.byte();
         let fua = self.writes_through_for_readers();
         let operation = IoOperation::Write { offset, data: IoData::Owned(data), fua };
-        self.start_io(Device::DataDisk, operation, Purpose::Destage(step));
+        self.start_io(Disk::DataDisk, operation, Purpose::Destage(step));
     }
 
     pub(super) fn run_written(

@@ -15,9 +15,10 @@ use std::ops::Range;
 
 use super::Step;
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
-use crate::io::{Device, IoError};
+use crate::io::IoError;
 use crate::units::{BLOCK_SIZE, LINE_SIZE, Line, RecordNumber};
 
 /// Most lines that wait to be completed.
@@ -143,7 +144,7 @@ impl Engine {
             completions.reading.insert(*line, Reading { is_useless: false, may_use_reserve });
         }
         let purpose = Purpose::Destage(Step::ReadForCompletion(lines));
-        self.start_read(Device::DataDisk, first.lba().byte(), length, purpose);
+        self.start_read(Disk::DataDisk, first.lba().byte(), length, purpose);
     }
 
     /// Step 2.

@@ -38,8 +38,9 @@ use super::pace::Go;
 use super::policy::Candidate;
 use crate::buffer::Buffer;
 use crate::config::DestagePolicyKind;
+use crate::engine::Disk;
 use crate::engine::Purpose;
-use crate::io::{Device, IoError};
+use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
 use crate::log::zero_ranges::ZeroRange;
@@ -339,7 +340,7 @@ impl Engine {
                 let length = self.superblock.geometry.segment_size_bytes;
                 self.counters.destage_read_bytes += length;
                 let purpose = Purpose::Destage(Step::ReadSegment(victim));
-                self.start_read(Device::CacheDisk, offset, length, purpose);
+                self.start_read(Disk::CacheDisk, offset, length, purpose);
             }
         }
         true

@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use super::batch::RUN_LINES_MAX;
 use super::{RETRY_MAX, RETRY_MIN, Step, Work};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
-use crate::io::{Device, IoError, IoOperation};
+use crate::io::{IoError, IoOperation};
 use crate::log::zero_ranges::{ZeroRange, ZeroRanges};
 use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line, Time};
 
@@ -220,12 +221,12 @@ impl Engine {
             let purpose = Purpose::Destage(Step::WriteZeroes(piece));
             if self.destage.zeroes_by_writing {
                 let zeroes = Buffer::zeroed(length as usize);
-                self.start_write(Device::DataDisk, offset, zeroes, purpose);
+                self.start_write(Disk::DataDisk, offset, zeroes, purpose);
                 self.allow_last_io(allowance);
                 return true;
             }
             let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
-            self.start_io(Device::DataDisk, operation, purpose);
+            self.start_io(Disk::DataDisk, operation, purpose);
             self.allow_last_io(allowance);
             return true;
         }
@@ -235,7 +236,7 @@ impl Engine {
         work.flushing = true;
         // What the disk has only taken into its cache is written now.
         let allowance = Engine::zero_allowance(work.lines);
-        self.start_flush(Device::DataDisk, Purpose::Destage(Step::Flush));
+        self.start_flush(Disk::DataDisk, Purpose::Destage(Step::Flush));
         self.allow_last_io(allowance);
         true
     }

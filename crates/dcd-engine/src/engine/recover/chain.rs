@@ -3,11 +3,12 @@
 use super::rewrite::Source;
 use super::{FoundRecord, Step};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::engine::{Engine, Purpose};
 use crate::error::OpenError;
 use crate::format::checksum::crc32c;
 use crate::format::record::{self, ENTRIES_OFFSET, Entry, Record, Seal};
-use crate::io::{Device, IoError};
+use crate::io::IoError;
 use crate::log::segment::BufferIndex;
 use crate::units::{FragmentMask, LINE_SIZE, Line, RecordNumber, SlotIndex};
 
@@ -29,7 +30,7 @@ impl Engine {
         self.recovery().ios_left = 1;
         let offset = geometry.slot_offset(geometry.slot(segment, slot));
         let length = geometry.segment_size_bytes - u64::from(slot) * LINE_SIZE;
-        self.start_read(Device::CacheDisk, offset, length, Purpose::Recover(Step::Segment));
+        self.start_read(Disk::CacheDisk, offset, length, Purpose::Recover(Step::Segment));
     }
 
     /// One bad sector must not hide the rest of its segment: what it held is damaged, no more.
@@ -45,7 +46,7 @@ impl Engine {
         for index in 0..slots {
             let offset = geometry.slot_offset(geometry.slot(segment, first_slot + index));
             let purpose = Purpose::Recover(Step::SegmentSlot(index));
-            self.start_read(Device::CacheDisk, offset, LINE_SIZE, purpose);
+            self.start_read(Disk::CacheDisk, offset, LINE_SIZE, purpose);
         }
     }
 
@@ -195,8 +196,8 @@ impl Engine {
             return false;
         };
         let offset = self.superblock.geometry.slot_offset(slot);
-        let (device, error) = (Device::CacheDisk, IoError::Failed);
-        self.fail_open(OpenError::Io { device, offset, error });
+        let (device, error) = (Disk::CacheDisk, IoError::Failed);
+        self.fail_open(OpenError::Io { device: device.into(), offset, error });
         true
     }
 

@@ -3,10 +3,10 @@
 //! is named, takes its copies with it.
 
 use super::{Stage, Step};
+use crate::engine::Disk;
 use crate::engine::{Engine, Purpose};
 use crate::format::checkpoint::CopyPageRef;
 use crate::format::copy_page::{CopyPage, PAGE_SIZE};
-use crate::io::Device;
 use crate::units::{FRAGMENTS_PER_LINE, Line};
 
 /// Pages in one read: 1 MiB, with both places of each.
@@ -41,7 +41,7 @@ impl Engine {
             let offset = self.superblock.geometry.copy_page_offset(first, 0);
             let length = u64::from(last.0 + 1 - first.0) * 2 * PAGE_SIZE as u64;
             let purpose = Purpose::Recover(Step::CopyPages(run));
-            self.start_read(Device::CacheDisk, offset, length, purpose);
+            self.start_read(Disk::CacheDisk, offset, length, purpose);
         }
     }
 

@@ -1,11 +1,11 @@
 //! Step 3 of recovery: is that the end of the log, or damage? The rule is in `docs/disk-format.md`.
 
 use super::{SCANS_AT_ONCE, Stage, Step};
+use crate::engine::Disk;
 use crate::engine::{Engine, Purpose};
 use crate::error::{FormatError, OpenError};
 use crate::format::record::Record;
 use crate::format::superblock::CacheState;
-use crate::io::Device;
 use crate::units::{FRAGMENTS_PER_LINE, LINE_SIZE, Line, SegmentIndex, SegmentSerial};
 
 impl Engine {
@@ -42,7 +42,7 @@ impl Engine {
 
     fn start_scan_of(&mut self, segment: SegmentIndex, step: Step) {
         let offset = self.superblock.geometry.segment_offset(segment);
-        self.start_read(Device::CacheDisk, offset, LINE_SIZE, Purpose::Recover(step));
+        self.start_read(Disk::CacheDisk, offset, LINE_SIZE, Purpose::Recover(step));
     }
 
     pub(super) fn scan_for_checkpoint(&mut self) {

@@ -41,9 +41,9 @@ use std::ops::Range;
 
 use super::{Engine, Recovery, Stage, Step};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::engine::Purpose;
 use crate::format::superblock::CacheState;
-use crate::io::Device;
 use crate::units::RecordNumber;
 
 /// Where the bytes of a record of the chain are.
@@ -146,7 +146,7 @@ impl Engine {
                 Source::Durable => unreachable!("it is not planned"),
             };
             let purpose = Purpose::Recover(Step::Rewrite);
-            self.start_write(Device::CacheDisk, offset, data, purpose);
+            self.start_write(Disk::CacheDisk, offset, data, purpose);
         }
     }
 }

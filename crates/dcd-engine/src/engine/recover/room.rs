@@ -12,10 +12,11 @@
 
 use super::{Stage, Step};
 use crate::buffer::Buffer;
+use crate::engine::Disk;
 use crate::engine::{Engine, Purpose};
 use crate::error::OpenError;
 use crate::format::checksum::crc32c;
-use crate::io::{Device, IoError, IoOperation};
+use crate::io::{IoError, IoOperation};
 use crate::log::zero_ranges::ZeroRange;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LINE_SIZE};
 
@@ -62,8 +63,8 @@ impl Engine {
             let recovery = self.recovery();
             recovery.stage = Stage::ZeroesFlush;
             recovery.ios_left = 1;
-            let flush = Purpose::Recover(Step::Flush(Device::DataDisk));
-            return self.start_flush(Device::DataDisk, flush);
+            let flush = Purpose::Recover(Step::Flush(Disk::DataDisk));
+            return self.start_flush(Disk::DataDisk, flush);
         }
         self.recovery().ios_left = pieces.len() as u32;
         for piece in pieces {
@@ -73,11 +74,11 @@ impl Engine {
             let purpose = Purpose::Recover(Step::Zero(piece));
             if by_writing {
                 let zeroes = Buffer::zeroed(length as usize);
-                self.start_write(Device::DataDisk, offset, zeroes, purpose);
+                self.start_write(Disk::DataDisk, offset, zeroes, purpose);
             } else {
                 let may_unmap = piece.may_unmap;
                 let operation = IoOperation::WriteZeroes { offset, length, may_unmap };
-                self.start_io(Device::DataDisk, operation, purpose);
+                self.start_io(Disk::DataDisk, operation, purpose);
             }
         }
     }
@@ -112,8 +113,8 @@ impl Engine {
         self.zeroes_rebuilt.destaged(&self.zeroes);
         match room.failed.first() {
             Some((piece, error)) if self.zeroes.len() > self.config.limits.zero_ranges => {
-                let (device, offset, error) = (Device::DataDisk, piece.line.lba().byte(), *error);
-                self.fail_open(OpenError::Io { device, offset, error });
+                let (device, offset, error) = (Disk::DataDisk, piece.line.lba().byte(), *error);
+                self.fail_open(OpenError::Io { device: device.into(), offset, error });
             }
             _ => self.start_session(),
         }
