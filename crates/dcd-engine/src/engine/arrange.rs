@@ -87,7 +87,7 @@ impl Engine {
         if !self.copies.is_on() {
             return false;
         }
-        if self.cache_disk_failed {
+        if self.health.cache_disk_failed() {
             return self.give_up_page();
         }
         let is_ending = self.close.is_some();
@@ -149,7 +149,7 @@ impl Engine {
         let copy = self.arranging.page.as_ref();
         let is_busy = copy.is_some_and(|copy| copy.reading.is_some() || copy.writes_left > 0);
         let has_work = copy.is_some_and(|copy| !copy.reads.is_empty()) || self.has_stale();
-        if is_busy || !has_work || self.cache_disk_failed || self.close.is_some() {
+        if is_busy || !has_work || self.health.cache_disk_failed() || self.close.is_some() {
             return None;
         }
         let retry = match self.arranging.waits {
@@ -237,7 +237,7 @@ impl Engine {
     /// Whether the data-disk holds the newest of a whole line, and nothing is under way to change it.
     pub(super) fn is_only_on_data_disk(&self, line: Line) -> bool {
         self.line_mask(line) == FragmentMask::FULL
-            && self.data_disk_writes_lost == 0
+            && !self.health.has_late_writes()
             && !self.table.contains(line)
             && !self.is_zero(line)
             && !self.poisoned.contains_key(&line)

@@ -97,7 +97,7 @@ impl Engine {
             && !self.may_have_copies(range)
             // It may split a zero range in two, and a checkpoint has room for so many.
             && self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_REMOVE)
-            && self.data_disk_writes_lost == 0
+            && !self.health.has_late_writes()
     }
 
     /// Selective caching (DHIS section 3.3.2): what the volume says is worth it goes into the log, also when it is large.
@@ -165,7 +165,7 @@ impl Engine {
         if self.bypasses.is_empty() || self.is_passing_by() {
             return false;
         }
-        if self.cache_disk_failed || self.data_disk_writes_lost > 0 {
+        if self.health.cache_disk_failed() || self.health.has_late_writes() {
             return self.fail_bypasses();
         }
         let mut moved = self.start_bypass_writes();

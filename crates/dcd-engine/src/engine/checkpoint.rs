@@ -114,7 +114,7 @@ impl Checkpointing {
 
 impl Engine {
     pub(super) fn advance_checkpoint(&mut self) -> bool {
-        if self.cache_disk_failed || self.log_again.is_wanted() {
+        if self.health.cache_disk_failed() || self.log_again.is_wanted() {
             return false;
         }
         match std::mem::take(&mut self.checkpoint.state) {

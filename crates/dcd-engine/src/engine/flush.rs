@@ -65,7 +65,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass_flush(id);
         }
-        if self.cache_disk_failed {
+        if self.health.cache_disk_failed() {
             return self.reply(id, Err(RequestError::Io), None);
         }
         self.reply_when_durable(id.into(), None);
@@ -104,7 +104,7 @@ impl Engine {
 
     /// Seals, writes and flushes what is wanted. Tells whether anything moved.
     pub(super) fn advance_commit(&mut self) -> bool {
-        if self.cache_disk_failed || self.log_again.is_wanted() {
+        if self.health.cache_disk_failed() || self.log_again.is_wanted() {
             return false;
         }
         let mut moved = false;
@@ -257,7 +257,7 @@ impl Engine {
 
     pub(super) fn commit_wake_up(&self) -> Option<Time> {
         // While records wait to be logged again nothing is committed, and the time would be over again and again.
-        let may_commit = !self.cache_disk_failed && !self.log_again.is_wanted();
+        let may_commit = !self.health.cache_disk_failed() && !self.log_again.is_wanted();
         let is_due = self.commit.wanted < self.log.newest_record() && may_commit;
         let since = self.commit.undurable_since?;
         is_due.then(|| since.after(self.commit_delay()))

@@ -39,7 +39,7 @@ impl Engine {
     pub(super) fn cache_disk_error(&mut self, error: IoError) {
         self.log_again.failures += 1;
         self.checkpoint.cache_disk_failed();
-        self.cache_disk_error = Some(error);
+        self.health.note_cache_disk_error(error);
         match error {
             // What does not answer may still write the old bytes to where new ones would be.
             IoError::TimedOut | IoError::Gone => self.fail_cache_disk(),
@@ -51,7 +51,7 @@ impl Engine {
     }
 
     pub(super) fn advance_log_again(&mut self) -> bool {
-        if !self.log_again.is_wanted || self.cache_disk_failed || self.log_is_busy() {
+        if !self.log_again.is_wanted || self.health.cache_disk_failed() || self.log_is_busy() {
             return false;
         }
         self.log_again.is_wanted = false;
@@ -84,10 +84,9 @@ impl Engine {
 
     /// The cache-disk is given up. Everyone who waits for it is told, unless nothing is on it.
     pub(super) fn fail_cache_disk(&mut self) {
-        if self.cache_disk_failed {
+        if !self.health.give_up_cache_disk() {
             return;
         }
-        self.cache_disk_failed = true;
         self.fail_checkpoint_waiters();
         // The tables of a volume are on the cache-disk: without it nobody would know after a restart where a new extent lies.
         let is_clean = self.log_use.is_clean() && self.volume.is_none();

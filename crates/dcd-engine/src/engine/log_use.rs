@@ -96,7 +96,7 @@ impl Engine {
     }
 
     pub(super) fn clean_checkpoint_wake_up(&self) -> Option<Time> {
-        if self.cache_disk_failed || !self.checkpoint.is_idle() {
+        if self.health.cache_disk_failed() || !self.checkpoint.is_idle() {
             return None;
         }
         self.log_use.empty_since.map(|since| since.after(self.config.idle_threshold_max))

@@ -13,6 +13,7 @@ mod destage;
 mod detect;
 mod discards;
 mod flush;
+mod health;
 mod invariants;
 mod log_again;
 mod log_use;
@@ -196,15 +197,9 @@ pub struct Engine {
 
     log_again: log_again::LogAgain,
     log_use: log_use::LogUse,
-    /// The cache-disk has failed for good: nothing more is written to it (C22). Sticky.
-    cache_disk_failed: bool,
-    /// How, the last time.
-    cache_disk_error: Option<IoError>,
+    health: health::Health,
     /// It has failed while clean: on without it (C23).
     passing_by: Option<uncached::PassingBy>,
-    /// Writes to the data-disk that were given up and may still land (C26): nothing else may be
-    /// written there meanwhile.
-    data_disk_writes_lost: u32,
     /// The data-disks, if there are several.
     volume: Option<Box<Volume>>,
     discards: discards::Discards,
@@ -361,10 +356,8 @@ impl Engine {
             close: None,
             log_again: log_again::LogAgain::default(),
             log_use: log_use::LogUse::default(),
-            cache_disk_failed: false,
-            cache_disk_error: None,
+            health: health::Health::default(),
             passing_by: None,
-            data_disk_writes_lost: 0,
             volume,
             discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
@@ -475,7 +468,11 @@ impl Engine {
                         | SequenceRequest::Pin { .. }
                 );
                 match self.sequence_request(wanted) {
-                    Ok(()) if is_lasting && self.copies.is_on() && !self.cache_disk_failed => {
+                    Ok(())
+                        if is_lasting
+                            && self.copies.is_on()
+                            && !self.health.cache_disk_failed() =>
+                    {
                         self.save_copies(request.id);
                     }
                     result => {
@@ -500,7 +497,7 @@ impl Engine {
         let Some(purpose) = io.purpose else {
             // Came after it had been given up. Its buffer was its own, so it has touched nothing.
             if io.device == Disk::DataDisk && !io.is_read {
-                self.data_disk_writes_lost -= 1;
+                self.health.late_write_ended();
             }
             if let Some((line, lines)) = io.late_zeroes.filter(|_| done.result.is_ok()) {
                 self.zeroes_came_late(line, lines);
@@ -705,7 +702,7 @@ impl Engine {
                 Disk::DataDisk => self.counters.data_disk_errors += 1,
             }
             if io.device == Disk::DataDisk && !io.is_read {
-                self.data_disk_writes_lost += 1;
+                self.health.write_lost();
             }
             self.dispatch_done(purpose, Err(IoError::TimedOut), None, limit);
         }
@@ -816,7 +813,7 @@ impl Engine {
 
     /// Whether the cache-disk has been given up, and what follows from it. Cheap.
     pub fn cache_disk_failure(&self) -> Option<CacheDiskFailure> {
-        let error = self.cache_disk_error.filter(|_| self.cache_disk_failed)?;
+        let error = self.health.cache_disk_error().filter(|_| self.health.cache_disk_failed())?;
         Some(CacheDiskFailure { error, uncached: self.uncached() })
     }
 
@@ -926,8 +923,8 @@ impl Engine {
             index_bytes: self.table.memory_bytes() as u64
                 + u64::from(self.log.segments.total())
                     * size_of::<crate::log::segment::Segment>() as u64,
-            cache_disk_failed: self.cache_disk_failed,
-            cache_disk_error: self.cache_disk_error,
+            cache_disk_failed: self.health.cache_disk_failed(),
+            cache_disk_error: self.health.cache_disk_error(),
             cache_disk_clean: self.log_use.is_clean(),
             uncached: self.uncached(),
             destage_retry_at: self.destage.retry_at(self.now),

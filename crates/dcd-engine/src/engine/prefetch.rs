@@ -236,7 +236,7 @@ impl Engine {
     /// Steps 1 and 2, for a read that has come.
     pub(super) fn follow_sequences(&mut self, range: LbaRange) {
         let is_off = self.config.read_ahead_bytes == 0 || self.prefetch.is_stopped;
-        if is_off || self.cache_disk_failed {
+        if is_off || self.health.cache_disk_failed() {
             return;
         }
         if self.copies.sequences().next().is_none() {
@@ -588,7 +588,7 @@ impl Engine {
     /// The copy of a line to be read, of several the best: one that was read ahead, else the nearest to where
     /// the head of the cache-disk is. With one arm for both disks, only what was read ahead is worth it.
     pub(super) fn copy_to_read(&self, line: Line) -> Option<CopySlot> {
-        if self.cache_disk_failed {
+        if self.health.cache_disk_failed() {
             return None;
         }
         let mut best = None;

@@ -390,7 +390,7 @@ impl Engine {
                 Stage::ZeroesFlush => self.take_room(),
                 Stage::NewCheckpoint => {
                     while self.advance_checkpoint() {}
-                    if self.cache_disk_failed {
+                    if self.health.cache_disk_failed() {
                         let offset = self.superblock.geometry.checkpoint_offsets[0];
                         let error = IoError::Failed;
                         let device = Disk::CacheDisk;

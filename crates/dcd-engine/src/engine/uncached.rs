@@ -180,7 +180,7 @@ impl Engine {
 
     /// Step 1.
     fn settle(&mut self) -> bool {
-        if self.data_disk_writes_lost > 0 {
+        if self.health.has_late_writes() {
             self.fail_uncached();
             return true;
         }
@@ -373,7 +373,7 @@ impl Engine {
     }
 
     fn start_changes(&mut self) -> bool {
-        if self.data_disk_writes_lost > 0 {
+        if self.health.has_late_writes() {
             return self.fail_waiting_changes();
         }
         let mut moved = false;

@@ -35,7 +35,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass(owner, Change::Zero { range, may_unmap }, fua);
         }
-        if self.cache_disk_failed {
+        if self.health.cache_disk_failed() {
             return self.reply(owner, Err(RequestError::Io), None);
         }
         self.change(owner, Change::Zero { range, may_unmap }, fua);

@@ -59,7 +59,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass_drain(id);
         }
-        if self.cache_disk_failed {
+        if self.health.cache_disk_failed() {
             return self.reply(id, Err(RequestError::Io), None);
         }
         if self.destages_never() {
@@ -230,7 +230,7 @@ impl Engine {
         if !self.has_destage_work() {
             return None;
         }
-        if self.data_disk_writes_lost > 0 {
+        if self.health.has_late_writes() {
             return Some(Obstacle::WriteNotEnded);
         }
         if let Some(members) = self.members_waited_for() {

@@ -191,10 +191,10 @@ impl Engine {
         self.unblock();
         self.watch_trouble();
         let mut moved = self.finish_drains();
-        if self.cache_disk_failed || self.config.data_disk_read_only {
+        if self.health.cache_disk_failed() || self.config.data_disk_read_only {
             return moved;
         }
-        if self.data_disk_writes_lost > 0 {
+        if self.health.has_late_writes() {
             return self.end_halted_work() | moved;
         }
         moved |= match &self.destage.work {
@@ -226,7 +226,10 @@ impl Engine {
     }
 
     pub(super) fn destage_wake_up(&self) -> Option<Time> {
-        if self.cache_disk_failed || self.config.data_disk_read_only || !self.has_destage_work() {
+        if self.health.cache_disk_failed()
+            || self.config.data_disk_read_only
+            || !self.has_destage_work()
+        {
             return None;
         }
         if let Some(at) = self.destage.retry_at(self.now) {
