@@ -249,3 +249,48 @@ fn places_that_the_architecture_names_exist() {
     }
     assert!(places > 40 && names > 40, "{places} places, {names} names");
 }
+
+/// The anchor that a heading has on GitHub: small letters, no marks, hyphens for spaces.
+fn anchor(heading: &str) -> String {
+    let words = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = words.chars().filter(|it| it.is_alphanumeric() || [' ', '-', '_'].contains(it));
+    kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+}
+
+/// Links between documents lead to files and headings that are there.
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let mut documents: Vec<PathBuf> = files("docs")
+        .into_iter()
+        .filter(|it| it.extension().is_some_and(|it| it == "md"))
+        .collect();
+    let own = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"];
+    documents.extend(own.map(|name| root().join(name)));
+    let mut links = 0;
+    for document in documents {
+        let text = std::fs::read_to_string(&document).unwrap();
+        // What stands in code is no link.
+        let prose: String = text.split("```").step_by(2).collect();
+        for part in prose.split("](").skip(1) {
+            let target = part.split(')').next().unwrap();
+            if target.contains("://") || target.contains(' ') {
+                continue;
+            }
+            links += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let place = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap().join(file),
+            };
+            let from = document.display();
+            assert!(place.exists(), "{from}: no {file}");
+            if heading.is_empty() {
+                continue;
+            }
+            let there = std::fs::read_to_string(&place).unwrap();
+            let mut headings = there.lines().filter(|line| line.starts_with('#'));
+            assert!(headings.any(|line| anchor(line) == heading), "{from}: no {target}");
+        }
+    }
+    assert!(links > 100, "{links} links");
+}
