@@ -3,13 +3,95 @@
 
 use std::path::PathBuf;
 
-use crate::event_loop::submitter::StopKind;
-use crate::frontend::fuse::thread::{FuseReady, FuseThread};
+use dcd_engine::{DataDiskInfo, Uuid};
+
+use crate::event_loop::submitter::{StopKind, Submitter};
+use crate::frontend::fuse::thread::{FuseOptions, FuseReady, FuseThread, MadeBefore};
+use crate::frontend::nbd::listen::UnixSocket;
 use crate::frontend::ublk::thread::UblkThread;
 use crate::frontend::vhost_user::thread::VhostUserThread;
+use crate::frontend::{ublk, vhost_user};
 use crate::process::users::{Places, UserFinder};
+use crate::serve::UblkNumber;
 use crate::serve::error::ServeError;
 use crate::serve::supervise::Frontends;
+
+/// What they show.
+pub(crate) struct Shown {
+    /// Which disk; its first half marks a ublk device.
+    pub(crate) uuid: Uuid,
+    pub(crate) info: DataDiskInfo,
+    pub(crate) read_only: bool,
+    /// Whether a trim gives space back.
+    pub(crate) trim: bool,
+}
+
+/// Which of them there are to be.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// Where the FUSE file is shown.
+    pub(crate) fuse: Option<PathBuf>,
+    /// And a loop device above it.
+    pub(crate) loop_device: bool,
+    /// What of that was made while the process might still mount.
+    pub(crate) made_before: Option<MadeBefore>,
+    pub(crate) ublk: Option<UblkNumber>,
+    pub(crate) vhost_user: Option<(PathBuf, UnixSocket)>,
+    /// No messages about clients.
+    pub(crate) quiet: bool,
+}
+
+/// Their threads.
+pub(crate) struct Begun {
+    pub(crate) fuse: Option<FuseThread>,
+    pub(crate) ublk: Option<UblkThread>,
+    pub(crate) vhost_user: Option<VhostUserThread>,
+}
+
+/// Starts those that are wanted. They run where the caller runs.
+pub(crate) fn begin(
+    wanted: Wanted,
+    shown: &Shown,
+    submitter: &Submitter,
+) -> Result<Begun, ServeError> {
+    let Shown { uuid, info, read_only, trim } = *shown;
+    let unit = u64::from(info.logical_block_size);
+    let fuse = wanted.fuse.map(|directory| FuseOptions {
+        directory,
+        size_bytes: info.bytes() / unit * unit,
+        block_size: info.logical_block_size,
+        read_only,
+        trim,
+        loop_device: wanted.loop_device,
+        made: wanted.made_before,
+    });
+    let fuse = fuse.map(|fuse| FuseThread::start(fuse, submitter.clone())).transpose()?;
+    let ublk = wanted.ublk.map(|number| {
+        let (mark, _) = uuid.0.split_first_chunk().expect("a UUID has sixteen bytes");
+        let volume = ublk::Volume {
+            mark: u64::from_be_bytes(*mark),
+            blocks: info.blocks,
+            logical_block_size: info.logical_block_size,
+            physical_block_size: info.physical_sector_size,
+            read_only,
+            trim,
+        };
+        UblkThread::start(number.said(), volume, submitter.clone())
+    });
+    let ublk = ublk.transpose()?;
+    let vhost_user = wanted.vhost_user.map(|(path, socket)| {
+        let volume = vhost_user::Volume {
+            uuid,
+            blocks: info.blocks,
+            logical_block_size: info.logical_block_size,
+            physical_block_size: info.physical_sector_size,
+            read_only,
+            trim,
+        };
+        VhostUserThread::start(path, socket, volume, submitter.clone(), wanted.quiet)
+    });
+    Ok(Begun { fuse, ublk, vhost_user: vhost_user.transpose()? })
+}
 
 /// What they have made.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +117,7 @@ pub(crate) struct DeviceFrontends<'a> {
 impl<'a> DeviceFrontends<'a> {
     /// Of threads that have begun.
     pub(crate) fn new(
-        fuse: Option<FuseThread>,
-        ublk: Option<UblkThread>,
-        vhost_user: Option<VhostUserThread>,
+        Begun { fuse, ublk, vhost_user }: Begun,
         ready: &'a mut dyn FnMut(Made),
         users: UserFinder,
     ) -> DeviceFrontends<'a> {

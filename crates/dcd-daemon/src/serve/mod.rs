@@ -25,14 +25,12 @@ use crate::event_loop::EventLoop;
 use crate::event_loop::busy_poll::BusyPollMax;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, Submitter};
-use crate::frontend::device_frontends::{DeviceFrontends, Made};
+use crate::frontend::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
 pub use crate::frontend::fuse::thread::FuseReady;
-use crate::frontend::fuse::thread::{FuseOptions, FuseThread, MadeBefore};
+use crate::frontend::fuse::thread::MadeBefore;
 use crate::frontend::nbd::doors::NbdDoors;
 use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
-use crate::frontend::ublk::thread::UblkThread;
-use crate::frontend::vhost_user::thread::VhostUserThread;
-use crate::frontend::{ublk, vhost_user};
+use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::PairBook;
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
@@ -353,43 +351,18 @@ fn serve_until_end(
         submitter: event_loop.submitter(),
     };
 
-    let unit = u64::from(data_disk.logical_block_size);
-    let fuse = options.fuse.map(|directory| FuseOptions {
-        directory,
-        size_bytes: data_disk.bytes() / unit * unit,
-        block_size: data_disk.logical_block_size,
-        read_only: options.engine.read_only,
-        trim,
+    let wanted = Wanted {
+        fuse: options.fuse,
         loop_device: options.loop_device,
-        made: fuse_made,
-    });
-    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose();
-    let fuse = or_close!(fuse, event_loop);
-    let ublk = options.ublk.map(|number| {
-        let volume = ublk::Volume {
-            mark: owner_mark(superblock.uuid),
-            blocks: data_disk.blocks,
-            logical_block_size: data_disk.logical_block_size,
-            physical_block_size: data_disk.physical_sector_size,
-            read_only: options.engine.read_only,
-            trim,
-        };
-        UblkThread::start(number.said(), volume, event_loop.submitter())
-    });
-    let ublk = or_close!(ublk.transpose(), event_loop);
-    let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
-        let volume = vhost_user::Volume {
-            uuid: superblock.uuid,
-            blocks: data_disk.blocks,
-            logical_block_size: data_disk.logical_block_size,
-            physical_block_size: data_disk.physical_sector_size,
-            read_only: options.engine.read_only,
-            trim,
-        };
-        VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
-    });
-    let vhost_user = or_close!(vhost_user.transpose(), event_loop);
-    if let Some(thread) = &vhost_user {
+        made_before: fuse_made,
+        ublk: options.ublk,
+        vhost_user: options.vhost_user.zip(vhost_user_socket),
+        quiet: options.quiet,
+    };
+    let read_only = options.engine.read_only;
+    let shown = Shown { uuid: superblock.uuid, info: data_disk, read_only, trim };
+    let begun = or_close!(begin(wanted, &shown, &event_loop.submitter()), event_loop);
+    if let Some(thread) = &begun.vhost_user {
         let _ = facts.vhost_user.set(thread.trouble());
     }
     // Threads that were started before run where they like.
@@ -405,7 +378,7 @@ fn serve_until_end(
         notifier.ready(&format!("serves {}", news.frontends().join(" ")));
         ready(&news);
     };
-    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told, users.clone());
+    let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut members = MemberNews::new(member_names, options.engine.member_timeout);
     let manner = Manner { quiet: options.quiet, stop_timeout: options.stop_timeout, users };
     let outcome =
@@ -503,10 +476,4 @@ fn begin_rebuild(event_loop: &mut EventLoop<Engine>, member: u8, disk: &DeviceSp
         }
     });
     event_loop.request(Operation::Volume(request), told);
-}
-
-/// Says of a ublk device which cache it belongs to.
-fn owner_mark(uuid: Uuid) -> u64 {
-    let (first, _) = uuid.0.split_first_chunk().expect("a UUID has sixteen bytes");
-    u64::from_be_bytes(*first)
 }

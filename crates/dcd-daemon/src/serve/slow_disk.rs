@@ -15,14 +15,12 @@ use crate::event_loop::clock::Clock;
 use crate::event_loop::pass_through::PassThrough;
 use crate::event_loop::submitter::Submitter;
 use crate::event_loop::{DataSide, EventLoop, Parts};
-use crate::frontend::device_frontends::{DeviceFrontends, Made};
-use crate::frontend::fuse::thread::{FuseOptions, FuseReady, FuseThread};
+use crate::frontend::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
+use crate::frontend::fuse::thread::FuseReady;
 use crate::frontend::nbd::Export;
 use crate::frontend::nbd::doors::NbdDoors;
 use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_unix};
-use crate::frontend::ublk::thread::UblkThread;
-use crate::frontend::vhost_user::thread::VhostUserThread;
-use crate::frontend::{ublk, vhost_user};
+use crate::frontend::ublk;
 use crate::pair::export_of;
 use crate::process::confine::Reach;
 use crate::process::isolation::{check_processor, isolate, run_on_processor};
@@ -155,42 +153,18 @@ pub fn slow_disk(
         size_bytes: info.bytes(),
         submitter: event_loop.submitter(),
     };
-    let fuse = options.fuse.map(|directory| FuseOptions {
-        directory,
-        size_bytes: info.bytes(),
-        block_size: info.logical_block_size,
-        read_only: options.read_only,
-        trim,
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&mark_of_disk(&options.disk).to_be_bytes());
+    let wanted = Wanted {
+        fuse: options.fuse,
         loop_device: options.loop_device,
-        made: None,
-    });
-    let fuse = fuse.map(|fuse| FuseThread::start(fuse, event_loop.submitter())).transpose()?;
-    let ublk = options.ublk.map(|number| {
-        let volume = ublk::Volume {
-            mark: mark_of_disk(&options.disk),
-            blocks: info.blocks,
-            logical_block_size: info.logical_block_size,
-            physical_block_size: info.physical_sector_size,
-            read_only: options.read_only,
-            trim,
-        };
-        UblkThread::start(number.said(), volume, event_loop.submitter())
-    });
-    let ublk = ublk.transpose()?;
-    let vhost_user = options.vhost_user.zip(vhost_user_socket).map(|(path, socket)| {
-        let mut uuid = [0; 16];
-        uuid[..8].copy_from_slice(&mark_of_disk(&options.disk).to_be_bytes());
-        let volume = vhost_user::Volume {
-            uuid: Uuid(uuid),
-            blocks: info.blocks,
-            logical_block_size: info.logical_block_size,
-            physical_block_size: info.physical_sector_size,
-            read_only: options.read_only,
-            trim,
-        };
-        VhostUserThread::start(path, socket, volume, event_loop.submitter(), options.quiet)
-    });
-    let vhost_user = vhost_user.transpose()?;
+        made_before: None,
+        ublk: options.ublk,
+        vhost_user: options.vhost_user.zip(vhost_user_socket),
+        quiet: options.quiet,
+    };
+    let shown = Shown { uuid: Uuid(uuid), info, read_only: options.read_only, trim };
+    let begun = begin(wanted, &shown, &event_loop.submitter())?;
     event_loop.set_busy_poll(options.busy_poll.on_this_machine());
     options.processor.map_or(Ok(()), run_on_processor)?;
     let mut told = |Made { fuse, ublk, vhost_user }| {
@@ -198,7 +172,7 @@ pub fn slow_disk(
         Notifier::from_environment().ready("serves without a cache");
         ready(&news);
     };
-    let mut frontends = DeviceFrontends::new(fuse, ublk, vhost_user, &mut told, users.clone());
+    let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
     let mut members = MemberNews::new(Vec::new(), dcd_engine::Duration(0));
     let manner = Manner { quiet: options.quiet, stop_timeout: std::time::Duration::ZERO, users };
