@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
-use dcd_engine::{Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
+use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
 use crate::control::{ControlServer, DaemonFacts};
 use crate::disk::device::let_udev_look;
@@ -32,11 +32,13 @@ use crate::frontend::nbd::doors::NbdDoors;
 use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
-use crate::pair::book::PairBook;
+use crate::pair::book::{PairBook, PairEntry};
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
 use crate::process::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
 use crate::process::confine::Reach;
-use crate::process::isolation::{Clients, MemoryLimit, check_processor, isolate, run_on_processor};
+use crate::process::isolation::{
+    Clients, IsolationReport, MemoryLimit, check_processor, isolate, run_on_processor,
+};
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
 use crate::process::users::UserFinder;
@@ -218,31 +220,7 @@ fn serve_until_end(
         trim,
         member_names,
         ..
-    } = open_pair(
-        &PairOptions {
-            cache_disk: options.cache_disk.clone(),
-            data_disks: options.data_disks.clone(),
-            not_for_volumes: None,
-            engine: options.engine.clone(),
-            one_disk: options.one_disk,
-            memory_directory: options.memory_directory.clone(),
-            memory_lost: options.memory_lost,
-            size: DataDiskSize::Same,
-            memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
-                bytes,
-                clients: Clients {
-                    nbd: !options.nbd.is_empty(),
-                    fuse: options.fuse.is_some(),
-                    ublk: options.ublk.is_some(),
-                    vhost_user: options.vhost_user.is_some(),
-                },
-                connections_max: options.nbd_options.connections_max,
-            }),
-            pairs: options.pairs.clone(),
-            quiet: options.quiet,
-        },
-        Some(signals),
-    )?;
+    } = open_pair(&pair_options(&options), Some(signals))?;
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
@@ -258,25 +236,10 @@ fn serve_until_end(
     }
     let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
     // All is open. Threads of before this line may do more; none of them hears a client.
-    let mut fuse_made = None;
-    if options.give_up_rights {
-        let is_kept = match &options.caretaker {
-            Some(program) => {
-                fuse_made = options
-                    .fuse
-                    .as_deref()
-                    .map(|directory| MadeBefore::make(directory, options.engine.read_only))
-                    .transpose()?;
-                let duties = duties(&options, fuse_made.as_ref(), data_disk.logical_block_size);
-                caretaker::start(program, &duties).is_ok()
-            }
-            None => false,
-        };
-        if is_kept || options.fuse.is_none() {
-            let reach = reach(&options, &mut event_loop, is_kept);
-            isolation.give_up(reach, options.ublk.is_some());
-        }
-    }
+    let fuse_made = match options.give_up_rights {
+        true => give_up_rights(&options, &mut event_loop, &mut isolation, &data_disk)?,
+        false => None,
+    };
     doors.start()?;
 
     if !wait_until_running(&mut event_loop)? {
@@ -384,6 +347,72 @@ fn serve_until_end(
     let outcome =
         run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut members, manner);
 
+    note_the_end(event_loop, &outcome, &mut record);
+    // Whoever waits for the end at the control socket learns of it.
+    if let Some(metrics) = metrics {
+        metrics.stop();
+    }
+    if let Some(control) = control {
+        control.stop();
+    }
+    outcome
+}
+
+/// How the pair is opened.
+fn pair_options(options: &ServeOptions) -> PairOptions {
+    PairOptions {
+        cache_disk: options.cache_disk.clone(),
+        data_disks: options.data_disks.clone(),
+        not_for_volumes: None,
+        engine: options.engine.clone(),
+        one_disk: options.one_disk,
+        memory_directory: options.memory_directory.clone(),
+        memory_lost: options.memory_lost,
+        size: DataDiskSize::Same,
+        memory: options.memory_max_bytes.map(|bytes| MemoryLimit {
+            bytes,
+            clients: Clients {
+                nbd: !options.nbd.is_empty(),
+                fuse: options.fuse.is_some(),
+                ublk: options.ublk.is_some(),
+                vhost_user: options.vhost_user.is_some(),
+            },
+            connections_max: options.nbd_options.connections_max,
+        }),
+        pairs: options.pairs.clone(),
+        quiet: options.quiet,
+    }
+}
+
+/// Gives up files, capabilities and system calls that serving does not take. What takes them later is made before, and is
+/// done by the caretaker.
+fn give_up_rights(
+    options: &ServeOptions,
+    event_loop: &mut EventLoop<Engine>,
+    isolation: &mut IsolationReport,
+    data_disk: &DataDiskInfo,
+) -> Result<Option<MadeBefore>, ServeError> {
+    let (mut fuse_made, mut is_kept) = (None, false);
+    if let Some(program) = &options.caretaker {
+        let directory = options.fuse.as_deref();
+        let make = |directory| MadeBefore::make(directory, options.engine.read_only);
+        fuse_made = directory.map(make).transpose()?;
+        let duties = duties(options, fuse_made.as_ref(), data_disk.logical_block_size);
+        is_kept = caretaker::start(program, &duties).is_ok();
+    }
+    if is_kept || options.fuse.is_none() {
+        let reach = reach(options, event_loop, is_kept);
+        isolation.give_up(reach, options.ublk.is_some());
+    }
+    Ok(fuse_made)
+}
+
+/// Closes what served, and writes down and says how it is left.
+fn note_the_end(
+    mut event_loop: EventLoop<Engine>,
+    outcome: &Result<Outcome, ServeError>,
+    record: &mut PairEntry,
+) {
     // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
     // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
     // in it counts no more.
@@ -408,14 +437,6 @@ fn serve_until_end(
              be marked: make it anew with `dcd create` before you use it again"
         );
     }
-    // Whoever waits for the end at the control socket learns of it.
-    if let Some(metrics) = metrics {
-        metrics.stop();
-    }
-    if let Some(control) = control {
-        control.stop();
-    }
-    outcome
 }
 
 /// The files that are needed from now on.
