@@ -120,7 +120,7 @@ impl LbaRange {
     /// The lines touched by the range, in order, each with the fragments of it that are touched.
     ///
     /// ```
-    /// use dcd_engine::units::LbaRange;
+    /// use dcd_block::units::LbaRange;
     /// let parts: Vec<_> = LbaRange::new(6, 4).lines().map(|(l, m)| (l.0, m.0)).collect();
     /// assert_eq!(parts, [(0, 0b1100_0000), (1, 0b0000_0011)]);
     /// ```
@@ -206,7 +206,7 @@ impl FragmentMask {
     /// Byte ranges, within the line, of each run of adjacent fragments.
     ///
     /// ```
-    /// use dcd_engine::units::FragmentMask;
+    /// use dcd_block::units::FragmentMask;
     /// let runs: Vec<_> = FragmentMask(0b1000_0110).byte_runs().collect();
     /// assert_eq!(runs, [512..1536, 3584..4096]);
     /// ```
