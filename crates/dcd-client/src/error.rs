@@ -112,8 +112,15 @@ impl DeviceError {
             DeviceError::Volume(VolumeError::NoRoom) => {
                 "remove files, or add room to the volume".into()
             }
+            // The program that asked knows what to do; what helps a person at the command would mislead here.
+            DeviceError::Volume(
+                VolumeError::NoPointer { .. }
+                | VolumeError::PointerExists { .. }
+                | VolumeError::NotAllocated(_)
+                | VolumeError::NoPointerRoom,
+            )
+            | DeviceError::Range { .. } => return None,
             DeviceError::Volume(error) => volume_hint(*error).into(),
-            DeviceError::Range { .. } => return None,
             DeviceError::Refused { hint, .. } => return hint.clone(),
             DeviceError::Io { .. } => "see `dcd status` and the daemon's messages".into(),
         })
