@@ -1,53 +1,13 @@
 //! The command line: verbs, flags and their help. Everything that can be checked without opening
 //! a device is checked here, so a bad flag costs nothing.
 //!
-//! What a verb may be asked for stands beside the verb, in `command/`. `docs/cli.md` has all of it in words; `tests/documents.rs` compares the two.
+//! What a verb may be asked for stands beside the verb, in `command/`. `docs/cli.md` has all of it in
+//! words; `tests/documents.rs` compares the two.
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 
-#[cfg(feature = "lab")]
-use crate::command::advise::AdviseArguments;
-#[cfg(feature = "lab")]
-use crate::command::bench::BenchArguments;
-use crate::command::caretaker::CaretakerArguments;
-use crate::command::check::CheckArguments;
-use crate::command::completions::CompletionsArguments;
-use crate::command::create::CreateArguments;
-#[cfg(feature = "lab")]
-use crate::command::demo::DemoArguments;
-use crate::command::detach::DetachArguments;
-use crate::command::dhisfs::DhisfsArguments;
-#[cfg(feature = "lab")]
-use crate::command::disk::DiskArguments;
-use crate::command::drain::DrainArguments;
-#[cfg(feature = "lab")]
-use crate::command::figures::FiguresArguments;
-use crate::command::flush::FlushArguments;
-#[cfg(feature = "lab")]
-use crate::command::fuzz::FuzzArguments;
-use crate::command::grow::GrowArguments;
-use crate::command::help_markdown::HelpMarkdownArguments;
-use crate::command::hint::HintArguments;
-use crate::command::inspect::InspectArguments;
-use crate::command::list::ListArguments;
-use crate::command::man::ManArguments;
-use crate::command::metrics::MetricsArguments;
-use crate::command::probe::ProbeArguments;
-use crate::command::salvage::SalvageArguments;
-use crate::command::sequence::SequenceArguments;
-use crate::command::serve::ServeArguments;
-#[cfg(feature = "lab")]
-use crate::command::simulate::SimulateArguments;
-use crate::command::slow_disk::SlowDiskArguments;
-use crate::command::status::StatusArguments;
-#[cfg(feature = "lab")]
-use crate::command::sweep::SweepArguments;
-use crate::command::top::TopArguments;
-#[cfg(feature = "lab")]
-use crate::command::trace::arguments::TraceArguments;
-use crate::command::ublk::UblkArguments;
-use crate::command::volume::VolumeArguments;
+use crate::command;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
 pub const HELP_WIDTH: usize = 100;
@@ -97,48 +57,48 @@ pub struct Cli {
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    Create(CreateArguments),
-    Serve(Box<ServeArguments>),
-    Status(StatusArguments),
-    Metrics(MetricsArguments),
-    Top(TopArguments),
-    List(ListArguments),
-    Flush(FlushArguments),
-    Drain(DrainArguments),
-    Detach(DetachArguments),
-    Grow(GrowArguments),
-    Check(CheckArguments),
-    Salvage(SalvageArguments),
-    Inspect(InspectArguments),
+    Create(command::create::CreateArguments),
+    Serve(Box<command::serve::ServeArguments>),
+    Status(command::status::StatusArguments),
+    Metrics(command::metrics::MetricsArguments),
+    Top(command::top::TopArguments),
+    List(command::list::ListArguments),
+    Flush(command::flush::FlushArguments),
+    Drain(command::drain::DrainArguments),
+    Detach(command::detach::DetachArguments),
+    Grow(command::grow::GrowArguments),
+    Check(command::check::CheckArguments),
+    Salvage(command::salvage::SalvageArguments),
+    Inspect(command::inspect::InspectArguments),
     #[cfg(feature = "lab")]
-    Bench(BenchArguments),
+    Bench(command::bench::BenchArguments),
     #[cfg(feature = "lab")]
-    Demo(DemoArguments),
+    Demo(command::demo::DemoArguments),
     #[cfg(feature = "lab")]
-    Fuzz(FuzzArguments),
+    Fuzz(command::fuzz::FuzzArguments),
     #[cfg(feature = "lab")]
-    Disk(DiskArguments),
+    Disk(command::disk::DiskArguments),
     #[cfg(feature = "lab")]
-    Trace(TraceArguments),
-    Sequence(SequenceArguments),
-    Volume(VolumeArguments),
-    Hint(HintArguments),
+    Trace(command::trace::arguments::TraceArguments),
+    Sequence(command::sequence::SequenceArguments),
+    Volume(command::volume::VolumeArguments),
+    Hint(command::hint::HintArguments),
     #[cfg(feature = "lab")]
-    Advise(Box<AdviseArguments>),
+    Advise(Box<command::advise::AdviseArguments>),
     #[cfg(feature = "lab")]
-    Simulate(SimulateArguments),
+    Simulate(command::simulate::SimulateArguments),
     #[cfg(feature = "lab")]
-    Sweep(SweepArguments),
+    Sweep(command::sweep::SweepArguments),
     #[cfg(feature = "lab")]
-    Figures(FiguresArguments),
-    SlowDisk(SlowDiskArguments),
-    Ublk(UblkArguments),
-    Dhisfs(DhisfsArguments),
-    Probe(ProbeArguments),
-    Completions(CompletionsArguments),
-    Man(ManArguments),
-    HelpMarkdown(HelpMarkdownArguments),
-    Caretaker(CaretakerArguments),
+    Figures(command::figures::FiguresArguments),
+    SlowDisk(command::slow_disk::SlowDiskArguments),
+    Ublk(command::ublk::UblkArguments),
+    Dhisfs(command::dhisfs::DhisfsArguments),
+    Probe(command::probe::ProbeArguments),
+    Completions(command::completions::CompletionsArguments),
+    Man(command::man::ManArguments),
+    HelpMarkdown(command::help_markdown::HelpMarkdownArguments),
+    Caretaker(command::caretaker::CaretakerArguments),
 }
 
 /// The whole command line, for completions, manual pages and documents.
