@@ -9,12 +9,19 @@ const PROGRAM: &str = "dcd-lab";
 const VERBS: [&str; 9] =
     ["advise", "bench", "demo", "disk", "figures", "fuzz", "simulate", "sweep", "trace"];
 
-/// Becomes the laboratory, if that is there and the first word is one of its verbs. Otherwise the command line is read on.
-pub fn run_if_asked() {
+/// Whether the command line begins with one of its verbs; of `sequence`, it has one.
+fn is_asked() -> bool {
     let mut words = std::env::args_os().skip(1);
-    let is_asked = words.next().is_some_and(|word| VERBS.iter().any(|verb| word == *verb));
+    words.next().is_some_and(|word| {
+        VERBS.iter().any(|verb| word == *verb)
+            || word == "sequence" && words.next().is_some_and(|word| word == "add")
+    })
+}
+
+/// Becomes the laboratory, if that is there and asked for. Otherwise the command line is read on.
+pub fn run_if_asked() {
     let own = std::env::current_exe().ok();
-    if let (true, Some(program)) = (is_asked, own.map(|own| own.with_file_name(PROGRAM)))
+    if let (true, Some(program)) = (is_asked(), own.map(|own| own.with_file_name(PROGRAM)))
         && program.exists()
     {
         // It returns only with an error, which is that of a program that is not there.
@@ -24,7 +31,8 @@ pub fn run_if_asked() {
 
 /// What to do about a word that is none of our verbs.
 pub fn hint(wrong: &str) -> Option<String> {
-    let verb = VERBS.iter().find(|verb| wrong.contains(&format!("'{verb}'")))?;
+    let mut verbs = VERBS.iter().chain(&["add"]);
+    let verb = verbs.find(|verb| wrong.contains(&format!("'{verb}'")) && is_asked())?;
     Some(format!(
         "`{verb}` is of the laboratory: `apt install {PROGRAM}`, or build dcd with its feature `lab`"
     ))
