@@ -31,7 +31,7 @@ use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 /// A write that goes past the log.
 pub(super) struct Bypass {
     id: RequestId,
-    range: LbaRange,
+    pub(super) range: LbaRange,
     fua: bool,
     /// Records that must be durable before the data-disk is written.
     after: RecordNumber,
@@ -84,7 +84,7 @@ impl Engine {
     pub(super) fn goes_past_the_log(&self, range: LbaRange) -> bool {
         let ends_with_line =
             range.end().is_multiple_of(FRAGMENTS_PER_LINE) || range.end() == self.data_disk.blocks;
-        (range.bytes() >= self.config.bypass_threshold_bytes && !self.is_cache_candidate(range)
+        (range.bytes() >= self.config.bypass_threshold_bytes && !self.below.is_cache_candidate(range)
             || self.is_left_to_the_disk(range))
             // Whole lines only: part of a line may be zero in the log below it.
             && range.start.0.is_multiple_of(FRAGMENTS_PER_LINE)
@@ -100,19 +100,9 @@ impl Engine {
             && !self.health.has_late_writes()
     }
 
-    /// Selective caching (DHIS section 3.3.2): what the volume says is worth it goes into the log, also when it is large.
-    fn is_cache_candidate(&self, range: LbaRange) -> bool {
-        self.volume.as_ref().is_some_and(|volume| {
-            volume.config().selective_caching
-                && volume.has_candidate(range.start.byte(), range.bytes())
-        })
-    }
-
-    /// The same: when the log is short of room, the rest goes to the disk.
+    /// Selective caching (DHIS section 3.3.2): when the log is short of room, only what is worth it goes there.
     fn is_left_to_the_disk(&self, range: LbaRange) -> bool {
-        self.volume.as_ref().is_some_and(|volume| volume.config().selective_caching)
-            && !self.is_cache_candidate(range)
-            && self.log_is_tight()
+        self.below.is_selective() && !self.below.is_cache_candidate(range) && self.log_is_tight()
     }
 
     fn may_have_copies(&self, range: LbaRange) -> bool {

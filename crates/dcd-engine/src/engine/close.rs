@@ -179,13 +179,7 @@ impl Engine {
     }
 
     fn close_volume(&mut self) -> Step {
-        match &mut self.volume {
-            Some(volume) => {
-                volume.close();
-                Step::Labels
-            }
-            None => self.force_checkpoint(),
-        }
+        if self.below.begin_close() { Step::Labels } else { self.force_checkpoint() }
     }
 
     /// The members of the volume have the labels of the end, as far as they take them.

@@ -82,7 +82,7 @@ impl Engine {
         let number = self.discards.next_number();
         if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
             // They are found by the next collection.
-            return self.volume.as_mut().expect("it has freed blocks").discard_failed(number.0);
+            return self.below.discard_failed(number.0);
         }
         self.discards.under_way.insert(number);
         self.write_zeroes(Owner::Volume(number), range, true, false);
@@ -105,11 +105,7 @@ impl Engine {
 
     /// `made`: so many discards were acknowledged before.
     fn carry_out_with_discards(&mut self, made: u64, request: Request) {
-        let is_for_journal = self
-            .volume
-            .as_ref()
-            .is_some_and(|volume| volume.has_unlogged_frees() || volume.has_changes_of_requests());
-        if is_for_journal && matches!(request.operation, Operation::Flush) {
+        if self.below.has_changes_for_journal() && matches!(request.operation, Operation::Flush) {
             self.discards.flushes.insert(request.id, made);
         }
         self.carry_out(request);
@@ -138,7 +134,7 @@ impl Engine {
     /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well; if none
     /// waits, or one still waits for something else, the next does not.
     fn discard_failed(&mut self, number: DiscardNumber, error: RequestError) {
-        self.volume.as_mut().expect("it has freed blocks").discard_failed(number.0);
+        self.below.discard_failed(number.0);
         let refused = self.discards.take_flushes_behind(number);
         if refused.is_empty() || self.has_flush_behind_commits() {
             self.discards.untold = Some(error);

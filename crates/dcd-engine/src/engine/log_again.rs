@@ -89,7 +89,7 @@ impl Engine {
         }
         self.fail_checkpoint_waiters();
         // The tables of a volume are on the cache-disk: without it nobody would know after a restart where a new extent lies.
-        let is_clean = self.log_use.is_clean() && self.volume.is_none();
+        let is_clean = self.log_use.is_clean() && !self.below.is_volume();
         if self.phase == Phase::Running && is_clean {
             return self.go_uncached();
         }

@@ -6,6 +6,7 @@
 
 mod arrange;
 mod asked_places;
+mod below;
 mod bypass;
 mod checkpoint;
 mod close;
@@ -35,6 +36,7 @@ mod zero_pace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::below::Below;
 use self::discards::Owner;
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::buffer_pool::BufferPool;
@@ -58,7 +60,7 @@ use crate::patience::Patience;
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
 use crate::volume::format::area::VolumeArea;
-use crate::volume::{Volume, VolumeParts, VolumePhase};
+use crate::volume::{Volume, VolumeParts};
 
 /// What the segment memory is to the session that has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -200,8 +202,7 @@ pub struct Engine {
     health: health::Health,
     /// It has failed while clean: on without it (C23).
     passing_by: Option<uncached::PassingBy>,
-    /// The data-disks, if there are several.
-    volume: Option<Box<Volume>>,
+    below: Below,
     discards: discards::Discards,
     /// Flushes and the like that wait for the volume to make its tables durable.
     behind_commits: BTreeMap<RequestId, volume::BehindCommit>,
@@ -243,7 +244,8 @@ impl Engine {
         if superblock.volume_bytes > 0 {
             return Err(OpenError::NeedsMembers);
         }
-        Engine::open_on(now, superblock, cache_disk_bytes, data_disk, None, config, memory)
+        let below = Below::OneDisk;
+        Engine::open_on(now, superblock, cache_disk_bytes, data_disk, below, config, memory)
     }
 
     /// The same for a cache with a volume of several members.
@@ -278,8 +280,8 @@ impl Engine {
         let data_disk = Volume::data_disk_info(&parts.header.config);
         let mut volume = Volume::open(now, parts, superblock.volume_offset())?;
         volume.configure(&config);
-        let volume = Some(Box::new(volume));
-        Engine::open_on(now, superblock, cache_disk_bytes, data_disk, volume, config, memory)
+        let below = Below::Volume(Box::new(volume));
+        Engine::open_on(now, superblock, cache_disk_bytes, data_disk, below, config, memory)
     }
 
     fn open_on(
@@ -287,7 +289,7 @@ impl Engine {
         superblock: Superblock,
         cache_disk_bytes: u64,
         data_disk: DataDiskInfo,
-        volume: Option<Box<Volume>>,
+        below: Below,
         config: EngineConfig,
         memory: Box<dyn SegmentMemory>,
     ) -> Result<Engine, OpenError> {
@@ -310,7 +312,7 @@ impl Engine {
             phase: Phase::Opening,
             opened_at: now,
             now,
-            patience: Patience::new(now, config.shortest_wait(volume.is_some())),
+            patience: Patience::new(now, config.shortest_wait(below.is_volume())),
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
             next_io: 0,
@@ -358,7 +360,7 @@ impl Engine {
             log_use: log_use::LogUse::default(),
             health: health::Health::default(),
             passing_by: None,
-            volume,
+            below,
             discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
             counters: Counters::default(),
@@ -382,13 +384,11 @@ impl Engine {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
         self.patience.pass(now, matches!(input, Input::Timeout));
-        if let Some(volume) = &mut self.volume {
-            volume.set_patience(self.patience);
-        }
+        self.below.set_patience(self.patience);
         match input {
             Input::Request(request) => self.request(request),
-            Input::IoDone(done) => match (done.id.owner(), &mut self.volume) {
-                (IoOwner::Volume, Some(volume)) => volume.io_done(now, done),
+            Input::IoDone(done) => match (done.id.owner(), &mut self.below) {
+                (IoOwner::Volume, Below::Volume(volume)) => volume.io_done(now, done),
                 _ => self.io_done(done),
             },
             Input::Timeout => {}
@@ -428,7 +428,7 @@ impl Engine {
         let makes_durable =
             matches!(request.operation, Operation::Flush | Operation::Drain | Operation::Shutdown);
         if makes_durable
-            && let Some(volume) = &mut self.volume
+            && let Below::Volume(volume) = &mut self.below
             && volume.has_changes_of_requests()
         {
             volume.commit_requests(self.now, request.id);
@@ -581,17 +581,17 @@ impl Engine {
     fn next_wake_up(&self) -> Option<Time> {
         let hung = self.hung_wake_up();
         if self.phase != Phase::Running {
-            return hung.filter(|_| !self.volume_is_opening());
+            return hung.filter(|_| !self.below.is_opening());
         }
         let stalled = self.stalled_since;
         let stalled = stalled.map(|since| self.patience.wake_up(since, self.config.full_timeout));
         let clean = self.clean_checkpoint_wake_up();
         let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
-        let volume = self.volume.as_ref().and_then(|volume| volume.next_wake_up());
         let destage = [self.destage_wake_up(), self.drain_wake_up(), self.detach_wake_up()];
         let destage = destage.into_iter().flatten().min();
-        let others = [hung, stalled, self.commit_wake_up(), destage, clean, copies, volume];
+        let below = self.below.wake_up();
+        let others = [hung, stalled, self.commit_wake_up(), destage, clean, copies, below];
         others.into_iter().flatten().min()
     }
 
@@ -630,8 +630,8 @@ impl Engine {
         };
         self.ios.insert(id, io);
         let io = Io { id, device: device.into(), operation };
-        match &mut self.volume {
-            Some(volume) if device == Disk::DataDisk => volume.submit(self.now, io),
+        match &mut self.below {
+            Below::Volume(volume) if device == Disk::DataDisk => volume.submit(self.now, io),
             _ => self.outputs.push_back(Output::Io(io)),
         }
     }
@@ -684,8 +684,7 @@ impl Engine {
     /// A disk that does not answer counts as failed (C26). The I/O is forgotten here; when it ends
     /// after all, its completion changes nothing, but for zeroes ([`Engine::zeroes_came_late`]).
     fn give_up_hung_ios(&mut self) {
-        if self.volume_is_opening() {
-            // It reads all its tables first, and it has a limit of its own for members.
+        if self.below.is_opening() {
             return;
         }
         loop {
@@ -711,14 +710,10 @@ impl Engine {
     /// How long an I/O may take.
     fn io_limit(&self, io: &IoInFlight) -> Duration {
         let limit = match io.device {
-            Disk::DataDisk => self.config.data_disk_timeout(self.volume.is_some()),
+            Disk::DataDisk => self.config.data_disk_timeout(self.below.is_volume()),
             Disk::CacheDisk => self.config.io_timeout,
         };
         Duration(limit.0.saturating_add(io.allowance.0))
-    }
-
-    fn volume_is_opening(&self) -> bool {
-        self.volume.as_ref().is_some_and(|volume| *volume.phase() == VolumePhase::Opening)
     }
 
     fn drop_dead_slots(&mut self, dead: &[SlotIndex]) {
@@ -787,7 +782,7 @@ impl Engine {
 
     /// The volume, if there are several data-disks.
     pub fn volume(&self) -> Option<&Volume> {
-        self.volume.as_deref()
+        self.below.volume()
     }
 
     /// What becomes of the segment memory if all ends here.

@@ -169,8 +169,7 @@ impl Engine {
             true => DEPTH_MAX,
             false => IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1),
         };
-        let arms = self.volume.as_ref().map_or(1, |volume| volume.config().members as u64);
-        match u64::from(in_flight) >= depth.clamp(1, DEPTH_MAX) * arms {
+        match u64::from(in_flight) >= depth.clamp(1, DEPTH_MAX) * self.below.arms() {
             true => Go::Later,
             false => Go::Now,
         }

@@ -85,11 +85,7 @@ impl Stuck {
 impl Engine {
     /// Steps 1 and 4.
     pub(super) fn watch_stuck(&mut self) {
-        let Some(volume) = &self.volume else { return };
-        if !volume.is_open() {
-            return;
-        }
-        let away = volume.away();
+        let Some(away) = self.below.away() else { return };
         if away != self.stuck.away {
             self.stuck.away = away;
             self.stuck.slots.clear();
@@ -116,7 +112,7 @@ impl Engine {
         };
         if share != self.stuck.told {
             self.stuck.told = share;
-            self.volume.as_mut().expect("looked at").note_log_share(share);
+            self.below.note_log_share(share);
         }
     }
 
@@ -133,11 +129,7 @@ impl Engine {
 
     /// Step 2: a line has been appended.
     pub(super) fn note_if_stuck(&mut self, line: Line) {
-        if self.stuck.away == 0 {
-            return;
-        }
-        let Some(volume) = &mut self.volume else { return };
-        if !volume.is_stuck(line) {
+        if self.stuck.away == 0 || !self.below.is_stuck(line) {
             return;
         }
         for (slot, _) in self.table.find(line).as_slice() {
@@ -164,12 +156,11 @@ impl Engine {
 
     fn touches_stuck(&mut self, change: &Change) -> bool {
         let range: LbaRange = change.range();
-        let Some(volume) = &mut self.volume else { return false };
         match change {
-            Change::Write { .. } => range.lines().any(|(line, _)| volume.is_stuck(line)),
+            Change::Write { .. } => range.lines().any(|(line, _)| self.below.is_stuck(line)),
             Change::Zero { .. } => {
                 let (line, lines) = (range.start.line(), range.lines().count() as u64);
-                volume.zeroes_that_can_be_written(line, lines) != Some((line, lines))
+                self.below.zeroes_that_can_be_written(line, lines) != Some((line, lines))
             }
         }
     }

@@ -74,6 +74,13 @@ pub(super) struct PassingBy {
     is_closing: bool,
 }
 
+impl PassingBy {
+    /// Whether some of these blocks are to be changed. What step 2 writes is in the table, or among the zeroes, until step 5.
+    pub(super) fn is_passed(&self, range: LbaRange) -> bool {
+        self.changes.iter().any(|change| change.range.overlaps(range))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
     /// Step 1.
@@ -365,13 +372,6 @@ impl Engine {
         self.pass_flush(id);
     }
 
-    /// Whether some of these blocks are to be changed without the log. What step 2 writes is in the table, or among the zeroes, until step 5.
-    pub(super) fn is_passed(&self, range: LbaRange) -> bool {
-        self.passing_by.as_ref().is_some_and(|passing| {
-            passing.changes.iter().any(|change| change.range.overlaps(range))
-        })
-    }
-
     fn start_changes(&mut self) -> bool {
         if self.health.has_late_writes() {
             return self.fail_waiting_changes();
@@ -599,9 +599,8 @@ impl Engine {
         }
         passing.is_closing = true;
         self.note_what_is_lost();
-        match &mut self.volume {
-            Some(volume) => volume.close(),
-            None => self.flush_uncached_close(),
+        if !self.below.begin_close() {
+            self.flush_uncached_close();
         }
         true
     }

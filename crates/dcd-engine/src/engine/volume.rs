@@ -3,13 +3,14 @@
 //! What a client asks of the volume goes down past the log. Blocks that the volume frees go down through the log, as discards, so that
 //! they keep their place in the order of all changes.
 
+use super::below::Below;
 use super::{Engine, Phase};
 use crate::error::OpenError;
 use crate::io::{
     Operation, Output, Reply, Request, RequestError, RequestId, VolumeError, VolumeRequest,
 };
 use crate::units::LbaRange;
-use crate::volume::{Above, VolumeOutput, VolumePhase};
+use crate::volume::{Above, Volume, VolumeOutput, VolumePhase};
 
 /// What waits for the tables of the volume to be durable.
 pub(super) enum BehindCommit {
@@ -23,33 +24,30 @@ pub(super) enum BehindCommit {
 
 impl Engine {
     pub(super) fn volume_request(&mut self, id: RequestId, wanted: VolumeRequest) {
-        let Some(mut volume) = self.volume.take() else {
+        let Below::Volume(volume) = &mut self.below else {
             return self.reply(id, Err(RequestError::Volume(VolumeError::NoVolume)), None);
         };
-        let has_data = |range| self.has_data_for(range);
-        let has_changes = |range| self.has_data_for(range) || self.has_zeroes_for(range);
+        // Data for some of these blocks is on its way to the volume, acknowledged or not.
+        let has_data = |range: LbaRange| {
+            range.lines().any(|(line, _)| self.table.contains(line))
+                || self.bypasses.iter().any(|bypass| bypass.range.overlaps(range))
+                || self.stalled.iter().any(|stalled| stalled.change.range().overlaps(range))
+                || self.passing_by.as_ref().is_some_and(|passing| passing.is_passed(range))
+        };
+        let has_changes = |range: LbaRange| {
+            let (line, lines) = (range.start.line(), range.lines().count() as u64);
+            has_data(range)
+                || self.zeroes.overlaps(line, lines)
+                || self.zeroes_destaging.overlaps(line, lines)
+        };
         let above = Above { has_data: &has_data, has_changes: &has_changes };
         volume.request(self.now, id, wanted, &above);
-        self.volume = Some(volume);
-    }
-
-    /// Whether data for some of these blocks is on its way to the volume, acknowledged or not.
-    fn has_data_for(&self, range: LbaRange) -> bool {
-        range.lines().any(|(line, _)| self.table.contains(line))
-            || self.has_bypass_of(range)
-            || self.stalled.iter().any(|stalled| stalled.change.range().overlaps(range))
-            || self.is_passed(range)
-    }
-
-    fn has_zeroes_for(&self, range: LbaRange) -> bool {
-        let (line, lines) = (range.start.line(), range.lines().count() as u64);
-        self.zeroes.overlaps(line, lines) || self.zeroes_destaging.overlaps(line, lines)
     }
 
     /// Lets the volume go on, and the cache with what it brings, until neither brings anything for the other.
     pub(super) fn advance_volume(&mut self) {
         loop {
-            let Some(volume) = &mut self.volume else { return };
+            let Below::Volume(volume) = &mut self.below else { return };
             volume.advance(self.now);
             if let VolumePhase::Failed(error) = volume.phase()
                 && self.phase == Phase::Opening
@@ -57,7 +55,7 @@ impl Engine {
                 self.phase = Phase::Failed(OpenError::Volume(error.clone()));
             }
             let mut has_brought = false;
-            while let Some(output) = self.volume.as_mut().and_then(|volume| volume.poll()) {
+            while let Some(output) = self.below.volume_mut().and_then(Volume::poll) {
                 match output {
                     VolumeOutput::Io(io) => self.outputs.push_back(Output::Io(io)),
                     VolumeOutput::Done(done) => {
@@ -105,7 +103,7 @@ impl Engine {
         before: u64,
         behind: BehindCommit,
     ) -> bool {
-        let Some(volume) = &mut self.volume else { return false };
+        let Below::Volume(volume) = &mut self.below else { return false };
         volume.discards_durable(before);
         if !volume.has_changes_of_requests() {
             return false;

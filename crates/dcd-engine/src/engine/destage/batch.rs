@@ -99,8 +99,8 @@ impl Engine {
                 // What is in the log of the same stripe shares what its parity costs, and what is in those beside it the way
                 // of the arms; but who waits for room waits for the victim.
                 let mates = match self.someone_waits_for_destaging() {
-                    true => self.lines_that_share_parity(line),
-                    false => self.lines_that_share_seeks(line),
+                    true => self.below.lines_that_share_parity(line),
+                    false => self.below.lines_that_share_seeks(line),
                 };
                 for mate in (mates.start.0..mates.end.0).map(Line) {
                     if chosen.len() < BATCH_LINES_MAX {
@@ -197,18 +197,6 @@ impl Engine {
             }
         }
         lines
-    }
-
-    /// Lines around one that are best written with it.
-    fn lines_that_share_parity(&self, line: Line) -> Range<Line> {
-        let alone = line..Line(line.0 + 1);
-        self.volume.as_ref().map_or(alone, |volume| volume.lines_that_share_parity(line))
-    }
-
-    /// Lines around one that are written in less time with it than later.
-    fn lines_that_share_seeks(&self, line: Line) -> Range<Line> {
-        let alone = line..Line(line.0 + 1);
-        self.volume.as_ref().map_or(alone, |volume| volume.lines_that_share_seeks(line))
     }
 
     /// Adds a line to the batch if it can go now; tells whether it is in.
@@ -440,10 +428,10 @@ impl Engine {
     fn may_join_those_under_way(&self, batch: &Batch) -> bool {
         let has_failed = |index: usize| self.destage.blocked.contains_key(&batch.lines[index].line);
         let Some(next) = batch.runs.front() else { return false };
-        if self.volume.is_none() && self.destage.trouble.is_trying() {
+        if !self.below.is_volume() && self.destage.trouble.is_trying() {
             return batch.in_flight.is_empty();
         }
-        self.volume.is_none()
+        !self.below.is_volume()
             || batch.in_flight.is_empty()
             || !has_failed(next.first) && !batch.in_flight.keys().any(|first| has_failed(*first))
     }
@@ -453,7 +441,7 @@ impl Engine {
         let run = batch.runs.pop_front().expect("not empty");
         let together = run.first;
         let last = Line(run.range.end().div_ceil(FRAGMENTS_PER_LINE) - 1);
-        let stripe = self.lines_that_share_parity(last);
+        let stripe = self.below.lines_that_share_parity(last);
         self.write_run(batch, &run, together);
         while let Some(next) = batch.runs.front()
             && stripe.contains(&batch.lines[next.first].line)

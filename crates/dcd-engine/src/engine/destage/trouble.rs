@@ -60,7 +60,7 @@ impl Engine {
         let trouble = &mut self.destage.trouble;
         trouble.failures += u32::from(is_new || trouble.failures == 0);
         // A volume may have lost one member, and the others take what is theirs.
-        let is_whole = self.volume.is_none()
+        let is_whole = !self.below.is_volume()
             && (is_of_the_whole_disk(error) || trouble.failures >= FAILURES_MAX);
         trouble.failed(error, is_whole, self.now);
         if is_whole {

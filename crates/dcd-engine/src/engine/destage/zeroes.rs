@@ -142,7 +142,8 @@ impl Engine {
             let lines = part.lines.min(left).min(piece_max);
             let piece = ZeroRange { lines, ..part };
             if self.zero_piece_of(piece.line, lines) == (lines, true)
-                && self.zeroes_that_can_go(piece.line, lines) == Some((piece.line, lines))
+                && self.below.zeroes_that_can_be_written(piece.line, lines)
+                    == Some((piece.line, lines))
                 && !self.is_bypassed(piece.line, lines)
                 && !pieces.iter().any(|other| other.overlaps(piece.line, lines))
             {
@@ -159,7 +160,10 @@ impl Engine {
                     continue;
                 }
                 // Parts of extents whose member is away wait, and hold up no others.
-                let Some((first, part)) = self.zeroes_that_can_go(Line(start), part) else { break };
+                let Some((first, part)) = self.below.zeroes_that_can_be_written(Line(start), part)
+                else {
+                    break;
+                };
                 start = first.0;
                 let lines = part.min(left).min(piece_max);
                 if pieces.iter().any(|piece| piece.overlaps(Line(start), lines)) {
@@ -184,13 +188,6 @@ impl Engine {
         self.destage.zeroes_landed.push((line, lines));
     }
 
-    fn zeroes_that_can_go(&self, line: Line, lines: u64) -> Option<(Line, u64)> {
-        match &self.volume {
-            Some(volume) if volume.away() != 0 => volume.zeroes_that_can_be_written(line, lines),
-            _ => Some((line, lines)),
-        }
-    }
-
     pub(super) fn advance_zero_work(&mut self) -> bool {
         let go = self.may_destage(self.destage.ios_in_flight());
         let stop = self.close_wants_no_destage();
@@ -205,7 +202,7 @@ impl Engine {
         }
         if let Some(piece) = work.to_start.front().copied() {
             let ZeroRange { line, lines, may_unmap } = piece;
-            let one_at_a_time = self.destage.trouble.is_trying() && self.volume.is_none();
+            let one_at_a_time = self.destage.trouble.is_trying() && !self.below.is_volume();
             let Work::Zero(work) = &mut self.destage.work else {
                 unreachable!("called for zero work");
             };
