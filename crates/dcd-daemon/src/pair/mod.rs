@@ -18,7 +18,7 @@ use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
     AckMode, DataDiskInfo, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
-    Superblock,
+    SegmentMemory, Superblock, Time,
 };
 
 use crate::disk::Disk;
@@ -31,7 +31,7 @@ use crate::frontend::nbd::Export;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
 use crate::memory::places::{others_write, trusted_owners};
 use crate::memory::search::{Found, MemorySearch, identity_of};
-use crate::memory::segment_memory::SegmentFile;
+use crate::memory::segment_memory::{SegmentFile, SharedSegmentMemory};
 use crate::memory::watch::MemoryWatch;
 use crate::pair::book::{PairBook, PairEntry};
 use crate::pair::label_keeper::{LabelKeeper, judge_label, read_data_label};
@@ -143,38 +143,11 @@ pub(crate) fn open_pair_on(
     kernel: Box<dyn Kernel>,
 ) -> Result<Pair, ServeError> {
     // 1. Both disks, locked. From here on nobody else can start with either, under any name.
-    let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
-    let mut paths: Vec<&Path> = vec![options.cache_disk.path()];
-    paths.extend(named.map(DeviceSpec::path));
-    if let Some((first, second, shared)) = same_disks(&paths) {
-        let (first, second) = (first.to_owned(), second.to_owned());
-        return Err(ServeError::SameDisk { first, second, shared });
-    }
-    let mut cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
-        .map_err(ServeError::device("cache-disk"))?;
-    let mut data_disks = Vec::new();
-    let mut data_disk_read_only = false;
-    for spec in &options.data_disks.disks {
-        let (disk, read_only) = open_data_disk(spec, options.engine.read_only)?;
-        data_disk_read_only |= read_only;
-        data_disks.push(disk);
-    }
+    let (mut cache_disk, data_disks, data_disk_read_only) = open_disks(options)?;
 
     // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
     //    The engine looks deeper (sizes, witnesses) when it opens.
-    let superblock = read_superblock(cache_disk.file()).map_err(|error| match error {
-        SuperblockError::Device(error) => ServeError::device("cache-disk")(error),
-        SuperblockError::Format(source) => {
-            let swapped = data_disks.iter().find(|disk| read_superblock(disk.file()).is_ok());
-            if let Some(data_disk) = swapped {
-                return ServeError::Swapped {
-                    cache_disk: cache_disk.file().path().to_owned(),
-                    data_disk: data_disk.file().path().to_owned(),
-                };
-            }
-            ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
-        }
-    })?;
+    let superblock = superblock_of(&cache_disk, &data_disks)?;
     let mut below = Below::of(&superblock, &cache_disk, data_disks, options)?;
     let label = below.look_behind_label(&superblock, &cache_disk, options.pairs.trust_disks)?;
     // Where nothing can be written, none is: the superblock then keeps its epoch.
@@ -197,50 +170,11 @@ pub(crate) fn open_pair_on(
 
     // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
     //    segment buffers there are: what they hold must be found where it was put.
-    let geometry = &superblock.geometry;
     // A segment has one buffer at a time.
-    config.segment_buffers = config.segment_buffers.min(geometry.segments);
-    let clients_max = match options.memory {
-        None => CONNECTIONS_MAX,
-        Some(limit) => {
-            let mut need = MemoryNeed::of(geometry, &config, limit.clients);
-            need.add("volume", below.memory_bytes(&superblock));
-            need.clients_within(&limit).ok_or_else(|| ServeError::MemoryMax {
-                most: limit.bytes,
-                needed: need.least(limit.clients),
-                parts: need.words(),
-            })?
-        }
-    };
-    let size = Engine::segment_memory_size(geometry, &config);
-    let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
-    let disks = below.disks().chain([&cache_disk]).map(|disk| disk.file().path());
-    let search = MemorySearch {
-        superblock: &superblock,
-        directory: options.memory_directory.as_deref(),
-        owners: trusted_owners(&disks.collect::<Vec<_>>()),
-        size,
-        is_possible: &|found| buffers_of(found).is_some(),
-        may_be_lost: options.memory_lost,
-        cache_disk: &whole_name(cache_disk.file().path()),
-    };
-    let Found { file: memory, memory: segment_memory, lost } = search.run()?;
-    tell_of_memory(&memory, lost, options.memory_directory.as_deref(), options.quiet);
-    // Without a log all goes to the data-disk.
-    let rests_in_memory = config.ack != AckMode::Durable && !config.no_log;
-    let max_delay = std::time::Duration::from_nanos(config.max_delay.0);
-    config.memory = Some(identity_of(&memory, rests_in_memory.then_some(max_delay)));
-    let buffers = buffers_of(memory.mapping().len() as u64).unwrap_or(config.segment_buffers);
-    if buffers != config.segment_buffers {
-        if !options.quiet {
-            eprintln!(
-                "dcd: the last run ended without order and had {buffers} segment buffers; they are \
-                 used until the next stop in order, then {}",
-                config.segment_buffers
-            );
-        }
-        config.segment_buffers = buffers;
-    }
+    config.segment_buffers = config.segment_buffers.min(superblock.geometry.segments);
+    let clients_max = clients_max(options, &superblock, &config, &below)?;
+    let (memory, segment_memory) =
+        find_memory(options, &superblock, &cache_disk, &below, &mut config)?;
     cache_disk.set_segment_memory(memory.mapping());
 
     // As long as files may be opened.
@@ -261,45 +195,14 @@ pub(crate) fn open_pair_on(
     let read_only = config.read_only;
     let trim = below.disks().all(Disk::can_give_back_space);
     let member_names = below.member_names();
-    let (now, opened, memory_of_segments) =
-        (clock.now(), superblock.clone(), Box::new(segment_memory));
-    let (engine, data) = match below {
-        Below::One(disk) => {
-            let info = data_disk_info;
-            let engine =
-                Engine::open(now, opened, cache_disk_bytes, info, config, memory_of_segments);
-            (engine, DataSide::Disk(disk))
-        }
-        Below::Volume { header, members } => {
-            let info = |(disk, label): (&Option<Disk>, &Option<MemberLabel>)| {
-                disk.as_ref()
-                    .map(|disk| MemberInfo { label: *label, bytes: disk.file().size_bytes })
-            };
-            let parts = VolumeParts {
-                header: *header,
-                members: members.disks.iter().zip(&members.labels).map(info).collect(),
-                degraded: options.data_disks.degraded,
-            };
-            let engine = Engine::open_volume(
-                now,
-                opened,
-                cache_disk_bytes,
-                parts,
-                config,
-                memory_of_segments,
-            );
-            (engine, DataSide::Members(members.disks))
-        }
+    let opening = Opening {
+        now: clock.now(),
+        superblock: superblock.clone(),
+        cache_disk_bytes,
+        config,
+        segment_memory: Box::new(segment_memory),
     };
-    let engine = engine.map_err(|error| match error {
-        OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
-            cache_disk: options.cache_disk.to_string(),
-            data_disk: options.data_disks.to_string(),
-            expected,
-            found,
-        },
-        error => ServeError::Open(error),
-    })?;
+    let (engine, data) = open_engine(opening, below, data_disk_info, options)?;
     let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disk);
     let event_loop = EventLoop::new(Parts {
         core: engine,
@@ -325,6 +228,161 @@ pub(crate) fn open_pair_on(
         trim,
         member_names,
     })
+}
+
+/// Locks the disks, so that nobody else can start with one of them under any name. The last value:
+/// whether a data-disk takes no writes.
+fn open_disks(options: &PairOptions) -> Result<(Disk, Vec<Disk>, bool), ServeError> {
+    let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
+    let mut paths: Vec<&Path> = vec![options.cache_disk.path()];
+    paths.extend(named.map(DeviceSpec::path));
+    if let Some((first, second, shared)) = same_disks(&paths) {
+        let (first, second) = (first.to_owned(), second.to_owned());
+        return Err(ServeError::SameDisk { first, second, shared });
+    }
+    let cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
+        .map_err(ServeError::device("cache-disk"))?;
+    let mut data_disks = Vec::new();
+    let mut data_disk_read_only = false;
+    for spec in &options.data_disks.disks {
+        let (disk, read_only) = open_data_disk(spec, options.engine.read_only)?;
+        data_disk_read_only |= read_only;
+        data_disks.push(disk);
+    }
+    Ok((cache_disk, data_disks, data_disk_read_only))
+}
+
+/// The newer superblock of the cache-disk.
+fn superblock_of(cache_disk: &Disk, data_disks: &[Disk]) -> Result<Superblock, ServeError> {
+    read_superblock(cache_disk.file()).map_err(|error| match error {
+        SuperblockError::Device(error) => ServeError::device("cache-disk")(error),
+        SuperblockError::Format(source) => {
+            let swapped = data_disks.iter().find(|disk| read_superblock(disk.file()).is_ok());
+            if let Some(data_disk) = swapped {
+                return ServeError::Swapped {
+                    cache_disk: cache_disk.file().path().to_owned(),
+                    data_disk: data_disk.file().path().to_owned(),
+                };
+            }
+            ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
+        }
+    })
+}
+
+/// How many clients the memory limit has room for.
+fn clients_max(
+    options: &PairOptions,
+    superblock: &Superblock,
+    config: &EngineConfig,
+    below: &Below,
+) -> Result<usize, ServeError> {
+    let Some(limit) = options.memory else { return Ok(CONNECTIONS_MAX) };
+    let mut need = MemoryNeed::of(&superblock.geometry, config, limit.clients);
+    need.add("volume", below.memory_bytes(superblock));
+    need.clients_within(&limit).ok_or_else(|| ServeError::MemoryMax {
+        most: limit.bytes,
+        needed: need.least(limit.clients),
+        parts: need.words(),
+    })
+}
+
+/// Finds the segment memory of the last session or makes new one, and notes in the settings which it
+/// is and how many buffers it has.
+fn find_memory(
+    options: &PairOptions,
+    superblock: &Superblock,
+    cache_disk: &Disk,
+    below: &Below,
+    config: &mut EngineConfig,
+) -> Result<(SegmentFile, SharedSegmentMemory), ServeError> {
+    let geometry = &superblock.geometry;
+    let size = Engine::segment_memory_size(geometry, config);
+    let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
+    let disks = below.disks().chain([cache_disk]).map(|disk| disk.file().path());
+    let search = MemorySearch {
+        superblock,
+        directory: options.memory_directory.as_deref(),
+        owners: trusted_owners(&disks.collect::<Vec<_>>()),
+        size,
+        is_possible: &|found| buffers_of(found).is_some(),
+        may_be_lost: options.memory_lost,
+        cache_disk: &whole_name(cache_disk.file().path()),
+    };
+    let Found { file: memory, memory: segment_memory, lost } = search.run()?;
+    tell_of_memory(&memory, lost, options.memory_directory.as_deref(), options.quiet);
+    // Without a log all goes to the data-disk.
+    let rests_in_memory = config.ack != AckMode::Durable && !config.no_log;
+    let max_delay = std::time::Duration::from_nanos(config.max_delay.0);
+    config.memory = Some(identity_of(&memory, rests_in_memory.then_some(max_delay)));
+    let buffers = buffers_of(memory.mapping().len() as u64).unwrap_or(config.segment_buffers);
+    if buffers != config.segment_buffers {
+        if !options.quiet {
+            eprintln!(
+                "dcd: the last run ended without order and had {buffers} segment buffers; they are \
+                 used until the next stop in order, then {}",
+                config.segment_buffers
+            );
+        }
+        config.segment_buffers = buffers;
+    }
+    Ok((memory, segment_memory))
+}
+
+/// What an engine begins with, whatever is below it.
+struct Opening {
+    now: Time,
+    superblock: Superblock,
+    cache_disk_bytes: u64,
+    config: EngineConfig,
+    segment_memory: Box<dyn SegmentMemory>,
+}
+
+/// The engine, which begins with reading, and the disks below it.
+fn open_engine(
+    opening: Opening,
+    below: Below,
+    data_disk: DataDiskInfo,
+    options: &PairOptions,
+) -> Result<(Engine, DataSide), ServeError> {
+    let Opening { now, superblock, cache_disk_bytes, config, segment_memory } = opening;
+    let (engine, data) = match below {
+        Below::One(disk) => {
+            let info = data_disk;
+            let engine =
+                Engine::open(now, superblock, cache_disk_bytes, info, config, segment_memory);
+            (engine, DataSide::Disk(disk))
+        }
+        Below::Volume { header, members } => {
+            let info = |(disk, label): (&Option<Disk>, &Option<MemberLabel>)| {
+                disk.as_ref()
+                    .map(|disk| MemberInfo { label: *label, bytes: disk.file().size_bytes })
+            };
+            let parts = VolumeParts {
+                header: *header,
+                members: members.disks.iter().zip(&members.labels).map(info).collect(),
+                degraded: options.data_disks.degraded,
+            };
+            let engine = Engine::open_volume(
+                now,
+                superblock,
+                cache_disk_bytes,
+                parts,
+                config,
+                segment_memory,
+            );
+            (engine, DataSide::Members(members.disks))
+        }
+    };
+    let engine = engine.map_err(|error| match error {
+        OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
+            cache_disk: options.cache_disk.to_string(),
+            data_disk: options.data_disks.to_string(),
+            expected,
+            found,
+        },
+        error => ServeError::Open(error),
+    })?;
+    Ok((engine, data))
 }
 
 /// A name that every process understands.

@@ -9,7 +9,7 @@ pub(crate) mod supervise;
 pub(crate) mod volume_news;
 pub(crate) mod waiting;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,9 @@ use crate::frontend::device_frontends::{DeviceFrontends, Made, Shown, Wanted, be
 pub use crate::frontend::fuse::thread::FuseReady;
 use crate::frontend::fuse::thread::MadeBefore;
 use crate::frontend::nbd::doors::NbdDoors;
-use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_metrics, listen_unix};
+use crate::frontend::nbd::listen::{
+    Listener, NbdAddress, NbdOptions, UnixSocket, listen_metrics, listen_unix,
+};
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
@@ -211,16 +213,8 @@ fn serve_until_end(
     }
     notifier.status("opening");
     let mut isolation = isolate(options.lock_memory)?;
-    let Pair {
-        mut event_loop,
-        superblock,
-        mut record,
-        one_disk,
-        data_disk,
-        trim,
-        member_names,
-        ..
-    } = open_pair(&pair_options(&options), Some(signals))?;
+    let mut pair = open_pair(&pair_options(&options), Some(signals))?;
+    let event_loop = &mut pair.event_loop;
 
     // Sockets are made before the cache is opened, so that a wrong address is noticed while
     // nothing has been written. Early clients wait until it runs.
@@ -230,43 +224,62 @@ fn serve_until_end(
     } else {
         event_loop.set_clients_max(options.nbd_options.connections_max);
     }
-    let vhost_user_socket = options.vhost_user.as_deref().map(listen_unix).transpose()?;
+    let vhost_user = options.vhost_user.as_deref().map(listen_unix).transpose()?;
     if control_socket.is_none() {
         control_socket = options.control.as_deref().map(listen_unix).transpose()?;
     }
-    let metrics_socket = options.metrics.map(listen_metrics).transpose()?;
+    let metrics = options.metrics.map(listen_metrics).transpose()?;
     // All is open. Threads of before this line may do more; none of them hears a client.
     let fuse_made = match options.give_up_rights {
-        true => give_up_rights(&options, &mut event_loop, &mut isolation, &data_disk)?,
+        true => give_up_rights(&options, event_loop, &mut isolation, &pair.data_disk)?,
         false => None,
     };
     doors.start()?;
 
-    if !wait_until_running(&mut event_loop)? {
-        event_loop.close();
+    if !wait_until_running(event_loop)? {
+        pair.event_loop.close();
         return Ok(Outcome::StoppedWhileOpening);
     }
-    // Not before the superblock says it, and before anything is acknowledged.
-    record.opened(event_loop.core().superblock().generation);
-    // From now on it may hold what is acknowledged and nowhere else.
-    if let Some(memory) = event_loop.memory() {
-        memory.guard();
-    }
-    let recovery = event_loop.core().status().recovery;
-    if recovery.data_disk_changed {
-        eprintln!(
-            "dcd: the data-disk has changed since this cache-disk was last in use. The cache is \
-             empty, so nothing is overwritten. If dcd has not run without its cache-disk meanwhile, \
-             check that it is the right data-disk"
-        );
-    }
-    // And nobody may mount the data-disk by its label from now on.
-    options.data_disks.disks.iter().for_each(|disk| let_udev_look(disk.path()));
-    for (member, disk) in &options.data_disks.replacements {
-        begin_rebuild(&mut event_loop, *member, disk);
-    }
-    let addresses = listeners.iter().map(|listener| listener.address.clone()).collect();
-    for listener in listeners {
+    let sockets = Sockets { nbd: listeners, vhost_user, control: control_socket, metrics };
+    serve_open_pair(options, Opened { pair, sockets, isolation, fuse_made }, notifier, ready)
+}
+
+/// A cache that runs, and what was made for it while the process might still do everything.
+struct Opened {
+    pair: Pair,
+    sockets: Sockets,
+    isolation: IsolationReport,
+    fuse_made: Option<MadeBefore>,
+}
+
+/// Where somebody can connect.
+struct Sockets {
+    nbd: Vec<Listener>,
+    vhost_user: Option<UnixSocket>,
+    control: Option<UnixSocket>,
+    metrics: Option<TcpListener>,
+}
+
+/// Starts the frontends, and serves until the end.
+fn serve_open_pair(
+    options: ServeOptions,
+    Opened { pair, sockets, isolation, fuse_made }: Opened,
+    notifier: Notifier,
+    ready: &mut dyn FnMut(&Ready),
+) -> Result<Outcome, ServeError> {
+    let Pair {
+        mut event_loop,
+        superblock,
+        mut record,
+        one_disk,
+        data_disk,
+        trim,
+        member_names,
+        ..
+    } = pair;
+    let recovery = note_the_start(&mut event_loop, &mut record, &options);
+    let addresses = sockets.nbd.iter().map(|listener| listener.address.clone()).collect();
+    for listener in sockets.nbd {
         event_loop.add_listener(listener);
     }
     let users = UserFinder::default();
@@ -286,16 +299,8 @@ fn serve_until_end(
         dead_loops: OnceLock::new(),
         isolation,
     });
-    let control = control_socket
-        .map(|socket| ControlServer::start(socket, event_loop.submitter(), facts.clone()))
-        .transpose()
-        .map_err(ServeError::system("start the control socket"));
-    let control = or_close!(control, event_loop);
-    let metrics = metrics_socket
-        .map(|socket| MetricsServer::start(socket, event_loop.submitter(), facts.clone()))
-        .transpose()
-        .map_err(ServeError::system("serve metrics"));
-    let metrics = or_close!(metrics, event_loop);
+    let asked_at = (sockets.control, sockets.metrics);
+    let servers = or_close!(Servers::start(asked_at, &event_loop.submitter(), &facts), event_loop);
     let mut news = Ready {
         uuid: superblock.uuid,
         size_bytes: data_disk.bytes(),
@@ -303,13 +308,10 @@ fn serve_until_end(
         fuse: None,
         ublk: None,
         vhost_user: None,
-        metrics: metrics.as_ref().map(MetricsServer::address),
+        metrics: servers.metrics.as_ref().map(MetricsServer::address),
         control: options.control.clone(),
         recovery,
-        degraded: event_loop.core().volume().map_or_else(Vec::new, |volume| {
-            let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
-            others.map(|(index, _)| index.0).collect()
-        }),
+        degraded: members_behind(event_loop.core()),
         one_disk,
         submitter: event_loop.submitter(),
     };
@@ -319,7 +321,7 @@ fn serve_until_end(
         loop_device: options.loop_device,
         made_before: fuse_made,
         ublk: options.ublk,
-        vhost_user: options.vhost_user.zip(vhost_user_socket),
+        vhost_user: options.vhost_user.zip(sockets.vhost_user),
         quiet: options.quiet,
     };
     let read_only = options.engine.read_only;
@@ -349,13 +351,49 @@ fn serve_until_end(
 
     note_the_end(event_loop, &outcome, &mut record);
     // Whoever waits for the end at the control socket learns of it.
-    if let Some(metrics) = metrics {
-        metrics.stop();
-    }
-    if let Some(control) = control {
-        control.stop();
-    }
+    servers.stop();
     outcome
+}
+
+/// Who answers questions about a daemon, each on a thread of its own.
+pub(crate) struct Servers {
+    control: Option<ControlServer>,
+    metrics: Option<MetricsServer>,
+}
+
+impl Servers {
+    pub(crate) fn start(
+        (control, metrics): (Option<UnixSocket>, Option<TcpListener>),
+        submitter: &Submitter,
+        facts: &Arc<DaemonFacts>,
+    ) -> Result<Servers, ServeError> {
+        let control = control
+            .map(|socket| ControlServer::start(socket, submitter.clone(), facts.clone()))
+            .transpose()
+            .map_err(ServeError::system("start the control socket"))?;
+        let metrics = metrics
+            .map(|socket| MetricsServer::start(socket, submitter.clone(), facts.clone()))
+            .transpose()
+            .map_err(ServeError::system("serve metrics"))?;
+        Ok(Servers { control, metrics })
+    }
+
+    pub(crate) fn stop(self) {
+        if let Some(metrics) = self.metrics {
+            metrics.stop();
+        }
+        if let Some(control) = self.control {
+            control.stop();
+        }
+    }
+}
+
+/// Members of a volume that are not up to date.
+fn members_behind(engine: &Engine) -> Vec<u8> {
+    engine.volume().map_or_else(Vec::new, |volume| {
+        let others = volume.member_statuses().filter(|(_, member)| !member.is_whole());
+        others.map(|(index, _)| index.0).collect()
+    })
 }
 
 /// How the pair is opened.
@@ -405,6 +443,34 @@ fn give_up_rights(
         isolation.give_up(reach, options.ublk.is_some());
     }
     Ok(fuse_made)
+}
+
+/// What is due once the cache is open, before anything is acknowledged.
+fn note_the_start(
+    event_loop: &mut EventLoop<Engine>,
+    record: &mut PairEntry,
+    options: &ServeOptions,
+) -> RecoveryReport {
+    // Not before the superblock says it, and before anything is acknowledged.
+    record.opened(event_loop.core().superblock().generation);
+    // From now on it may hold what is acknowledged and nowhere else.
+    if let Some(memory) = event_loop.memory() {
+        memory.guard();
+    }
+    let recovery = event_loop.core().status().recovery;
+    if recovery.data_disk_changed {
+        eprintln!(
+            "dcd: the data-disk has changed since this cache-disk was last in use. The cache is \
+             empty, so nothing is overwritten. If dcd has not run without its cache-disk meanwhile, \
+             check that it is the right data-disk"
+        );
+    }
+    // And nobody may mount the data-disk by its label from now on.
+    options.data_disks.disks.iter().for_each(|disk| let_udev_look(disk.path()));
+    for (member, disk) in &options.data_disks.replacements {
+        begin_rebuild(event_loop, *member, disk);
+    }
+    recovery
 }
 
 /// Closes what served, and writes down and says how it is left.

@@ -34,6 +34,17 @@ pub enum OfflineTask {
     Nothing,
 }
 
+impl OfflineTask {
+    /// In the words of a message.
+    fn operation(self) -> &'static str {
+        match self {
+            OfflineTask::Detach => "detach",
+            OfflineTask::Drain => "drain",
+            OfflineTask::Nothing => "shut down in order",
+        }
+    }
+}
+
 /// How it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -96,11 +107,7 @@ pub fn run_offline(
     }
     record.opened(event_loop.core().superblock().generation);
     report.recovery = Some(event_loop.core().status().recovery);
-    let left = |event_loop: &EventLoop<Engine>| {
-        let status = event_loop.core().status();
-        status.dirty_lines + status.zero_lines
-    };
-    let total = left(&event_loop);
+    let total = lines_left(&event_loop);
 
     let mut steps = match task {
         OfflineTask::Detach => VecDeque::from([Step::Drain, Step::Detach(Vec::new())]),
@@ -113,28 +120,9 @@ pub fn run_offline(
     report.lines_left = total;
     let mut result = Ok(());
     while let Some(step) = steps.pop_front() {
-        let under_way = step.start(&mut event_loop);
-        result = loop {
-            if let Ok(result) = under_way.answer.try_recv() {
-                break result;
-            }
-            event_loop
-                .turn(Some(PROGRESS_INTERVAL))
-                .map_err(ServeError::system("wait for the disks"))?;
-            while event_loop.take_stop_request().is_some() {
-                if report.ended == Ended::Cancelled {
-                    report.ended = Ended::AtOnce;
-                    return Ok(report);
-                }
-                report.ended = Ended::Cancelled;
-                step.cancel(&under_way, &mut event_loop);
-            }
-            if *event_loop.phase() == Phase::Running {
-                report.lines_left = left(&event_loop).min(total);
-                let is_held_up = event_loop.core().obstacle().is_some();
-                progress(Progress { done: total - report.lines_left, total, is_held_up });
-            }
-        };
+        let ended = run_step(&step, &mut event_loop, total, &mut report, progress)?;
+        let Some(answer) = ended else { return Ok(report) };
+        result = answer;
         if let Err(RequestError::Lost { lines }) = result
             && step == Step::Drain
         {
@@ -170,11 +158,8 @@ pub fn run_offline(
     report.lines_moved = total - report.lines_left;
     // What the log holds then, the memory holds no more.
     let is_closed = *event_loop.phase() == Phase::Closed;
-    if task == OfflineTask::Detach
-        && report.ended == Ended::Done
-        && result.is_ok()
-        && lost.is_none()
-    {
+    let is_detach = task == OfflineTask::Detach;
+    if is_detach && report.ended == Ended::Done && result.is_ok() && lost.is_none() {
         event_loop.label_without_cache();
     }
     let (engine, _) = event_loop.close();
@@ -182,22 +167,58 @@ pub fn run_offline(
     if is_closed && result.is_ok() && !report.is_unmarked {
         record.closed(engine.superblock(), engine.holds_newer_data());
     }
-    let operation = match task {
-        OfflineTask::Detach => "detach",
-        OfflineTask::Drain => "drain",
-        OfflineTask::Nothing => "shut down in order",
-    };
     if let (Ok(()), Some(report)) = (&result, stuck) {
-        let operation = if task == OfflineTask::Detach { "detached" } else { "brought home" };
+        let operation = if is_detach { "detached" } else { "brought home" };
         return Err(ServeError::Stuck { operation, report });
     }
     match (result, lost) {
         (Err(RequestError::Lost { lines }), _) | (Ok(()), Some(lines)) => {
             return Err(ServeError::NotDetached { lines });
         }
-        (result, _) => result.map_err(|source| ServeError::Stop { operation, source })?,
+        (result, _) => {
+            result.map_err(|source| ServeError::Stop { operation: task.operation(), source })?
+        }
     }
     Ok(report)
+}
+
+/// Lines that are still in the log only.
+fn lines_left(event_loop: &EventLoop<Engine>) -> u64 {
+    let status = event_loop.core().status();
+    status.dirty_lines + status.zero_lines
+}
+
+/// Turns the loop until the step has its answer. A first signal cancels the step; a second ends all
+/// at once, and there is no answer.
+fn run_step(
+    step: &Step,
+    event_loop: &mut EventLoop<Engine>,
+    total: u64,
+    report: &mut OfflineReport,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Option<Result<(), RequestError>>, ServeError> {
+    let under_way = step.start(event_loop);
+    loop {
+        if let Ok(result) = under_way.answer.try_recv() {
+            return Ok(Some(result));
+        }
+        event_loop
+            .turn(Some(PROGRESS_INTERVAL))
+            .map_err(ServeError::system("wait for the disks"))?;
+        while event_loop.take_stop_request().is_some() {
+            if report.ended == Ended::Cancelled {
+                report.ended = Ended::AtOnce;
+                return Ok(None);
+            }
+            report.ended = Ended::Cancelled;
+            step.cancel(&under_way, event_loop);
+        }
+        if *event_loop.phase() == Phase::Running {
+            report.lines_left = lines_left(event_loop).min(total);
+            let is_held_up = event_loop.core().obstacle().is_some();
+            progress(Progress { done: total - report.lines_left, total, is_held_up });
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq)]

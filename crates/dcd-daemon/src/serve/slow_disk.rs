@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use dcd_engine::{AckMode, Device, Uuid};
 
-use crate::control::{ControlServer, DaemonFacts};
+use crate::control::DaemonFacts;
 use crate::disk::Disk;
 use crate::disk::device_spec::DeviceSpec;
 use crate::event_loop::busy_poll::BusyPollMax;
@@ -27,10 +27,10 @@ use crate::process::isolation::{check_processor, isolate, run_on_processor};
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
 use crate::process::users::UserFinder;
-use crate::serve::UblkNumber;
 use crate::serve::error::ServeError;
 use crate::serve::member_news::MemberNews;
 use crate::serve::supervise::{Manner, Outcome, run_until_stopped};
+use crate::serve::{Servers, UblkNumber};
 
 /// What to serve.
 #[derive(Clone, Debug)]
@@ -141,10 +141,8 @@ pub fn slow_disk(
         dead_loops: OnceLock::new(),
         isolation,
     };
-    let control = control_socket
-        .map(|socket| ControlServer::start(socket, event_loop.submitter(), Arc::new(facts)))
-        .transpose()
-        .map_err(ServeError::system("start the control socket"))?;
+    let servers =
+        Servers::start((control_socket, None), &event_loop.submitter(), &Arc::new(facts))?;
     let mut news = SlowDiskReady {
         nbd: addresses,
         fuse: None,
@@ -179,9 +177,7 @@ pub fn slow_disk(
     let stopped =
         run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, &mut members, manner);
     event_loop.close();
-    if let Some(control) = control {
-        control.stop();
-    }
+    servers.stop();
     stopped
 }
 

@@ -450,7 +450,6 @@ impl Connection {
             return Err(ProtocolError::RequestMagic { found: header.magic.get() });
         }
         let is_write = header.command.get() == command::WRITE;
-        let cookie = header.cookie.get();
         let length = header.length.get() as usize;
         if is_write && header.length.get() > WRITE_DROPPED_MAX {
             return Err(ProtocolError::WriteTooLong { length: header.length.get() });
@@ -480,67 +479,67 @@ impl Connection {
         }
 
         // 3. A write needs its data.
-        let range = match wanted {
-            Ok(Command::Write(range)) if length > 0 => {
-                if let Some(data) = data.get(..length) {
-                    let mut buffer = self.pool.take(length);
-                    buffer.bytes_mut().copy_from_slice(data);
-                    self.staging.consume(size_of::<RequestHeader>() + length);
-                    self.share.take(length);
-                    self.start_write(&header, range, buffer);
-                    return Ok(Progress::Done);
-                }
-                let missing = length - data.len();
-                let fits = size_of::<RequestHeader>() + length <= self.staging.capacity();
-                if fits && length <= STAGED_WRITE_MAX && missing <= STAGED_REST_MAX {
-                    return Ok(Progress::NeedsMore);
-                }
-                let filled = data.len();
-                let mut buffer = self.pool.take_for_receiving(length, filled);
-                buffer.bytes_mut()[..filled].copy_from_slice(data);
-                self.staging.consume(size_of::<RequestHeader>() + filled);
+        if let Ok(Command::Write(range)) = wanted
+            && length > 0
+        {
+            if let Some(data) = data.get(..length) {
+                let mut buffer = self.pool.take(length);
+                buffer.bytes_mut().copy_from_slice(data);
+                self.staging.consume(size_of::<RequestHeader>() + length);
                 self.share.take(length);
-                self.receiving = Receiving::Payload { header, range, buffer, filled };
+                self.start_write(&header, range, buffer);
                 return Ok(Progress::Done);
             }
-            Ok(
-                Command::Read(range)
-                | Command::Write(range)
-                | Command::Trim(range)
-                | Command::Cache(range)
-                | Command::WriteZeroes { range, .. }
-                | Command::BlockStatus { range, .. },
-            ) => range,
-            Ok(Command::Flush | Command::Disconnect) | Err(_) => LbaRange::default(),
-        };
+            let missing = length - data.len();
+            let fits = size_of::<RequestHeader>() + length <= self.staging.capacity();
+            if fits && length <= STAGED_WRITE_MAX && missing <= STAGED_REST_MAX {
+                return Ok(Progress::NeedsMore);
+            }
+            let filled = data.len();
+            let mut buffer = self.pool.take_for_receiving(length, filled);
+            buffer.bytes_mut()[..filled].copy_from_slice(data);
+            self.staging.consume(size_of::<RequestHeader>() + filled);
+            self.share.take(length);
+            self.receiving = Receiving::Payload { header, range, buffer, filled };
+            return Ok(Progress::Done);
+        }
         self.staging.consume(size_of::<RequestHeader>());
 
         // 4. All others.
+        self.begin(wanted, &header, counted);
+        Ok(Progress::Done)
+    }
+
+    /// Begins what needs no data any more. `counted`: bytes of the answer that there is room for.
+    fn begin(&mut self, wanted: Result<Command, Failure>, header: &RequestHeader, counted: usize) {
+        let is_write = header.command.get() == command::WRITE;
+        let cookie = header.cookie.get();
+        let length = header.length.get() as usize;
         let done = Answer::Done { length: counted };
         match wanted {
             Err(failure) if is_write && length > 0 => {
                 self.receiving = Receiving::Dropped { cookie, rest: length, failure };
             }
             Err(failure) => self.reply(cookie).fail(failure),
-            Ok(Command::Flush) => self.start(&header, done, Operation::Flush),
+            Ok(Command::Flush) => self.start(header, done, Operation::Flush),
             Ok(Command::Read(_)) if length == 0 => self.reply(cookie).done_read_of_nothing(),
             Ok(_) if length == 0 => self.reply(cookie).done(),
             Ok(Command::Read(range)) => {
                 let answer = Answer::Data { offset: header.offset.get(), length };
                 let buffer = self.pool.spare(length);
-                self.start(&header, answer, Operation::Read { range, buffer });
+                self.start(header, answer, Operation::Read { range, buffer });
             }
             // It is a hint, and one that is too long for one read is not followed.
             Ok(Command::Cache(_)) if counted == 0 => self.reply(cookie).done(),
             Ok(Command::Cache(range)) => {
                 let buffer = self.pool.spare(counted);
-                self.start(&header, done, Operation::Read { range, buffer });
+                self.start(header, done, Operation::Read { range, buffer });
             }
-            Ok(Command::Trim(range)) => self.start(&header, done, Operation::Discard { range }),
+            Ok(Command::Trim(range)) => self.start(header, done, Operation::Discard { range }),
             Ok(Command::WriteZeroes { range, may_unmap }) => {
-                self.start(&header, done, Operation::WriteZeroes { range, may_unmap });
+                self.start(header, done, Operation::WriteZeroes { range, may_unmap });
             }
-            Ok(Command::BlockStatus { pieces_max, .. }) => {
+            Ok(Command::BlockStatus { range, pieces_max }) => {
                 let answer = Answer::BlockStatus { blocks: range.blocks, pieces_max };
                 let handle = self.requests.insert(InFlight { cookie, answer });
                 self.share.begin_request();
@@ -549,7 +548,6 @@ impl Connection {
             // Handled above.
             Ok(Command::Write(_) | Command::Disconnect) => {}
         }
-        Ok(Progress::Done)
     }
 
     fn start_write(&mut self, header: &RequestHeader, range: LbaRange, data: Buffer) {

@@ -111,16 +111,8 @@ impl Handshake {
         };
 
         // 1. All that can be told from the header, before waiting for the payload.
-        if header.magic.get() != OPTION_MAGIC {
-            return Err(ProtocolError::OptionMagic { found: header.magic.get() });
-        }
+        self.check_header(&header)?;
         let (option, length) = (header.option.get(), header.length.get());
-        if length as usize > OPTION_LENGTH_MAX {
-            return Err(ProtocolError::OptionTooLong { option, length });
-        }
-        if self.options_seen >= OPTIONS_MAX {
-            return Err(ProtocolError::TooManyOptions);
-        }
 
         // 2. The option, once it is complete.
         let Some(payload) = rest.get(..length as usize) else {
@@ -198,6 +190,20 @@ impl Handshake {
             _ => reply.refuse(Refusal::Unsupported),
         }
         Ok(Step::Consumed(consumed))
+    }
+
+    fn check_header(&self, header: &OptionHeader) -> Result<(), ProtocolError> {
+        if header.magic.get() != OPTION_MAGIC {
+            return Err(ProtocolError::OptionMagic { found: header.magic.get() });
+        }
+        let (option, length) = (header.option.get(), header.length.get());
+        if length as usize > OPTION_LENGTH_MAX {
+            return Err(ProtocolError::OptionTooLong { option, length });
+        }
+        if self.options_seen >= OPTIONS_MAX {
+            return Err(ProtocolError::TooManyOptions);
+        }
+        Ok(())
     }
 
     fn handle_client_flags(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {

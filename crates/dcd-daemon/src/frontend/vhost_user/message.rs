@@ -243,10 +243,7 @@ impl Message {
     ) -> Result<Message, MessageError> {
         use self::request::*;
         let mut reader = Reader(payload);
-        let size = |expected: usize| match payload.len() == expected {
-            true => Ok(()),
-            false => Err(MessageError::Size { request, expected, found: payload.len() }),
-        };
+        let size = |expected| check_size(request, payload, expected);
         let bring = |expected: RangeInclusive<usize>| match expected.contains(&descriptors) {
             true => Ok(()),
             false => Err(MessageError::Descriptors { request, expected, found: descriptors }),
@@ -278,65 +275,12 @@ impl Message {
                     _ => (Message::SetProtocolFeatures(features), 0..=0),
                 }
             }
-            SET_VRING_KICK | SET_VRING_CALL | SET_VRING_ERR => {
-                size(8)?;
-                let value = reader.u64();
-                let needed = if value & NO_DESCRIPTOR == 0 { 1..=1 } else { 0..=0 };
-                let queue = u8::try_from(value & !NO_DESCRIPTOR)
-                    .map_err(|_| MessageError::Value { request, what: "ring", value })?;
-                match request {
-                    SET_VRING_KICK => (Message::SetRingKick { queue }, needed),
-                    SET_VRING_CALL => (Message::SetRingCall { queue }, needed),
-                    _ => (Message::SetRingError { queue }, needed),
-                }
+            SET_VRING_KICK | SET_VRING_CALL | SET_VRING_ERR | SET_VRING_NUM | SET_VRING_BASE
+            | GET_VRING_BASE | SET_VRING_ENABLE | SET_VRING_ADDR => {
+                Message::parse_of_ring(request, payload)?
             }
-            SET_VRING_NUM | SET_VRING_BASE | GET_VRING_BASE | SET_VRING_ENABLE => {
-                size(8)?;
-                let (queue, number) = (reader.u32(), reader.u32());
-                let message = match request {
-                    SET_VRING_NUM => Message::SetRingSize { queue, size: number },
-                    SET_VRING_BASE => Message::SetRingBase { queue, base: number },
-                    GET_VRING_BASE => Message::GetRingBase { queue },
-                    _ => Message::SetRingEnable { queue, enable: number != 0 },
-                };
-                (message, 0..=0)
-            }
-            SET_VRING_ADDR => {
-                size(40)?;
-                let queue = reader.u32();
-                let flags = reader.u32();
-                if flags != 0 {
-                    // Bit 0 asks for a log of what is written, which was not offered.
-                    let value = flags.into();
-                    return Err(MessageError::Value { request, what: "flag of a ring", value });
-                }
-                let (descriptors, used, available) = (reader.u64(), reader.u64(), reader.u64());
-                let addresses = RingAddresses { descriptors, available, used };
-                (Message::SetRingAddresses { queue, addresses }, 0..=0)
-            }
-            SET_MEM_TABLE => {
-                let count = reader.u32() as usize;
-                if count > DESCRIPTORS_MAX {
-                    let value = count as u64;
-                    return Err(MessageError::Value { request, what: "number of regions", value });
-                }
-                // Some front-ends (user-mode Linux) send their structure, with room for regions that are not there.
-                if payload.len() < 8 + 32 * count {
-                    size(8 + 32 * count)?;
-                }
-                reader.u32();
-                let regions = (0..count).map(|_| reader.region()).collect();
-                (Message::SetMemoryTable(regions), count..=count)
-            }
-            ADD_MEM_REG | REM_MEM_REG => {
-                size(40)?;
-                reader.u64();
-                let region = reader.region();
-                match request {
-                    ADD_MEM_REG => (Message::AddRegion(region), 1..=1),
-                    // Some front-ends send the region's file along.
-                    _ => (Message::RemoveRegion(region), 0..=1),
-                }
+            SET_MEM_TABLE | ADD_MEM_REG | REM_MEM_REG => {
+                Message::parse_of_memory(request, payload)?
             }
             GET_CONFIG | SET_CONFIG => {
                 let (offset, length) = (reader.u32(), reader.u32());
@@ -372,6 +316,97 @@ impl Message {
         };
         bring(needed)?;
         Ok(message)
+    }
+
+    /// A message about one ring, and how many descriptors it needs.
+    fn parse_of_ring(
+        request: u32,
+        payload: &[u8],
+    ) -> Result<(Message, RangeInclusive<usize>), MessageError> {
+        use self::request::*;
+        let mut reader = Reader(payload);
+        let size = |expected| check_size(request, payload, expected);
+        Ok(match request {
+            SET_VRING_KICK | SET_VRING_CALL | SET_VRING_ERR => {
+                size(8)?;
+                let value = reader.u64();
+                let needed = if value & NO_DESCRIPTOR == 0 { 1..=1 } else { 0..=0 };
+                let queue = u8::try_from(value & !NO_DESCRIPTOR)
+                    .map_err(|_| MessageError::Value { request, what: "ring", value })?;
+                match request {
+                    SET_VRING_KICK => (Message::SetRingKick { queue }, needed),
+                    SET_VRING_CALL => (Message::SetRingCall { queue }, needed),
+                    _ => (Message::SetRingError { queue }, needed),
+                }
+            }
+            SET_VRING_NUM | SET_VRING_BASE | GET_VRING_BASE | SET_VRING_ENABLE => {
+                size(8)?;
+                let (queue, number) = (reader.u32(), reader.u32());
+                let message = match request {
+                    SET_VRING_NUM => Message::SetRingSize { queue, size: number },
+                    SET_VRING_BASE => Message::SetRingBase { queue, base: number },
+                    GET_VRING_BASE => Message::GetRingBase { queue },
+                    _ => Message::SetRingEnable { queue, enable: number != 0 },
+                };
+                (message, 0..=0)
+            }
+            _ => {
+                size(40)?;
+                let queue = reader.u32();
+                let flags = reader.u32();
+                if flags != 0 {
+                    // Bit 0 asks for a log of what is written, which was not offered.
+                    let value = flags.into();
+                    return Err(MessageError::Value { request, what: "flag of a ring", value });
+                }
+                let (descriptors, used, available) = (reader.u64(), reader.u64(), reader.u64());
+                let addresses = RingAddresses { descriptors, available, used };
+                (Message::SetRingAddresses { queue, addresses }, 0..=0)
+            }
+        })
+    }
+
+    /// A message about the memory of the guest, and how many descriptors it needs.
+    fn parse_of_memory(
+        request: u32,
+        payload: &[u8],
+    ) -> Result<(Message, RangeInclusive<usize>), MessageError> {
+        use self::request::*;
+        let mut reader = Reader(payload);
+        let size = |expected| check_size(request, payload, expected);
+        Ok(match request {
+            SET_MEM_TABLE => {
+                let count = reader.u32() as usize;
+                if count > DESCRIPTORS_MAX {
+                    let value = count as u64;
+                    return Err(MessageError::Value { request, what: "number of regions", value });
+                }
+                // Some front-ends (user-mode Linux) send their structure, with room for regions that are not there.
+                if payload.len() < 8 + 32 * count {
+                    size(8 + 32 * count)?;
+                }
+                reader.u32();
+                let regions = (0..count).map(|_| reader.region()).collect();
+                (Message::SetMemoryTable(regions), count..=count)
+            }
+            _ => {
+                size(40)?;
+                reader.u64();
+                let region = reader.region();
+                match request {
+                    ADD_MEM_REG => (Message::AddRegion(region), 1..=1),
+                    // Some front-ends send the region's file along.
+                    _ => (Message::RemoveRegion(region), 0..=1),
+                }
+            }
+        })
+    }
+}
+
+fn check_size(request: u32, payload: &[u8], expected: usize) -> Result<(), MessageError> {
+    match payload.len() == expected {
+        true => Ok(()),
+        false => Err(MessageError::Size { request, expected, found: payload.len() }),
     }
 }
 

@@ -17,8 +17,8 @@ use super::device::{Device, WriteCache};
 use super::inflight::{Inflight, InflightError};
 use super::memory::{GuestMemory, MemoryError, REGIONS_MAX, Region};
 use super::message::{
-    Message, RegionMessage, config_changed, protocol_feature, reply_config, reply_inflight,
-    reply_number, reply_ring_base, request,
+    InflightMessage, Message, RegionMessage, config_changed, protocol_feature, reply_config,
+    reply_inflight, reply_number, reply_ring_base, request,
 };
 use super::queue::{event, is_pipe};
 use super::ring::{Ring, RingError};
@@ -209,31 +209,8 @@ impl Session {
             }
             Message::GetQueueCount => number(request::GET_QUEUE_NUM, QUEUES_MAX.into()),
             Message::GetMemorySlots => number(request::GET_MAX_MEM_SLOTS, REGIONS_MAX as u64),
-            Message::SetFeatures(features) => {
-                let found = features & !self.device.volume.features();
-                if found != 0 {
-                    return Err(SessionError::Features { found });
-                }
-                // The kinds of indirect tables and events belong to the rings that are being served.
-                let kept = feature::INDIRECT_DESC | feature::EVENT_IDX;
-                if (features ^ self.device.features) & kept != 0 {
-                    self.check_stopped("change features")?;
-                }
-                self.device.features = features;
-                if features & feature::PROTOCOL_FEATURES == 0 {
-                    // Then queues are enabled from the start.
-                    self.device.queues.iter_mut().for_each(|queue| queue.enabled = true);
-                }
-                Answer::Done
-            }
-            Message::SetProtocolFeatures(features) => {
-                let found = features & !PROTOCOL_FEATURES;
-                if found != 0 {
-                    return Err(SessionError::Features { found });
-                }
-                self.protocol_features = features;
-                Answer::Done
-            }
+            Message::SetFeatures(features) => self.set_features(features)?,
+            Message::SetProtocolFeatures(features) => self.set_protocol_features(features)?,
             Message::SetOwner | Message::ResetOwner => Answer::Done,
             Message::SetMemoryTable(regions) => {
                 let mut memory = GuestMemory::default();
@@ -271,14 +248,7 @@ impl Session {
                 self.device.queues[index].base = base;
                 Answer::Done
             }
-            Message::GetRingBase { queue } => {
-                let index = self.queue(queue)?;
-                // Served no more; answered when all that was taken is done.
-                self.device.queues[index].enabled = false;
-                self.device.queues[index].has_work = false;
-                self.waiting = Some(Waiting::StopRing { queue: index as u16 });
-                Answer::Later
-            }
+            Message::GetRingBase { queue } => self.stop_ring(queue)?,
             Message::SetRingEnable { queue, enable } => {
                 let index = self.queue(queue)?;
                 let queue = &mut self.device.queues[index];
@@ -286,25 +256,8 @@ impl Session {
                 queue.has_work = enable && queue.running.is_some();
                 Answer::Done
             }
-            Message::SetRingKick { queue } => {
-                let index = self.queue(queue.into())?;
-                let kick = one_event(queue, descriptors.next())?;
-                let kick = kick.ok_or(SessionError::Polling { queue })?;
-                let is_always_on = self.device.features & feature::PROTOCOL_FEATURES == 0;
-                let queue = &mut self.device.queues[index];
-                queue.kick = Some(kick);
-                queue.enabled |= is_always_on;
-                Answer::Done
-            }
-            Message::SetRingCall { queue } => {
-                let index = self.queue(queue.into())?;
-                self.device.queues[index].call = one_bell(queue, descriptors.next())?;
-                // What was done while there was no descriptor, or another.
-                if self.device.queues[index].running.is_some() {
-                    self.device.queues[index].signal();
-                }
-                Answer::Done
-            }
+            Message::SetRingKick { queue } => self.set_kick(queue, descriptors.next())?,
+            Message::SetRingCall { queue } => self.set_call(queue, descriptors.next())?,
             Message::SetRingError { queue } => {
                 let index = self.queue(queue.into())?;
                 self.device.queues[index].error = one_bell(queue, descriptors.next())?;
@@ -316,28 +269,104 @@ impl Session {
             }
             Message::GetConfig { offset, size } => self.read_config(offset, size),
             Message::SetConfig { offset, bytes } => return self.write_config(offset, &bytes),
-            Message::GetInflight(wanted) => {
-                let write_cache = self.device.write_cache == WriteCache::On;
-                let (queues, size) = (wanted.queues, wanted.queue_size);
-                let (file, made) =
-                    Inflight::create(queues, size, self.device.volume.uuid, write_cache)?;
-                Answer::Reply(reply_inflight(&made), Some(file))
-            }
-            Message::SetInflight(announced) => {
-                self.check_stopped("change the record of requests")?;
-                let file = descriptors.next();
-                let file = file.as_ref().ok_or(SessionError::Inflight(InflightError::NotOurs))?;
-                let record = Inflight::open(file.as_fd(), &announced, self.device.volume.uuid)?;
-                if self.device.write_cache == WriteCache::Unknown {
-                    let is_on = record.write_cache();
-                    self.device.write_cache = if is_on { WriteCache::On } else { WriteCache::Off };
-                } else {
-                    record.set_write_cache(self.device.write_cache == WriteCache::On);
-                }
-                self.device.record = Some(record);
-                Answer::Done
-            }
+            Message::GetInflight(wanted) => self.create_inflight(&wanted)?,
+            Message::SetInflight(announced) => self.set_inflight(&announced, descriptors.next())?,
         };
+        self.start_queues()?;
+        Ok(answer)
+    }
+
+    /// Features that the guest has accepted.
+    fn set_features(&mut self, features: u64) -> Result<Answer, SessionError> {
+        let found = features & !self.device.volume.features();
+        if found != 0 {
+            return Err(SessionError::Features { found });
+        }
+        // The kinds of indirect tables and events belong to the rings that are being served.
+        let kept = feature::INDIRECT_DESC | feature::EVENT_IDX;
+        if (features ^ self.device.features) & kept != 0 {
+            self.check_stopped("change features")?;
+        }
+        self.device.features = features;
+        if features & feature::PROTOCOL_FEATURES == 0 {
+            // Then queues are enabled from the start.
+            self.device.queues.iter_mut().for_each(|queue| queue.enabled = true);
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Features of the protocol itself.
+    fn set_protocol_features(&mut self, features: u64) -> Result<Answer, SessionError> {
+        let found = features & !PROTOCOL_FEATURES;
+        if found != 0 {
+            return Err(SessionError::Features { found });
+        }
+        self.protocol_features = features;
+        Ok(Answer::Done)
+    }
+
+    /// Serves a ring no more, and answers where it stands.
+    fn stop_ring(&mut self, queue: u32) -> Result<Answer, SessionError> {
+        let index = self.queue(queue)?;
+        // Served no more; answered when all that was taken is done.
+        self.device.queues[index].enabled = false;
+        self.device.queues[index].has_work = false;
+        self.waiting = Some(Waiting::StopRing { queue: index as u16 });
+        Ok(Answer::Later)
+    }
+
+    /// The descriptor by which a guest announces requests.
+    fn set_kick(&mut self, queue: u8, descriptor: Option<OwnedFd>) -> Result<Answer, SessionError> {
+        let index = self.queue(queue.into())?;
+        let kick = one_event(queue, descriptor)?;
+        let kick = kick.ok_or(SessionError::Polling { queue })?;
+        let is_always_on = self.device.features & feature::PROTOCOL_FEATURES == 0;
+        let queue = &mut self.device.queues[index];
+        queue.kick = Some(kick);
+        queue.enabled |= is_always_on;
+        Ok(Answer::Done)
+    }
+
+    /// The descriptor by which a guest is told of answers.
+    fn set_call(&mut self, queue: u8, descriptor: Option<OwnedFd>) -> Result<Answer, SessionError> {
+        let index = self.queue(queue.into())?;
+        self.device.queues[index].call = one_bell(queue, descriptor)?;
+        // What was done while there was no descriptor, or another.
+        if self.device.queues[index].running.is_some() {
+            self.device.queues[index].signal();
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Makes an empty record of requests under way, for the front-end to keep.
+    fn create_inflight(&mut self, wanted: &InflightMessage) -> Result<Answer, SessionError> {
+        let write_cache = self.device.write_cache == WriteCache::On;
+        let (queues, size) = (wanted.queues, wanted.queue_size);
+        let (file, made) = Inflight::create(queues, size, self.device.volume.uuid, write_cache)?;
+        Ok(Answer::Reply(reply_inflight(&made), Some(file)))
+    }
+
+    /// Takes the record of requests under way that the front-end has kept.
+    fn set_inflight(
+        &mut self,
+        announced: &InflightMessage,
+        file: Option<OwnedFd>,
+    ) -> Result<Answer, SessionError> {
+        self.check_stopped("change the record of requests")?;
+        let file = file.as_ref().ok_or(SessionError::Inflight(InflightError::NotOurs))?;
+        let record = Inflight::open(file.as_fd(), announced, self.device.volume.uuid)?;
+        if self.device.write_cache == WriteCache::Unknown {
+            let is_on = record.write_cache();
+            self.device.write_cache = if is_on { WriteCache::On } else { WriteCache::Off };
+        } else {
+            record.set_write_cache(self.device.write_cache == WriteCache::On);
+        }
+        self.device.record = Some(record);
+        Ok(Answer::Done)
+    }
+
+    /// Starts the queues that have all they need, if nothing is being stopped.
+    fn start_queues(&mut self) -> Result<(), SessionError> {
         if self.waiting.is_none()
             && let Some(queue) = self.device.queue_without_memory()
         {
@@ -348,7 +377,7 @@ impl Session {
             // It goes on where it was; the volume may have grown while nobody served it.
             self.owes_news = !self.has_read_config;
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// Goes on with a message that was answered with [`Answer::Later`], once what it waits for has come.
