@@ -80,6 +80,7 @@ use crate::control::stuck::StuckReport;
 use crate::event_loop::submitter::{DetachTerms, DrainTicket, Snapshot, StopKind, Submitter};
 use crate::frontend::nbd::listen::UnixSocket;
 use crate::metrics;
+use crate::process::accept::next_client;
 use crate::process::users::Purpose;
 use crate::units_text::format_size;
 
@@ -180,23 +181,8 @@ impl ControlServer {
 
 fn accept_clients(listener: &UnixListener, stop: &OwnedFd, shared: &Arc<Shared>) {
     let places = Arc::new(Places::default());
-    loop {
-        let mut waiting = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        if poll(&mut waiting, None).is_err() {
-            continue; // a signal
-        }
-        if !waiting[1].revents().is_empty() {
-            return;
-        }
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => {
-                // Out of descriptors, or the client has gone again.
-                thread::sleep(Duration::from_millis(50));
-                continue;
-            }
-        };
+    let accept = |listener: &UnixListener| listener.accept().map(|(stream, _)| stream);
+    while let Some(stream) = next_client(listener, stop, accept) {
         let mut refusing = &stream;
         if let Err(refusal) = check_peer(&stream) {
             let _ = write_line(&mut refusing, &refusal);

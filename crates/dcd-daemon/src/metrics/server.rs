@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::control::status_report::{DaemonFacts, StatusReport};
 use crate::event_loop::submitter::Submitter;
 use crate::metrics::export;
 use crate::metrics::open_metrics::CONTENT_TYPE;
+use crate::process::accept::next_client;
 
 /// Longest head of a request.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -167,23 +168,8 @@ impl MetricsServer {
 }
 
 fn accept_clients(listener: &TcpListener, stop: &OwnedFd, shared: &Arc<Shared>) {
-    loop {
-        let mut waiting = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-        if poll(&mut waiting, None).is_err() {
-            continue; // a signal
-        }
-        if !waiting[1].revents().is_empty() {
-            return;
-        }
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => {
-                // Out of descriptors, or the client has gone again.
-                thread::sleep(Duration::from_millis(50));
-                continue;
-            }
-        };
+    let accept = |listener: &TcpListener| listener.accept().map(|(stream, _)| stream);
+    while let Some(stream) = next_client(listener, stop, accept) {
         if shared.clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
             shared.clients.fetch_sub(1, Ordering::AcqRel);
             // It fits into the empty buffer of a new socket, so nobody is waited for.

@@ -1,6 +1,7 @@
 //! What a process is to the machine it runs on: signals, the rights that it gives up and the caretaker that keeps them,
 //! its service manager, and who uses its disk.
 
+pub(crate) mod accept;
 pub mod caretaker;
 pub(crate) mod confine;
 pub mod isolation;
