@@ -2,6 +2,8 @@
 //! what somebody would who had got hold of it. Nothing that is not the daemon's own may be opened, changed, removed, connected to,
 //! signalled, executed or mounted.
 
+mod support;
+
 use std::ffi::CString;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
@@ -9,14 +11,10 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::event_loop::submitter::StopKind;
-use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::frontend::nbd::listen::NbdAddress;
 use dcd_daemon::process::caretaker::{self, CaretakerProgram};
 use dcd_daemon::serve::{ServeOptions, serve};
-use dcd_engine::format::create::{CreateOptions, create};
-use dcd_engine::{EngineConfig, Geometry, Uuid};
 
 /// Set for the child that is a daemon.
 const CHILD: &str = "DCD_TEST_CONFINED_DIRECTORY";
@@ -148,33 +146,19 @@ fn child_daemon() {
     let Some(directory) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
     let parent = std::env::var(PARENT).unwrap().parse().unwrap();
     let options = ServeOptions {
-        cache_disk: DeviceSpec::Plain(directory.join("cache")),
-        data_disks: DeviceSpec::Plain(directory.join("data")).into(),
-        engine: EngineConfig::default(),
         one_disk: Some(false),
         nbd: vec![NbdAddress::Unix(directory.join("nbd"))],
-        nbd_options: NbdOptions::default(),
         fuse: std::env::var_os(FUSE).map(|_| directory.join("mount")),
         loop_device: std::env::var_os(FUSE).is_some_and(|it| it == "loop"),
-        ublk: None,
         vhost_user: Some(directory.join("vhost")),
-        metrics: None,
-        wait: false,
-        lock_memory: false,
-        stop_timeout: std::time::Duration::ZERO,
         give_up_rights: true,
         caretaker: Some(CaretakerProgram {
             program: std::env::current_exe().unwrap(),
             arguments: ["--exact", "child_caretaker", "--nocapture"].map(Into::into).into(),
         }),
-        pairs: dcd_daemon::pair::book::PairBook::default(),
         control: Some(directory.join("control")),
         memory_directory: Some(directory.join("memory")),
-        memory_lost: false,
-        processor: None,
-        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
-        memory_max_bytes: None,
-        quiet: true,
+        ..support::options(&directory)
     };
     let outcome = serve(options, &mut |ready| {
         try_all(&directory, parent);
@@ -192,32 +176,13 @@ fn start_daemon(directory: &Path, fuse: Option<&str>) -> Child {
 }
 
 fn make_pair(directory: &Path) {
-    const CACHE_BYTES: u64 = 16 << 20;
     let _ = std::fs::remove_dir_all(directory);
     for name in ["memory", "other", "mount"] {
         std::fs::create_dir_all(directory.join(name)).unwrap();
     }
-    for (file, size) in [("cache", CACHE_BYTES), ("data", 32 << 20)] {
-        std::fs::File::create(directory.join(file)).unwrap().set_len(size).unwrap();
-    }
-    let cache = DeviceFile::open(&directory.join("cache")).unwrap();
-    let data = DeviceFile::open(&directory.join("data")).unwrap();
     let mut uuid = *b"confined-------.";
-    uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
     uuid[4] = directory.as_os_str().len() as u8;
-    let writes = create(CreateOptions {
-        uuid: Uuid(uuid),
-        geometry: Geometry::fit(CACHE_BYTES, 128 << 10).unwrap(),
-        data_disk: data.data_disk_info(),
-        data_disk_serial: data.serial.clone(),
-        volume: None,
-        created_unix_seconds: 0,
-        data_offset_bytes: 0,
-        has_end_mark: false,
-    });
-    for (offset, bytes) in writes {
-        cache.write_at(offset, &bytes).unwrap();
-    }
+    support::make_disks(directory, uuid, 16 << 20, 32 << 20);
 }
 
 /// Whether the kernel has what it takes; what it has not is not tried.

@@ -4,19 +4,17 @@
 //! The daemon is this test program itself, started again (see `child_daemon`). The same with the whole command, and more
 //! of it: `dcd/tests/nbd_tls.rs`.
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::frontend::nbd::listen::NbdOptions;
 use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
 use dcd_daemon::serve::{ServeOptions, serve};
-use dcd_engine::format::create::{CreateOptions, create};
-use dcd_engine::{EngineConfig, Geometry, Uuid};
 
 const CACHE_BYTES: u64 = 32 << 20;
 const DATA_BYTES: u64 = 32 << 20;
@@ -37,34 +35,15 @@ fn child_daemon() {
         access: Default::default(),
     };
     let options = ServeOptions {
-        cache_disk: DeviceSpec::Plain(directory.join("cache")),
-        data_disks: DeviceSpec::Plain(directory.join("data")).into(),
-        engine: EngineConfig::default(),
-        one_disk: None,
         nbd: vec![address.parse().unwrap()],
         nbd_options: NbdOptions {
             tls: address.starts_with("tcp:").then_some(files),
             connections_max: clients.parse().unwrap(),
             ..NbdOptions::default()
         },
-        fuse: None,
-        ublk: None,
-        vhost_user: None,
-        loop_device: false,
-        metrics: None,
-        wait: false,
-        lock_memory: false,
-        stop_timeout: std::time::Duration::ZERO,
         give_up_rights: true,
-        caretaker: None,
-        pairs: dcd_daemon::pair::book::PairBook::default(),
-        control: None,
-        memory_directory: Some(directory.clone()),
-        memory_lost: false,
-        processor: None,
-        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
-        memory_max_bytes: None,
         quiet: false,
+        ..support::options(&directory)
     };
     let ready = |address: &str| println!("\nready {address}");
     serve(options, &mut |told| ready(&told.nbd[0].to_string())).unwrap();
@@ -90,7 +69,7 @@ impl Site {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(directory.join("pki")).unwrap();
         let site = Site { directory };
-        make_disks(&site.directory);
+        support::make_disks(&site.directory, [7; 16], CACHE_BYTES, DATA_BYTES);
         site.make_certificates("pki");
         Some(site)
     }
@@ -154,29 +133,6 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn make_disks(directory: &Path) {
-    for (file, size) in [("cache", CACHE_BYTES), ("data", DATA_BYTES)] {
-        std::fs::File::create(directory.join(file)).unwrap().set_len(size).unwrap();
-    }
-    let cache = DeviceFile::open(&directory.join("cache")).unwrap();
-    let data = DeviceFile::open(&directory.join("data")).unwrap();
-    let mut uuid = [7; 16];
-    uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
-    let writes = create(CreateOptions {
-        uuid: Uuid(uuid),
-        geometry: Geometry::fit(CACHE_BYTES, 128 << 10).unwrap(),
-        data_disk: data.data_disk_info(),
-        data_disk_serial: data.serial.clone(),
-        volume: None,
-        created_unix_seconds: 0,
-        data_offset_bytes: 0,
-        has_end_mark: false,
-    });
-    for (offset, bytes) in writes {
-        cache.write_at(offset, &bytes).unwrap();
     }
 }
 

@@ -7,6 +7,8 @@
 //!
 //! The daemon to be killed is this test program itself, started again (see `child_daemon`).
 
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -14,16 +16,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
-use dcd_daemon::disk::device::DeviceFile;
 use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::event_loop::submitter::{StopKind, Submitter};
-use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::frontend::nbd::listen::NbdAddress;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::serve::offline::{OfflineTask, run_offline};
 use dcd_daemon::serve::{Outcome, ServeError, ServeOptions, serve};
-use dcd_engine::format::create::{CreateOptions, create};
-use dcd_engine::{Buffer, EngineConfig, Geometry, Lba, LbaRange, Operation, Uuid};
+use dcd_engine::{Buffer, Lba, LbaRange, Operation};
 use dcd_protocol::Command as ControlCommand;
+
+use support::make_disks;
 
 const CACHE_BYTES: u64 = 32 << 20;
 const DATA_BYTES: u64 = 64 << 20;
@@ -41,27 +43,9 @@ impl Pair {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
         let pair = Pair { directory };
-        for (file, size) in [("cache", CACHE_BYTES), ("data", DATA_BYTES)] {
-            std::fs::File::create(pair.path(file)).unwrap().set_len(size).unwrap();
-        }
-        let cache = DeviceFile::open(&pair.path("cache")).unwrap();
-        let data = DeviceFile::open(&pair.path("data")).unwrap();
         let mut uuid = [0; 16];
-        uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
         uuid[4..].copy_from_slice(&name.as_bytes().repeat(12)[..12]);
-        let writes = create(CreateOptions {
-            uuid: Uuid(uuid),
-            geometry: Geometry::fit(CACHE_BYTES, 128 << 10).unwrap(),
-            data_disk: data.data_disk_info(),
-            data_disk_serial: data.serial.clone(),
-            volume: None,
-            created_unix_seconds: 0,
-            data_offset_bytes: 0,
-            has_end_mark: false,
-        });
-        for (offset, bytes) in writes {
-            cache.write_at(offset, &bytes).unwrap();
-        }
+        make_disks(&pair.directory, uuid, CACHE_BYTES, DATA_BYTES);
         pair
     }
 
@@ -104,30 +88,9 @@ impl Drop for Pair {
 
 fn options(directory: &Path) -> ServeOptions {
     ServeOptions {
-        cache_disk: DeviceSpec::Plain(directory.join("cache")),
-        data_disks: DeviceSpec::Plain(directory.join("data")).into(),
-        engine: EngineConfig::default(),
-        one_disk: None,
         nbd: vec![NbdAddress::Unix(directory.join("nbd"))],
-        nbd_options: NbdOptions::default(),
-        fuse: None,
-        ublk: None,
-        vhost_user: None,
-        loop_device: false,
-        metrics: None,
         control: Some(directory.join("control")),
-        memory_directory: Some(directory.to_owned()),
-        memory_lost: false,
-        processor: None,
-        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
-        memory_max_bytes: None,
-        wait: false,
-        lock_memory: false,
-        stop_timeout: std::time::Duration::ZERO,
-        give_up_rights: false,
-        caretaker: None,
-        pairs: dcd_daemon::pair::book::PairBook::default(),
-        quiet: true,
+        ..support::options(directory)
     }
 }
 

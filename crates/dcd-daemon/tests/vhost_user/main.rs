@@ -15,4 +15,6 @@ mod hostile;
 mod racing;
 mod requests;
 mod restart;
+#[path = "../support/mod.rs"]
+mod support;
 mod write_cache;

@@ -3,17 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::device_spec::DeviceSpec;
-use dcd_daemon::frontend::nbd::listen::NbdOptions;
 use dcd_daemon::frontend::vhost_user::block::kind;
 use dcd_daemon::frontend::vhost_user::message::request;
 use dcd_daemon::serve::{ServeOptions, serve};
-use dcd_engine::format::create::{CreateOptions, create};
-use dcd_engine::{EngineConfig, Geometry, RequestError, Uuid};
+use dcd_engine::{RequestError, Uuid};
 
 use crate::client::{FrontEnd, Guest};
 use crate::disk::{Asked, Running, volume};
+use crate::support;
 
 #[test]
 fn requests_under_way_are_sent_again_in_order_and_once() {
@@ -160,30 +157,9 @@ const DATA_BYTES: u64 = 32 << 20;
 fn child_daemon() {
     let Some(directory) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
     let options = ServeOptions {
-        cache_disk: DeviceSpec::Plain(directory.join("cache")),
-        data_disks: DeviceSpec::Plain(directory.join("data")).into(),
-        engine: EngineConfig::default(),
         one_disk: Some(false),
-        nbd: Vec::new(),
-        nbd_options: NbdOptions::default(),
-        fuse: None,
-        loop_device: false,
-        ublk: None,
         vhost_user: Some(directory.join("socket")),
-        metrics: None,
-        wait: false,
-        lock_memory: false,
-        stop_timeout: std::time::Duration::ZERO,
-        give_up_rights: false,
-        caretaker: None,
-        pairs: dcd_daemon::pair::book::PairBook::default(),
-        control: None,
-        memory_directory: Some(directory.clone()),
-        memory_lost: false,
-        processor: None,
-        busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
-        memory_max_bytes: None,
-        quiet: true,
+        ..support::options(&directory)
     };
     serve(options, &mut |_| ()).unwrap();
 }
@@ -210,26 +186,7 @@ fn wait_for_end(daemon: &mut Child) {
 fn make_pair(directory: &Path) {
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory).unwrap();
-    for (file, size) in [("cache", CACHE_BYTES), ("data", DATA_BYTES)] {
-        std::fs::File::create(directory.join(file)).unwrap().set_len(size).unwrap();
-    }
-    let cache = DeviceFile::open(&directory.join("cache")).unwrap();
-    let data = DeviceFile::open(&directory.join("data")).unwrap();
-    let mut uuid = *b"vhost-user-test.";
-    uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
-    let writes = create(CreateOptions {
-        uuid: Uuid(uuid),
-        geometry: Geometry::fit(CACHE_BYTES, 128 << 10).unwrap(),
-        data_disk: data.data_disk_info(),
-        data_disk_serial: data.serial.clone(),
-        volume: None,
-        created_unix_seconds: 0,
-        data_offset_bytes: 0,
-        has_end_mark: false,
-    });
-    for (offset, bytes) in writes {
-        cache.write_at(offset, &bytes).unwrap();
-    }
+    support::make_disks(directory, *b"vhost-user-test.", CACHE_BYTES, DATA_BYTES);
 }
 
 #[test]
