@@ -7,10 +7,10 @@ use crate::line_hash::LineHash;
 use crate::log::used_places::UsedPlaces;
 use crate::units::{Line, SegmentSerial, SlotIndex};
 
-/// No slot: the end of a chain.
-const NONE: u32 = u32::MAX;
+/// No slot: the end of a chain. Slots and lines are kept with one added: zero is memory that nothing has touched.
+const NONE: u32 = 0;
 /// No line.
-const EMPTY: u64 = u64::MAX;
+const EMPTY: u64 = 0;
 
 /// The lines, by slot and by line.
 pub struct CleanLines {
@@ -18,11 +18,12 @@ pub struct CleanLines {
     slots_per_segment: u32,
     /// Of each segment, the filling that is known of.
     serials: Vec<SegmentSerial>,
+    /// Of each slot: its line, and one.
     lines: Vec<u64>,
     /// Slots that hold one, and how many those are: a trim of much does not walk all slots.
     used: UsedPlaces,
     count: u64,
-    /// Chains of slots by line: first of each bucket, next of each slot.
+    /// Chains of slots by line: first of each bucket, next of each slot; each and one.
     heads: Vec<u32>,
     next: Vec<u32>,
 }
@@ -65,22 +66,23 @@ impl CleanLines {
         }
         self.clear(slot.0);
         let bucket = self.bucket(line.0);
-        self.lines[slot.0 as usize] = line.0;
+        self.lines[slot.0 as usize] = line.0 + 1;
         self.used.insert(slot.0 as usize);
         self.count += 1;
         self.next[slot.0 as usize] = self.heads[bucket];
-        self.heads[bucket] = slot.0;
+        self.heads[bucket] = slot.0 + 1;
     }
 
     /// The slot of a line, and the serial that its segment must still have.
     pub fn find(&self, line: Line) -> Option<(SlotIndex, SegmentSerial)> {
         let mut at = self.heads[self.bucket(line.0)];
         while at != NONE {
-            if self.lines[at as usize] == line.0 {
-                let segment = at / self.slots_per_segment;
-                return Some((SlotIndex(at), self.serials[segment as usize]));
+            let slot = at - 1;
+            if self.lines[slot as usize] == line.0 + 1 {
+                let segment = slot / self.slots_per_segment;
+                return Some((SlotIndex(slot), self.serials[segment as usize]));
             }
-            at = self.next[at as usize];
+            at = self.next[slot as usize];
         }
         None
     }
@@ -98,7 +100,7 @@ impl CleanLines {
             return (line.0..line.0.saturating_add(lines)).for_each(|line| self.remove(Line(line)));
         }
         let is_within = |slot: &usize| {
-            let of = self.lines[*slot];
+            let of = self.lines[*slot] - 1;
             of >= line.0 && of - line.0 < lines
         };
         let within: Vec<usize> = self.used.iter().filter(is_within).collect();
@@ -112,16 +114,17 @@ impl CleanLines {
         }
         self.used.remove(slot as usize);
         self.count -= 1;
-        let bucket = self.bucket(line);
+        let bucket = self.bucket(line - 1);
+        let behind = self.next[slot as usize];
         let mut link = self.heads[bucket];
-        if link == slot {
-            self.heads[bucket] = self.next[slot as usize];
+        if link == slot + 1 {
+            self.heads[bucket] = behind;
             return;
         }
-        while self.next[link as usize] != slot {
-            link = self.next[link as usize];
+        while self.next[link as usize - 1] != slot + 1 {
+            link = self.next[link as usize - 1];
         }
-        self.next[link as usize] = self.next[slot as usize];
+        self.next[link as usize - 1] = behind;
     }
 }
 

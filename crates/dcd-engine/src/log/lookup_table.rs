@@ -8,6 +8,8 @@
 //!
 //! A line that is not in the table is not in the log.
 
+use zerocopy::FromZeros;
+
 use super::used_places::UsedPlaces;
 use crate::line_hash::LineHash;
 use crate::units::{FragmentMask, Line, SlotIndex};
@@ -22,8 +24,8 @@ const NO_SLOT: u32 = u32::MAX;
 /// Slot numbers of the eight fragments of a scattered line.
 type Scattered = [u32; 8];
 
-/// Ten bytes without padding. `mask == 0`: not in use.
-#[derive(Clone, Copy)]
+/// Ten bytes without padding. All zero: not in use, so that a table of them is memory that nothing has touched.
+#[derive(Clone, Copy, FromZeros)]
 struct TableEntry {
     line_low: [u8; 4],
     line_high: u8,
@@ -117,7 +119,7 @@ impl LookupTable {
         let entries = data_slots as usize * 100 / LOAD_PERCENT + 16;
         LookupTable {
             hash,
-            entries: vec![UNUSED; entries],
+            entries: TableEntry::new_vec_zeroed(entries).expect("memory for the lookup table"),
             used: UsedPlaces::new(entries),
             lines: 0,
             lines_max: data_slots as usize,
