@@ -135,110 +135,178 @@ impl Blocks {
     }
 }
 
-/// Fields of the superblock of ext4 (fs/ext4/ext4.h), at these bytes.
-fn ext4(disk: &mut dyn ReadAt, superblock: &[u8]) -> Result<StaticMetadata, MetadataError> {
-    const KIND: &str = "ext4";
-    let field = |field, found: u64, fits| match fits {
-        true => Ok(found),
-        false => Err(MetadataError::Field { kind: KIND, field, found }),
-    };
-    let u32_at = |at| u64::from(le32(superblock, at));
-    let u16_at = |at| u64::from(le16(superblock, at));
-    let (compatible, incompatible, read_only) = (u32_at(92), u32_at(96), u32_at(100));
-    let has = |features: u64, bit: u64| features & bit != 0;
-    let is_64bit = has(incompatible, 0x80);
+const EXT4: &str = "ext4";
 
-    let log_size = u32_at(24);
-    field("s_log_block_size", log_size, log_size <= 6)?;
-    let size = 1024u64 << log_size;
-    let high = if is_64bit { le32(superblock, 336) } else { 0 };
-    let count = halves(le32(superblock, 4), high);
-    field("s_blocks_count", count, count > 0 && count < 1 << 48)?;
-    let first = u32_at(20);
-    field("s_first_data_block", first, first <= 1 && first < count)?;
-    let per_group = u32_at(32);
-    // With BIGALLOC a bit of a bitmap stands for a cluster of blocks.
-    let cluster_log = if has(read_only, 0x200) { u32_at(28).saturating_sub(log_size) } else { 0 };
-    field("s_log_cluster_size", cluster_log, cluster_log <= 16)?;
-    let fits = (8..=(size * 8) << cluster_log).contains(&per_group);
-    field("s_blocks_per_group", per_group, fits)?;
-    let inodes = u32_at(40);
-    field("s_inodes_per_group", inodes, inodes > 0 && inodes <= size * 8)?;
-    let inode_size = if u32_at(76) == 0 { 128 } else { u16_at(88) };
-    let fits = (128..=size).contains(&inode_size) && inode_size.is_power_of_two();
-    field("s_inode_size", inode_size, fits)?;
-    let descriptor = if is_64bit { u16_at(254) } else { 32 };
-    field(
-        "s_desc_size",
-        descriptor,
-        (32..=1024).contains(&descriptor) && descriptor.is_power_of_two(),
-    )?;
-    let groups = (count - first).div_ceil(per_group);
-    field("number of groups", groups, groups <= GROUPS_MAX)?;
+/// Where ext4 has put what does not move: fields of its superblock (fs/ext4/ext4.h), checked.
+struct Ext4 {
+    /// Of a block.
+    size: u64,
+    count: u64,
+    first: u64,
+    per_group: u64,
+    groups: u64,
+    inodes: u64,
+    inode_size: u64,
+    is_64bit: bool,
+    descriptor: u64,
+    /// Descriptors in a block, and blocks of them.
+    in_block: u64,
+    table_blocks: u64,
+    /// With META_BG, descriptors from this block of them on lie in their own groups.
+    meta_bg_first: u64,
+    reserved: u64,
+    sparse: bool,
+    sparse2: Option<[u64; 2]>,
+    has_journal: bool,
+}
 
-    let in_block = size / descriptor;
-    let table_blocks = groups.div_ceil(in_block);
-    let has_meta_bg = has(incompatible, 0x10);
-    // With META_BG, descriptors from this block of them on lie in their own groups.
-    let meta_bg_first = if has_meta_bg { u32_at(260).min(table_blocks) } else { table_blocks };
-    let reserved = if has(compatible, 0x10) { u16_at(206) } else { 0 };
-    let sparse = has(read_only, 0x1);
-    let sparse2 = has(compatible, 0x200).then(|| [u32_at(588), u32_at(592)]);
-    let start_of = |group: u64| first + group * per_group;
-    let has_superblock = |group: u64| match sparse2 {
-        Some(backups) => group == 0 || backups.contains(&group),
-        None => !sparse || group <= 1 || [3, 5, 7].iter().any(|base| is_power_of(group, *base)),
-    };
-    let mut blocks = Blocks { size, count, ranges: Vec::new() };
-    // The boot block belongs to group 0 where blocks have 1 KiB.
-    blocks.push(0, 1);
-    for group in (0..groups).filter(|group| has_superblock(*group)) {
-        blocks.push(start_of(group), 1 + meta_bg_first + reserved);
+impl Ext4 {
+    /// Reads the fields, at these bytes.
+    fn of(superblock: &[u8]) -> Result<Ext4, MetadataError> {
+        let field = |field, found: u64, fits| match fits {
+            true => Ok(found),
+            false => Err(MetadataError::Field { kind: EXT4, field, found }),
+        };
+        let u32_at = |at| u64::from(le32(superblock, at));
+        let u16_at = |at| u64::from(le16(superblock, at));
+        let (compatible, incompatible, read_only) = (u32_at(92), u32_at(96), u32_at(100));
+        let has = |features: u64, bit: u64| features & bit != 0;
+        let is_64bit = has(incompatible, 0x80);
+
+        let log_size = u32_at(24);
+        field("s_log_block_size", log_size, log_size <= 6)?;
+        let size = 1024u64 << log_size;
+        let high = if is_64bit { le32(superblock, 336) } else { 0 };
+        let count = halves(le32(superblock, 4), high);
+        field("s_blocks_count", count, count > 0 && count < 1 << 48)?;
+        let first = u32_at(20);
+        field("s_first_data_block", first, first <= 1 && first < count)?;
+        let per_group = u32_at(32);
+        // With BIGALLOC a bit of a bitmap stands for a cluster of blocks.
+        let cluster_log =
+            if has(read_only, 0x200) { u32_at(28).saturating_sub(log_size) } else { 0 };
+        field("s_log_cluster_size", cluster_log, cluster_log <= 16)?;
+        let fits = (8..=(size * 8) << cluster_log).contains(&per_group);
+        field("s_blocks_per_group", per_group, fits)?;
+        let inodes = u32_at(40);
+        field("s_inodes_per_group", inodes, inodes > 0 && inodes <= size * 8)?;
+        let inode_size = if u32_at(76) == 0 { 128 } else { u16_at(88) };
+        let fits = (128..=size).contains(&inode_size) && inode_size.is_power_of_two();
+        field("s_inode_size", inode_size, fits)?;
+        let descriptor = if is_64bit { u16_at(254) } else { 32 };
+        field(
+            "s_desc_size",
+            descriptor,
+            (32..=1024).contains(&descriptor) && descriptor.is_power_of_two(),
+        )?;
+        let groups = (count - first).div_ceil(per_group);
+        field("number of groups", groups, groups <= GROUPS_MAX)?;
+        let in_block = size / descriptor;
+        let table_blocks = groups.div_ceil(in_block);
+        let has_meta_bg = has(incompatible, 0x10);
+        let meta_bg_first = if has_meta_bg { u32_at(260).min(table_blocks) } else { table_blocks };
+        let reserved = if has(compatible, 0x10) { u16_at(206) } else { 0 };
+        let sparse = has(read_only, 0x1);
+        let sparse2 = has(compatible, 0x200).then(|| [u32_at(588), u32_at(592)]);
+        Ok(Ext4 {
+            size,
+            count,
+            first,
+            per_group,
+            groups,
+            inodes,
+            inode_size,
+            is_64bit,
+            descriptor,
+            in_block,
+            table_blocks,
+            meta_bg_first,
+            reserved,
+            sparse,
+            sparse2,
+            has_journal: has(compatible, 0x4),
+        })
     }
-    if has_meta_bg {
-        // Each block of descriptors lies in the first, second and last of the groups that it describes.
-        for block in meta_bg_first..table_blocks {
-            let group = block * in_block;
-            for group in
-                [group, group + 1, group + in_block - 1].into_iter().filter(|it| *it < groups)
-            {
-                blocks.push(start_of(group), 1 + u64::from(has_superblock(group)));
+
+    fn start_of(&self, group: u64) -> u64 {
+        self.first + group * self.per_group
+    }
+
+    fn has_superblock(&self, group: u64) -> bool {
+        match self.sparse2 {
+            Some(backups) => group == 0 || backups.contains(&group),
+            None => {
+                !self.sparse || group <= 1 || [3, 5, 7].iter().any(|base| is_power_of(group, *base))
             }
         }
     }
 
-    let inode_blocks = (inodes * inode_size).div_ceil(size);
-    let mut first_table = None;
-    let mut page = vec![0; size as usize];
-    for block in 0..table_blocks {
-        let group = block * in_block;
-        let place = if block < meta_bg_first {
-            first + 1 + block
-        } else {
-            start_of(group) + u64::from(has_superblock(group))
-        };
-        if place >= count {
-            continue;
+    /// Superblocks and group descriptors, with their copies.
+    fn push_descriptors(&self, blocks: &mut Blocks) {
+        // The boot block belongs to group 0 where blocks have 1 KiB.
+        blocks.push(0, 1);
+        for group in (0..self.groups).filter(|group| self.has_superblock(*group)) {
+            blocks.push(self.start_of(group), 1 + self.meta_bg_first + self.reserved);
         }
-        read(disk, place * size, &mut page)?;
-        for (_, bytes) in (group..groups).zip(page.chunks_exact(descriptor as usize)) {
-            let wide = is_64bit && descriptor >= 64;
-            let block_at = |low: usize, high: usize| {
-                halves(le32(bytes, low), if wide { le32(bytes, high) } else { 0 })
+        // Each block of descriptors lies in the first, second and last of the groups that it describes.
+        for block in self.meta_bg_first..self.table_blocks {
+            let group = block * self.in_block;
+            for group in [group, group + 1, group + self.in_block - 1]
+                .into_iter()
+                .filter(|it| *it < self.groups)
+            {
+                blocks.push(self.start_of(group), 1 + u64::from(self.has_superblock(group)));
+            }
+        }
+    }
+
+    /// Bitmaps and inode tables of all groups. Returns where the first table is.
+    fn push_tables(
+        &self,
+        disk: &mut dyn ReadAt,
+        blocks: &mut Blocks,
+    ) -> Result<Option<u64>, MetadataError> {
+        let inode_blocks = (self.inodes * self.inode_size).div_ceil(self.size);
+        let mut first_table = None;
+        let mut page = vec![0; self.size as usize];
+        for block in 0..self.table_blocks {
+            let group = block * self.in_block;
+            let place = if block < self.meta_bg_first {
+                self.first + 1 + block
+            } else {
+                self.start_of(group) + u64::from(self.has_superblock(group))
             };
-            blocks.push(block_at(0, 32), 1);
-            blocks.push(block_at(4, 36), 1);
-            let table = block_at(8, 40);
-            first_table.get_or_insert(table);
-            blocks.push(table, inode_blocks);
+            if place >= self.count {
+                continue;
+            }
+            read(disk, place * self.size, &mut page)?;
+            for (_, bytes) in (group..self.groups).zip(page.chunks_exact(self.descriptor as usize))
+            {
+                let wide = self.is_64bit && self.descriptor >= 64;
+                let block_at = |low: usize, high: usize| {
+                    halves(le32(bytes, low), if wide { le32(bytes, high) } else { 0 })
+                };
+                blocks.push(block_at(0, 32), 1);
+                blocks.push(block_at(4, 36), 1);
+                let table = block_at(8, 40);
+                first_table.get_or_insert(table);
+                blocks.push(table, inode_blocks);
+            }
         }
+        Ok(first_table)
     }
-    if let Some(table) = first_table
-        && has(compatible, 0x4)
+}
+
+fn ext4(disk: &mut dyn ReadAt, superblock: &[u8]) -> Result<StaticMetadata, MetadataError> {
+    let layout = Ext4::of(superblock)?;
+    let mut blocks = Blocks { size: layout.size, count: layout.count, ranges: Vec::new() };
+    layout.push_descriptors(&mut blocks);
+    if let Some(table) = layout.push_tables(disk, &mut blocks)?
+        && layout.has_journal
     {
-        journal(disk, superblock, (table, inode_size), &mut blocks);
+        journal(disk, superblock, (table, layout.inode_size), &mut blocks);
     }
-    Ok(StaticMetadata { kind: KIND, ranges: blocks.ranges })
+    Ok(StaticMetadata { kind: EXT4, ranges: blocks.ranges })
 }
 
 /// Whether `number` is `base` to some power.

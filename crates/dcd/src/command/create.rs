@@ -247,6 +247,18 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     lost.cache.iter().for_each(|cache| book.forget(*cache));
     book.created(uuid, 1, &disk, &data_disks, arguments.json);
     drop(disk);
+    tell(arguments, &target, uuid, &geometry, &lost)
+}
+
+/// Tells of the cache that was made.
+fn tell(
+    arguments: &CreateArguments,
+    target: &Target,
+    uuid: Uuid,
+    geometry: &Geometry,
+    lost: &Gone,
+) -> Result<(), CommandError> {
+    let cache_disk = arguments.cache_disk.path();
     if arguments.json {
         let disks = arguments.data_disk.iter().map(|disk| disk.path().display().to_string());
         let disks: Vec<String> = disks.collect();
