@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::stats::Uncached;
 use dcd_engine::{
@@ -674,7 +675,10 @@ impl Host {
 
     /// A disk did not do what it said, here.
     pub fn promise_broken(&mut self, device: Device, offset: u64, length: u64) {
-        if device == Device::CacheDisk && offset >= self.read_area_offset {
+        // Copies are rebuilt from the data-disk; behind them is the end mark, without which nothing opens.
+        let end_mark = (self.cache_disk.len() - END_MARK_BYTES) as u64;
+        let is_in_copies = offset >= self.read_area_offset && offset + length <= end_mark;
+        if device == Device::CacheDisk && is_in_copies {
             return;
         }
         self.allowed.refusal = true;

@@ -101,6 +101,8 @@ impl VolumeRun {
         self.forget_requests();
         self.count_machine();
         self.machine = machine;
+        // Counted anew: what was destaged and not flushed is in the log again.
+        self.log_share = Default::default();
         self.note_losses();
         self.machine.clear_suspects(true);
         self.started();

@@ -1,16 +1,20 @@
 //! From a line to a few numbers, in sets of eight: a look-up is one line of the processor's cache, and what does
 //! not fit into its set is not kept. So no input, however chosen, makes a look-up slow or the table large.
 
+use zerocopy::FromZeros;
+
 use crate::units::Line;
 
 /// Entries of a set.
 pub(super) const WAYS: usize = 8;
-/// No entry. Tags have 31 bits, so no entry looks like this.
-const EMPTY: u64 = u64::MAX;
+/// No entry: zero, so that the memory of a new index need not be touched. Of tags the highest bit is set, so no entry looks like this.
+const EMPTY: u64 = 0;
+/// See [`EMPTY`].
+const TAG_BIT: u32 = 1 << 31;
 
 /// Eight entries; each a tag (upper half) and a value.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
+#[derive(Clone, Copy, FromZeros)]
+#[repr(C, align(64))]
 struct Set([u64; WAYS]);
 
 /// Values by line. The tag is not the whole line: who looks up compares the line with what the value stands for.
@@ -23,7 +27,8 @@ impl LineIndex {
     /// For about so many entries: twice the room, so that few sets overflow.
     pub(super) fn new(entries: usize) -> LineIndex {
         let sets = (entries * 2 / WAYS).next_power_of_two().max(2);
-        LineIndex { sets: vec![Set([EMPTY; WAYS]); sets], shift: 64 - sets.trailing_zeros() }
+        let shift = 64 - sets.trailing_zeros();
+        LineIndex { sets: Set::new_vec_zeroed(sets).expect("memory for an index"), shift }
     }
 
     /// Bytes that it takes.
@@ -87,7 +92,7 @@ impl LineIndex {
     fn place(&self, line: Line) -> (usize, u32) {
         let tag = line.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let set = (tag ^ tag >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((set >> self.shift) as usize, (tag >> 33) as u32)
+        ((set >> self.shift) as usize, (tag >> 33) as u32 | TAG_BIT)
     }
 }
 
