@@ -8,12 +8,10 @@ use crate::units::Line;
 
 /// Positions that are kept of a line: a library that several programs load stands in each of their starts.
 pub(super) const PLACES: usize = 3;
-/// What no line is: lines have 40 bits.
-const NO_LINE: Line = Line(u64::MAX);
-
 /// The ring.
 pub(super) struct History {
-    lines: Vec<Line>,
+    /// The numbers of lines, each with all bits inverted: 0 is no line, so that the memory of a new ring need not be touched.
+    lines: Vec<u64>,
     /// Position of the next line. Begins one ring after 0, so that positions never go below it.
     end: u64,
     index: LineIndex,
@@ -23,12 +21,12 @@ impl History {
     /// Of at least so many lines.
     pub(super) fn new(lines: usize) -> History {
         let lines = lines.next_power_of_two();
-        History { lines: vec![NO_LINE; lines], end: lines as u64, index: LineIndex::new(lines) }
+        History { lines: vec![0; lines], end: lines as u64, index: LineIndex::new(lines) }
     }
 
     /// Bytes that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>() + self.index.memory_bytes()
+        self.lines.len() * size_of::<u64>() + self.index.memory_bytes()
     }
 
     /// Position that the next line will have.
@@ -43,7 +41,7 @@ impl History {
 
     /// The line at a position.
     pub(super) fn line(&self, position: u64) -> Line {
-        self.lines[self.slot(position)]
+        Line(!self.lines[self.slot(position)])
     }
 
     /// Where a line stands, in no order.
@@ -67,7 +65,7 @@ impl History {
     pub(super) fn push(&mut self, line: Line) -> u64 {
         let position = self.end;
         let slot = self.slot(position);
-        self.lines[slot] = line;
+        self.lines[slot] = !line.0;
         let now = position as u32;
         self.index.replace_oldest(line, now, PLACES, |value| now.wrapping_sub(value));
         self.end += 1;
