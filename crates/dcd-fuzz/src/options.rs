@@ -3,6 +3,7 @@
 //!
 //! Everything is a plain number or name, so that what `{:?}` prints is what a test can say.
 
+use dcd_engine::copies::detector::DetectorSettings;
 use dcd_engine::format::geometry::COPY_PAGE_SPACE_BYTES;
 use dcd_engine::{
     AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry, Limits,
@@ -234,6 +235,13 @@ impl Options {
             // What is done must be the same with any; this one has nothing to do with the load.
             hash_seed: self.data_blocks << 32 | self.max_delay_ms,
             limits: self.limits,
+            // Runs read little, and each crash point opens an engine: half of its time went into zeroing these tables.
+            detector: Some(DetectorSettings {
+                history_lines: 1 << 12,
+                lines_max: 1 << 9,
+                candidate_lines_max: 1 << 10,
+                ..DetectorSettings::default()
+            }),
             ..EngineConfig::default()
         }
     }
