@@ -235,7 +235,7 @@ impl Options {
             // What is done must be the same with any; this one has nothing to do with the load.
             hash_seed: self.data_blocks << 32 | self.max_delay_ms,
             limits: self.limits,
-            // Runs read little, and each crash point opens an engine: half of its time went into zeroing these tables.
+            // Runs read little, and each crash point opens an engine: two fifths of its time went into zeroing these.
             detector: Some(DetectorSettings {
                 history_lines: 1 << 12,
                 lines_max: 1 << 9,

@@ -86,9 +86,10 @@ fn one_thing_again_and_again_is_borne() {
     assert!(volume.members_replaced > 50, "{volume:?}");
 }
 
-/// Runs that once failed, too long to be shrunk: a write to an extent without a place counted as waiting for a member although all places
-/// were taken until the journal knew which were left (RAID 1); and checks that were wrong: what the log holds for a member was compared
-/// across a crash (RAID 0), and a member without a line of RAID 0 at the start need not be refused (tiers).
+/// Runs that once failed. A write to an extent without a place counted as waiting for a member although
+/// all places were taken until the journal knew which were left (RAID 1). And checks were wrong: what
+/// the log holds for a member was compared across a crash (RAID 0), and a member without a line of
+/// RAID 0 at the start need not be refused (tiers).
 #[test]
 fn runs_that_once_failed_do_not() {
     use VolumeKind::{Raid0, Raid1, Tiered};

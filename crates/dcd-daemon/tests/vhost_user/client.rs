@@ -291,7 +291,8 @@ impl FrontEnd {
         FrontEnd { stream, features: FEATURES, inflight: None, channel: None }
     }
 
-    /// After the one before has hung up: refused until the server has seen that, so tries until it is answered.
+    /// After the one before has hung up: refused until the server has seen that, so tries until it
+    /// is answered.
     pub fn connect_next(path: &Path) -> FrontEnd {
         let until = Instant::now() + PATIENCE;
         loop {

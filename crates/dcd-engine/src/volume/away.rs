@@ -66,7 +66,8 @@ impl Volume {
                 }
                 let placement = &self.header.config.placement;
                 let is_usable = |place| self.is_usable(place);
-                // Places that are all taken, for good or until the journal knows that they were left, wait for no member.
+                // Places that are all taken, for good or until the journal knows that they were left,
+                // wait for no member.
                 let is_stuck = self.extents.find(key, None, placement, is_usable).is_none()
                     && self.extents.find(key, None, placement, |_| true).is_some();
                 self.no_place_for = Some((key, is_stuck));

@@ -21,7 +21,8 @@ impl Volume {
     pub fn check_lost_lines(&self) {
         if self.is_open() {
             let counted = self.lost_lines_counted_anew();
-            // A place that was left stays taken until the journal knows, and one that an extent moves to is taken before it is there.
+            // A place that was left stays taken until the journal knows, and one that an extent
+            // moves to is taken before it is there.
             let is_quiet = self.left_places.is_empty()
                 && self.free_after_readers.is_empty()
                 && self.writes.moving.is_none();

@@ -75,16 +75,21 @@ impl VolumeRun {
                 ..
             }))) if usize::from(member.0) == index => Ok(()),
             Ok(()) => {
-                // There may have been none before what was in the log went there.
+                // At the start there may have been none, and what was in the log went there since.
                 let blocks = raid0_blocks(&machine, MemberIndex(index as u8));
                 if blocks.is_empty() {
                     return Ok(());
                 }
-                let mut machine_with_it = Machine::new(right, &self.options, false);
-                if machine_with_it.open(&self.options, None, random).is_err()
-                    || machine.read_blocks(&blocks, random)?
-                        == machine_with_it.read_blocks(&blocks, random)?
-                {
+                let mut unharmed = Machine::new(right, &self.options, false);
+                match unharmed.open(&self.options, None, random) {
+                    Ok(()) => {}
+                    // For another reason, which the start of the run itself judges.
+                    Err(NotOpen::Refused(_)) => return Ok(()),
+                    Err(NotOpen::Violation(violation)) => return Err(violation),
+                    Err(NotOpen::Interrupted) => unreachable!("nothing interrupts it"),
+                }
+                let shown = machine.read_blocks(&blocks, random)?;
+                if shown == unharmed.read_blocks(&blocks, random)? {
                     return Ok(());
                 }
                 Err(Violation(format!(

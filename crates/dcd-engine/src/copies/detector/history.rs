@@ -8,9 +8,11 @@ use crate::units::Line;
 
 /// Positions that are kept of a line: a library that several programs load stands in each of their starts.
 pub(super) const PLACES: usize = 3;
+
 /// The ring.
 pub(super) struct History {
-    /// The numbers of lines, each with all bits inverted: 0 is no line, so that the memory of a new ring need not be touched.
+    /// The numbers of lines, each with all bits inverted: 0 is no line, so that the memory of a new
+    /// ring need not be touched.
     lines: Vec<u64>,
     /// Position of the next line. Begins one ring after 0, so that positions never go below it.
     end: u64,

@@ -7,8 +7,8 @@ use crate::units::Line;
 
 /// Entries of a set.
 pub(super) const WAYS: usize = 8;
-/// No entry: zero, so that the memory of a new index need not be touched. Of tags the highest bit is set, so no entry
-/// looks like this.
+/// No entry: zero, so that the memory of a new index need not be touched. Of tags the highest bit
+/// is set, so no entry looks like this.
 const EMPTY: u64 = 0;
 /// See [`EMPTY`].
 const TAG_BIT: u32 = 1 << 31;
