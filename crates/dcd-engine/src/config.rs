@@ -119,6 +119,12 @@ pub struct Limits {
     pub recent_witnesses: usize,
     /// One write of a checkpoint: large ones are cut, so that log writes get in between.
     pub checkpoint_write_bytes: usize,
+    /// Free segments with which no more are announced; the number of all: whatever is empty is announced at once.
+    pub announced_ahead: usize,
+    /// Free segments with which a checkpoint lists no more as free, unless somebody waits for them: what is empty has to be announced.
+    pub listed_free: usize,
+    /// A checkpoint is due when one in so many of the segments has been filled since the last.
+    pub checkpoint_part: u32,
 }
 
 impl Limits {
@@ -130,6 +136,9 @@ impl Limits {
         poisoned_lines: POISONED_LINES_MAX,
         recent_witnesses: RECENT_WITNESSES_MAX,
         checkpoint_write_bytes: 1 << 20,
+        announced_ahead: 64,
+        listed_free: usize::MAX,
+        checkpoint_part: 8,
     };
 
     fn are_possible(&self) -> bool {
@@ -137,6 +146,7 @@ impl Limits {
             && self.poisoned_lines <= POISONED_LINES_MAX
             && (1..=RECENT_WITNESSES_MAX).contains(&self.recent_witnesses)
             && self.checkpoint_write_bytes > 0
+            && (1..=Limits::MOST.checkpoint_part).contains(&self.checkpoint_part)
             && self.checkpoint_write_bytes.is_multiple_of(LINE_SIZE as usize)
     }
 }

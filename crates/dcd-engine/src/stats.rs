@@ -131,7 +131,7 @@ pub struct RecoveryReport {
 pub struct SegmentCounts {
     /// May be filled.
     pub free: u32,
-    /// Empty, and waits for a checkpoint before it may be filled again.
+    /// Empty; a record has to announce it before it may be filled again.
     pub empty: u32,
     /// In a segment buffer.
     pub buffered: u32,

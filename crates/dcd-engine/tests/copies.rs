@@ -870,7 +870,7 @@ fn a_destaged_line_is_read_from_the_log_until_its_slot_is_filled_again() {
     }
     assert_eq!((data_reads(&d, mark), d.status().counters.read_clean_lines), (0, 15));
     // The log goes round: other lines have those slots.
-    d.overwrite_segments(100, 20);
+    d.overwrite_segments(100, 40);
     for line in 0..LINES_PER_SEGMENT {
         assert_eq!(read(&mut d, line), 7);
     }

@@ -1,4 +1,4 @@
-//! Golden images: the bytes of format version 1, kept in `images/v1/`. Proves that today's code
+//! Golden images: the bytes of format version 2, kept in `images/v2/`. Proves that today's code
 //! still reads them as what they were, still writes the same bytes, and still opens the cache that
 //! they make together.
 //!
@@ -13,7 +13,7 @@
 //! checkpoint   segment 2: line 123 in part (slot 33), line 7 (slot 34)
 //!              lines 100..150 zero, line 9 poisoned in part, the log goes on at segment 3, slot 0
 //! record 1001  line 200, fragments 1 and 2
-//! record 1002  line 200, fragment 2 again; lines 120..130 zero; line 7 bypassed;
+//! record 1002  line 200, fragment 2 again; lines 120..130 zero; line 7 bypassed; segments 8 and 9 announced;
 //!              line 300: its request is not finished, so it does not count
 //! ```
 //!
@@ -127,6 +127,7 @@ fn entries() -> [Vec<Entry>; 2] {
             data(200, 0b100, slot(1024, &pattern(2, 512))),
             Entry::Zero { line: Line(120), lines: 10, may_unmap: false },
             Entry::Bypass { range: LbaRange::new(56, 8) },
+            Entry::Announce { first: SegmentIndex(8), count: 2 },
             data(300, 0b1, slot(0, &pattern(3, 512))),
         ],
     ]
@@ -288,7 +289,7 @@ fn encode_records() -> Vec<u8> {
 // ---- images as text -------------------------------------------------------------------------
 
 fn image_path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/images/v1").join(format!("{name}.hex"))
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/images/v2").join(format!("{name}.hex"))
 }
 
 fn to_text(bytes: &[u8]) -> String {
@@ -352,6 +353,14 @@ fn the_superblock_is_read_and_written_as_ever() {
     let image = read_image("superblock");
     assert_eq!(Superblock::decode(&image), Ok(superblock()));
     assert!(superblock().encode().bytes() == image, "the same bytes");
+}
+
+/// Version 1 had no announcements: a program of then does not follow the log of one with them, and none goes back.
+#[test]
+fn a_cache_of_version_1_is_refused_and_both_versions_are_named() {
+    let image = read_image("../v1/superblock");
+    let error = Superblock::decode(&image).expect_err("of version 1").to_string();
+    assert!(error.contains('1') && error.contains('2') && error.contains("version"), "{error}");
 }
 
 #[test]

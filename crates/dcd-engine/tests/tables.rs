@@ -18,6 +18,9 @@ fn tiny(options: &mut Options) {
         poisoned_lines: 4,
         recent_witnesses: 1,
         checkpoint_write_bytes: LINE,
+        announced_ahead: usize::MAX,
+        listed_free: usize::MAX,
+        checkpoint_part: 8,
     };
 }
 
@@ -453,4 +456,7 @@ fn limits_are_within_those_of_the_format() {
     assert!(!is_taken(Limits { recent_witnesses: 17, ..most }));
     assert!(!is_taken(Limits { checkpoint_write_bytes: 512, ..most }));
     assert!(!is_taken(Limits { checkpoint_write_bytes: 0, ..most }));
+    assert!(is_taken(Limits { checkpoint_part: 1, listed_free: 0, ..most }));
+    assert!(!is_taken(Limits { checkpoint_part: 0, ..most }));
+    assert!(!is_taken(Limits { checkpoint_part: 9, ..most }));
 }

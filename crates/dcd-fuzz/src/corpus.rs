@@ -4,13 +4,16 @@
 //!
 //! Nothing says which run is for which mistake. Without a mistake none may find anything (`tests/found.rs`).
 
-use dcd_engine::AckMode;
+use dcd_engine::{AckMode, Limits};
 
 use crate::faults::FaultKind::*;
 use crate::options::{Options, TINY};
 use crate::random::Random;
 use crate::script::Op::{self, *};
 use crate::script::{Script, Step};
+
+/// The last of the corpus, which are chosen otherwise.
+const DRAWN_ASIDE: usize = 2;
 
 /// A run of the corpus.
 pub struct Shrunk {
@@ -24,17 +27,23 @@ pub struct Shrunk {
 /// in, ranges are moved.
 pub fn vary(random: &mut Random) -> Script {
     let mut corpus = corpus();
-    // The last one is drawn aside: the variations of all seeds are what they were before it.
+    // Those of later are drawn aside: the variations of all seeds are what they were before them.
     let mut aside = Random::new(random.state() ^ 0x636f_7270_7573);
-    let last = corpus.len() - 1;
-    let chosen = random.below(last as u64) as usize;
-    let chosen = if aside.one_in(10) { last } else { chosen };
+    let first = corpus.len() - DRAWN_ASIDE;
+    let chosen = random.below(first as u64) as usize;
+    let chosen = match aside.one_in(10) {
+        true => first + aside.below(DRAWN_ASIDE as u64) as usize,
+        false => chosen,
+    };
     let mut script = corpus.swap_remove(chosen).script;
     if random.one_in(6) {
         return script;
     }
     if random.one_in(4) {
         script.options.ack = random.pick(&[AckMode::Memory, AckMode::Log, AckMode::Durable]);
+    }
+    if aside.one_in(2) {
+        script.options.limits = Options::draw_reuse(&mut aside, script.options.limits);
     }
     let mut steps = Vec::new();
     let change_one_in = random.pick(&[3, 10, 30]);
@@ -504,6 +513,35 @@ pub fn corpus() -> Vec<Shrunk> {
                     Step(Idle, 0),
                     Step(Read { start: 176, blocks: 4 }, 0),
                     Step(Idle, 0),
+                ],
+            },
+        },
+        // A segment with fragments that lie over zeroes is emptied by overwriting alone, and announced.
+        Shrunk {
+            name: "zeroes-below-overwritten-go",
+            script: Script {
+                options: Options {
+                    limits: Limits {
+                        listed_free: TINY.listed_free,
+                        announced_ahead: usize::MAX,
+                        ..Limits::MOST
+                    },
+                    ..Options::default()
+                },
+                steps: vec![
+                    Step(Write { start: 808, blocks: 8, fua: false }, 0),
+                    Step(Drain, 0),
+                    Step(Idle, 0),
+                    Step(Discard { start: 800, blocks: 104 }, 0),
+                    Step(Write { start: 0, blocks: 32, fua: false }, 0),
+                    Step(Write { start: 808, blocks: 1, fua: false }, 0),
+                    Step(Write { start: 0, blocks: 80, fua: false }, 0),
+                    Step(Write { start: 0, blocks: 80, fua: false }, 0),
+                    Step(Settle, 0),
+                    Step(Write { start: 808, blocks: 1, fua: false }, 0),
+                    Step(Write { start: 0, blocks: 40, fua: false }, 0),
+                    Step(Settle, 0),
+                    Step(Probe { power: true }, 0),
                 ],
             },
         },

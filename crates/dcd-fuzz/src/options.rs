@@ -18,7 +18,19 @@ pub const TINY: Limits = Limits {
     poisoned_lines: 4,
     recent_witnesses: 1,
     checkpoint_write_bytes: 4096,
+    announced_ahead: usize::MAX,
+    listed_free: 5,
+    checkpoint_part: 2,
 };
+
+/// Decides which runs use the log again early: with this number not those that a search for a mistake begins with.
+const REUSE_DRAW: u64 = 0x7265_7573_85f3;
+
+/// The same, and space of the log is used again as ever.
+pub fn reused_late(limits: Limits) -> Limits {
+    let Limits { announced_ahead, listed_free, checkpoint_part, .. } = Limits::MOST;
+    Limits { announced_ahead, listed_free, checkpoint_part, ..limits }
+}
 
 /// Options of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +129,7 @@ impl Options {
         let damaged = faults.iter().any(|kind| kind.damages_bytes());
         // Drawn aside: the runs of all seeds are what they were before there were limits.
         let mut aside = Random::new(random.state() ^ 0x6c69_6d69_7473);
+        let mut reuse = Random::new(random.state() ^ REUSE_DRAW);
         Options {
             segments: random.pick(&[16, 16, 17, 24]) as u32,
             segment_buffers: random.pick(&[3, 3, 4, 6]) as u32,
@@ -149,18 +162,38 @@ impl Options {
             hot_blocks: random.one_in(2),
             read_ahead_bytes: random.pick(&[0, 64 << 10, 1 << 20, 1 << 20]),
             sequence_percent: random.pick(&[0, 50, 100, 100]) as u8,
-            limits: match aside.one_in(4) {
-                true => Limits { poisoned_lines: aside.pick(&[4, 1]), ..TINY },
-                false => Limits::MOST,
+            limits: {
+                let tables = match aside.one_in(4) {
+                    true => Limits { poisoned_lines: aside.pick(&[4, 1]), ..TINY },
+                    false => Limits::MOST,
+                };
+                Options::draw_reuse(&mut reuse, tables)
             },
             faults: faults.to_vec(),
         }
         .consistent()
     }
 
+    /// When space of the log is used again: in half of the runs as soon as it can be, and announced in all ways, although they
+    /// log little.
+    pub fn draw_reuse(random: &mut Random, limits: Limits) -> Limits {
+        let mut limits = reused_late(limits);
+        if random.one_in(2) {
+            limits.announced_ahead = random.pick(&[2, usize::MAX as u64]) as usize;
+            limits.listed_free = TINY.listed_free;
+            limits.checkpoint_part = random.pick(&[1, 2, 8]) as u32;
+        }
+        limits
+    }
+
     /// Whether checkpoints may list only a few things.
     pub fn has_tiny_limits(&self) -> bool {
         self.limits.zero_ranges == TINY.zero_ranges
+    }
+
+    /// Whether space of the log is used again as soon as it can be.
+    pub fn reuses_early(&self) -> bool {
+        self.limits.listed_free == TINY.listed_free
     }
 
     /// Whether some of its sessions have wider limits, and leave more than the next may list, as older versions

@@ -226,6 +226,18 @@ impl Script {
                 load.again_one_in = 10;
             }
         }
+        if options.reuses_early() {
+            // Much is written and emptied, so that the log comes round.
+            let mut aside = Random::new(random.state() ^ 0x0072_6575_7365);
+            if aside.one_in(2) {
+                load.steps = aside.pick(&[250, 500]);
+                load.request_blocks_max = aside.pick(&[24, 100]);
+                load.read_one_in = 8;
+                load.drain_one_in = aside.pick(&[0, 10, 30]);
+                load.crash_one_in = aside.pick(&[30, 100]);
+                load.io_share = aside.pick(&[30, 45, 60]);
+            }
+        }
         let mut steps = Vec::new();
         let (mut last, mut now) = (None, options.clone());
         let mut contest = None;

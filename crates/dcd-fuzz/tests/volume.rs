@@ -2,7 +2,7 @@
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
-use dcd_fuzz::volume::options::{CACHE_DISK_FAILS_FROM, FOCUS_FROM};
+use dcd_fuzz::volume::options::{CACHE_DISK_FAILS_FROM, FOCUS_FROM, REUSE_FROM};
 use dcd_fuzz::volume::run::run;
 
 /// Runs of each kind.
@@ -96,6 +96,17 @@ fn runs_that_once_failed_do_not() {
     for (kind, seed) in [(Raid1, 1402), (Raid0, 1383), (Raid0, 1601), (Tiered, 1317)] {
         if let Err(failure) = run(kind, seed, false) {
             panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+        }
+    }
+}
+
+#[test]
+fn a_log_that_is_used_again_early_loses_nothing() {
+    for kind in VolumeKind::ALL {
+        for seed in REUSE_FROM..REUSE_FROM + 12 {
+            if let Err(failure) = run(kind, seed, false) {
+                panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::buffer::Buffer;
 use crate::engine::Disk;
 use crate::format::record::Entry;
 use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::log::Appender;
 use crate::log::zero_ranges::ZeroRanges;
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
 
@@ -172,7 +173,7 @@ impl Engine {
         }
         while let Some(index) = self.bypasses.iter().position(|b| matches!(b.state, State::Flushed))
         {
-            if !self.log.has_room(1, true) {
+            if !self.log.has_room(1, Appender::Engine) {
                 break;
             }
             let bypass = self.bypasses.remove(index);

@@ -6,9 +6,12 @@
 //! 3. Write it to the older area, and the copy pages that have changed to their older places.
 //!                                      Crash here: the newer one is still whole, and what it names.
 //! 4. Flush.                            Crash here: one or the other is found, both are true.
-//! 5. The segments that it lists as free may be filled. Only now: nothing that a recovery could
-//!    need speaks of them any more (C13, trap 1 of the design).
+//! 5. A start follows the log from here on: what is empty and was filled before may be announced
+//!    ([`super::announce`]). The segments that it lists as free may be filled. Only now: nothing that a
+//!    recovery could need speaks of them any more (C13, trap 1 of the design).
 //! ```
+//! It lists empty segments as free only where no record may announce them: at a start and an end, when the
+//! cache is empty, or when the log has no room for a record.
 //! One that lists nothing makes the cache-disk clean: [`super::log_use`].
 
 use super::{Engine, Purpose};
@@ -18,9 +21,6 @@ use crate::engine::Disk;
 use crate::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
 use crate::io::{IoError, RequestError, RequestId};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
-
-/// A checkpoint is due when this part of the segments has been filled since the last.
-const SEGMENTS_PART: u32 = 8;
 
 /// An I/O of a checkpoint.
 pub(super) enum Step {
@@ -44,6 +44,18 @@ pub(super) struct Checkpointing {
     waiting: [Vec<RequestId>; 2],
     /// The cache-disk has failed since the flush under way was started: it proves nothing.
     is_distrusted: bool,
+    /// What was found damaged, and is in no durable checkpoint.
+    unlisted: UnlistedDamage,
+}
+
+/// Damage that only a checkpoint can tell a start of.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum UnlistedDamage {
+    #[default]
+    None,
+    /// The checkpoint under way lists it.
+    InPicture,
+    Some,
 }
 
 #[derive(Default)]
@@ -66,6 +78,8 @@ struct Picture {
     /// Copy pages that it names and that are not on the disk yet.
     pages: Vec<PageWrite>,
     reusable: Vec<SegmentIndex>,
+    /// The filling that a start with it begins with.
+    chain_from: SegmentSerial,
     /// It lies behind this record ...
     after: RecordNumber,
     /// ... and lists nothing.
@@ -103,6 +117,24 @@ impl Checkpointing {
 
     pub(super) fn force(&mut self) {
         self.forced = true;
+    }
+
+    /// A line has left the table because it is damaged: no record says so.
+    pub(super) fn found_damage(&mut self) {
+        self.unlisted = UnlistedDamage::Some;
+    }
+
+    /// Whether what a record announces would be filled in the order in which a start with any checkpoint finds it, and
+    /// nothing that was found damaged would be forgotten by it.
+    pub(super) fn lets_announce(&self) -> bool {
+        let picture = match &self.state {
+            State::None => None,
+            State::WaitDurable(picture)
+            | State::Writing { picture, .. }
+            | State::Flushing(picture) => Some(picture),
+        };
+        picture.is_none_or(|picture| picture.reusable.is_empty())
+            && self.unlisted == UnlistedDamage::None
     }
 
     /// The same, for somebody who wants to know when it is durable.
@@ -150,8 +182,10 @@ impl Engine {
         let counts = self.log.segments.counts();
         let total = self.log.segments.total();
         let since = self.log.newest_serial().0 - self.checkpoint.last_serial.0;
-        let is_long_ago = since >= u64::from((total / SEGMENTS_PART).max(2));
+        let is_long_ago = since >= u64::from((total / self.config.limits.checkpoint_part).max(2));
         let few_free = counts.free <= (total / 16).max(3) || self.someone_waits_for_destaging();
+        // What a record can say, or has said, needs no checkpoint.
+        let few_free = few_free && self.log.announced().len() == 0 && !self.can_announce();
         // With writers waiting, one segment is worth it; else several, or checkpoints would come
         // one after the other while the cache is nearly full.
         let worth_it = counts.empty >= (total / 32).max(2)
@@ -165,8 +199,15 @@ impl Engine {
         let [next, this] = &mut self.checkpoint.waiting;
         this.append(next);
         self.log.seal();
-        let reusable = self.log.segments.reusable();
         let mut free = self.log.segments.free().clone();
+        free.extend(self.log.announced());
+        let mut reusable = Vec::new();
+        if !self.may_announce() {
+            reusable = self.log.segments.reusable();
+            if !self.someone_waits_for_destaging() {
+                reusable.truncate(self.config.limits.listed_free.saturating_sub(free.len()));
+            }
+        }
         free.extend(&reusable);
         let position = self.log.position(&mut free);
         let (copy_pages, pages) = self.copies.picture();
@@ -180,6 +221,9 @@ impl Engine {
         };
         self.zeroes_rebuilt.picture_taken();
         self.checkpoint.last_serial = self.log.newest_serial();
+        if self.checkpoint.unlisted == UnlistedDamage::Some {
+            self.checkpoint.unlisted = UnlistedDamage::InPicture;
+        }
         let after = self.log.newest_record();
         self.want_durable(after);
         let picture = Picture {
@@ -188,6 +232,7 @@ impl Engine {
             bytes: picture.encode_for(&self.superblock.geometry),
             pages,
             reusable,
+            chain_from: position.serial,
             after,
             is_empty: self.cache_is_empty(),
         };
@@ -291,7 +336,11 @@ impl Engine {
             self.reply(id, Ok(()), None);
         }
         self.log.checkpoint_generation = picture.generation;
+        self.log.segments.chain_begins(picture.chain_from);
         self.log.segments.make_free(&picture.reusable);
+        if self.checkpoint.unlisted == UnlistedDamage::InPicture {
+            self.checkpoint.unlisted = UnlistedDamage::None;
+        }
         self.counters.checkpoints += 1;
         if picture.is_empty {
             self.log_use.empty_checkpoint_durable(picture.after);

@@ -4,6 +4,7 @@
 //! write-zeroes), `bypass`, `destage`, `checkpoint`, `recover`, `close`, `uncached` (without a
 //! cache-disk), `volume` (with a volume below).
 
+mod announce;
 mod arrange;
 mod asked_places;
 mod below;
@@ -563,6 +564,7 @@ impl Engine {
             moved |= self.advance_bypasses();
             moved |= self.advance_destage();
             moved |= self.advance_log_again();
+            moved |= self.advance_announcing();
             moved |= self.advance_checkpoint();
             moved |= self.advance_uncached();
             moved |= self.end_paused_streams();
@@ -753,6 +755,7 @@ impl Engine {
             return self.block_destage(line);
         }
         self.forget(line, mask);
+        self.checkpoint.found_damage();
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
     }

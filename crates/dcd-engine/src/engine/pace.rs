@@ -77,10 +77,11 @@ impl Pace {
 }
 
 impl Engine {
-    /// Share of the segments that cannot be filled now, in percent.
+    /// Share of the segments that hold something, in percent.
     fn utilisation_percent(&self) -> u64 {
         let total = u64::from(self.log.segments.total());
-        (total - self.log.segments.free().len() as u64) * 100 / total
+        let counts = self.log.segments.counts();
+        u64::from(counts.buffered + counts.dirty) * 100 / total
     }
 
     /// Quiet time that starts a destage: falls exponentially from the longest at an empty cache to

@@ -5,7 +5,7 @@
 //!    loss of flushed records for the end of the log. Read both checkpoint headers, then the newer checkpoint that is whole, and the copy pages that it
 //!    names ([`copies`]).
 //! 2. Follow the chain of records ([`chain`]) from its position: through the rest of that segment, then
-//!    through the segments it lists as free, in order, until the next record is not there. A segment
+//!    through the segments it lists as free and those that the records announce, in order, until the next record is not there. A segment
 //!    whose buffer survived in the segment memory is taken from there: it may hold more (C4).
 //!    Behind an end, the chain may go on in a later segment: what an error kept from becoming
 //!    durable was logged again there (C22).
@@ -48,7 +48,7 @@ use crate::error::{FormatError, OpenError};
 use crate::format::checkpoint::{Checkpoint, CopyPageRef, HEADER_SIZE};
 use crate::format::checksum::crc32c;
 use crate::format::end_mark::{self, END_MARK_BYTES};
-use crate::format::record::Record;
+use crate::format::record::{Entry, Record};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
@@ -147,8 +147,57 @@ struct Chain {
     slot: u32,
     number: RecordNumber,
     previous_checksum: u32,
+    /// What records announce, each with the record.
+    announced: Vec<(RecordNumber, SegmentIndex)>,
+    /// Segments that are or were in the list.
+    listed: BTreeSet<SegmentIndex>,
     /// Newest serial of which a record was found.
     newest_serial: SegmentSerial,
+}
+
+impl Chain {
+    /// Whether a record can be of this log: it announces each segment once, and none that is not there. `first + count` cannot
+    /// overflow: the parser has seen to it.
+    fn may_follow(&self, record: &Record, segments: u32) -> bool {
+        let number = record.header.number;
+        let is_replaced = |segment: SegmentIndex| {
+            self.announced.iter().any(|(by, known)| *known == segment && *by >= number)
+        };
+        let mut seen = BTreeSet::new();
+        announced_by(record).all(|(first, count)| {
+            first.0 + count <= segments
+                && (first.0..first.0 + count).map(SegmentIndex).all(|index| {
+                    seen.insert(index) && (!self.listed.contains(&index) || is_replaced(index))
+                })
+        })
+    }
+
+    /// The log goes on in what the record announces, behind all that is known.
+    fn follow_announcements(&mut self, record: &Record) {
+        for (first, count) in announced_by(record) {
+            for segment in (first.0..first.0 + count).map(SegmentIndex) {
+                self.announced.push((record.header.number, segment));
+                self.listed.insert(segment);
+                self.segments.push_back(segment);
+            }
+        }
+    }
+
+    /// The records from this one on are replaced: what they announce is not known yet.
+    fn take_back_announcements(&mut self, from: RecordNumber) {
+        let kept = self.announced.partition_point(|(by, _)| *by < from);
+        let taken: BTreeSet<SegmentIndex> =
+            self.announced.split_off(kept).into_iter().map(|(_, segment)| segment).collect();
+        self.listed.retain(|segment| !taken.contains(segment));
+        self.segments.retain(|segment| !taken.contains(segment));
+    }
+}
+
+fn announced_by(record: &Record) -> impl Iterator<Item = (SegmentIndex, u32)> {
+    record.entries.iter().filter_map(|entry| match *entry {
+        Entry::Announce { first, count } => Some((first, count)),
+        _ => None,
+    })
 }
 
 impl Recovery {
@@ -172,6 +221,13 @@ struct FoundRecord {
     source: Source,
 }
 
+impl FoundRecord {
+    /// Entries of requests that end in it.
+    fn whole_entries(&self) -> usize {
+        self.record.entries.len() - usize::from(self.record.header.unfinished)
+    }
+}
+
 impl Engine {
     /// Step 1.
     pub(super) fn start_recovery(&mut self) {
@@ -188,6 +244,8 @@ impl Engine {
                 slot: 0,
                 number: RecordNumber(0),
                 previous_checksum: 0,
+                announced: Vec::new(),
+                listed: BTreeSet::new(),
                 newest_serial: SegmentSerial(0),
             },
             marks: Vec::new(),
@@ -451,11 +509,12 @@ impl Engine {
         recovery.memory_is_void = note == Some(true);
         recovery.memory_speaks_for_the_cache_disk = note == Some(false);
         let position = checkpoint.position;
+        let segments: VecDeque<SegmentIndex> =
+            [position.segment].into_iter().chain(checkpoint.free.iter().copied()).collect();
         recovery.chain = Chain {
-            segments: [position.segment]
-                .into_iter()
-                .chain(checkpoint.free.iter().copied())
-                .collect(),
+            announced: Vec::new(),
+            listed: segments.iter().copied().collect(),
+            segments,
             serial: position.serial,
             slot: position.slot_in_segment,
             number: position.next_record,

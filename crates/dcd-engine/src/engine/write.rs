@@ -16,6 +16,7 @@ use super::zero::ENTRIES_OF_ZERO;
 use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
+use crate::log::Appender;
 use crate::log::zero_ranges::ZeroRanges;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
 
@@ -177,14 +178,14 @@ impl Engine {
         let is_stalled = first.is_some_and(|stalled| match &stalled.change {
             Change::Write { start, data, blocks_done } => {
                 let part = self.next_part(*start, data, *blocks_done);
-                self.log.lacks_segments(part.lines().count() as u32, false)
+                self.log.lacks_segments(part.lines().count() as u32, Appender::Request)
             }
-            Change::Zero { .. } => self.log.lacks_segments(ENTRIES_OF_ZERO, false),
+            Change::Zero { .. } => self.log.lacks_segments(ENTRIES_OF_ZERO, Appender::Request),
         });
         is_stalled
             || !self.may_gather_zero_ranges(ZeroRanges::GROWTH_BY_INSERT)
                 && self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::ZeroRanges)
-            || self.has_bypasses_without_room() && self.log.lacks_segments(1, true)
+            || self.has_bypasses_without_room() && self.log.lacks_segments(1, Appender::Engine)
     }
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
@@ -212,7 +213,7 @@ impl Engine {
         let blocks = data.len() as u64 / BLOCK_SIZE;
         while *blocks_done < blocks {
             let part = self.next_part(start, data, *blocks_done);
-            if !self.log.has_room(part.lines().count() as u32, false) {
+            if !self.log.has_room(part.lines().count() as u32, Appender::Request) {
                 return false;
             }
             let at = (*blocks_done * BLOCK_SIZE) as usize;

@@ -12,6 +12,7 @@ use super::discards::Owner;
 use super::write::Change;
 use crate::format::record::Entry;
 use crate::io::RequestError;
+use crate::log::Appender;
 use crate::log::zero_ranges::ZeroRange;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 
@@ -42,7 +43,7 @@ impl Engine {
     }
 
     pub(super) fn try_zero(&mut self, range: LbaRange, may_unmap: bool) -> bool {
-        if !self.log.has_room(ENTRIES_OF_ZERO, false) {
+        if !self.log.has_room(ENTRIES_OF_ZERO, Appender::Request) {
             return false;
         }
         let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);

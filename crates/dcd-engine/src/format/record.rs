@@ -19,7 +19,7 @@ use crate::units::{
 /// "dcdRECRD" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdRECRD");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Size of a record header: one slot.
 pub const HEADER_SIZE: usize = 4096;
 /// Most entries in a record.
@@ -57,11 +57,20 @@ pub enum Entry {
         /// Which blocks.
         range: LbaRange,
     },
+    /// What these segments held is dead, and they are filled next, one behind the other, behind those
+    /// that were announced or listed as free before.
+    Announce {
+        /// The first of them.
+        first: SegmentIndex,
+        /// How many.
+        count: u32,
+    },
 }
 
 const KIND_DATA: u64 = 1;
 const KIND_ZERO: u64 = 2;
 const KIND_BYPASS: u64 = 3;
+const KIND_ANNOUNCE: u64 = 4;
 /// In the place of the mask of a zero entry.
 const MAY_UNMAP: u8 = 1;
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
@@ -76,14 +85,15 @@ pub(crate) struct EntryOnDisk {
 
 impl Entry {
     /// The lines that it changes, also where it does so in part: first, and how many.
-    pub fn lines(&self) -> (Line, u64) {
+    pub fn lines(&self) -> Option<(Line, u64)> {
         match *self {
-            Entry::Data { line, .. } => (line, 1),
-            Entry::Zero { line, lines, .. } => (line, lines),
+            Entry::Data { line, .. } => Some((line, 1)),
+            Entry::Zero { line, lines, .. } => Some((line, lines)),
             Entry::Bypass { range } => {
                 let first = range.start.line();
-                (first, range.end().div_ceil(FRAGMENTS_PER_LINE) - first.0)
+                Some((first, range.end().div_ceil(FRAGMENTS_PER_LINE) - first.0))
             }
+            Entry::Announce { .. } => None,
         }
     }
 
@@ -97,6 +107,9 @@ impl Entry {
                 (KIND_ZERO, if may_unmap { MAY_UNMAP } else { 0 }, line.0, lines)
             }
             Entry::Bypass { range } => (KIND_BYPASS, 0, range.start.0, range.blocks),
+            Entry::Announce { first, count } => {
+                (KIND_ANNOUNCE, 0, u64::from(first.0), u64::from(count))
+            }
         };
         assert!(address <= ADDRESS_MASK, "addresses fit in 48 bits");
         let address = kind << 56 | u64::from(mask) << 48 | address;
@@ -123,7 +136,12 @@ impl Entry {
             KIND_BYPASS if end(value) => {
                 Ok(Entry::Bypass { range: LbaRange { start: Lba(address), blocks: value } })
             }
-            KIND_DATA | KIND_ZERO | KIND_BYPASS => Err(field("entry value", value)),
+            // Numbers of segments, and how many there are, have 32 bits.
+            KIND_ANNOUNCE if end(value) && u32::try_from(address + value).is_ok() => {
+                let first = SegmentIndex(address as u32);
+                Ok(Entry::Announce { first, count: value as u32 })
+            }
+            KIND_DATA | KIND_ZERO | KIND_BYPASS | KIND_ANNOUNCE => Err(field("entry value", value)),
             kind => Err(field("entry kind", kind)),
         }
     }
@@ -155,7 +173,7 @@ pub struct RecordHeader {
     pub unfinished: u16,
 }
 
-/// The header on the cache-disk, format version 1.
+/// The header on the cache-disk, format version 2.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct RecordHeaderOnDisk {

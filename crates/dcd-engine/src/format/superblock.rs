@@ -20,7 +20,7 @@ use crate::units::{LINE_SIZE, Uuid};
 /// "dcdSUPER" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
 /// The version that this program writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Size of a copy on the cache-disk.
 pub const SUPERBLOCK_SIZE: usize = 4096;
 /// Largest data-disk, in blocks of 512 bytes: 4 PiB.
@@ -109,7 +109,7 @@ pub struct Superblock {
     pub memory: Option<MemoryIdentity>,
 }
 
-/// The superblock on the cache-disk, format version 1.
+/// The superblock on the cache-disk, format version 2.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct SuperblockOnDisk {
@@ -521,14 +521,14 @@ mod tests {
         let newer = {
             let bytes = superblock(4).encode();
             let mut disk = SuperblockOnDisk::read_from_bytes(bytes.bytes()).unwrap();
-            disk.version = 2.into();
+            disk.version = 3.into();
             disk
         };
         let (nothing, newer) = ([0; SUPERBLOCK_SIZE], newer.as_bytes());
         let error = |first: &[u8], second: &[u8]| Superblock::newest(first, second).unwrap_err();
         assert!(matches!(error(&nothing, &nothing), FormatError::Magic { found: 0, .. }));
-        assert!(matches!(error(&nothing, newer), FormatError::Version { found: 2, .. }));
-        assert!(matches!(error(newer, &nothing), FormatError::Version { found: 2, .. }));
+        assert!(matches!(error(&nothing, newer), FormatError::Version { found: 3, .. }));
+        assert!(matches!(error(newer, &nothing), FormatError::Version { found: 3, .. }));
         let valid = superblock(5);
         assert_eq!(Superblock::newest(newer, valid.encode().bytes()), Ok(valid));
     }
@@ -587,10 +587,10 @@ mod tests {
         disk.features_incompatible = 0.into();
         disk.checksum = crc32c_with_hole(disk.as_bytes(), CHECKSUM_OFFSET).into();
         assert_eq!(Superblock::decode(disk.as_bytes()), Err(FormatError::Features { unknown: 8 }));
-        disk.version = 2.into();
+        disk.version = 3.into();
         assert!(matches!(
             Superblock::decode(disk.as_bytes()),
-            Err(FormatError::Version { found: 2, .. })
+            Err(FormatError::Version { found: 3, .. })
         ));
     }
 }

@@ -23,9 +23,31 @@ use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Uuid,
 };
 
-/// Free segments that only dcd's own appends may take: completing a physical sector (C15) must be
-/// possible while the cache is full, or it could never be emptied.
-pub(crate) const SEGMENTS_RESERVED: u32 = 2;
+/// Free segments that requests leave alone.
+pub(crate) const SEGMENTS_RESERVED: u32 = 3;
+
+/// Who appends: what one may take of the last free segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Appender {
+    /// A request of a client.
+    Request,
+    /// An announcement: there has to be room for one while the cache is full of what requests wrote.
+    Announcement,
+    /// The engine, for what has been promised or must be moved: completing a physical sector (C15) must be possible while the
+    /// cache is full, or it could never be emptied.
+    Engine,
+}
+
+impl Appender {
+    /// Free segments that it leaves to others.
+    fn leaves(self) -> usize {
+        match self {
+            Appender::Request => SEGMENTS_RESERVED as usize,
+            Appender::Announcement => SEGMENTS_RESERVED as usize - 1,
+            Appender::Engine => 0,
+        }
+    }
+}
 
 /// A sealed record that is to be written to the cache-disk.
 #[derive(Clone, Debug)]
@@ -114,6 +136,8 @@ pub struct Log {
     pending: VecDeque<PendingRecord>,
     /// Sealed records whose write has not been handed out.
     unstarted: VecDeque<LogWrite>,
+    /// Segments that a record announces which is not durable yet, in order.
+    announced: VecDeque<(RecordNumber, SegmentIndex)>,
     /// Slots that a power cut would take back although their record is durable (C14).
     unfinished: Vec<UnfinishedSlots>,
     durable: RecordNumber,
@@ -143,6 +167,7 @@ impl Log {
             previous_checksum: 0,
             pending: VecDeque::new(),
             unstarted: VecDeque::new(),
+            announced: VecDeque::new(),
             unfinished: Vec::new(),
             durable: RecordNumber(0),
             durable_checksum: 0,
@@ -210,19 +235,19 @@ impl Log {
 
     /// Whether a request that needs `entries` entries, each perhaps with a slot, can be appended
     /// whole now.
-    pub(crate) fn has_room(&self, entries: u32, is_internal: bool) -> bool {
+    pub(crate) fn has_room(&self, entries: u32, appender: Appender) -> bool {
         // Mostly the open segment has room, and nobody counts buffers.
-        self.has_room_with(entries, is_internal, || self.buffers_in_use())
+        self.has_room_with(entries, appender, || self.buffers_in_use())
     }
 
     fn has_room_with(
         &self,
         entries: u32,
-        is_internal: bool,
+        appender: Appender,
         buffers_in_use: impl FnOnce() -> u32,
     ) -> bool {
         let per_segment = self.geometry.slots_per_segment();
-        let reserved = if is_internal { 0 } else { SEGMENTS_RESERVED as usize };
+        let reserved = appender.leaves();
         if self.segments.free().len() < reserved {
             // What is left of a segment that was taken from the reserve belongs to it, too.
             return false;
@@ -245,9 +270,9 @@ impl Log {
         let free = self.segments.free();
         let segments = free.len().saturating_sub(reserved);
         let segments = if self.segments.next_is_ready() { segments } else { 0 };
-        let buffers = match is_internal {
-            true => self.buffer_count(),
-            false => self.buffers_for_requests(),
+        let buffers = match appender {
+            Appender::Request => self.buffers_for_requests(),
+            Appender::Announcement | Appender::Engine => self.buffer_count(),
         };
         let buffers = buffers.saturating_sub(buffers_in_use()) as usize;
         for index in free.iter().take(segments.min(buffers)) {
@@ -264,8 +289,8 @@ impl Log {
 
     /// Whether a request has no room, and would have none if all segment buffers were free: until something is
     /// destaged, a checkpoint is durable, or a reader is done.
-    pub(crate) fn lacks_segments(&self, entries: u32, is_internal: bool) -> bool {
-        !self.has_room_with(entries, is_internal, || 0)
+    pub(crate) fn lacks_segments(&self, entries: u32, appender: Appender) -> bool {
+        !self.has_room_with(entries, appender, || 0)
     }
 
     /// Appends fragments of a line. `bytes` are those fragments, one after the other.
@@ -312,6 +337,33 @@ impl Log {
         assert!(!matches!(entry, Entry::Data { .. }));
         let (buffer, entry_index) = self.make_room(0);
         self.put(buffer, entry_index, entry);
+    }
+
+    /// Says that these empty segments are filled next, in this order; each may be when the record that says so is durable.
+    /// Those for which there is no room are left out.
+    pub(crate) fn announce(&mut self, segments: &[SegmentIndex]) {
+        let runs = segments.chunk_by(|before, next| before.0 + 1 == next.0);
+        for run in runs {
+            if !self.has_room(1, Appender::Announcement) {
+                break;
+            }
+            self.append_entry(&Entry::Announce { first: run[0], count: run.len() as u32 });
+            for segment in run {
+                self.segments.announce(*segment);
+                self.announced.push_back((self.newest_record(), *segment));
+            }
+        }
+        self.end_request();
+    }
+
+    /// Segments that are announced by records that are not durable yet, in order.
+    pub(crate) fn announced(&self) -> impl ExactSizeIterator<Item = SegmentIndex> {
+        self.announced.iter().map(|(_, segment)| *segment)
+    }
+
+    /// The record of the newest of them.
+    pub(crate) fn newest_announcement(&self) -> RecordNumber {
+        self.announced.back().map_or(self.durable, |(record, _)| *record)
     }
 
     /// The request whose entries were appended since the last call is whole: from here on it
@@ -539,6 +591,9 @@ impl Log {
         }
         let durable = self.durable;
         self.unfinished.retain(|slots| slots.ends_in.is_none_or(|end| end > durable));
+        while let Some((_, segment)) = self.announced.pop_front_if(|(by, _)| *by <= durable) {
+            self.segments.make_free(&[segment]);
+        }
         self.free_durable_buffers();
     }
 

@@ -1,14 +1,16 @@
 //! Segments of the cache-disk: their states, and the list of those that may be filled.
 //!
 //! ```text
-//! Free -> Buffered -> Dirty -> Empty -> Free
-//!             \________________/          ^ a checkpoint that lists it is durable
+//! Free -> Buffered -> Dirty -> Empty -> Announced -> Free
+//!             \________________/   \                  ^ the record that announces it is durable
+//!                                   \_________________^ or a checkpoint that lists it
 //! ```
 //! The papers keep a free list and a dirty list (USENIX'99 section 3.2); *empty* is between them:
-//! nothing in it is live, but the newest checkpoint may still speak of it.
+//! nothing in it is live, but a start would not know that yet.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
+use super::used_places::UsedPlaces;
 use crate::stats::SegmentCounts;
 use crate::units::{SegmentIndex, SegmentSerial};
 
@@ -25,8 +27,10 @@ pub(crate) enum SegmentState {
     Buffered(BufferIndex),
     /// On the cache-disk, durable, with live slots.
     Dirty,
-    /// Without live slots; becomes free with the next checkpoint.
+    /// Without live slots.
     Empty,
+    /// The same, and a record says that it is filled next.
+    Announced,
 }
 
 /// A segment.
@@ -46,6 +50,12 @@ pub struct Segment {
 pub(crate) struct SegmentTable {
     segments: Vec<Segment>,
     free: VecDeque<SegmentIndex>,
+    /// Those that are empty and in no record that a start follows.
+    empty: UsedPlaces,
+    /// The other empty ones.
+    empty_in_chain: BTreeSet<SegmentIndex>,
+    /// What a start follows begins with this filling.
+    chain_from: SegmentSerial,
     counts: SegmentCounts,
 }
 
@@ -58,9 +68,14 @@ impl SegmentTable {
             readers: 0,
             serial: SegmentSerial(0),
         };
+        let mut empty = UsedPlaces::new(count as usize);
+        (0..count as usize).for_each(|index| empty.insert(index));
         SegmentTable {
             segments: vec![segment; count as usize],
             free: VecDeque::with_capacity(count as usize),
+            empty,
+            empty_in_chain: BTreeSet::new(),
+            chain_from: SegmentSerial(u64::MAX),
             counts: SegmentCounts { empty: count, ..SegmentCounts::default() },
         }
     }
@@ -95,7 +110,7 @@ impl SegmentTable {
             SegmentState::Free => &mut self.counts.free,
             SegmentState::Buffered(_) => &mut self.counts.buffered,
             SegmentState::Dirty => &mut self.counts.dirty,
-            SegmentState::Empty => &mut self.counts.empty,
+            SegmentState::Empty | SegmentState::Announced => &mut self.counts.empty,
         }
     }
 
@@ -104,6 +119,40 @@ impl SegmentTable {
         *self.count(old) -= 1;
         *self.count(state) += 1;
         self.segments[index.0 as usize].state = state;
+        if old == SegmentState::Empty {
+            self.empty.remove(index.0 as usize);
+            self.empty_in_chain.remove(&index);
+        }
+        if state == SegmentState::Empty {
+            self.list_empty(index);
+        }
+    }
+
+    fn list_empty(&mut self, index: SegmentIndex) {
+        match self.get(index).serial < self.chain_from {
+            true => self.empty.insert(index.0 as usize),
+            false => drop(self.empty_in_chain.insert(index)),
+        }
+    }
+
+    /// A checkpoint is durable: a start follows the log from the filling `serial` on.
+    pub(crate) fn chain_begins(&mut self, serial: SegmentSerial) {
+        self.chain_from = serial;
+        let in_chain = std::mem::take(&mut self.empty_in_chain);
+        in_chain.into_iter().for_each(|index| self.list_empty(index));
+    }
+
+    /// Empty segments that may be announced: a start that follows the log comes through none of them, and nobody reads them.
+    pub(crate) fn announceable(&self) -> impl Iterator<Item = SegmentIndex> {
+        let empty = self.empty.iter().map(|index| SegmentIndex(index as u32));
+        empty.filter(|index| self.get(*index).readers == 0)
+    }
+
+    /// A record says that this empty segment is filled next.
+    pub(crate) fn announce(&mut self, index: SegmentIndex) {
+        assert!(self.get(index).state == SegmentState::Empty, "only the empty are announced");
+        assert!(self.get(index).serial < self.chain_from, "a start would come through it");
+        self.set_state(index, SegmentState::Announced);
     }
 
     /// Whether the next free segment can be filled now: none of its old slots is being read.
@@ -160,16 +209,19 @@ impl SegmentTable {
 
     /// The empty segments that a checkpoint made now may list as free.
     pub(crate) fn reusable(&self) -> Vec<SegmentIndex> {
-        self.iter()
-            .filter(|(_, s)| s.state == SegmentState::Empty && s.readers == 0)
-            .map(|(index, _)| index)
-            .collect()
+        let in_chain = self.empty_in_chain.iter().copied();
+        let in_chain = in_chain.filter(|index| self.get(*index).readers == 0);
+        let mut all: Vec<SegmentIndex> = self.announceable().chain(in_chain).collect();
+        all.sort_unstable();
+        all
     }
 
-    /// A checkpoint that lists these segments as free is durable.
+    /// A checkpoint that lists these segments as free is durable, or the records that announce them.
     pub(crate) fn make_free(&mut self, indices: &[SegmentIndex]) {
         for index in indices {
-            assert!(self.get(*index).state == SegmentState::Empty, "only the empty become free");
+            let state = self.get(*index).state;
+            let is_empty = matches!(state, SegmentState::Empty | SegmentState::Announced);
+            assert!(is_empty, "only the empty become free");
             self.set_state(*index, SegmentState::Free);
             self.free.push_back(*index);
         }
@@ -178,10 +230,10 @@ impl SegmentTable {
     /// Recovery: the segment holds `live_slots` live slots of an earlier session.
     pub(crate) fn restore(&mut self, index: SegmentIndex, live_slots: u32, serial: SegmentSerial) {
         let state = if live_slots == 0 { SegmentState::Empty } else { SegmentState::Dirty };
-        self.set_state(index, state);
         let segment = &mut self.segments[index.0 as usize];
         segment.live_slots = live_slots;
         segment.serial = serial;
+        self.set_state(index, state);
     }
 
     /// Checks that states, counts and the free list speak of the same, and that what may be filled
@@ -198,7 +250,15 @@ impl SegmentTable {
                     let in_list = self.free.iter().filter(|free| **free == index).count();
                     in_list == 1 && segment.live_slots == 0
                 }
-                SegmentState::Empty => segment.live_slots == 0,
+                SegmentState::Empty => {
+                    let is_outside = self.empty.contains(index.0 as usize);
+                    segment.live_slots == 0
+                        && is_outside == (segment.serial < self.chain_from)
+                        && is_outside != self.empty_in_chain.contains(&index)
+                }
+                SegmentState::Announced => {
+                    segment.live_slots == 0 && !self.empty.contains(index.0 as usize)
+                }
                 SegmentState::Dirty => segment.live_slots > 0,
                 SegmentState::Buffered(_) => true,
             };
@@ -216,7 +276,7 @@ impl SegmentTable {
                 SegmentState::Free => 'f',
                 SegmentState::Buffered(_) => 'b',
                 SegmentState::Dirty => 'd',
-                SegmentState::Empty => 'e',
+                SegmentState::Empty | SegmentState::Announced => 'e',
             })
             .collect()
     }

@@ -57,6 +57,32 @@ fn a_request_that_spans_records_is_marked_unfinished() {
     log.check_invariants();
 }
 
+/// Written before the record that announces it is durable, a segment would be damage to a start that does not find the record.
+#[test]
+fn what_is_announced_is_free_when_its_record_is_durable() {
+    let mut log = log_with(4 << 20, 64 << 10, 4, 4);
+    append(&mut log, 0..1);
+    let first: Vec<SegmentIndex> = log.segments.announceable().take(2).collect();
+    log.announce(&first);
+    let record = log.newest_announcement();
+    assert_eq!(log.announced().collect::<Vec<_>>(), first);
+    let free = log.segments.free().clone();
+    write(&mut log);
+    // The next one says more, and is written before the first is durable.
+    append(&mut log, 1..2);
+    let second: Vec<SegmentIndex> = log.segments.announceable().take(1).collect();
+    log.announce(&second);
+    write(&mut log);
+    assert_eq!(*log.segments.free(), free, "written is not durable");
+    assert!(log.announced().eq(first.iter().chain(&second).copied()));
+    log.make_durable(record);
+    assert!(log.segments.free().iter().eq(free.iter().chain(&first)));
+    assert!(log.announced().eq(second.iter().copied()));
+    log.make_durable(log.newest_announcement());
+    assert!(log.segments.free().iter().eq(free.iter().chain(&first).chain(&second)));
+    log.check_invariants();
+}
+
 #[test]
 fn buffers_are_kept_until_durable() {
     let mut log = log();
@@ -79,14 +105,14 @@ fn buffers_are_kept_until_durable() {
 fn room_is_never_promised_that_is_not_there() {
     let mut log = log();
     // Four buffers of 15 data slots, two of them for requests; free segments are no limit here.
-    assert!(log.has_room(30, false));
-    assert!(!log.has_room(31, false));
-    assert!(log.has_room(60, true));
-    assert!(!log.has_room(61, true));
+    assert!(log.has_room(30, Appender::Request));
+    assert!(!log.has_room(31, Appender::Request));
+    assert!(log.has_room(60, Appender::Engine));
+    assert!(!log.has_room(61, Appender::Engine));
     for line in 0..60 {
         log.append_data(Line(line), FragmentMask::FULL, &[1; 4096]);
     }
-    assert!(!log.has_room(1, false));
+    assert!(!log.has_room(1, Appender::Request));
 }
 
 // ---- places -----------------------------------------------------------------------------------
@@ -192,15 +218,16 @@ fn the_position_is_behind_the_last_record() {
 /// A checkpoint counts on the reserve, and destaging may have to complete sectors.
 #[test]
 fn requests_leave_the_reserve_alone() {
-    let mut log = log_with(4 << 20, 64 << 10, 8, 3);
+    let mut log = log_with(4 << 20, 64 << 10, 8, 4);
     append(&mut log, 0..1);
     assert_eq!(log.segments.free().len(), SEGMENTS_RESERVED as usize);
-    assert!(log.has_room(14, false) && !log.has_room(15, false));
-    assert!(log.has_room(14 + 30, true) && !log.has_room(14 + 31, true));
+    assert!(log.has_room(14, Appender::Request) && !log.has_room(15, Appender::Request));
+    assert!(log.has_room(14 + 45, Appender::Engine) && !log.has_room(14 + 46, Appender::Engine));
     append(&mut log, 1..16);
-    assert_eq!(log.segments.free().len(), 1);
-    assert!(!log.has_room(1, false), "what is left belongs to the reserve");
-    assert!(log.has_room(14 + 15, true) && !log.has_room(14 + 16, true));
+    assert_eq!(log.segments.free().len(), 2);
+    assert!(log.has_room(1, Appender::Announcement));
+    assert!(!log.has_room(1, Appender::Request), "what is left belongs to the reserve");
+    assert!(log.has_room(14 + 30, Appender::Engine) && !log.has_room(14 + 31, Appender::Engine));
 }
 
 /// ```text
@@ -209,29 +236,29 @@ fn requests_leave_the_reserve_alone() {
 /// ```
 #[test]
 fn room_is_what_is_left_without_headers_to_come() {
-    let mut log = log_with(64 << 20, 2 << 20, 8, 3);
+    let mut log = log_with(64 << 20, 2 << 20, 8, 4);
     append(&mut log, 0..1);
-    assert!(log.has_room(508, false) && !log.has_room(509, false));
+    assert!(log.has_room(508, Appender::Request) && !log.has_room(509, Appender::Request));
     append(&mut log, 1..509);
-    assert_eq!(log.segments.free().len(), 2, "nothing was taken that was not promised");
+    assert_eq!(log.segments.free().len(), 3, "nothing was taken that was not promised");
     assert_eq!(log.used_slots(BufferIndex(0)), 512);
     // Sealed, the next line needs a header of its own.
-    let mut log = log_with(64 << 20, 2 << 20, 8, 3);
+    let mut log = log_with(64 << 20, 2 << 20, 8, 4);
     append(&mut log, 0..1);
     log.seal();
-    assert!(log.has_room(507, false) && !log.has_room(508, false));
+    assert!(log.has_room(507, Appender::Request) && !log.has_room(508, Appender::Request));
 }
 
 /// Trap 10 of the design.
 #[test]
 fn a_segment_that_is_being_read_is_no_room() {
-    let mut log = log_with(4 << 20, 64 << 10, 8, 6);
-    assert!(log.has_room(60, false) && !log.has_room(61, false));
+    let mut log = log_with(4 << 20, 64 << 10, 8, 7);
+    assert!(log.has_room(60, Appender::Request) && !log.has_room(61, Appender::Request));
     let free: Vec<SegmentIndex> = log.segments.free().iter().copied().collect();
     log.segments.add_reader(free[2]);
-    assert!(log.has_room(30, false) && !log.has_room(31, false));
+    assert!(log.has_room(30, Appender::Request) && !log.has_room(31, Appender::Request));
     log.segments.add_reader(free[0]);
-    assert!(!log.has_room(1, false));
+    assert!(!log.has_room(1, Appender::Request));
 }
 
 // ---- what survives the process ----------------------------------------------------------------
@@ -459,6 +486,7 @@ fn records_are_written_as_the_golden_image_has_them() {
     log.append_data(Line(200), FragmentMask(0b100), &pattern(2, 512));
     log.append_entry(&Entry::Zero { line: Line(120), lines: 10, may_unmap: false });
     log.append_entry(&Entry::Bypass { range: crate::units::LbaRange::new(56, 8) });
+    log.append_entry(&Entry::Announce { first: SegmentIndex(8), count: 2 });
     log.end_request();
     log.append_data(Line(300), FragmentMask(0b1), &pattern(3, 512));
     log.seal();
@@ -472,7 +500,7 @@ fn records_are_written_as_the_golden_image_has_them() {
 
 /// The image: a row of text is an offset and 16 bytes, and rows of zeroes are left out.
 fn golden_records() -> Vec<u8> {
-    let text = include_str!("../../tests/images/v1/records.hex");
+    let text = include_str!("../../tests/images/v2/records.hex");
     let (length, rows) = text.split_once('\n').unwrap();
     let mut bytes = vec![0; length.strip_prefix("bytes ").unwrap().parse().unwrap()];
     for row in rows.lines() {

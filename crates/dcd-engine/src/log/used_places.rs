@@ -60,6 +60,11 @@ impl UsedPlaces {
         }
     }
 
+    /// Whether the place is in use.
+    pub fn contains(&self, place: usize) -> bool {
+        self.levels[0][place / BITS] & (1 << (place % BITS)) != 0
+    }
+
     /// All in use, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         let mut next = self.first_from(0);

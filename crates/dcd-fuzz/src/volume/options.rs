@@ -6,7 +6,7 @@ use dcd_engine::volume::config::{LABEL_BYTES, SetConfig, VolumeConfig};
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 
 use super::VolumeKind;
-use crate::options::Options;
+use crate::options::{Options, reused_late};
 use crate::random::Random;
 
 /// Options of a run.
@@ -36,6 +36,9 @@ pub struct VolumeOptions {
 
 /// Seeds from this one on have [`MoreFaults`]; those before are the runs that they were before there were any.
 pub const MORE_FAULTS_FROM: u64 = 1_000;
+
+/// Seeds from this one on use the log again early in half of the runs, but for those with a focus.
+pub const REUSE_FROM: u64 = 10_000;
 
 /// Faults and loads that are drawn from a generator of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -145,6 +148,9 @@ impl VolumeOptions {
     /// Those of a run; `random` is at its beginning.
     pub fn of_seed(random: &mut Random, kind: VolumeKind, seed: u64) -> VolumeOptions {
         let mut options = VolumeOptions::draw(random, kind);
+        if seed < REUSE_FROM || (FOCUS_FROM..FOCUS_END).contains(&seed) {
+            options.cache.limits = reused_late(options.cache.limits);
+        }
         if seed >= MORE_FAULTS_FROM {
             options.more = MoreFaults::draw(&mut Random::new(!seed));
             if options.more.past_the_log {

@@ -200,10 +200,7 @@ pub fn check(
     }
     let log = follow(image, &superblock, checkpoint, progress);
     report.log(&log);
-    let mut live = Live::of_checkpoint(checkpoint);
-    for found in &log.records {
-        live.apply(found, &superblock.geometry);
-    }
+    let live = Live::of_log(checkpoint, &log, &superblock.geometry);
     report.verify_slots(image, &superblock, &live, progress);
     let copies = CopyCheck::of(image, &superblock, checkpoint, progress);
     report.copies_verified = copies.as_listed;

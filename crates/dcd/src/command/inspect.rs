@@ -403,14 +403,11 @@ fn checkpoint_json(checkpoint: &Checkpoint) -> Value {
 fn live_slots(image: &CacheImage, superblock: &Superblock) -> (Live, Option<Checkpoint>) {
     let checkpoints = image.checkpoints(superblock);
     let Some(checkpoint) = newest(&checkpoints) else { return (Live::default(), None) };
-    let mut live = Live::of_checkpoint(checkpoint);
     let mut progress = Progress::new("reading the log", Unit::Bytes);
     let log =
         follow(image, superblock, checkpoint, &mut |done, total| progress.update(done, total));
     progress.finish();
-    for found in &log.records {
-        live.apply(found, &superblock.geometry);
-    }
+    let live = Live::of_log(checkpoint, &log, &superblock.geometry);
     (live, Some(checkpoint.clone()))
 }
 
@@ -556,6 +553,9 @@ fn entries_json(found: &FoundRecord, geometry: &Geometry) -> Vec<Value> {
         Entry::Bypass { range } => json!({
             "kind": "bypass", "first_block": range.start.0, "blocks": range.blocks,
         }),
+        Entry::Announce { first, count } => json!({
+            "kind": "announce", "first_segment": first.0, "segments": count,
+        }),
     };
     entries.map(value).collect()
 }
@@ -566,7 +566,15 @@ fn entry_line(entry: &Value) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let (kind, block) = (text("kind"), text("first_block"));
+    let kind = text("kind");
+    if kind == "announce" {
+        return format!(
+            "  {kind} segments from {}, {} of them\n",
+            text("first_segment"),
+            text("segments")
+        );
+    }
+    let block = text("first_block");
     if entry["kind"] != "data" {
         return format!("  {kind:<6} blocks from {block}, {} of them\n", text("blocks"));
     }

@@ -72,10 +72,8 @@ impl Dirty {
             let [first, _] = checkpoints;
             return Err(first.expect_err("none can be read"));
         };
-        let mut live = Live::of_checkpoint(checkpoint);
-        for found in &follow(image, superblock, checkpoint, progress).records {
-            live.apply(found, &superblock.geometry);
-        }
+        let log = follow(image, superblock, checkpoint, progress);
+        let live = Live::of_log(checkpoint, &log, &superblock.geometry);
         Ok(Dirty { ranges: ranges_of(&live, superblock.data_disk.blocks), is_open })
     }
 

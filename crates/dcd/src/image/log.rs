@@ -5,7 +5,7 @@
 //! that the missing one was durable, it is damage; otherwise the log simply ends there (contract
 //! C19).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot};
 use dcd_engine::format::record::Entry;
@@ -57,24 +57,38 @@ pub fn follow(
             unreadable: Vec::new(),
         },
     };
-    let mut segments = vec![position.segment];
-    segments.extend(&checkpoint.free);
-    let chained = segments.len();
-    let others = (0..geometry.segments).map(SegmentIndex);
-    let in_chain: BTreeSet<SegmentIndex> = segments.iter().copied().collect();
-    segments.extend(others.filter(|index| !in_chain.contains(index)));
-    let total = segments.len() as u64 * geometry.segment_size_bytes;
-    for (step, segment) in segments.iter().enumerate() {
-        progress(step as u64 * geometry.segment_size_bytes, total);
-        match read_segment(image, superblock, *segment) {
-            Ok(found) if step < chained => {
-                let serial = SegmentSerial(position.serial.0.saturating_add(step as u64));
+    let mut ahead = VecDeque::from([position.segment]);
+    ahead.extend(&checkpoint.free);
+    let mut in_chain: BTreeSet<SegmentIndex> = ahead.iter().copied().collect();
+    let total = u64::from(geometry.segments) * geometry.segment_size_bytes;
+    let mut step = 0;
+    while let Some(segment) = ahead.pop_front() {
+        progress(step * geometry.segment_size_bytes, total);
+        let known = chain.log.records.len();
+        match read_segment(image, superblock, segment) {
+            Ok(found) => {
+                let serial = SegmentSerial(position.serial.0.saturating_add(step));
                 let first_slot = if step == 0 { position.slot_in_segment } else { 0 };
                 chain.segment(found, serial, first_slot);
             }
-            Ok(found) => found.iter().for_each(|found| chain.look_at(found)),
-            Err(error) => chain.log.unreadable.push((*segment, error.to_string())),
+            Err(error) => chain.log.unreadable.push((segment, error.to_string())),
         }
+        step += 1;
+        for found in &chain.log.records[known..] {
+            // A forged one may name a segment twice.
+            ahead.extend(announced_by(found, geometry).filter(|segment| in_chain.insert(*segment)));
+        }
+    }
+    for segment in (0..geometry.segments).map(SegmentIndex) {
+        if in_chain.contains(&segment) {
+            continue;
+        }
+        progress(step * geometry.segment_size_bytes, total);
+        match read_segment(image, superblock, segment) {
+            Ok(found) => found.iter().for_each(|found| chain.look_at(found)),
+            Err(error) => chain.log.unreadable.push((segment, error.to_string())),
+        }
+        step += 1;
     }
     progress(total, total);
     let Chain { mut log, next, .. } = chain;
@@ -83,6 +97,17 @@ pub fn follow(
     }
     log.cut_torn_tail();
     log
+}
+
+/// Segments that a record announces: what was in them is dead, and they are filled next.
+fn announced_by(found: &FoundRecord, geometry: &Geometry) -> impl Iterator<Item = SegmentIndex> {
+    // A forged one may speak of more than there are.
+    let segments = geometry.segments;
+    let ranges = found.record.entries.iter().map(move |entry| match *entry {
+        Entry::Announce { first, count } => first.0..first.0.saturating_add(count).min(segments),
+        _ => 0..0,
+    });
+    ranges.flatten().map(SegmentIndex)
 }
 
 /// The chain of records, as far as it has been followed.
@@ -160,6 +185,44 @@ pub struct Live {
 }
 
 impl Live {
+    /// What a checkpoint and the log behind it say.
+    pub fn of_log(checkpoint: &Checkpoint, log: &Log, geometry: &Geometry) -> Live {
+        let mut live = Live::of_checkpoint(checkpoint);
+        live.drop_announced(&log.records, geometry);
+        log.records.iter().for_each(|found| live.apply(found, geometry));
+        live
+    }
+
+    /// What was in announced segments was overwritten by records, or is on the data-disk; then the zeroes below it are, too.
+    fn drop_announced(&mut self, records: &[FoundRecord], geometry: &Geometry) {
+        let announced: BTreeSet<SegmentIndex> =
+            records.iter().flat_map(|found| announced_by(found, geometry)).collect();
+        let mut dropped: BTreeMap<u64, FragmentMask> = BTreeMap::new();
+        self.lines.retain(|line, slots| {
+            slots.retain(|slot| {
+                let is_dropped = announced.contains(&geometry.locate(slot.slot).0);
+                if is_dropped {
+                    let mask = dropped.entry(*line).or_default();
+                    *mask = mask.or(slot.mask);
+                }
+                !is_dropped
+            });
+            !slots.is_empty()
+        });
+        for entry in records.iter().flat_map(|found| &found.record.entries) {
+            if let Entry::Data { line, mask, .. } = entry
+                && let Some(left) = dropped.get_mut(&line.0)
+            {
+                *left = left.without(*mask);
+            }
+        }
+        for (line, left) in dropped {
+            if !left.is_empty() {
+                self.forget_zeroes(line, line + 1);
+            }
+        }
+    }
+
     /// What a checkpoint says.
     pub fn of_checkpoint(checkpoint: &Checkpoint) -> Live {
         let mut live = Live::default();
@@ -194,6 +257,7 @@ impl Live {
                     let end = range.end().div_ceil(FRAGMENTS_PER_LINE);
                     self.forget_lines(range.start.line().0, end);
                 }
+                Entry::Announce { .. } => {}
             }
         }
     }
@@ -227,6 +291,10 @@ impl Live {
         for line in lines {
             self.poisoned.remove(&line);
         }
+        self.forget_zeroes(start, end);
+    }
+
+    fn forget_zeroes(&mut self, start: u64, end: u64) {
         while let Some((&first, &last)) = self.zeroes.range(..end).next_back() {
             if last <= start {
                 break;

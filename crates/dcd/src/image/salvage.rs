@@ -502,6 +502,8 @@ impl Content {
                     let end = range.end().div_ceil(FRAGMENTS_PER_LINE);
                     self.forget_lines(range.start.line().0, end);
                 }
+                // What was in them is found as long as it is there, and said to be perhaps older than the data-disk.
+                Entry::Announce { .. } => {}
             }
         }
     }
@@ -509,7 +511,7 @@ impl Content {
     /// What the records of the tail were to change may be older than they were.
     fn doubt_behind(&mut self, tail: &[FoundRecord]) {
         for entry in tail.iter().flat_map(|found| &found.record.entries) {
-            let (first, lines) = entry.lines();
+            let Some((first, lines)) = entry.lines() else { continue };
             for pieces in self.lines.range_mut(first.0..first.0 + lines).map(|(_, pieces)| pieces) {
                 for piece in pieces {
                     piece.certainty = piece.certainty.max(Certainty::NewerMayBeLost);

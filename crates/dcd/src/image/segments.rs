@@ -28,7 +28,7 @@ impl FoundRecord {
                 slot += 1;
                 (entry, Some(SlotIndex(slot)))
             }
-            Entry::Zero { .. } | Entry::Bypass { .. } => (entry, None),
+            Entry::Zero { .. } | Entry::Bypass { .. } | Entry::Announce { .. } => (entry, None),
         })
     }
 }

@@ -19,6 +19,7 @@ use crate::engine::Disk;
 use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::io::IoError;
+use crate::log::Appender;
 use crate::units::{BLOCK_SIZE, LINE_SIZE, Line, RecordNumber};
 
 /// Most lines that wait to be completed.
@@ -95,7 +96,7 @@ impl Engine {
         }
         // What is read and finds no room would be read again and again, for as long as the write of
         // a full segment buffer takes. Its end makes room, and makes destaging look again.
-        let has_no_room = self.log_is_tight() || !self.log.has_room(1, false);
+        let has_no_room = self.log_is_tight() || !self.log.has_room(1, Appender::Request);
         let may_use_reserve = self.destage.completions.may_use_reserve;
         if self.close_wants_no_destage() || has_no_room && !may_use_reserve {
             self.destage.completions.waiting.clear();
@@ -195,10 +196,11 @@ impl Engine {
         let present = self.table.find(line).mask();
         let poisoned = self.poisoned.get(&line).copied().unwrap_or_default();
         let missing = self.line_mask(line).without(present).without(poisoned);
+        let appender = if may_use_reserve { Appender::Engine } else { Appender::Request };
         if present.is_empty() || missing.is_empty() {
             return;
         }
-        if !self.log.has_room(1, may_use_reserve) {
+        if !self.log.has_room(1, appender) {
             if may_use_reserve {
                 // Crashes and errors at a bad time have eaten the reserve. Standing still for ever
                 // would be worse than a sector that is written as its fragments.

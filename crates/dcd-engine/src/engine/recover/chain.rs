@@ -103,6 +103,7 @@ impl Engine {
             && header.number == number
             && header.previous_checksum == previous_checksum
             && end <= self.superblock.geometry.slots_per_segment()
+            && chain.may_follow(record, self.superblock.geometry.segments)
     }
 
     fn follow_memory(&mut self, buffer: BufferIndex) {
@@ -210,7 +211,9 @@ impl Engine {
             recovery.found.iter_mut().for_each(|known| known.source = Source::Durable);
             recovery.found_durable = recovery.found.len();
             recovery.chain.number = number;
+            recovery.chain.take_back_announcements(number);
         }
+        recovery.chain.follow_announcements(&found.record);
         let durable = found.record.header.durable;
         let chain = &mut recovery.chain;
         chain.slot += found.record.slots();

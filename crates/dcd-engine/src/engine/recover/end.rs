@@ -139,6 +139,8 @@ impl Engine {
             }
             let recovery = self.recovery();
             recovery.found.truncate(torn);
+            // What they announce may be empty only because of what they held.
+            recovery.chain.take_back_announcements(header.number);
             // Numbers and checksums go on behind the last record that counts.
             let position = recovery.checkpoint.as_ref().expect("read").position;
             let (number, checksum) = match recovery.found.last() {

@@ -1,6 +1,9 @@
 //! Step 4 of recovery: the checkpoint, then the records behind it, become the lookup table.
+//!
+//! What the checkpoint says of segments that the records announce is dropped: it was overwritten by records
+//! before the announcement, or was destaged and flushed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::FoundRecord;
 use crate::engine::Engine;
@@ -19,15 +22,30 @@ impl Engine {
     pub(super) fn replay(&mut self) -> Result<(), TooManyLines> {
         let geometry = self.superblock.geometry;
         let checkpoint = self.recovery().checkpoint.take().expect("read");
-        for live in &checkpoint.live {
-            let mask = live.mask.and(self.line_mask(live.line));
-            if !mask.is_empty() {
-                self.replay_slot(live.line, mask, live.slot, live.checksum)?;
-            }
-        }
         for range in &checkpoint.zeroes {
             self.replay_zeroes(*range);
         }
+        self.witnesses.restore(&checkpoint.witnesses);
+        let announced = self.recovery().chain.announced.iter().map(|(_, segment)| *segment);
+        let announced: BTreeSet<SegmentIndex> = announced.collect();
+        let mut dropped = BTreeMap::new();
+        for live in &checkpoint.live {
+            let mask = live.mask.and(self.line_mask(live.line));
+            if mask.is_empty() {
+                continue;
+            }
+            if !announced.contains(&geometry.locate(live.slot).0) {
+                self.replay_slot(live.line, mask, live.slot, live.checksum)?;
+                continue;
+            }
+            // It may have been destaged since the checkpoint learnt what is on the data-disk.
+            self.witnesses.forget(live.line);
+            if self.zeroes.contains(live.line) {
+                let known: &mut FragmentMask = dropped.entry(live.line).or_default();
+                *known = known.or(mask);
+            }
+        }
+        self.forget_zeroes_below(dropped);
         self.poisoned = checkpoint
             .poisoned
             .iter()
@@ -38,18 +56,18 @@ impl Engine {
         for (line, mask) in &self.poisoned {
             self.table.remove(*line, *mask);
         }
-        self.witnesses.restore(&checkpoint.witnesses);
         let mut serials: BTreeMap<SegmentIndex, SegmentSerial> =
             checkpoint.filled.iter().copied().collect();
         let found = std::mem::take(&mut self.recovery().found);
         self.recovery().report.records = found.len() as u64;
         // Entries of a request that goes on in the next record wait for its rest (C14).
         let mut unfinished = Vec::new();
-        for FoundRecord { record, damaged, source } in found {
+        for found in found {
+            let whole = found.whole_entries();
+            let FoundRecord { record, damaged, source } = found;
             let header = record.header;
             serials.insert(header.segment, header.serial);
             self.recovery().report.records_from_memory += u64::from(source.is_memory());
-            let whole = record.entries.len() - usize::from(header.unfinished);
             if whole > 0 {
                 for (entry, slot, lost) in std::mem::take(&mut unfinished) {
                     self.replay_entry(entry, slot, lost)?;
@@ -89,6 +107,31 @@ impl Engine {
         Ok(())
     }
 
+    /// Fragments of these lines were dropped, and below them the checkpoint lists zeroes. Zeroes go to the data-disk before
+    /// the line above them, so a line that was destaged hides no zeroes any more. One of which records overwrite all that was
+    /// dropped may not have been, and if it was, the zeroes beside its fragments are there, too.
+    fn forget_zeroes_below(&mut self, dropped: BTreeMap<Line, FragmentMask>) {
+        let mut destaged = dropped;
+        let found = &self.recovery.as_ref().expect("under way").found;
+        // Behind it are only entries of a request whose end is missing.
+        let last = found.iter().rposition(|found| found.whole_entries() > 0);
+        for (index, found) in found.iter().enumerate().take(last.map_or(0, |last| last + 1)) {
+            let replayed = match Some(index) == last {
+                true => found.whole_entries(),
+                false => found.record.entries.len(),
+            };
+            for entry in &found.record.entries[..replayed] {
+                if let Entry::Data { line, mask, .. } = entry
+                    && let Some(left) = destaged.get_mut(line)
+                {
+                    *left = left.without(*mask);
+                }
+            }
+        }
+        destaged.retain(|_, left| !left.is_empty());
+        destaged.into_keys().for_each(|line| self.zeroes.remove(line, 1));
+    }
+
     fn replay_slot(
         &mut self,
         line: Line,
@@ -109,7 +152,7 @@ impl Engine {
         slot: SlotIndex,
         is_damaged: bool,
     ) -> Result<(), TooManyLines> {
-        let (line, lines) = entry.lines();
+        let Some((line, lines)) = entry.lines() else { return Ok(()) };
         let valid = self.copies.counts().valid;
         self.copies_changed(line, lines);
         let changed = valid - self.copies.counts().valid;
@@ -144,6 +187,7 @@ impl Engine {
                     self.witnesses.forget(witness);
                 }
             }
+            Entry::Announce { .. } => {}
         }
         Ok(())
     }

@@ -1,0 +1,139 @@
+//! Segments that are filled again because a record announces them: what a start makes of it, with the checkpoint that was made
+//! before they were emptied.
+
+mod common;
+
+use common::{Driver, LINES_PER_SEGMENT, Options, never_idle};
+use dcd_engine::{Device, LbaRange, Operation, RequestError};
+
+const BLOCKS: u64 = 32_768;
+/// A line that the filling leaves alone.
+const LINE: u64 = 3000;
+
+/// A log of 64 segments, of which the first holds what `first` writes and all but a few are filled; a checkpoint that lists all that
+/// has just been made.
+fn nearly_full(first: impl Fn(&mut Driver)) -> Driver {
+    // A checkpoint is made every eight segments: with one of eight beginnings it is made where it is wanted.
+    (0..8).find_map(|burnt| fill(burnt, &first)).expect("one of them has")
+}
+
+fn fill(burnt: u64, first: &impl Fn(&mut Driver)) -> Option<Driver> {
+    let mut d = Driver::with(|options: &mut Options| {
+        never_idle(options);
+        options.segments = 64;
+        options.data_disk.blocks = BLOCKS;
+    });
+    d.overwrite_segments(2000, burnt);
+    first(&mut d);
+    for round in 0.. {
+        let before = d.status().counters.checkpoints;
+        d.write_durably(round * LINES_PER_SEGMENT..(round + 1) * LINES_PER_SEGMENT, 1);
+        d.finish_all();
+        let status = d.status();
+        match (status.segments.free, status.counters.checkpoints > before) {
+            (9..=11, true) => return Some(d),
+            (..9, _) => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Writes on until the emptied segments are announced, and the records that say so are durable; then the power is cut. The
+/// checkpoint that a start finds is the one of the beginning.
+fn announced_and_cut(d: &mut Driver, checkpoints: u64) {
+    let is_announced = |d: &Driver| d.status().segments.free > 8;
+    for round in 0.. {
+        d.write_durably(
+            2500 + round * LINES_PER_SEGMENT..2500 + (round + 1) * LINES_PER_SEGMENT,
+            2,
+        );
+        d.finish_all();
+        if round > 1 && is_announced(d) {
+            break;
+        }
+        assert!(round < 8, "nothing is announced: {:?}", d.status().segments);
+    }
+    assert_eq!(d.status().counters.checkpoints, checkpoints, "it proves nothing");
+    d.power_cut();
+    d.reopen();
+}
+
+fn blocks(d: &mut Driver) -> Result<Vec<u8>, RequestError> {
+    let bytes = d.try_read(LINE * 8, 8)?;
+    Ok(bytes.chunks(512).map(common::one_byte).collect())
+}
+
+/// Zeroes below a line that was destaged are not there again.
+#[test]
+fn what_was_destaged_over_zeroes_does_not_read_as_zeroes() {
+    let mut d = nearly_full(|d| {
+        let discard = d.discard(LINE * 8, 8);
+        d.expect_ok(discard);
+        let write = d.write_blocks(LINE * 8, 2, 7);
+        d.expect_ok(write);
+    });
+    let checkpoints = d.status().counters.checkpoints;
+    d.drain();
+    announced_and_cut(&mut d, checkpoints);
+    assert_eq!(blocks(&mut d), Ok(vec![7, 7, 0, 0, 0, 0, 0, 0]));
+}
+
+/// Zeroes beside fragments that were overwritten are there still: they are not on the data-disk.
+#[test]
+fn what_was_overwritten_over_zeroes_keeps_the_zeroes_beside_it() {
+    let mut d = nearly_full(|d| {
+        d.data_disk.rot(LINE * 4096, &[9; 4096]);
+        let discard = d.discard(LINE * 8, 8);
+        d.expect_ok(discard);
+        let write = d.write_blocks(LINE * 8, 2, 7);
+        d.expect_ok(write);
+    });
+    let checkpoints = d.status().counters.checkpoints;
+    // All of the first segments is overwritten or discarded: nothing has to be destaged.
+    let write = d.write_blocks(LINE * 8, 2, 8);
+    d.expect_ok(write);
+    let discard = d.discard(0, 4 * LINES_PER_SEGMENT * 8);
+    d.expect_ok(discard);
+    announced_and_cut(&mut d, checkpoints);
+    assert_eq!(blocks(&mut d), Ok(vec![8, 8, 0, 0, 0, 0, 0, 0]));
+}
+
+/// A line that was found damaged is not taken for one that was destaged: the older data is never shown (C19). Until a checkpoint
+/// lists it nothing is announced.
+#[test]
+fn what_was_found_damaged_is_not_taken_for_destaged() {
+    let mut d = nearly_full(|d| d.write_durably([LINE], 7));
+    let place = d.slot_of(7);
+    d.cache_disk.flip(place);
+    let checkpoints = d.status().counters.checkpoints;
+    assert_eq!(blocks(&mut d), Err(RequestError::Io));
+    d.drain_with_loss(1);
+    for round in 0.. {
+        let first = 2500 + round * LINES_PER_SEGMENT;
+        d.write_durably(first..first + LINES_PER_SEGMENT, 2);
+        // So few that they would be announced otherwise, and not so few that a checkpoint is made for them.
+        if d.status().segments.free <= 6 {
+            break;
+        }
+    }
+    d.finish_all();
+    assert_eq!(d.status().counters.checkpoints, checkpoints, "it proves nothing");
+    d.power_cut();
+    d.reopen();
+    assert_eq!(blocks(&mut d), Err(RequestError::Io));
+}
+
+/// A start does not take what was destaged for a change that somebody else made (C28).
+#[test]
+fn what_was_destaged_is_no_change_behind_the_cache() {
+    let mut d = nearly_full(|d| d.write_durably([0, LINE], 7));
+    let checkpoints = d.status().counters.checkpoints;
+    d.write_durably([0], 8);
+    d.drain();
+    announced_and_cut(&mut d, checkpoints);
+    assert_eq!(d.try_read(0, 8).map(|bytes| bytes[0]), Ok(8));
+    let read = d.submit(Operation::read(LbaRange::new(LINE * 8, 8)), false);
+    d.expect_ok(read);
+    assert!(d.started.iter().any(|io| io.device == Device::CacheDisk));
+}
