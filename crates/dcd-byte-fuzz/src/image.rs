@@ -28,7 +28,7 @@ const LINE: usize = 4096;
 /// Lines of the data-disk, 2 MiB.
 pub(crate) const DATA_LINES: u64 = 512;
 /// The two copies of the mark of the open record, in the first page of the segment memory.
-const MARKS: [Range<usize>; 2] = [64..104, 128..168];
+const MARKS: [Range<usize>; 2] = [64..112, 128..176];
 
 /// A cache at rest.
 #[derive(Clone)]
@@ -293,7 +293,7 @@ impl Image {
                 u32::from_le_bytes(bytes) as usize
             };
             // Places as in `OpenMarkInMemory`: buffer 16, header slot 20, entries 24, their
-            // checksum 28, checksum of all that 32.
+            // checksum 28, checksum of all that 40.
             if repairs & 2 != 0 {
                 let (buffer, slot) = (word(&self.memory, 16), word(&self.memory, 20));
                 let segment = self.geometry.segment_size_bytes as usize;
@@ -308,8 +308,8 @@ impl Image {
                 }
             }
             if repairs & 1 != 0 {
-                let checksum = crc32c(&self.memory[mark.start..mark.start + 32]).to_le_bytes();
-                self.memory[mark.start + 32..mark.start + 36].copy_from_slice(&checksum);
+                let checksum = crc32c(&self.memory[mark.start..mark.start + 40]).to_le_bytes();
+                self.memory[mark.start + 40..mark.start + 44].copy_from_slice(&checksum);
             }
         }
     }

@@ -120,6 +120,7 @@ fn mark_of_the_open_record() {
         header_slot: 0x3333,
         entries: 0x4444,
         entries_checksum: 0x5555,
+        checkpoint_generation: 0x6666,
     };
     let mut page = vec![0; CONTROL_SIZE];
     let count = 6; // even: the first copy
@@ -140,6 +141,7 @@ fn mark_of_the_open_record() {
     assert_eq!(value("header_slot"), mark.header_slot.into());
     assert_eq!(value("entries"), mark.entries.into());
     assert_eq!(value("entries_checksum"), mark.entries_checksum.into());
+    assert_eq!(value("checkpoint_generation"), mark.checkpoint_generation);
     let (_, at, _) = fields.iter().find(|(name, ..)| name == "checksum").expect("a checksum");
     let checksum = dcd_engine::format::checksum::crc32c(&page[copy..copy + at]);
     assert_eq!(value("checksum"), checksum.into());

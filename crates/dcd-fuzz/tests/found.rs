@@ -409,6 +409,32 @@ fn found_by_seed_70000526() {
     });
 }
 
+// An open record that survived announced a segment in which a start with the older checkpoint begins. The newer one could
+// not be read, the record did not follow from the older, and a start went on without what had been acknowledged in it.
+#[test]
+fn an_open_record_behind_a_checkpoint_that_is_not_found_is_missed() {
+    replay(Script {
+        options: Options {
+            data_blocks: 4096,
+            limits: Limits { listed_free: 5, checkpoint_part: 8, ..Limits::default() },
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Sweep(0, 1), 0),
+            Step(Write { start: 2504, blocks: 1, fua: false }, 0),
+            Step(Write { start: 2064, blocks: 1, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 2072, blocks: 4, fua: false }, 0),
+            Step(Write { start: 2144, blocks: 64, fua: false }, 0),
+            Step(Write { start: 2488, blocks: 16, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 2496, blocks: 2, fua: false }, 0),
+            Step(Write { start: 3928, blocks: 4, fua: false }, 0),
+            Step(Crash { power: false }, 2),
+        ],
+    });
+}
+
 // The corpus has those that also find mistakes made on purpose: a start that believed what the kernel showed of records
 // after a failed flush (tests/rewrite.rs of the engine), and one from an older checkpoint that missed records (C19).
 #[test]

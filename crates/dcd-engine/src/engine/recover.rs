@@ -112,7 +112,7 @@ pub(super) struct Recovery {
     later: Vec<Record>,
     /// Segments whose first record is still to be looked at for what it says of checkpoints.
     unseen: VecDeque<SegmentIndex>,
-    /// The newest checkpoint that any record of the session calls durable.
+    /// The newest checkpoint that any record of the session, or mark of its open one, calls durable.
     newest_generation: u64,
     /// What is to be written again.
     rewrites: Vec<Rewrite>,
@@ -508,6 +508,11 @@ impl Engine {
         let note = control::is_void(&marks_page, checkpoint.epoch);
         recovery.memory_is_void = note == Some(true);
         recovery.memory_speaks_for_the_cache_disk = note == Some(false);
+        if !recovery.memory_is_void {
+            // Only a newer checkpoint may list or let announce where the open record lies.
+            let generations = recovery.marks.iter().map(|mark| mark.checkpoint_generation);
+            recovery.newest_generation = generations.max().unwrap_or(0);
+        }
         let position = checkpoint.position;
         let segments: VecDeque<SegmentIndex> =
             [position.segment].into_iter().chain(checkpoint.free.iter().copied()).collect();

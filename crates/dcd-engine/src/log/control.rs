@@ -36,6 +36,8 @@ pub struct OpenMark {
     pub entries: u32,
     /// CRC-32C of them.
     pub entries_checksum: u32,
+    /// The newest checkpoint that was durable.
+    pub checkpoint_generation: u64,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -47,6 +49,7 @@ struct OpenMarkInMemory {
     header_slot: U32,
     entries: U32,
     entries_checksum: U32,
+    checkpoint_generation: U64,
     checksum: U32,
     unused: U32,
 }
@@ -95,6 +98,7 @@ pub fn write_mark(page: &mut [u8], count: u64, mark: &OpenMark) {
     memory.header_slot = mark.header_slot.into();
     memory.entries = mark.entries.into();
     memory.entries_checksum = mark.entries_checksum.into();
+    memory.checkpoint_generation = mark.checkpoint_generation.into();
     memory.checksum = crc32c(&memory.as_bytes()[..CHECKED]).into();
     let at = COPY_OFFSETS[(count % 2) as usize];
     page[at..at + size_of::<OpenMarkInMemory>()].copy_from_slice(memory.as_bytes());
@@ -117,6 +121,7 @@ pub(crate) fn read_marks(page: &[u8], epoch: u64) -> Vec<OpenMark> {
                     header_slot: memory.header_slot.get(),
                     entries: memory.entries.get(),
                     entries_checksum: memory.entries_checksum.get(),
+                    checkpoint_generation: memory.checkpoint_generation.get(),
                 },
             ))
         })
@@ -153,6 +158,7 @@ mod tests {
             header_slot: 9,
             entries,
             entries_checksum: 0,
+            checkpoint_generation: 0,
         };
         assert!(read_marks(&page, 5).is_empty() && read_marks(&page, 0).is_empty());
         for count in 1..6 {

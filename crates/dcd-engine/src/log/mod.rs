@@ -382,6 +382,7 @@ impl Log {
             header_slot,
             entries: entries as u32,
             entries_checksum: crc32c(&memory[at..at + entries * 16]),
+            checkpoint_generation: self.checkpoint_generation,
         };
         control::write_mark(&mut memory[..CONTROL_SIZE], self.open_marks, &mark);
     }
