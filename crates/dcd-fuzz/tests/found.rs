@@ -416,7 +416,7 @@ fn an_open_record_behind_a_checkpoint_that_is_not_found_is_missed() {
     replay(Script {
         options: Options {
             data_blocks: 4096,
-            limits: Limits { listed_free: 5, ..Limits::MOST },
+            limits: Limits { listed_free: 5, announced_ahead: usize::MAX, ..Limits::MOST },
             ..Options::default()
         },
         steps: vec![
