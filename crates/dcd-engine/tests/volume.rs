@@ -559,6 +559,27 @@ fn a_blank_disk_in_a_members_place_loses_exactly_what_was_on_it() {
     check(&mut bench, &written, &lost);
 }
 
+/// Noticed: a member that was failed by hand was up to date again after a crash, although that had been answered.
+#[test]
+fn who_fails_a_member_is_answered_when_that_is_durable() {
+    let mut bench = Bench::new(raid5());
+    bench.holds = vec![Device::CacheDisk];
+    bench.held = Some(Vec::new());
+    let member = MemberIndex(2);
+    let asked = bench.start(Operation::Volume(VolumeRequest::FailMember { member }));
+    bench.pass(Duration::from_millis(20));
+    assert!(!bench.replies.contains_key(&asked), "the journal has not been written");
+    for ended in bench.held.take().unwrap() {
+        bench.input(ended);
+    }
+    let reply = bench.replies.remove(&asked);
+    assert!(reply.is_some_and(|(result, ..)| result.is_ok()));
+    // Again: it is so already.
+    assert_eq!(bench.volume_request(VolumeRequest::FailMember { member }), Ok(None));
+    bench.open(false);
+    assert_eq!(bench.volume().status().members[2].state, MemberState::Stale);
+}
+
 #[test]
 fn what_a_rebuild_gives_up_fails_and_the_rest_of_the_stripe_is_protected_again() {
     let mut bench = Bench::new(raid5());

@@ -7,6 +7,7 @@ use super::format::label::{LABEL_OFFSETS, MemberLabel};
 use super::format::root::MemberState;
 use super::placement::RaidLevel;
 use super::raid::Layout;
+use crate::io::RequestId;
 use crate::units::MemberIndex;
 
 /// What a driver knows of a member's disk when it opens a volume.
@@ -214,6 +215,8 @@ pub(crate) struct StateChanges {
     pub(crate) waiting: VecDeque<(MemberIndex, MemberState)>,
     /// Changes of the journal with some of them that are on their way. The next is made before the one before is durable.
     under_way: u32,
+    /// Who is answered when all are durable.
+    asked: Vec<RequestId>,
 }
 
 impl StateChanges {
@@ -226,6 +229,19 @@ impl StateChanges {
     pub(crate) fn take(&mut self) -> VecDeque<(MemberIndex, MemberState)> {
         self.under_way += 1;
         std::mem::take(&mut self.waiting)
+    }
+
+    /// Somebody has asked for a change, and is answered behind all of them.
+    pub(crate) fn answer_behind(&mut self, id: RequestId) {
+        self.asked.push(id);
+    }
+
+    /// Those who are answered now: all are durable, or will not be.
+    pub(crate) fn take_asked(&mut self, has_failed: bool) -> Vec<RequestId> {
+        match has_failed || self.is_empty() {
+            true => std::mem::take(&mut self.asked),
+            false => Vec::new(),
+        }
     }
 
     /// The journal has what was taken once, or has failed.

@@ -340,9 +340,15 @@ impl Bench {
     }
 
     pub fn start_drain(&mut self) {
-        let id = RequestId(self.next);
+        self.start(Operation::Drain);
+    }
+
+    /// Asks for something that is perhaps not answered at once.
+    pub fn start(&mut self, operation: Operation) -> u64 {
+        let id = self.next;
         self.next += 1;
-        self.input(Input::Request(Request { id, operation: Operation::Drain, fua: false }));
+        self.input(Input::Request(Request { id: RequestId(id), operation, fua: false }));
+        id
     }
 
     /// The volume after a crash without a member.

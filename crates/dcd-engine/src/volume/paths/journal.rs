@@ -451,7 +451,12 @@ impl Volume {
             Then::Opened => self.opened(result),
             Then::Labelled => self.labels_recorded(),
             // Without a journal nothing is acknowledged that would need it.
-            Then::States => self.state_changes.written(),
+            Then::States => {
+                self.state_changes.written();
+                for id in self.state_changes.take_asked(result.is_err()) {
+                    self.answer(id, result.map(|()| None).map_err(|_| VolumeError::Metadata));
+                }
+            }
             Then::Progress => {}
         }
     }

@@ -384,13 +384,16 @@ impl Volume {
     }
 
     fn fail_member(&mut self, id: RequestId, member: MemberIndex) {
-        let result = if usize::from(member.0) >= self.members.len() {
-            Err(VolumeError::NoMember(member))
-        } else if !self.do_without(member) {
-            Err(VolumeError::LastCopy(member))
-        } else {
-            Ok(None)
-        };
-        self.answer(id, result);
+        if usize::from(member.0) >= self.members.len() {
+            return self.answer(id, Err(VolumeError::NoMember(member)));
+        }
+        if !self.do_without(member) {
+            return self.answer(id, Err(VolumeError::LastCopy(member)));
+        }
+        // After a crash the member would count as up to date again.
+        match self.state_changes.is_empty() {
+            true => self.answer(id, Ok(None)),
+            false => self.state_changes.answer_behind(id),
+        }
     }
 }
