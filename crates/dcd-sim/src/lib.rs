@@ -13,6 +13,7 @@ pub mod pace;
 pub mod plot;
 pub mod random;
 pub mod replay;
+pub mod scale;
 pub mod sequence_pictures;
 pub mod sequence_runs;
 pub mod sweep;

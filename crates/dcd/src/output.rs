@@ -109,14 +109,14 @@ pub enum Align {
 }
 
 /// A table with a header line, columns as wide as they must be.
-pub struct Table {
-    columns: Vec<(&'static str, Align)>,
+pub struct Table<'a> {
+    columns: Vec<(&'a str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl<'a> Table<'a> {
     /// An empty table.
-    pub fn new(columns: &[(&'static str, Align)]) -> Table {
+    pub fn new(columns: &[(&'a str, Align)]) -> Table<'a> {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 

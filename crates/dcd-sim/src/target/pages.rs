@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 
 const PAGE_BYTES: u64 = 4096;
+/// Compared as a whole, which is far faster than byte by byte.
+const ZEROES: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
 /// Sparse bytes.
 #[derive(Clone, Debug, Default)]
@@ -21,12 +23,18 @@ impl Pages {
             offset.is_multiple_of(PAGE_BYTES) && (bytes.len() as u64).is_multiple_of(PAGE_BYTES)
         );
         for (page, bytes) in (offset / PAGE_BYTES..).zip(bytes.chunks(PAGE_BYTES as usize)) {
-            if bytes.iter().all(|byte| *byte == 0) {
+            if bytes == ZEROES {
                 self.pages.remove(&page);
             } else {
                 self.pages.insert(page, bytes.into());
             }
         }
+    }
+
+    /// Memory of what is kept, about.
+    pub fn memory_bytes(&self) -> u64 {
+        let place = size_of::<(u64, Box<[u8]>)>() + 1;
+        self.pages.len() as u64 * PAGE_BYTES + (self.pages.capacity() * place) as u64
     }
 
     /// Fills `bytes` with what is from `offset` on.

@@ -219,7 +219,7 @@ fn facts(summary: &TraceSummary, format: TraceFormat) -> Vec<(&'static str, Stri
 }
 
 /// An empty table of distributions of that.
-pub fn percentile_table(what: &'static str) -> Table {
+pub fn percentile_table(what: &'static str) -> Table<'static> {
     let numbers = ["mean", "p50", "p90", "p99", "p99.9", "max"].map(|name| (name, Align::Right));
     Table::new(&[&[(what, Align::Left)][..], &numbers].concat())
 }

@@ -1,0 +1,321 @@
+//! An engine on two disks that need no room: the cache-disk keeps what is not data, the data-disk nothing, and both
+//! answer on virtual time, on which the processor's own time goes by as well.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
+use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
+use dcd_engine::{
+    Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoData,
+    IoDone, IoId, IoOperation, OpenError, Operation, Output, Phase, Request, RequestId, Superblock,
+    Time,
+};
+
+use crate::distribution::Distribution;
+use crate::new_cache::write_new_cache;
+use crate::target::pages::Pages;
+
+/// How long an I/O to the cache-disk takes, besides its bytes: a fast flash drive.
+const CACHE_DISK_LATENCY: Duration = Duration::from_micros(80);
+/// Bytes that the cache-disk moves in a microsecond (2 GB/s).
+const CACHE_DISK_BYTES_PER_MICROSECOND: u64 = 2_000;
+/// How long the data-disk is busy with an I/O, besides its bytes: 20,000 a second.
+const DATA_DISK_BUSY: Duration = Duration::from_micros(50);
+/// Bytes that the data-disk moves in a microsecond (500 MB/s).
+const DATA_DISK_BYTES_PER_MICROSECOND: u64 = 500;
+/// Buffers that are kept for later writes.
+const SPARE_MAX: usize = 256;
+
+/// What the steps of the engine took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steps {
+    /// The longest call of the engine.
+    pub longest: std::time::Duration,
+    /// All of them.
+    pub total: std::time::Duration,
+}
+
+/// Bytes at the cache-disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traffic {
+    /// Read from it.
+    pub read_bytes: u64,
+    /// Written to it.
+    pub written_bytes: u64,
+}
+
+/// The disks, and the engine that is open on them.
+pub struct Machine<'a> {
+    engine: Engine,
+    cache_disk: Pages,
+    now: Time,
+    /// I/Os that end, by time.
+    ends: BinaryHeap<Reverse<(Time, u64)>>,
+    ios: HashMap<u64, Io>,
+    /// Until when the cache-disk and the data-disk move bytes of I/Os that they have.
+    busy_until: [Time; 2],
+    /// When the engine wants to be woken.
+    until: Option<Time>,
+    requests: u64,
+    submitted: HashMap<u64, Time>,
+    answered: u64,
+    failed: u64,
+    responses: Distribution,
+    spare: Vec<Buffer>,
+    clock: &'a dyn Fn() -> std::time::Duration,
+    steps: Steps,
+    traffic: Traffic,
+}
+
+impl<'a> Machine<'a> {
+    /// A new cache, open.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub fn new(
+        geometry: Geometry,
+        data_disk: DataDiskInfo,
+        clock: &'a dyn Fn() -> std::time::Duration,
+    ) -> Result<Machine<'a>, OpenError> {
+        let mut cache_disk = Pages::default();
+        let superblock =
+            write_new_cache(geometry, data_disk, |offset, bytes| cache_disk.write(offset, bytes));
+        Machine::open(cache_disk, superblock, data_disk, clock)
+    }
+
+    /// The machine dies, with all that no disk has, and starts again.
+    ///
+    /// # Errors
+    /// As the engine says.
+    ///
+    /// # Panics
+    /// If there is no superblock any more.
+    pub fn after_a_death(self, data_disk: DataDiskInfo) -> Result<Machine<'a>, OpenError> {
+        let Machine { cache_disk, engine, clock, .. } = self;
+        drop(engine);
+        let [first, second] = SUPERBLOCK_OFFSETS.map(|offset| {
+            let mut bytes = vec![0; SUPERBLOCK_SIZE];
+            cache_disk.read(offset, &mut bytes);
+            bytes
+        });
+        let superblock = Superblock::newest(&first, &second).expect("the engine wrote them");
+        Machine::open(cache_disk, superblock, data_disk, clock)
+    }
+
+    fn open(
+        cache_disk: Pages,
+        superblock: Superblock,
+        data_disk: DataDiskInfo,
+        clock: &'a dyn Fn() -> std::time::Duration,
+    ) -> Result<Machine<'a>, OpenError> {
+        let config = EngineConfig::default();
+        let (geometry, end) = (superblock.geometry, superblock.geometry.end());
+        let memory = Buffer::zeroed(Engine::segment_memory_size(&geometry, &config));
+        let started = clock();
+        let engine =
+            Engine::open(Time::ZERO, superblock, end, data_disk, config, Box::new(memory))?;
+        let opening = clock() - started;
+        let mut machine = Machine {
+            engine,
+            cache_disk,
+            now: Time(opening.as_nanos() as u64),
+            ends: BinaryHeap::new(),
+            ios: HashMap::new(),
+            busy_until: [Time::ZERO; 2],
+            until: None,
+            requests: 0,
+            submitted: HashMap::new(),
+            answered: 0,
+            failed: 0,
+            responses: Distribution::default(),
+            spare: Vec::new(),
+            clock,
+            steps: Steps { longest: opening, total: opening },
+            traffic: Traffic::default(),
+        };
+        machine.poll();
+        while *machine.engine.phase() == Phase::Opening {
+            machine.next_event();
+        }
+        match machine.engine.phase() {
+            Phase::Failed(error) => Err(error.clone()),
+            _ => Ok(machine),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Virtual time since it was opened.
+    pub fn elapsed(&self) -> Duration {
+        self.now.since(Time::ZERO)
+    }
+
+    /// Memory of what the disks keep.
+    pub fn content_bytes(&self) -> u64 {
+        self.cache_disk.memory_bytes()
+    }
+
+    /// What the engine took, and the cache-disk moved, since the last call.
+    pub fn take_counts(&mut self) -> (Steps, Traffic) {
+        (std::mem::take(&mut self.steps), std::mem::take(&mut self.traffic))
+    }
+
+    /// Has `depth` requests waiting at a time, until `next` has none and all are answered. Tells how long each waited,
+    /// in nanoseconds.
+    ///
+    /// # Panics
+    /// If one fails: these disks do not.
+    pub fn ask(
+        &mut self,
+        depth: u64,
+        mut next: impl FnMut(&mut Machine<'a>) -> Option<Operation>,
+    ) -> Distribution {
+        self.responses = Distribution::default();
+        let mut is_over = false;
+        loop {
+            while !is_over && self.requests - self.answered < depth {
+                match next(self) {
+                    Some(operation) => self.request(operation),
+                    None => is_over = true,
+                }
+            }
+            if is_over && self.requests == self.answered {
+                assert!(self.failed == 0, "{} requests failed", self.failed);
+                return std::mem::take(&mut self.responses);
+            }
+            if self.requests - self.answered == depth || is_over {
+                self.next_event();
+            }
+        }
+    }
+
+    /// A buffer of zeroes.
+    pub fn buffer(&mut self, bytes: usize) -> Buffer {
+        let spare = self.spare.pop().filter(|spare| spare.len() == bytes);
+        spare.unwrap_or_else(|| Buffer::zeroed(bytes))
+    }
+
+    fn request(&mut self, operation: Operation) {
+        self.requests += 1;
+        self.submitted.insert(self.requests, self.now);
+        let request = Request { id: RequestId(self.requests), operation, fua: false };
+        self.input(Input::Request(request));
+    }
+
+    fn input(&mut self, input: Input) {
+        let now = self.now;
+        self.step(|engine| engine.handle_input(now, input));
+        self.poll();
+    }
+
+    /// A call of the engine takes the time that it takes.
+    fn step<R>(&mut self, call: impl FnOnce(&mut Engine) -> R) -> R {
+        let started = (self.clock)();
+        let result = call(&mut self.engine);
+        let took = (self.clock)() - started;
+        self.steps.longest = self.steps.longest.max(took);
+        self.steps.total += took;
+        self.now = self.now.after(Duration(took.as_nanos() as u64));
+        result
+    }
+
+    fn poll(&mut self) {
+        loop {
+            match self.step(Engine::poll_output) {
+                Output::Io(io) => self.start(io),
+                Output::Reply(reply) => {
+                    self.answered += 1;
+                    self.failed += u64::from(reply.result.is_err());
+                    let submitted = self.submitted.remove(&reply.id.0).expect("it was asked");
+                    self.responses.add(self.now.since(submitted).0);
+                    if self.spare.len() < SPARE_MAX {
+                        self.spare.extend(reply.buffer);
+                    }
+                }
+                Output::Wait { until } => {
+                    self.until = until;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The next I/O ends, or the engine is woken.
+    ///
+    /// # Panics
+    /// If nothing will ever happen.
+    fn next_event(&mut self) {
+        let end = self.ends.peek().map(|Reverse((time, _))| *time);
+        let is_end = end.is_some_and(|end| self.until.is_none_or(|until| end <= until));
+        let at = if is_end { end } else { self.until };
+        self.now = self.now.max(at.expect("something is under way"));
+        if !is_end {
+            return self.input(Input::Timeout);
+        }
+        let Reverse((_, id)) = self.ends.pop().expect("it was looked at");
+        let io = self.ios.remove(&id).expect("it was started");
+        let done = self.finish(io);
+        self.input(Input::IoDone(done));
+    }
+
+    fn start(&mut self, io: Io) {
+        let (bytes, is_read) = match &io.operation {
+            IoOperation::Read { buffer, .. } => (buffer.len() as u64, true),
+            IoOperation::Write { data: IoData::Owned(buffer), .. } => (buffer.len() as u64, false),
+            IoOperation::Write { data: IoData::SegmentMemory(range), .. } => {
+                (range.len() as u64, false)
+            }
+            IoOperation::WriteZeroes { .. } | IoOperation::Flush => (0, false),
+        };
+        let is_cache_disk = io.device == Device::CacheDisk;
+        let (busy, latency) = match is_cache_disk {
+            true => (bytes * 1_000 / CACHE_DISK_BYTES_PER_MICROSECOND, CACHE_DISK_LATENCY),
+            false => {
+                let moving = bytes * 1_000 / DATA_DISK_BYTES_PER_MICROSECOND;
+                (DATA_DISK_BUSY.0 + moving, Duration(0))
+            }
+        };
+        if is_cache_disk {
+            match is_read {
+                true => self.traffic.read_bytes += bytes,
+                false => self.traffic.written_bytes += bytes,
+            }
+        }
+        // An I/O begins when those before it have been moved, so a flush ends behind all of them.
+        let busy_until = &mut self.busy_until[usize::from(!is_cache_disk)];
+        *busy_until = self.now.max(*busy_until).after(Duration(busy));
+        self.ends.push(Reverse((busy_until.after(latency), io.id.0)));
+        self.ios.insert(io.id.0, io);
+    }
+
+    /// What an I/O does to the bytes.
+    fn finish(&mut self, io: Io) -> IoDone {
+        let Io { id: IoId(id), device, operation } = io;
+        let is_cache_disk = device == Device::CacheDisk;
+        let buffer = match operation {
+            IoOperation::Read { offset, mut buffer } => {
+                match is_cache_disk {
+                    true => self.cache_disk.read(offset, buffer.bytes_mut()),
+                    false => buffer.bytes_mut().fill(0),
+                }
+                Some(buffer)
+            }
+            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
+                if is_cache_disk {
+                    self.cache_disk.write(offset, buffer.bytes());
+                }
+                Some(buffer)
+            }
+            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
+                self.cache_disk.write(offset, &self.engine.segment_memory()[range]);
+                None
+            }
+            IoOperation::WriteZeroes { .. } | IoOperation::Flush => None,
+        };
+        IoDone { id: IoId(id), result: Ok(()), buffer }
+    }
+}
