@@ -199,7 +199,7 @@ mod tests {
         };
         let scale = Scale { cache_bytes: 64 << 20, lines: None };
         let facts = run(scale, &clock, &|| 0, &mut |_, _| {}).unwrap();
-        let full = facts.full.unwrap();
+        let full = facts.full.clone().unwrap();
         assert!(facts.lines > 12_000 && facts.restart.lines > 12_000, "{facts:?}");
         assert!((1.0..1.5).contains(&full.bytes_per_byte_logged), "{full:?}");
         assert!(facts.restart.read_bytes > 0 && full.writes_per_second > 0.0);
