@@ -9,8 +9,8 @@
 //!      Crash here: a start finds the announcement in the records that it follows, drops what the
 //!      checkpoint says of the segment, and knows that the log goes on there (`recover/replay.rs`).
 //! ```
-//! Nothing is announced while a checkpoint is under way that lists empty segments as free, because two starts
-//! would then find the segments in two orders; nor when a line was found damaged and no checkpoint lists it, because
+//! Nothing is announced while a checkpoint is under way that lists empty segments as free, or has failed and may be found
+//! all the same, because two starts would then find the segments in two orders; nor when a line was found damaged and no checkpoint lists it, because
 //! the start would take it for destaged (C19); nor when the cache is empty, because a checkpoint then makes
 //! the cache-disk clean (C23).
 

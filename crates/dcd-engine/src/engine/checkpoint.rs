@@ -44,6 +44,8 @@ pub(super) struct Checkpointing {
     waiting: [Vec<RequestId>; 2],
     /// The cache-disk has failed since the flush under way was started: it proves nothing.
     is_distrusted: bool,
+    /// One that listed empty segments as free has failed, and a start may find it all the same.
+    has_listed_in_vain: bool,
     /// What was found damaged, and is in no durable checkpoint.
     unlisted: UnlistedDamage,
 }
@@ -105,14 +107,20 @@ impl Checkpointing {
     /// checkpoint, and no later flush tells (C22): it is made anew.
     pub(super) fn cache_disk_failed(&mut self) {
         match &mut self.state {
-            State::Writing { writes_left: 0, .. } => {
-                self.state = State::None;
-                self.forced = true;
-            }
+            State::Writing { writes_left: 0, .. } => self.fail(),
             State::Writing { failed, .. } => *failed = true,
             State::Flushing(_) => self.is_distrusted = true,
             State::None | State::WaitDurable { .. } => {}
         }
+    }
+
+    /// The area holds nothing that counts: another picture goes there.
+    fn fail(&mut self) {
+        let state = std::mem::take(&mut self.state);
+        if let State::Writing { picture, .. } | State::Flushing(picture) = state {
+            self.has_listed_in_vain |= !picture.reusable.is_empty();
+        }
+        self.forced = true;
     }
 
     pub(super) fn force(&mut self) {
@@ -134,6 +142,7 @@ impl Checkpointing {
             | State::Flushing(picture) => Some(picture),
         };
         picture.is_none_or(|picture| picture.reusable.is_empty())
+            && !self.has_listed_in_vain
             && self.unlisted == UnlistedDamage::None
     }
 
@@ -294,7 +303,7 @@ impl Engine {
                 *writes_left -= 1;
                 *failed |= result.is_err();
                 if *failed && *writes_left == 0 {
-                    self.checkpoint_failed();
+                    self.checkpoint.fail();
                 }
             }
             (Step::Flush, State::Flushing(_))
@@ -302,18 +311,12 @@ impl Engine {
             {
                 self.checkpoint_durable();
             }
-            (Step::Flush, State::Flushing(_)) => self.checkpoint_failed(),
+            (Step::Flush, State::Flushing(_)) => self.checkpoint.fail(),
             _ => unreachable!("a checkpoint waits for what it started"),
         }
         if let Err(error) = result {
             self.cache_disk_error(error);
         }
-    }
-
-    /// The area holds nothing that counts: another picture goes there.
-    fn checkpoint_failed(&mut self) {
-        self.checkpoint.state = State::None;
-        self.checkpoint.forced = true;
     }
 
     /// There will be no more.
@@ -329,6 +332,7 @@ impl Engine {
             unreachable!("looked at");
         };
         self.checkpoint.generation = picture.generation;
+        self.checkpoint.has_listed_in_vain = false;
         self.witnesses.checkpoint_durable();
         self.zeroes_rebuilt.picture_durable();
         self.copies.picture_durable();
