@@ -9,10 +9,11 @@
 //!      Crash here: a start finds the announcement in the records that it follows, drops what the
 //!      checkpoint says of the segment, and knows that the log goes on there (`recover/replay.rs`).
 //! ```
-//! Nothing is announced while a checkpoint is under way that lists empty segments as free, or has failed and may be found
-//! all the same, because two starts would then find the segments in two orders; nor when a line was found damaged and no checkpoint lists it, because
-//! the start would take it for destaged (C19); nor when the cache is empty, because a checkpoint then makes
-//! the cache-disk clean (C23).
+//! Nothing is announced
+//! - while a checkpoint is under way that lists empty segments as free, or has failed and may be found all the
+//!   same: two starts would find the segments in two orders;
+//! - when a line was found damaged and no checkpoint lists it: the start would take it for destaged (C19);
+//! - when the cache is empty: a checkpoint then makes the cache-disk clean (C23).
 
 use super::{Engine, Phase};
 use crate::log::{Appender, SEGMENTS_RESERVED};
