@@ -7,6 +7,27 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32
 }
 
+/// CRC-32C of bytes that come in pieces.
+pub struct Crc32c(crc_fast::Digest);
+
+impl Default for Crc32c {
+    fn default() -> Crc32c {
+        Crc32c(crc_fast::Digest::new(Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of all of them.
+    pub fn finish(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
 /// CRC-32C of `bytes` with the four bytes at `hole` taken as zero: how a structure carries its own
 /// checksum.
 ///
@@ -53,6 +74,16 @@ mod tests {
         assert!(self_test());
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa); // RFC 3720, B.4
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
+    fn pieces_are_as_good_as_the_whole() {
+        let bytes: Vec<u8> = (0..10_000u32).map(|number| (number % 251) as u8).collect();
+        for size in [1, 7, 4096, 10_000] {
+            let mut checksum = Crc32c::default();
+            bytes.chunks(size).for_each(|piece| checksum.update(piece));
+            assert_eq!(checksum.finish(), crc32c(&bytes), "pieces of {size}");
+        }
     }
 
     #[test]

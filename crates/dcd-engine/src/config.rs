@@ -119,6 +119,8 @@ pub struct Limits {
     pub recent_witnesses: usize,
     /// One write of a checkpoint: large ones are cut, so that log writes get in between.
     pub checkpoint_write_bytes: usize,
+    /// Lines of the index that are gathered for a checkpoint at a time: requests get in between.
+    pub checkpoint_lines: usize,
     /// Free segments with which no more are announced; the number of all: whatever is empty is announced at once.
     pub announced_ahead: usize,
     /// Free segments with which a checkpoint lists no more as free, unless somebody waits for them: what is empty has to be announced.
@@ -136,6 +138,7 @@ impl Limits {
         poisoned_lines: POISONED_LINES_MAX,
         recent_witnesses: RECENT_WITNESSES_MAX,
         checkpoint_write_bytes: 1 << 20,
+        checkpoint_lines: 2048,
         announced_ahead: 64,
         listed_free: usize::MAX,
         checkpoint_part: 8,
@@ -146,6 +149,7 @@ impl Limits {
             && self.poisoned_lines <= POISONED_LINES_MAX
             && (1..=RECENT_WITNESSES_MAX).contains(&self.recent_witnesses)
             && self.checkpoint_write_bytes > 0
+            && self.checkpoint_lines > 0
             && (1..=Limits::MOST.checkpoint_part).contains(&self.checkpoint_part)
             && self.checkpoint_write_bytes.is_multiple_of(LINE_SIZE as usize)
     }

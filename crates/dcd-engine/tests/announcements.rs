@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Driver, LINES_PER_SEGMENT, Options, never_idle};
-use dcd_engine::{Device, LbaRange, Operation, RequestError};
+use common::{Driver, Kind, LINES_PER_SEGMENT, Options, never_idle};
+use dcd_engine::{Device, Duration, IoError, LbaRange, Operation, RequestError};
 
 const BLOCKS: u64 = 32_768;
 /// A line that the filling leaves alone.
@@ -136,4 +136,55 @@ fn what_was_destaged_is_no_change_behind_the_cache() {
     let read = d.submit(Operation::read(LbaRange::new(LINE * 8, 8)), false);
     d.expect_ok(read);
     assert!(d.started.iter().any(|io| io.device == Device::CacheDisk));
+}
+
+/// A checkpoint that lists what is free, and of which the cache-disk says that it failed, may be there all the same: until another
+/// is durable nothing is announced, or a start would look for the records in the order of the list.
+#[test]
+fn nothing_is_announced_beside_the_list_of_a_checkpoint_that_failed() {
+    let mut d = nearly_full(|d| d.write_durably([LINE], 7));
+    let checkpoints = d.status().counters.checkpoints;
+    // When the cache is empty, a checkpoint is made that lists all segments as free. Its flush is the first.
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
+    d.submit(Operation::Drain, false);
+    d.run_until(|d| d.find_io(Device::CacheDisk, Kind::Flush).is_some());
+    let failing = d.find_io(Device::CacheDisk, Kind::Flush).expect("looked for");
+    d.release();
+    d.hold(move |io| io.id == failing);
+    let mut lines = Vec::new();
+    // So few are free by then that some would be announced.
+    while d.status().segments.free > 5 {
+        assert!(write_segment(&mut d, &mut lines), "it waits for the checkpoint");
+    }
+    assert_eq!(d.status().counters.checkpoints, checkpoints, "it is another flush");
+    let areas = d.superblock().geometry.checkpoint_offsets;
+    let area_bytes = d.superblock().geometry.checkpoint_area_bytes;
+    d.hold(move |io| {
+        let is_in = |at: &u64| (*at..at + area_bytes).contains(&io.offset);
+        io.is(Device::CacheDisk, Kind::Write) && areas.iter().any(is_in)
+    });
+    d.land(failing);
+    d.fail(failing, IoError::Failed);
+    // With announcements the log would not end.
+    while lines.len() < 400 && write_segment(&mut d, &mut lines) {}
+    assert_eq!(d.status().counters.checkpoints, checkpoints, "it proves nothing");
+    d.power_cut();
+    d.reopen();
+    for line in lines {
+        assert_eq!(d.read(line), 9, "line {line}");
+    }
+}
+
+/// Writes a segment of lines, or tells that there is no room.
+fn write_segment(d: &mut Driver, lines: &mut Vec<u64>) -> bool {
+    let first = 2500 + lines.len() as u64;
+    let write = d.write_blocks(first * 8, LINES_PER_SEGMENT * 8, 9);
+    let flush = d.flush();
+    d.advance_time(Duration::from_millis(1));
+    if !d.is_answered(write) || !d.is_answered(flush) {
+        return false;
+    }
+    assert_eq!((d.result(write), d.result(flush)), (Ok(()), Ok(())));
+    lines.extend(first..first + LINES_PER_SEGMENT);
+    true
 }

@@ -6,7 +6,6 @@
 mod common;
 
 use common::{Driver, Kind, LINE, Options, never_idle};
-use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::Line;
 use dcd_engine::{Device, Duration, IoError, Limits, OpenError, Operation, RequestError};
@@ -18,6 +17,7 @@ fn tiny(options: &mut Options) {
         poisoned_lines: 4,
         recent_witnesses: 1,
         checkpoint_write_bytes: LINE,
+        checkpoint_lines: 2048,
         announced_ahead: usize::MAX,
         listed_free: usize::MAX,
         checkpoint_part: 8,
@@ -44,18 +44,6 @@ fn starts_twice(d: &mut Driver) {
     d.reopen();
     d.shut_down();
     d.reopen();
-}
-
-/// The newest checkpoint that is there, with its area.
-fn newest_checkpoint(d: &Driver) -> (Checkpoint, u64) {
-    let superblock = d.superblock();
-    let geometry = superblock.geometry;
-    let decoded = geometry.checkpoint_offsets.map(|offset| {
-        let bytes = &d.cache_disk.durable[offset as usize..];
-        let bytes = &bytes[..geometry.checkpoint_area_bytes as usize];
-        Checkpoint::decode(bytes, superblock.uuid, &geometry).ok().map(|found| (found, offset))
-    });
-    decoded.into_iter().flatten().max_by_key(|(found, _)| found.generation).expect("one is whole")
 }
 
 // ---- zero ranges ------------------------------------------------------------------------------
@@ -252,7 +240,7 @@ fn a_start_that_finds_too_many_makes_room_first() {
         let mut d = with_too_many(end);
         d.reopen();
         assert!(d.status().zero_ranges <= 4, "{}", d.status().zero_ranges);
-        assert!(newest_checkpoint(&d).0.zeroes.len() <= 4);
+        assert!(d.newest_checkpoint().0.zeroes.len() <= 4);
         shows_what_was_written(&mut d);
         d.power_cut();
         starts_twice(&mut d);
@@ -317,7 +305,7 @@ fn a_checkpoint_that_lists_too_much_is_opened_again() {
     let mut d = Driver::with(|options| options.data_disk.blocks = 16 * 12_000);
     d.write_durably([20_001], 7);
     d.shut_down();
-    let (mut forged, offset) = newest_checkpoint(&d);
+    let (mut forged, offset) = d.newest_checkpoint();
     let range = |index: u64| ZeroRange { line: Line(2 * index), lines: 1, may_unmap: true };
     forged.zeroes = (0..10_000).map(range).collect();
     let bytes = forged.encode();
@@ -359,7 +347,7 @@ fn are_lost(d: &mut Driver, lines: std::ops::Range<u64>) {
     for line in lines {
         assert!(d.try_read(line * 8, 8) == Err(RequestError::Io), "line {line}");
     }
-    assert!(newest_checkpoint(d).0.poisoned.len() <= 4);
+    assert!(d.newest_checkpoint().0.poisoned.len() <= 4);
 }
 
 /// A start finds more damage than a checkpoint lists. No line of it is shown, also where reads are not verified.
@@ -416,7 +404,7 @@ fn any_piece_of_a_checkpoint_may_be_missing() {
         d.write_durably(0..700, 1);
         d.finish_all();
         let mark = d.started.len();
-        let generation = newest_checkpoint(&d).0.generation;
+        let generation = d.newest_checkpoint().0.generation;
         d.hold(move |io| io.is(Device::CacheDisk, Kind::Flush));
         d.submit(Operation::Shutdown, false);
         d.finish_all();
@@ -430,7 +418,7 @@ fn any_piece_of_a_checkpoint_may_be_missing() {
         assert!(pieces >= 3, "{pieces} pieces");
         d.power_cut_keeping(|_, index| index != missing);
         d.reopen();
-        assert!(newest_checkpoint(&d).0.generation > generation);
+        assert!(d.newest_checkpoint().0.generation > generation);
         assert_eq!((d.read(0), d.read(699)), (1, 1));
         d.advance_time(Duration::from_secs(1));
         starts_again_in_order(&mut d);
@@ -456,6 +444,7 @@ fn limits_are_within_those_of_the_format() {
     assert!(!is_taken(Limits { recent_witnesses: 17, ..most }));
     assert!(!is_taken(Limits { checkpoint_write_bytes: 512, ..most }));
     assert!(!is_taken(Limits { checkpoint_write_bytes: 0, ..most }));
+    assert!(!is_taken(Limits { checkpoint_lines: 0, ..most }));
     assert!(is_taken(Limits { checkpoint_part: 1, listed_free: 0, ..most }));
     assert!(!is_taken(Limits { checkpoint_part: 0, ..most }));
     assert!(!is_taken(Limits { checkpoint_part: 9, ..most }));

@@ -18,6 +18,7 @@ pub const TINY: Limits = Limits {
     poisoned_lines: 4,
     recent_witnesses: 1,
     checkpoint_write_bytes: 4096,
+    checkpoint_lines: 2048,
     announced_ahead: usize::MAX,
     listed_free: 5,
     checkpoint_part: 2,
@@ -183,6 +184,9 @@ impl Options {
             limits.listed_free = TINY.listed_free;
             limits.checkpoint_part = random.pick(&[1, 2, 8]) as u32;
         }
+        // What was drawn before this came is drawn as it was.
+        let mut aside = Random::new(random.state() ^ 0x6761_7468_6572);
+        limits.checkpoint_lines = aside.pick(&[1, 3, 2048, 2048]) as usize;
         limits
     }
 

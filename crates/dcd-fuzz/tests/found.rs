@@ -361,6 +361,7 @@ fn found_by_seed_70000526() {
                 poisoned_lines: 4,
                 recent_witnesses: 1,
                 checkpoint_write_bytes: 4096,
+                checkpoint_lines: 2048,
                 announced_ahead: usize::MAX,
                 listed_free: usize::MAX,
                 checkpoint_part: 8,

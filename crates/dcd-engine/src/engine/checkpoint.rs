@@ -1,9 +1,11 @@
 //! Checkpoints: when, and in which order.
 //!
 //! ```text
-//! 1. Seal the open record and take the picture: the whole index between two records.
-//! 2. Make every record in it durable.  Else the picture could speak of slots that never were.
-//! 3. Write it to the older area, and the copy pages that have changed to their older places.
+//! 1. Seal the open record: a start with this checkpoint replays the records from here on. Take a picture of all that is
+//!    small, and gather the index a part at a time ([`super::gather`]): requests go on meanwhile.
+//! 2. Make every record durable that there is at the end of that. Else the picture could speak of slots
+//!    that never were, or lack what only a record that never was had overwritten.
+//! 3. Write it to the older area, the header last, and the copy pages that have changed to their older places.
 //!                                      Crash here: the newer one is still whole, and what it names.
 //! 4. Flush.                            Crash here: one or the other is found, both are true.
 //! 5. A start follows the log from here on: what is empty and was filled before may be announced
@@ -18,9 +20,16 @@ use super::{Engine, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::engine::Disk;
-use crate::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
+use crate::engine::gather::Gathering;
+use crate::format::checkpoint::HEADER_SIZE;
+use crate::format::checkpoint::{Checkpoint, CheckpointWriter, Ending, LiveSlot, LogPosition};
 use crate::io::{IoError, RequestError, RequestId};
-use crate::units::{RecordNumber, SegmentIndex, SegmentSerial};
+use crate::units::{Duration, RecordNumber, SegmentIndex, SegmentSerial, Time};
+
+/// What comes in goes between two parts of the index, and for a driver time must pass.
+const GATHERING_PAUSE: Duration = Duration::from_micros(1);
+/// Writes of a checkpoint under way with which no more of it is gathered.
+const GATHERED_WRITES_MAX: u32 = 8;
 
 /// An I/O of a checkpoint.
 pub(super) enum Step {
@@ -42,6 +51,9 @@ pub(super) struct Checkpointing {
     forced: bool,
     /// Those who wait for the next that is begun, and for the one under way.
     waiting: [Vec<RequestId>; 2],
+    /// Writes of it that have not ended, and whether one has failed.
+    writes_left: u32,
+    write_failed: bool,
     /// The cache-disk has failed since the flush under way was started: it proves nothing.
     is_distrusted: bool,
     /// One that listed empty segments as free has failed, and a start may find it all the same.
@@ -64,27 +76,25 @@ enum UnlistedDamage {
 enum State {
     #[default]
     None,
-    WaitDurable(Picture),
-    Writing {
-        picture: Picture,
-        writes_left: u32,
-        failed: bool,
-    },
-    Flushing(Picture),
+    Gathering(Box<Picture>, Gathering),
+    WaitDurable(Box<Picture>, Ending),
+    Writing(Box<Picture>),
+    Flushing(Box<Picture>),
+    /// It counts no more, and another may be begun when its writes have ended.
+    Dropped,
 }
 
 struct Picture {
-    generation: u64,
+    /// What it lists; the index is gathered.
+    listed: Checkpoint,
+    /// Its area.
     offset: u64,
-    bytes: Buffer,
     /// Copy pages that it names and that are not on the disk yet.
     pages: Vec<PageWrite>,
     reusable: Vec<SegmentIndex>,
-    /// The filling that a start with it begins with.
-    chain_from: SegmentSerial,
-    /// It lies behind this record ...
+    /// It counts when all records up to this one are durable.
     after: RecordNumber,
-    /// ... and lists nothing.
+    /// It listed nothing when it was begun.
     is_empty: bool,
 }
 
@@ -93,31 +103,51 @@ impl Checkpointing {
         matches!(self.state, State::None) && !self.forced
     }
 
-    /// A picture whose records are not durable yet is taken again. Tells whether there was one.
-    pub(super) fn start_over_if_waiting(&mut self) -> bool {
-        let is_waiting = matches!(self.state, State::WaitDurable(_));
-        if is_waiting {
-            self.state = State::None;
+    /// Whether the index is being gathered.
+    pub(super) fn is_gathering(&self) -> bool {
+        matches!(self.state, State::Gathering(..))
+    }
+
+    /// A part of the index was gathered, and the next one waits for the next input.
+    pub(super) fn wants_input(&self) -> bool {
+        matches!(&self.state, State::Gathering(_, gathering) if gathering.has_paused())
+            && self.writes_left < GATHERED_WRITES_MAX
+    }
+
+    /// What happens comes from outside: a part may be gathered again.
+    pub(super) fn input_came(&mut self) {
+        if let State::Gathering(_, gathering) = &mut self.state {
+            gathering.go_on();
+        }
+    }
+
+    /// Nothing of the checkpoint under way counts, and its header is not on its way: it is begun anew. Tells whether
+    /// there was one.
+    fn drop_unwritten(&mut self) -> bool {
+        let is_unwritten = matches!(self.state, State::Gathering(..) | State::WaitDurable(..));
+        if is_unwritten {
+            self.state = if self.writes_left == 0 { State::None } else { State::Dropped };
             self.forced = true;
         }
-        is_waiting
+        is_unwritten
     }
 
     /// A write or flush of the cache-disk has failed. With it may be gone what had been written of a
-    /// checkpoint, and no later flush tells (C22): it is made anew.
+    /// checkpoint, and no later flush tells (C22): it is made anew. One whose header is not on its way yet is dropped
+    /// when the records are logged again ([`super::log_again`]), and does not go on before.
     pub(super) fn cache_disk_failed(&mut self) {
         match &mut self.state {
-            State::Writing { writes_left: 0, .. } => self.fail(),
-            State::Writing { failed, .. } => *failed = true,
+            State::Writing(_) if self.writes_left == 0 => self.fail(),
+            State::Writing(_) => self.write_failed = true,
             State::Flushing(_) => self.is_distrusted = true,
-            State::None | State::WaitDurable { .. } => {}
+            State::None | State::Gathering(..) | State::WaitDurable(..) | State::Dropped => {}
         }
     }
 
     /// The area holds nothing that counts: another picture goes there.
     fn fail(&mut self) {
         let state = std::mem::take(&mut self.state);
-        if let State::Writing { picture, .. } | State::Flushing(picture) = state {
+        if let State::Writing(picture) | State::Flushing(picture) = state {
             self.has_listed_in_vain |= !picture.reusable.is_empty();
         }
         self.forced = true;
@@ -136,9 +166,10 @@ impl Checkpointing {
     /// nothing that was found damaged would be forgotten by it.
     pub(super) fn lets_announce(&self) -> bool {
         let picture = match &self.state {
-            State::None => None,
-            State::WaitDurable(picture)
-            | State::Writing { picture, .. }
+            State::None | State::Dropped => None,
+            State::Gathering(picture, _)
+            | State::WaitDurable(picture, _)
+            | State::Writing(picture)
             | State::Flushing(picture) => Some(picture),
         };
         picture.is_none_or(|picture| picture.reusable.is_empty())
@@ -165,16 +196,25 @@ impl Engine {
                     || self.zero_ranges_want_checkpoint()
                     || self.copies.wants_checkpoint()
                     || self.clean_checkpoint_is_due();
-                if due {
-                    self.take_picture();
+                let begins = due && self.may_gather();
+                if begins {
+                    self.begin_checkpoint();
                 }
-                due
+                begins
             }
-            State::WaitDurable(picture) if self.log.durable_record() >= picture.after => {
-                self.write_picture(picture);
+            State::Gathering(picture, gathering)
+                if !gathering.has_paused() && self.checkpoint.writes_left < GATHERED_WRITES_MAX =>
+            {
+                self.gather_index(picture, gathering);
                 true
             }
-            State::Writing { picture, writes_left: 0, failed: false } => {
+            State::WaitDurable(picture, ending) if self.log.durable_record() >= picture.after => {
+                self.write_picture(picture, ending);
+                true
+            }
+            State::Writing(picture)
+                if self.checkpoint.writes_left == 0 && !self.checkpoint.write_failed =>
+            {
                 self.checkpoint.state = State::Flushing(picture);
                 self.checkpoint.is_distrusted = false;
                 self.start_flush(Disk::CacheDisk, Purpose::Checkpoint(Step::Flush));
@@ -202,8 +242,29 @@ impl Engine {
         is_long_ago || few_free && worth_it && !self.log.segments.reusable().is_empty()
     }
 
+    /// The checkpoint under way is made anew if its header is not on its way yet.
+    pub(super) fn drop_checkpoint(&mut self) {
+        if self.checkpoint.drop_unwritten() {
+            self.table.end_walk();
+            self.zeroes_rebuilt.picture_dropped();
+        }
+    }
+
+    /// The rest of the index is gathered at once, if nothing else happens.
+    pub(super) fn gathering_wake_up(&self) -> Option<Time> {
+        let may_go_on = !self.health.cache_disk_failed() && !self.log_again.is_wanted();
+        (may_go_on && self.checkpoint.wants_input()).then(|| self.now.after(GATHERING_PAUSE))
+    }
+
+    /// Zeroes that get to the data-disk while the index is gathered would still be listed, above lines that
+    /// were destaged meanwhile and that the index lacks. So they wait; a small index is gathered at once.
+    fn may_gather(&self) -> bool {
+        self.table.lines() <= self.config.limits.checkpoint_lines
+            || !self.destage.zeroes_under_way()
+    }
+
     /// Step 1.
-    fn take_picture(&mut self) {
+    fn begin_checkpoint(&mut self) {
         self.checkpoint.forced = false;
         let [next, this] = &mut self.checkpoint.waiting;
         this.append(next);
@@ -220,55 +281,60 @@ impl Engine {
         free.extend(&reusable);
         let position = self.log.position(&mut free);
         let (copy_pages, pages) = self.copies.picture();
-        let witnesses = self.witnesses.list_for_checkpoint();
-        let picture = Checkpoint {
+        let writer = CheckpointWriter::new(free.make_contiguous());
+        let listed = Checkpoint {
             generation: self.checkpoint.generation + 1,
-            free: free.into(),
-            witnesses,
             copy_pages,
-            ..self.index_picture(position)
+            ..self.small_picture(position)
         };
         self.zeroes_rebuilt.picture_taken();
         self.checkpoint.last_serial = self.log.newest_serial();
         if self.checkpoint.unlisted == UnlistedDamage::Some {
             self.checkpoint.unlisted = UnlistedDamage::InPicture;
         }
-        let after = self.log.newest_record();
-        self.want_durable(after);
+        self.table.begin_walk();
         let picture = Picture {
-            generation: picture.generation,
-            offset: self.superblock.geometry.checkpoint_offsets[picture.area()],
-            bytes: picture.encode_for(&self.superblock.geometry),
+            offset: self.superblock.geometry.checkpoint_offsets[listed.area()],
+            listed,
             pages,
             reusable,
-            chain_from: position.serial,
-            after,
+            after: self.log.newest_record(),
             is_empty: self.cache_is_empty(),
         };
-        self.checkpoint.state = State::WaitDurable(picture);
+        self.checkpoint.write_failed = false;
+        self.gather_index(Box::new(picture), Gathering::new(writer));
     }
 
-    /// The index as it is now; what else a checkpoint says is left out.
-    pub(super) fn index_picture(&self, position: LogPosition) -> Checkpoint {
-        let zeroes = self.zeroes_rebuilt.listed();
-        // Reserved at once: a vector that grows takes twice as much, and nobody has counted on that.
-        let slots = self.log.segments.iter().map(|(_, segment)| segment.live_slots as usize).sum();
-        let mut live = Vec::with_capacity(slots);
-        for (line, pieces) in self.table.iter() {
-            for (slot, mask) in pieces.as_slice() {
-                let checksum = self.table.checksum(*slot);
-                live.push(LiveSlot { line, mask: *mask, slot: *slot, checksum });
+    /// The next part of the index, and when there is no more, the end of step 1.
+    fn gather_index(&mut self, mut picture: Box<Picture>, mut gathering: Gathering) {
+        if self.gather_index_part(&picture.listed.position, &mut gathering) {
+            let piece_bytes = self.config.limits.checkpoint_write_bytes;
+            while let Some((at, piece)) = gathering.take(piece_bytes) {
+                self.write_piece(picture.offset + at, piece);
             }
+            self.checkpoint.state = State::Gathering(picture, gathering);
+            return;
         }
-        let filled = self.log.segments.iter().filter(|(_, segment)| segment.live_slots > 0);
+        // What was destaged meanwhile is compared as it is now.
+        picture.listed.witnesses = self.witnesses.list_for_checkpoint();
+        self.log.seal();
+        picture.after = self.log.newest_record();
+        self.want_durable(picture.after);
+        let ending = gathering.finish(&picture.listed, &self.superblock.geometry);
+        self.checkpoint.state = State::WaitDurable(picture, ending);
+    }
+
+    /// All that a checkpoint lists besides segments, slots and copy pages, as it is now.
+    fn small_picture(&self, position: LogPosition) -> Checkpoint {
+        let zeroes = self.zeroes_rebuilt.listed();
         Checkpoint {
             uuid: self.superblock.uuid,
             generation: self.checkpoint.generation,
             epoch: self.checkpoint.epoch,
             position,
-            filled: filled.map(|(index, segment)| (index, segment.serial)).collect(),
+            filled: Vec::new(),
             free: Vec::new(),
-            live,
+            live: Vec::new(),
             zeroes: zeroes.iter().collect(),
             poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
             witnesses: self.witnesses.list(),
@@ -276,34 +342,57 @@ impl Engine {
         }
     }
 
-    /// Step 3.
-    fn write_picture(&mut self, mut picture: Picture) {
-        let mut writes_left = 0;
-        for PageWrite { page, generation, bytes } in std::mem::take(&mut picture.pages) {
-            writes_left += 1;
-            self.counters.checkpoint_bytes += bytes.len() as u64;
-            let offset = self.superblock.geometry.copy_page_offset(page, generation);
-            let purpose = Purpose::Checkpoint(Step::Write);
-            self.start_write(Disk::CacheDisk, offset, bytes, purpose);
+    /// The index as it is now, for tests; free segments and copy pages are left out.
+    pub(super) fn index_picture(&self, position: LogPosition) -> Checkpoint {
+        let mut live = Vec::new();
+        for (line, pieces) in self.table.iter() {
+            for (slot, mask) in pieces.as_slice() {
+                let checksum = self.table.checksum(*slot);
+                live.push(LiveSlot { line, mask: *mask, slot: *slot, checksum });
+            }
         }
+        let filled = self.log.segments.iter().filter(|(_, segment)| segment.live_slots > 0);
+        let filled = filled.map(|(index, segment)| (index, segment.serial)).collect();
+        Checkpoint { filled, live, ..self.small_picture(position) }
+    }
+
+    fn write_piece(&mut self, offset: u64, piece: Buffer) {
+        self.checkpoint.writes_left += 1;
+        self.counters.checkpoint_bytes += piece.bytes().len() as u64;
+        self.start_write(Disk::CacheDisk, offset, piece, Purpose::Checkpoint(Step::Write));
+    }
+
+    /// Step 3.
+    fn write_picture(&mut self, mut picture: Box<Picture>, ending: Ending) {
+        for PageWrite { page, generation, bytes } in std::mem::take(&mut picture.pages) {
+            self.write_piece(self.superblock.geometry.copy_page_offset(page, generation), bytes);
+        }
+        let mut rest = ending.bytes.as_slice();
         let mut offset = picture.offset;
-        for piece in picture.bytes.bytes().chunks(self.config.limits.checkpoint_write_bytes) {
-            writes_left += 1;
-            let purpose = Purpose::Checkpoint(Step::Write);
-            self.start_write(Disk::CacheDisk, offset, Buffer::copy_of(piece), purpose);
+        if ending.taken > 0 {
+            let (header, payload) = rest.split_at(HEADER_SIZE);
+            self.write_piece(offset, Buffer::copy_of(header));
+            (rest, offset) = (payload, offset + HEADER_SIZE as u64 + ending.taken);
+        }
+        for piece in rest.chunks(self.config.limits.checkpoint_write_bytes) {
+            self.write_piece(offset, Buffer::copy_of(piece));
             offset += piece.len() as u64;
         }
-        self.counters.checkpoint_bytes += picture.bytes.len() as u64;
-        self.checkpoint.state = State::Writing { picture, writes_left, failed: false };
+        self.checkpoint.state = State::Writing(picture);
     }
 
     pub(super) fn checkpoint_io_done(&mut self, step: Step, result: Result<(), IoError>) {
-        match (step, &mut self.checkpoint.state) {
-            (Step::Write, State::Writing { writes_left, failed, .. }) => {
-                *writes_left -= 1;
-                *failed |= result.is_err();
-                if *failed && *writes_left == 0 {
-                    self.checkpoint.fail();
+        match (step, &self.checkpoint.state) {
+            (Step::Write, _) => {
+                // One that failed is told below.
+                self.checkpoint.writes_left -= 1;
+                let is_over = self.checkpoint.writes_left == 0;
+                match &self.checkpoint.state {
+                    State::Writing(_) if is_over && self.checkpoint.write_failed => {
+                        self.checkpoint.fail();
+                    }
+                    State::Dropped if is_over => self.checkpoint.state = State::None,
+                    _ => {}
                 }
             }
             (Step::Flush, State::Flushing(_))
@@ -331,7 +420,7 @@ impl Engine {
         let State::Flushing(picture) = std::mem::take(&mut self.checkpoint.state) else {
             unreachable!("looked at");
         };
-        self.checkpoint.generation = picture.generation;
+        self.checkpoint.generation = picture.listed.generation;
         self.checkpoint.has_listed_in_vain = false;
         self.witnesses.checkpoint_durable();
         self.zeroes_rebuilt.picture_durable();
@@ -339,15 +428,17 @@ impl Engine {
         for id in std::mem::take(&mut self.checkpoint.waiting[1]) {
             self.reply(id, Ok(()), None);
         }
-        self.log.checkpoint_generation = picture.generation;
-        self.log.segments.chain_begins(picture.chain_from);
+        self.log.checkpoint_generation = picture.listed.generation;
+        self.log.segments.chain_begins(picture.listed.position.serial);
         self.log.segments.make_free(&picture.reusable);
         if self.checkpoint.unlisted == UnlistedDamage::InPicture {
             self.checkpoint.unlisted = UnlistedDamage::None;
         }
         self.counters.checkpoints += 1;
         if picture.is_empty {
-            self.log_use.empty_checkpoint_durable(picture.after);
+            // What was logged while it was gathered is in no segment that it speaks of.
+            let begun_after = RecordNumber(picture.listed.position.next_record.0 - 1);
+            self.log_use.empty_checkpoint_durable(begun_after);
         }
     }
 }

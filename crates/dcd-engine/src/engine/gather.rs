@@ -28,12 +28,11 @@ pub(super) struct Gathering {
     segment: u32,
     /// A part was gathered since the last input.
     has_paused: bool,
-    has_written: bool,
 }
 
 impl Gathering {
     pub(super) fn new(writer: CheckpointWriter) -> Gathering {
-        Gathering { writer, segment: 0, has_paused: false, has_written: false }
+        Gathering { writer, segment: 0, has_paused: false }
     }
 
     pub(super) fn has_paused(&self) -> bool {
@@ -44,16 +43,9 @@ impl Gathering {
         self.has_paused = false;
     }
 
-    /// Whether something of it is on its way to the cache-disk.
-    pub(super) fn has_written(&self) -> bool {
-        self.has_written
-    }
-
     /// What was gathered, to be written.
     pub(super) fn take(&mut self, bytes: usize) -> Option<(u64, crate::buffer::Buffer)> {
-        let piece = self.writer.take(bytes);
-        self.has_written |= piece.is_some();
-        piece
+        self.writer.take(bytes)
     }
 
     pub(super) fn finish(self, listed: &Checkpoint, geometry: &Geometry) -> Ending {

@@ -73,10 +73,8 @@ impl Engine {
             }
         }
         self.log.end_log_again();
-        // A checkpoint that waits for these records speaks of their old places.
-        if self.checkpoint.start_over_if_waiting() {
-            self.zeroes_rebuilt.picture_dropped();
-        }
+        // A checkpoint under way speaks of their old places, and what is written of it may be lost.
+        self.drop_checkpoint();
         self.forget_commit();
         self.want_durable(self.log.newest_record());
         true

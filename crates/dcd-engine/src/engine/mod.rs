@@ -15,6 +15,7 @@ mod destage;
 mod detect;
 mod discards;
 mod flush;
+mod gather;
 mod health;
 mod invariants;
 mod log_again;
@@ -384,6 +385,7 @@ impl Engine {
     pub fn handle_input(&mut self, now: Time, input: Input) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
+        self.checkpoint.input_came();
         self.patience.pass(now, matches!(input, Input::Timeout));
         self.below.set_patience(self.patience);
         match input {
@@ -582,8 +584,9 @@ impl Engine {
 
     fn next_wake_up(&self) -> Option<Time> {
         let hung = self.hung_wake_up();
+        let gathering = self.gathering_wake_up();
         if self.phase != Phase::Running {
-            return hung.filter(|_| !self.below.is_opening());
+            return hung.filter(|_| !self.below.is_opening()).into_iter().chain(gathering).min();
         }
         let stalled = self.stalled_since;
         let stalled = stalled.map(|since| self.patience.wake_up(since, self.config.full_timeout));
@@ -593,7 +596,8 @@ impl Engine {
         let destage = [self.destage_wake_up(), self.drain_wake_up(), self.detach_wake_up()];
         let destage = destage.into_iter().flatten().min();
         let below = self.below.wake_up();
-        let others = [hung, stalled, self.commit_wake_up(), destage, clean, copies, below];
+        let others =
+            [hung, gathering, stalled, self.commit_wake_up(), destage, clean, copies, below];
         others.into_iter().flatten().min()
     }
 
@@ -758,6 +762,10 @@ impl Engine {
         self.checkpoint.found_damage();
         let poison = self.poisoned.entry(line).or_default();
         *poison = poison.or(mask);
+        // What is gathered may lack the line, and its list of damage was made before.
+        if self.checkpoint.is_gathering() {
+            self.drop_checkpoint();
+        }
     }
 
     /// A checkpoint could not list another damaged line.

@@ -13,7 +13,7 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::COUNTER_END;
-use super::checksum::{crc32c, crc32c_with_hole};
+use super::checksum::{Crc32c, crc32c, crc32c_with_hole};
 use super::geometry::{Geometry, POISONED_LINES_MAX, WITNESSES_MAX, ZERO_RANGES_MAX};
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
@@ -114,6 +114,137 @@ pub struct Checkpoint {
     pub witnesses: Vec<Witness>,
     /// The copy pages that list something.
     pub copy_pages: Vec<CopyPageRef>,
+}
+
+/// Writes a checkpoint while its index is still gathered: free segments, then filled ones, then live slots, and at the end
+/// the rest and the header, without which nothing before it counts.
+pub(crate) struct CheckpointWriter {
+    /// Room for the header, then payload that was not taken yet.
+    bytes: Vec<u8>,
+    /// Payload that was taken.
+    taken: u64,
+    checksum: Crc32c,
+    free: u64,
+    filled: u64,
+    live: u64,
+}
+
+/// The end of a checkpoint, and with [`Ending::taken`] 0 all of it.
+pub(crate) struct Ending {
+    /// The header, then payload.
+    pub(crate) bytes: Vec<u8>,
+    /// So many bytes of payload lie between them.
+    pub(crate) taken: u64,
+}
+
+impl CheckpointWriter {
+    pub(crate) fn new(free: &[SegmentIndex]) -> CheckpointWriter {
+        let mut writer = CheckpointWriter {
+            bytes: vec![0; HEADER_SIZE],
+            taken: 0,
+            checksum: Crc32c::default(),
+            free: free.len() as u64,
+            filled: 0,
+            live: 0,
+        };
+        for segment in free {
+            writer.put(&Item { address: U64::ZERO, first: segment.0.into(), second: U32::ZERO });
+        }
+        writer
+    }
+
+    fn put(&mut self, item: &Item) {
+        self.bytes.extend_from_slice(item.as_bytes());
+    }
+
+    pub(crate) fn put_filled(&mut self, segment: SegmentIndex, serial: SegmentSerial) {
+        assert!(self.live == 0, "filled segments come first");
+        self.filled += 1;
+        let (address, first) = (serial.0.into(), segment.0.into());
+        self.put(&Item { address, first, second: U32::ZERO });
+    }
+
+    pub(crate) fn put_live(&mut self, live: &LiveSlot) {
+        self.live += 1;
+        self.put(&Item::line(live.line, live.mask, live.slot.0, live.checksum));
+    }
+
+    /// So many bytes of payload, whole pages, if there are so many; and where in the area they belong.
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<(u64, Buffer)> {
+        let piece = self.bytes.get(HEADER_SIZE..HEADER_SIZE + bytes)?;
+        let (offset, buffer) = (HEADER_SIZE as u64 + self.taken, Buffer::copy_of(piece));
+        self.checksum.update(piece);
+        self.taken += bytes as u64;
+        self.bytes.drain(HEADER_SIZE..HEADER_SIZE + bytes);
+        Some((offset, buffer))
+    }
+
+    /// Puts all but the index, which `picture` need not have.
+    ///
+    /// # Panics
+    /// If it lists more than a cache of this geometry may, or than its area has room for: it could not be read again.
+    pub(crate) fn finish(mut self, picture: &Checkpoint, geometry: Option<&Geometry>) -> Ending {
+        for ZeroRange { line, lines, may_unmap } in &picture.zeroes {
+            let (low, high) = (*lines as u32, (*lines >> 32) as u32);
+            let kind = match *may_unmap {
+                true => ZEROES_FREED,
+                false => ZEROES_KEPT,
+            };
+            self.put(&Item::line(*line, kind, low, high));
+        }
+        for (line, mask) in &picture.poisoned {
+            self.put(&Item::line(*line, *mask, 0, 0));
+        }
+        for witness in &picture.witnesses {
+            self.put(&Item::line(witness.line, FragmentMask::FULL, 0, witness.checksum));
+        }
+        for CopyPageRef { page, generation, checksum } in &picture.copy_pages {
+            let (first, second) = (page.0.into(), (*checksum).into());
+            self.put(&Item { address: (*generation).into(), first, second });
+        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(LINE_SIZE as usize), 0);
+        if let Some(geometry) = geometry {
+            self.assert_fits(picture, geometry);
+        }
+        self.checksum.update(&self.bytes[HEADER_SIZE..]);
+        let mut header = CheckpointHeaderOnDisk::new_zeroed();
+        header.magic = MAGIC.into();
+        header.version = VERSION.into();
+        header.uuid = picture.uuid.0;
+        header.generation = picture.generation.into();
+        header.epoch = picture.epoch.into();
+        header.serial = picture.position.serial.0.into();
+        header.next_record = picture.position.next_record.0.into();
+        header.segment = picture.position.segment.0.into();
+        header.slot_in_segment = picture.position.slot_in_segment.into();
+        header.previous_checksum = picture.position.previous_checksum.into();
+        header.free = self.free.into();
+        header.filled = self.filled.into();
+        header.live = self.live.into();
+        header.zeroes = (picture.zeroes.len() as u64).into();
+        header.poisoned = (picture.poisoned.len() as u64).into();
+        header.witnesses = (picture.witnesses.len() as u64).into();
+        header.copy_pages = (picture.copy_pages.len() as u64).into();
+        header.payload_checksum = self.checksum.finish().into();
+        header.checksum = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET).into();
+        self.bytes[..HEADER_SIZE].copy_from_slice(header.as_bytes());
+        Ending { bytes: self.bytes, taken: self.taken }
+    }
+
+    fn assert_fits(&self, picture: &Checkpoint, geometry: &Geometry) {
+        for (what, count, most) in [
+            ("zero ranges", picture.zeroes.len() as u64, ZERO_RANGES_MAX),
+            ("damaged lines", picture.poisoned.len() as u64, POISONED_LINES_MAX),
+            ("witnesses", picture.witnesses.len() as u64, WITNESSES_MAX),
+            ("live slots", self.live, geometry.data_slots_max().into()),
+            ("copy pages", picture.copy_pages.len() as u64, geometry.copy_pages.into()),
+            ("segments", self.free + self.filled, geometry.segments.into()),
+        ] {
+            assert!(count <= most, "a checkpoint has room for {most} {what}, not {count}");
+        }
+        let (length, area) = (self.taken + self.bytes.len() as u64, geometry.checkpoint_area_bytes);
+        assert!(length <= area, "a checkpoint of {length} bytes in an area of {area}");
+    }
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -276,91 +407,22 @@ impl Checkpoint {
     /// The bytes of a checkpoint of this cache.
     ///
     /// # Panics
-    /// If it lists more than there may be, or than its area has room for: it could not be read again.
+    /// As [`CheckpointWriter::finish`].
     pub(crate) fn encode_for(&self, geometry: &Geometry) -> Buffer {
-        let counts = [
-            ("zero ranges", self.zeroes.len() as u64, ZERO_RANGES_MAX),
-            ("damaged lines", self.poisoned.len() as u64, POISONED_LINES_MAX),
-            ("witnesses", self.witnesses.len() as u64, WITNESSES_MAX),
-            ("live slots", self.live.len() as u64, geometry.data_slots_max().into()),
-            ("copy pages", self.copy_pages.len() as u64, geometry.copy_pages.into()),
-            ("segments", (self.free.len() + self.filled.len()) as u64, geometry.segments.into()),
-        ];
-        for (what, count, most) in counts {
-            assert!(count <= most, "a checkpoint has room for {most} {what}, not {count}");
-        }
-        let bytes = self.encode();
-        let (length, area) = (bytes.len() as u64, geometry.checkpoint_area_bytes);
-        assert!(length <= area, "a checkpoint of {length} bytes in an area of {area}");
-        bytes
+        Buffer::copy_of(&self.writer().finish(self, Some(geometry)).bytes)
     }
 
     /// The bytes of the checkpoint: header, then payload, padded to 4 KiB.
     pub fn encode(&self) -> Buffer {
-        let items = self.free.len()
-            + self.filled.len()
-            + self.live.len()
-            + self.zeroes.len()
-            + self.poisoned.len()
-            + self.witnesses.len()
-            + self.copy_pages.len();
-        let payload = (items * ITEM_SIZE).next_multiple_of(LINE_SIZE as usize);
-        let mut buffer = Buffer::zeroed(HEADER_SIZE + payload);
-        let mut rest = &mut buffer.bytes_mut()[HEADER_SIZE..];
-        let mut put = |item: Item| {
-            let (head, tail) = std::mem::take(&mut rest).split_at_mut(ITEM_SIZE);
-            head.copy_from_slice(item.as_bytes());
-            rest = tail;
-        };
-        for segment in &self.free {
-            put(Item { address: U64::ZERO, first: segment.0.into(), second: U32::ZERO });
-        }
-        for (segment, serial) in &self.filled {
-            put(Item { address: serial.0.into(), first: segment.0.into(), second: U32::ZERO });
-        }
-        for live in &self.live {
-            put(Item::line(live.line, live.mask, live.slot.0, live.checksum));
-        }
-        for ZeroRange { line, lines, may_unmap } in &self.zeroes {
-            let (low, high) = (*lines as u32, (*lines >> 32) as u32);
-            let kind = match *may_unmap {
-                true => ZEROES_FREED,
-                false => ZEROES_KEPT,
-            };
-            put(Item::line(*line, kind, low, high));
-        }
-        for (line, mask) in &self.poisoned {
-            put(Item::line(*line, *mask, 0, 0));
-        }
-        for witness in &self.witnesses {
-            put(Item::line(witness.line, FragmentMask::FULL, 0, witness.checksum));
-        }
-        for CopyPageRef { page, generation, checksum } in &self.copy_pages {
-            let (first, second) = (page.0.into(), (*checksum).into());
-            put(Item { address: (*generation).into(), first, second });
-        }
-        let mut header = CheckpointHeaderOnDisk::new_zeroed();
-        header.magic = MAGIC.into();
-        header.version = VERSION.into();
-        header.uuid = self.uuid.0;
-        header.generation = self.generation.into();
-        header.epoch = self.epoch.into();
-        header.serial = self.position.serial.0.into();
-        header.next_record = self.position.next_record.0.into();
-        header.segment = self.position.segment.0.into();
-        header.slot_in_segment = self.position.slot_in_segment.into();
-        header.previous_checksum = self.position.previous_checksum.into();
-        header.free = (self.free.len() as u64).into();
-        header.filled = (self.filled.len() as u64).into();
-        header.live = (self.live.len() as u64).into();
-        header.zeroes = (self.zeroes.len() as u64).into();
-        header.poisoned = (self.poisoned.len() as u64).into();
-        header.witnesses = (self.witnesses.len() as u64).into();
-        header.copy_pages = (self.copy_pages.len() as u64).into();
-        header.payload_checksum = crc32c(&buffer.bytes()[HEADER_SIZE..]).into();
-        header.checksum = crc32c_with_hole(header.as_bytes(), CHECKSUM_OFFSET).into();
-        buffer.bytes_mut()[..HEADER_SIZE].copy_from_slice(header.as_bytes());
-        buffer
+        Buffer::copy_of(&self.writer().finish(self, None).bytes)
+    }
+
+    /// What the index holds is put.
+    fn writer(&self) -> CheckpointWriter {
+        let mut writer = CheckpointWriter::new(&self.free);
+        self.filled.iter().for_each(|(segment, serial)| writer.put_filled(*segment, *serial));
+        self.live.iter().for_each(|live| writer.put_live(live));
+        writer
     }
 
     /// Reads only the header, to learn how much to read.

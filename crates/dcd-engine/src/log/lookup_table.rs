@@ -111,6 +111,31 @@ pub struct LookupTable {
     scattered_free: Vec<u32>,
     /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
     slot_checksums: Vec<u32>,
+    walk: Option<Walk>,
+}
+
+/// A walk of the whole table that goes on while the table changes.
+#[derive(Default)]
+struct Walk {
+    /// Entries below this place were visited.
+    at: usize,
+    /// Lines whose entry was not, and moved below it.
+    missed: Vec<Line>,
+    /// Lines whose entry was, and moved behind it, round the end of the table.
+    visited: Vec<Line>,
+}
+
+impl Walk {
+    fn moved(&mut self, line: Line, from: usize, to: usize) {
+        match (from < self.at, to < self.at) {
+            (false, true) => match self.visited.iter().position(|visited| *visited == line) {
+                Some(known) => drop(self.visited.swap_remove(known)),
+                None => self.missed.push(line),
+            },
+            (true, false) => self.visited.push(line),
+            _ => {}
+        }
+    }
 }
 
 impl LookupTable {
@@ -126,6 +151,7 @@ impl LookupTable {
             scattered: Vec::new(),
             scattered_free: Vec::new(),
             slot_checksums: vec![0; slots as usize],
+            walk: None,
         }
     }
 
@@ -328,6 +354,9 @@ impl LookupTable {
             let distance = |place: usize| (place + length - home) % length;
             if distance(gap) < distance(candidate) {
                 self.entries[gap] = self.entries[candidate];
+                if let Some(walk) = &mut self.walk {
+                    walk.moved(self.entries[gap].line(), candidate, gap);
+                }
                 gap = candidate;
             }
             candidate = self.next(candidate);
@@ -346,6 +375,60 @@ impl LookupTable {
             let lines = self.used.iter().map(|index| self.entries[index].line());
             lines.filter(|line| range.contains(&line.0)).collect()
         }
+    }
+
+    /// Begins a walk of the table, in place of one that is under way.
+    pub(crate) fn begin_walk(&mut self) {
+        self.walk = Some(Walk::default());
+    }
+
+    /// Nobody goes on with the walk.
+    pub(crate) fn end_walk(&mut self) {
+        self.walk = None;
+    }
+
+    /// Visits the next `count` lines of the walk, and tells whether there are more. A line that is in the table from
+    /// beginning to end is visited once, with its pieces as they are then; one that comes or goes meanwhile once or not at
+    /// all; one that goes and comes back perhaps twice.
+    ///
+    /// # Panics
+    /// If no walk was begun.
+    pub(crate) fn walk(
+        &mut self,
+        count: usize,
+        mut visit: impl FnMut(&LookupTable, Line, Pieces),
+    ) -> bool {
+        let mut walk = self.walk.take().expect("a walk was begun");
+        let mut left = count;
+        let mut places = self.used.iter_from(walk.at);
+        while left > 0 {
+            let Some(place) = places.next() else {
+                walk.at = self.entries.len();
+                break;
+            };
+            let entry = &self.entries[place];
+            walk.at = place + 1;
+            left -= 1;
+            match walk.visited.iter().position(|line| *line == entry.line()) {
+                Some(known) => drop(walk.visited.swap_remove(known)),
+                None => visit(self, entry.line(), self.pieces(entry)),
+            }
+        }
+        drop(places);
+        if walk.at == self.entries.len() {
+            while left > 0
+                && let Some(line) = walk.missed.pop()
+            {
+                left -= 1;
+                let pieces = self.find(line);
+                if pieces.count > 0 {
+                    visit(self, line, pieces);
+                }
+            }
+        }
+        let has_more = walk.at < self.entries.len() || !walk.missed.is_empty();
+        self.walk = has_more.then_some(walk);
+        has_more
     }
 
     /// Every line with its pieces, in an order that depends only on the history.
@@ -390,6 +473,40 @@ mod tests {
     fn lines_at_the_ends(table: &LookupTable) -> impl Iterator<Item = u64> {
         let length = table.entries.len();
         (0..).filter(move |line| (table.home(Line(*line)) + 4) % length < 8)
+    }
+
+    proptest! {
+        /// Entries move below the walk and behind it, also round the end of the table.
+        #[test]
+        fn a_walk_visits_once_what_stays(
+            stays in prop::collection::vec(any::<bool>(), 40),
+            changes in prop::collection::vec(prop::collection::vec((any::<bool>(), 0usize..40), 0..4), 40),
+        ) {
+            let mut table = LookupTable::new(100, 40, LineHash::new(0));
+            let lines: Vec<Line> = lines_at_the_ends(&table).take(40).map(Line).collect();
+            for line in &lines {
+                table.insert(*line, FragmentMask::FULL, SlotIndex(0), 0);
+            }
+            let mut visits: BTreeMap<Line, u32> = BTreeMap::new();
+            table.begin_walk();
+            for changes in changes {
+                for (is_insert, index) in changes.into_iter().filter(|(_, index)| !stays[*index]) {
+                    match is_insert {
+                        true => drop(table.insert(lines[index], FragmentMask::FULL, SlotIndex(1), 0)),
+                        false => drop(table.remove(lines[index], FragmentMask::FULL)),
+                    }
+                }
+                if !table.walk(1, |_, line, _| *visits.entry(line).or_default() += 1) {
+                    break;
+                }
+            }
+            if table.walk.is_some() {
+                table.walk(100, |_, line, _| *visits.entry(line).or_default() += 1);
+            }
+            for (line, _) in lines.iter().zip(&stays).filter(|(_, stays)| **stays) {
+                prop_assert_eq!(visits.get(line), Some(&1));
+            }
+        }
     }
 
     #[test]

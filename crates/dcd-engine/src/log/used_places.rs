@@ -67,7 +67,12 @@ impl UsedPlaces {
 
     /// All in use, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
-        let mut next = self.first_from(0);
+        self.iter_from(0)
+    }
+
+    /// Those not below `place`.
+    pub fn iter_from(&self, place: usize) -> impl Iterator<Item = usize> {
+        let mut next = self.first_from(place);
         std::iter::from_fn(move || {
             let place = next?;
             next = self.first_from(place + 1);

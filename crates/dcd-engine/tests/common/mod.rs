@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::stats::Status;
 use dcd_engine::{
@@ -292,6 +293,20 @@ impl Driver {
     pub fn superblock(&self) -> Superblock {
         let copy = |offset: usize| &self.cache_disk.current[offset..offset + LINE];
         Superblock::newest(copy(0), copy(64 << 10)).expect("a superblock")
+    }
+
+    /// The newest durable checkpoint that can be read, with its area.
+    #[track_caller]
+    pub fn newest_checkpoint(&self) -> (Checkpoint, u64) {
+        let superblock = self.superblock();
+        let geometry = superblock.geometry;
+        let decoded = geometry.checkpoint_offsets.map(|offset| {
+            let bytes = &self.cache_disk.durable[offset as usize..];
+            let bytes = &bytes[..geometry.checkpoint_area_bytes as usize];
+            Checkpoint::decode(bytes, superblock.uuid, &geometry).ok().map(|found| (found, offset))
+        });
+        let whole = decoded.into_iter().flatten();
+        whole.max_by_key(|(found, _)| found.generation).expect("one is whole")
     }
 
     /// Starts to open; I/Os wait for the test.

@@ -130,6 +130,11 @@ enum Work {
 }
 
 impl Destage {
+    /// Whether zeroes are on their way to the data-disk.
+    pub(super) fn zeroes_under_way(&self) -> bool {
+        matches!(self.work, Work::Zero(_))
+    }
+
     /// Something may have become possible: look everywhere again.
     pub(super) fn something_changed(&mut self) {
         self.exhausted.clear();

@@ -68,6 +68,9 @@ impl ZeroWork {
 
 impl Engine {
     pub(super) fn start_zero_work(&mut self) -> bool {
+        if self.checkpoint.is_gathering() {
+            return false;
+        }
         // They must be durable in the log first (C10); their records are, when all records are.
         if self.zeroes.is_empty() {
             return false;
