@@ -7,20 +7,21 @@
 //! 4. Write a checkpoint.                 Crash up to here: an ordinary start finds everything.
 //! 5. Write the superblock: closed, or detached.
 //!      Crash before it is durable: the cache counts as open, and start or detach resumes.
+//! 6. Write its second copy.
+//!      Crash before, or an error: the first one counts.
 //! ```
 //!
 //! A detach that is cancelled before step 4 goes on as a shutdown: what was moved stays moved, what
 //! was not stays in the log. So does one that finds at the end of step 2 that changes are lost which
 //! whoever asked for it was not told of ([`super::lost`]), and one that gets on no more (`destage/drain.rs`): the pair stays
 //! one, and the answer says so.
-//! Without a cache-disk ([`super::uncached`]) steps 2 to 5 are a flush of the data-disk.
+//! Without a cache-disk ([`super::uncached`]) steps 2 to 6 are a flush of the data-disk.
 
 use super::destage::Headway;
 use super::volume::BehindCommit;
 use super::{Engine, MemoryUse, Phase, Purpose};
-use crate::engine::Disk;
 use crate::format::superblock::CacheState;
-use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
+use crate::io::{IoError, RequestError, RequestId};
 use crate::units::{LbaRange, Time};
 
 /// How the cache is closed.
@@ -57,6 +58,7 @@ enum Step {
     Labels,
     Checkpoint,
     Superblock,
+    SecondCopy,
 }
 
 impl Engine {
@@ -251,12 +253,20 @@ impl Engine {
             Kind::Detach => CacheState::Detached,
         };
         self.superblock.memory = None;
-        let operation = IoOperation::Write {
-            offset: self.superblock.offset(),
-            data: IoData::Owned(self.superblock.encode()),
-            fua: true,
-        };
-        self.start_io(Disk::CacheDisk, operation, Purpose::Close);
+        self.write_superblock_copy(self.superblock.offset(), Purpose::Close);
+    }
+
+    /// Steps 5 and 6.
+    pub(super) fn superblock_closed(&mut self, result: Result<(), IoError>) {
+        let close = self.close.as_mut().expect("being closed");
+        let is_first = std::mem::replace(&mut close.step, Step::SecondCopy) == Step::Superblock;
+        match result {
+            Ok(()) if is_first => {
+                self.write_superblock_copy(self.superblock.second_offset(), Purpose::Close);
+            }
+            Err(error) if is_first => self.close_io_done(Err(error)),
+            _ => self.close_io_done(Ok(())),
+        }
     }
 
     pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {

@@ -548,7 +548,7 @@ impl Engine {
             Purpose::Destage(step) => self.destage_io_done(step, result, buffer, service),
             Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
             Purpose::Uncached(step) => self.uncached_io_done(step, result, service),
-            Purpose::Close => self.close_io_done(result),
+            Purpose::Close => self.superblock_closed(result),
         }
     }
 

@@ -23,7 +23,9 @@
 //!      data-disk first ([`room`]).
 //! 7. Write a checkpoint for the new session and flush: now the prefix is fixed. What an earlier
 //!    session may still have in some queue can no longer become part of the log.
-//! 8. Write the superblock: open, new generation. Then take requests.
+//! 8. Write the superblock: open, new generation.
+//! 9. Write its second copy: which segment memory the session has must not be forgotten because one copy cannot be read. Then take requests.
+//!      Crash before, or a write error: the first one counts.
 //! ```
 //!
 //! A data-disk that has grown (C32) is opened with its new size from the beginning; step 8 records it.
@@ -79,6 +81,7 @@ pub(super) enum Step {
     /// Zeroes for which a checkpoint has no room.
     Zero(ZeroRange),
     Superblock,
+    SecondSuperblock,
 }
 
 /// What recovery knows so far.
@@ -137,6 +140,7 @@ enum Stage {
     ZeroesFlush,
     NewCheckpoint,
     Superblock,
+    SecondSuperblock,
 }
 
 /// The next record that is expected, and where.
@@ -307,8 +311,14 @@ impl Engine {
             Err(error) => Err(error),
         };
         // The buffers of writes come back, too.
-        let is_read =
-            !matches!(step, Step::Witness(_) | Step::Rewrite | Step::Zero(_) | Step::Superblock);
+        let is_read = !matches!(
+            step,
+            Step::Witness(_)
+                | Step::Rewrite
+                | Step::Zero(_)
+                | Step::Superblock
+                | Step::SecondSuperblock
+        );
         if let (Ok(bytes), true) = (&bytes, is_read) {
             recovery.report.bytes_read += bytes.len() as u64;
         }
@@ -352,7 +362,11 @@ impl Engine {
             }
             // A witness that cannot be read says nothing.
             (Step::Witness(_), Err(_)) => {}
-            (Step::Rewrite | Step::Flush(_) | Step::Superblock, Ok(_)) => {}
+            (Step::Rewrite | Step::Flush(_) | Step::Superblock | Step::SecondSuperblock, Ok(_)) => {
+            }
+            (Step::SecondSuperblock, Err(error @ IoError::Failed)) => {
+                self.health.note_cache_disk_error(error);
+            }
             (Step::Segment, Err(IoError::Failed)) => self.read_segment_by_slots(),
             (Step::Segment, Err(error)) => {
                 let segment = recovery.chain.segments.front().copied().unwrap_or_default();
@@ -364,7 +378,7 @@ impl Engine {
             (Step::Flush(device), Err(error)) => {
                 self.fail_open(OpenError::Io { device: device.into(), offset: 0, error });
             }
-            (Step::Rewrite | Step::Superblock, Err(error)) => {
+            (Step::Rewrite | Step::Superblock | Step::SecondSuperblock, Err(error)) => {
                 let offset = self.superblock.offset();
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
             }
@@ -463,7 +477,8 @@ impl Engine {
                     }
                     self.write_superblock();
                 }
-                Stage::Superblock => self.finish_recovery(),
+                Stage::Superblock => self.write_second_superblock(),
+                Stage::SecondSuperblock => self.finish_recovery(),
             }
         }
     }
@@ -611,7 +626,7 @@ impl Engine {
         self.start_rewrites();
     }
 
-    // ---- steps 6 to 8: the new session --------------------------------------------------------
+    // ---- steps 6 to 9: the new session --------------------------------------------------------
 
     pub(super) fn start_session(&mut self) {
         let epoch = self.superblock.generation + 1;
@@ -639,14 +654,23 @@ impl Engine {
         if self.data_disk.blocks > self.superblock.data_disk.blocks {
             self.superblock.data_disk = self.data_disk;
         }
-        let operation = IoOperation::Write {
-            offset: self.superblock.offset(),
-            data: IoData::Owned(self.superblock.encode()),
-            fua: true,
-        };
         self.recovery().stage = Stage::Superblock;
         self.recovery().ios_left = 1;
-        self.start_io(Disk::CacheDisk, operation, Purpose::Recover(Step::Superblock));
+        let purpose = Purpose::Recover(Step::Superblock);
+        self.write_superblock_copy(self.superblock.offset(), purpose);
+    }
+
+    fn write_second_superblock(&mut self) {
+        self.recovery().stage = Stage::SecondSuperblock;
+        self.recovery().ios_left = 1;
+        let purpose = Purpose::Recover(Step::SecondSuperblock);
+        self.write_superblock_copy(self.superblock.second_offset(), purpose);
+    }
+
+    pub(super) fn write_superblock_copy(&mut self, offset: u64, purpose: Purpose) {
+        let data = IoData::Owned(self.superblock.encode());
+        let operation = IoOperation::Write { offset, data, fua: true };
+        self.start_io(Disk::CacheDisk, operation, purpose);
     }
 
     fn finish_recovery(&mut self) {

@@ -255,9 +255,14 @@ impl Superblock {
         self.geometry.end() + self.volume_bytes + mark
     }
 
-    /// Byte address of the copy that holds this generation.
+    /// Byte address of the copy that holds this generation first.
     pub fn offset(&self) -> u64 {
         SUPERBLOCK_OFFSETS[(self.generation % 2) as usize]
+    }
+
+    /// Byte address of the copy that holds it, too, when the first is durable: until then the generation before is there.
+    pub fn second_offset(&self) -> u64 {
+        SUPERBLOCK_OFFSETS[(self.generation.wrapping_add(1) % 2) as usize]
     }
 
     /// Another writing of it. `tells_data_disk`: the label of the data-disk is written with it, if there is one.
