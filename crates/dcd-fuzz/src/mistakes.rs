@@ -40,6 +40,8 @@ pub enum Runs {
     /// Volumes where one thing happens again and again: a chain of events which other runs hardly
     /// ever have.
     FocusedVolumes,
+    /// Volumes with a cache-disk of which single I/Os fail.
+    StumblingVolumes,
     /// The driver under a simulated kernel: `dcd_daemon::event_loop::driver_runs`.
     Driver,
 }

@@ -112,6 +112,10 @@ pub struct VolumeUse {
     pub lines_lost: u64,
     /// Cache-disks that failed while the volume was used.
     pub cache_disks_failed: u64,
+    /// Single I/Os of cache-disks that were to fail, and cache-disks that were given up for it.
+    pub cache_disks_stumbled: u64,
+    /// See there.
+    pub cache_disks_given_up: u64,
 }
 
 impl VolumeUse {
@@ -128,6 +132,8 @@ impl VolumeUse {
     pub fn add(&mut self, other: &VolumeUse) {
         self.members_failed += other.members_failed;
         self.cache_disks_failed += other.cache_disks_failed;
+        self.cache_disks_stumbled += other.cache_disks_stumbled;
+        self.cache_disks_given_up += other.cache_disks_given_up;
         self.members_replaced += other.members_replaced;
         self.io_faults += other.io_faults;
         self.lines_rotted += other.lines_rotted;

@@ -18,7 +18,7 @@ use crate::script::Script;
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
-use crate::volume::options::{FOCUS_FROM, MORE_FAULTS_FROM};
+use crate::volume::options::{FOCUS_FROM, MORE_FAULTS_FROM, STUMBLES_EACH, STUMBLES_FIRST};
 
 /// A cache that throws writes away: whoever does not find this finds nothing.
 pub const CANARY: &str = "canary";
@@ -119,7 +119,7 @@ impl Case {
             Runs::Pairs | Runs::Driver => {
                 return Case::Pair(seed.wrapping_add(index), Box::new(script(seed, index)));
             }
-            Runs::Volumes => {
+            Runs::Volumes | Runs::StumblingVolumes => {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
             Runs::TieredVolumes => &[VolumeKind::Tiered],
@@ -128,9 +128,12 @@ impl Case {
         let turns = kinds.len() as u64;
         let first = match place {
             Runs::FocusedVolumes => FOCUS_FROM,
+            Runs::StumblingVolumes => STUMBLES_FIRST,
             _ => MORE_FAULTS_FROM,
         };
-        let seed = first.wrapping_add(seed).wrapping_add(index / turns);
+        let apart = if place == Runs::StumblingVolumes { STUMBLES_EACH } else { 1 };
+        let later = seed.wrapping_add(index / turns).wrapping_mul(apart);
+        let seed = first.wrapping_add(later);
         Case::Volume(seed, kinds[(index % turns) as usize])
     }
 

@@ -2,7 +2,9 @@
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
-use dcd_fuzz::volume::options::{CACHE_DISK_FAILS_FROM, FOCUS_FROM, REUSE_FROM};
+use dcd_fuzz::volume::options::{
+    CACHE_DISK_FAILS_FROM, FOCUS_FROM, REUSE_FROM, STUMBLES_EACH, STUMBLES_FIRST,
+};
 use dcd_fuzz::volume::run::run;
 
 /// Runs of each kind.
@@ -68,6 +70,24 @@ fn a_cache_disk_that_fails_loses_nothing_that_was_acknowledged() {
         }
     }
     assert!(volume.cache_disks_failed > 20, "{volume:?}");
+}
+
+/// Unless the log has no room to write again what may be lost: then the next start finds that in the segment memory.
+#[test]
+fn a_single_failure_of_the_cache_disk_is_not_noticed() {
+    let mut volume = dcd_fuzz::report::VolumeUse::default();
+    for kind in VolumeKind::ALL {
+        for seed in (STUMBLES_FIRST..).step_by(STUMBLES_EACH as usize).take(8) {
+            match run(kind, seed, false) {
+                Ok(report) => volume.add(&report.volume),
+                Err(failure) => {
+                    panic!("dcd fuzz --volume {} --seed {seed}: {}", kind.name(), failure.violation)
+                }
+            }
+        }
+    }
+    assert!(volume.cache_disks_stumbled > 100, "{volume:?}");
+    assert!(volume.cache_disks_given_up < volume.cache_disks_stumbled / 4, "{volume:?}");
 }
 
 #[test]

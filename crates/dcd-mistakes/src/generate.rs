@@ -87,6 +87,7 @@ fn variant(runs: &str) -> &'static str {
         "volumes" => "Runs::Volumes",
         "tiered" => "Runs::TieredVolumes",
         "focused" => "Runs::FocusedVolumes",
+        "stumbling" => "Runs::StumblingVolumes",
         _ => "Runs::Driver",
     }
 }

@@ -35,9 +35,17 @@ impl LogAgain {
 }
 
 impl Engine {
-    /// A write or a flush of the cache-disk has failed.
+    /// A write or a flush of the cache-disk has failed. Whoever asked for it, it may have lost what others have written there.
     pub(super) fn cache_disk_error(&mut self, error: IoError) {
+        if let Some(volume) = self.below.volume_mut() {
+            volume.cache_disk_failed();
+        }
         self.log_again.failures += 1;
+        self.cache_disk_error_of_volume(error);
+    }
+
+    /// The same, when a volume has found it, which counts its failures itself.
+    pub(super) fn cache_disk_error_of_volume(&mut self, error: IoError) {
         self.checkpoint.cache_disk_failed();
         self.health.note_cache_disk_error(error);
         match error {

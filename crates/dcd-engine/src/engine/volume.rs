@@ -66,6 +66,12 @@ impl Engine {
                         has_brought = true;
                         self.discard_freed(range);
                     }
+                    // Before the log has begun, the volume does not open with it.
+                    VolumeOutput::CacheDiskFailed(error) if self.phase == Phase::Running => {
+                        has_brought = true;
+                        self.cache_disk_error_of_volume(error);
+                    }
+                    VolumeOutput::CacheDiskFailed(_) => {}
                     VolumeOutput::Closed => {
                         has_brought = true;
                         self.labels_written();

@@ -90,6 +90,8 @@ pub(crate) enum VolumeOutput {
     Done(IoDone),
     /// Discard this range, as if a client had asked for it.
     Discard(LbaRange),
+    /// A write or flush of the cache-disk has failed.
+    CacheDiskFailed(IoError),
     /// The labels of the end are written.
     Closed,
     /// What requests before this flush have changed is durable, or cannot be.
@@ -379,6 +381,12 @@ impl Volume {
             member.errors += 1;
             member.read_errors += u64::from(is_read);
         }
+        let is_change =
+            matches!(purpose, Purpose::Journal | Purpose::Checkpoint(_) | Purpose::MorePointers(_));
+        if let (true, Err(error)) = (is_change, result) {
+            self.cache_disk_failed();
+            self.outputs.push_back(VolumeOutput::CacheDiskFailed(error));
+        }
         match purpose {
             Purpose::Open(step) => self.open_io_done(step, result, buffer),
             Purpose::Read(piece) => self.piece_read(piece, result, buffer),
@@ -389,10 +397,17 @@ impl Volume {
             }
             Purpose::RebuiltLabel(member) => self.rebuilt_label_written(member, result),
             Purpose::Label(step, member) => self.label_io_done(step, member, result),
-            Purpose::Journal => self.journal_written(result),
-            Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result),
+            Purpose::Journal => self.journal_written(result, buffer),
+            Purpose::Checkpoint(step) => self.checkpoint_io_done(step, result, buffer),
             Purpose::MorePointers(step) => self.more_pointers_io_done(step, result),
         }
+    }
+
+    /// A write or flush of the cache-disk has failed, of the volume or of the log. What was written there and not flushed may be gone,
+    /// and no later flush tells.
+    pub(crate) fn cache_disk_failed(&mut self) {
+        self.distrust_pages();
+        self.distrust_more_pointers();
     }
 
     /// Lets everything go on that can.

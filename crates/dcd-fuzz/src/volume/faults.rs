@@ -2,7 +2,7 @@
 
 use dcd_engine::units::{LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
-use dcd_engine::{IoError, Operation, RequestError, VolumeError, VolumeRequest};
+use dcd_engine::{Device, IoError, Operation, RequestError, VolumeError, VolumeRequest};
 
 use super::machine::{Trap, Trick};
 use super::run::VolumeRun;
@@ -56,7 +56,7 @@ impl VolumeRun {
                 let io = random.pick(&[IoKind::Read, IoKind::Write, IoKind::Flush]);
                 self.say(|| format!("one {io:?} of {member:?} fails, or takes long"));
                 self.machine.traps.push(Trap {
-                    member,
+                    device: Device::Member(member),
                     io,
                     trick: if random.one_in(4) { Trick::Slow } else { Trick::Fail },
                 });
@@ -107,7 +107,11 @@ impl VolumeRun {
             let member = self.draw_member(&mut random);
             let trick = random.pick(&[Trick::Lose, Trick::Misdirect]);
             self.say(|| format!("the next write of {member:?}: {trick:?}"));
-            self.machine.traps.push(Trap { member, io: IoKind::Write, trick });
+            self.machine.traps.push(Trap {
+                device: Device::Member(member),
+                io: IoKind::Write,
+                trick,
+            });
         }
         if more.busy_members && random.one_in(6) {
             self.begin_work(&mut random)?;

@@ -61,11 +61,11 @@ pub struct Member {
     pub healed: BTreeMap<u64, u64>,
 }
 
-/// An I/O of a member that fails once, or is slow.
+/// An I/O that fails once, or is slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trap {
-    /// Which member.
-    pub member: MemberIndex,
+    /// Of a member; or of the cache-disk, which is neither slow nor tells lies.
+    pub device: Device,
     /// Of this kind.
     pub io: IoKind,
     /// What becomes of it.
@@ -500,10 +500,9 @@ impl Machine {
     }
 
     fn take_trap(&mut self, io: &Io, is_slow: bool) -> Option<Trap> {
-        let Device::Member(member) = io.device else { return None };
         let kind = io_kind(&io.operation);
         let fits = |trap: &Trap| {
-            trap.member == member
+            trap.device == io.device
                 && trap.io == kind
                 && matches!(trap.trick, Trick::Slow | Trick::Late) == is_slow
                 && (matches!(
@@ -517,7 +516,9 @@ impl Machine {
         let trap = self.traps.swap_remove(index);
         // Of a lie about a write nobody can know.
         let is_noticed = matches!(trap.trick, Trick::Fail | Trick::FailAndDrop | Trick::Slow);
-        self.state.members[usize::from(member.0)].is_suspect |= is_noticed;
+        if let Device::Member(member) = io.device {
+            self.state.members[usize::from(member.0)].is_suspect |= is_noticed;
+        }
         Some(trap)
     }
 
@@ -601,10 +602,8 @@ impl Machine {
             IoOperation::Flush => {
                 let result = match trap {
                     Some(trap) => {
-                        if let (Trick::FailAndDrop, Device::Member(member)) = (trap.trick, device) {
-                            let member = &mut self.state.members[usize::from(member.0)];
-                            member.disk.drop_unflushed(random);
-                            member.damaged.extend(std::mem::take(&mut member.healed).into_keys());
+                        if trap.trick == Trick::FailAndDrop {
+                            self.drop_unflushed(device, random);
                         }
                         Err(IoError::Failed)
                     }
@@ -612,6 +611,15 @@ impl Machine {
                 };
                 IoDone { id, result, buffer: None }
             }
+        }
+    }
+
+    /// What was written and not flushed will never be durable, whatever is flushed.
+    fn drop_unflushed(&mut self, device: Device, random: &mut Random) {
+        self.disk(device).drop_unflushed(random);
+        if let Device::Member(member) = device {
+            let member = &mut self.state.members[usize::from(member.0)];
+            member.damaged.extend(std::mem::take(&mut member.healed).into_keys());
         }
     }
 

@@ -63,6 +63,8 @@ pub struct MoreFaults {
     pub grows_pointers: bool,
     /// The cache-disk fails, and is well again behind the next crash.
     pub cache_disk_fails: bool,
+    /// Single writes and flushes of the cache-disk fail.
+    pub cache_disk_stumbles: bool,
     /// One thing happens again and again.
     pub focus: Option<Focus>,
 }
@@ -94,6 +96,11 @@ pub const GROWS_FROM: u64 = 1_000_000;
 /// For so many pages.
 const GROWS_BYTES: u64 = 32 * 8192;
 
+/// This seed, and one in so many behind it, has a cache-disk of which single I/Os fail.
+pub const STUMBLES_FIRST: u64 = 2_000_002;
+/// See there.
+pub const STUMBLES_EACH: u64 = 3;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -107,6 +114,7 @@ impl MoreFaults {
             length: random.pick(&[0, 0, 1, 2]),
             grows_pointers: false,
             cache_disk_fails: false,
+            cache_disk_stumbles: false,
             focus: None,
         }
     }
@@ -166,6 +174,8 @@ impl VolumeOptions {
                 options.more.grows_pointers = true;
                 options.journal_bytes += GROWS_BYTES;
             }
+            options.more.cache_disk_stumbles =
+                seed >= STUMBLES_FIRST && (seed - STUMBLES_FIRST).is_multiple_of(STUMBLES_EACH);
         }
         options
     }

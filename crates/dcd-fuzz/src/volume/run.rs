@@ -206,7 +206,8 @@ impl VolumeRun {
         match event {
             Event::Op(_) | Event::CalmOp(_) => {
                 self.more_faults()?;
-                if self.cache_disk_trouble()? || self.focus_step()? {
+                self.cache_disk_stumbles();
+                if self.crash_if_given_up()? || self.cache_disk_trouble()? || self.focus_step()? {
                     return Ok(true);
                 }
                 let is_crash = self.step(random)?;
@@ -471,7 +472,7 @@ impl VolumeRun {
                 self.flushed(submitted);
                 Ok(true)
             }
-            Err(_) if self.had_losses => Ok(false),
+            Err(_) if self.had_losses || self.lacks_cache_disk() => Ok(false),
             Err(error) => Err(Violation(format!("a flush failed: {error}"))),
         }
     }
@@ -548,7 +549,7 @@ impl VolumeRun {
                     self.allowed.taint(start, blocks);
                 }
             }
-            Asked::Flush { .. } if self.had_losses || self.has_no_cache_disk => {}
+            Asked::Flush { .. } if self.had_losses || self.lacks_cache_disk() => {}
             Asked::Flush { .. } => return wrong("a flush"),
         }
         Ok(())

@@ -91,13 +91,15 @@ pub enum Plain {
     Large,
     /// The cache-disk does not fail.
     CacheDiskFails,
+    /// No single I/O of it fails.
+    CacheDiskStumbles,
     /// Nothing happens again and again.
     Focus,
 }
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 20] = [
+    pub const ALL: [Plain; 21] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -106,6 +108,7 @@ impl Plain {
         Plain::Probes,
         Plain::Large,
         Plain::CacheDiskFails,
+        Plain::CacheDiskStumbles,
         Plain::Focus,
         Plain::Hints,
         Plain::MembersFail,
@@ -141,6 +144,7 @@ impl Plain {
             Plain::Probes => options.more.probes = false,
             Plain::Large => options.more.large = false,
             Plain::CacheDiskFails => options.more.cache_disk_fails = false,
+            Plain::CacheDiskStumbles => options.more.cache_disk_stumbles = false,
             Plain::Focus => options.more.focus = None,
         }
     }

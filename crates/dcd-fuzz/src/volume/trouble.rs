@@ -7,7 +7,7 @@ use dcd_engine::volume::away::LogShare;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::volume::format::root::MemberState;
 use dcd_engine::volume::placement::RaidLevel;
-use dcd_engine::{IoError, Lba, OpenError, Operation, RequestError};
+use dcd_engine::{Device, IoError, Lba, OpenError, Operation, RequestError};
 
 use super::crash::Crash;
 use super::machine::{Machine, NotOpen, Trap, Trick, Wreck};
@@ -160,6 +160,41 @@ impl VolumeRun {
         outcome.map(|()| true)
     }
 
+    /// One write or flush of the cache-disk fails, and the next are well: nobody notices (C22).
+    pub(super) fn cache_disk_stumbles(&mut self) {
+        let mut random = Random::new(self.more.state() ^ 0x57b1e);
+        let may = self.options.more.cache_disk_stumbles && !self.is_calm;
+        if !may || !random.one_in(10) || !self.machine.traps.is_empty() {
+            return;
+        }
+        let (io, trick) = random.pick(&[
+            (IoKind::Write, Trick::Fail),
+            (IoKind::Flush, Trick::Fail),
+            (IoKind::Flush, Trick::FailAndDrop),
+        ]);
+        self.say(|| format!("the next {io:?} of the cache-disk: {trick:?}"));
+        self.machine.traps.push(Trap { device: Device::CacheDisk, io, trick });
+        self.report.volume.cache_disks_stumbled += 1;
+    }
+
+    /// The log had no room to write again what that failure may have lost: the next start finds it in the segment memory.
+    pub(super) fn crash_if_given_up(&mut self) -> Result<bool, Violation> {
+        if !self.has_given_up_cache_disk() {
+            return Ok(false);
+        }
+        self.report.volume.cache_disks_given_up += 1;
+        let mut random = Random::new(self.more.state() ^ 0x6_1e55);
+        self.crash(Crash::real(false), &mut random).map(|()| true)
+    }
+
+    fn has_given_up_cache_disk(&self) -> bool {
+        self.options.more.cache_disk_stumbles && self.machine.engine().status().cache_disk_failed
+    }
+
+    pub(super) fn lacks_cache_disk(&self) -> bool {
+        self.has_no_cache_disk || self.has_given_up_cache_disk()
+    }
+
     // ---- one thing again and again ------------------------------------------------------------
 
     /// Before a step. Whether it was a crash.
@@ -254,7 +289,11 @@ impl VolumeRun {
         let is_all_raid0 = self.options.config.sets.iter().all(|set| set.level == RaidLevel::Raid0);
         if is_all_raid0 && random.one_in(3) && self.machine.traps.is_empty() {
             self.say(|| format!("a flush of {member:?} fails and drops"));
-            self.machine.traps.push(Trap { member, io: IoKind::Flush, trick: Trick::FailAndDrop });
+            self.machine.traps.push(Trap {
+                device: Device::Member(member),
+                io: IoKind::Flush,
+                trick: Trick::FailAndDrop,
+            });
             self.had_losses = true;
         }
         if random.one_in(3) {
@@ -347,7 +386,11 @@ impl VolumeRun {
         let extents = self.options.config.extents();
         let member = MemberIndex(random.below(self.options.config.members as u64) as u8);
         if self.machine.traps.is_empty() && random.one_in(2) {
-            self.machine.traps.push(Trap { member, io: IoKind::Read, trick: Trick::Late });
+            self.machine.traps.push(Trap {
+                device: Device::Member(member),
+                io: IoKind::Read,
+                trick: Trick::Late,
+            });
         }
         match random.below(4) {
             0 => self.read(random)?,
@@ -390,9 +433,9 @@ impl VolumeRun {
         Ok(())
     }
 
-    /// While the cache-disk fails, nothing can be asked of it.
+    /// While the cache-disk fails, or was given up after a failure, nothing can be asked of it.
     pub(super) fn may_fail_without_cache_disk(&self, error: RequestError) -> bool {
-        self.has_no_cache_disk && matches!(error, RequestError::Io | RequestError::NoSpace)
+        self.lacks_cache_disk() && matches!(error, RequestError::Io | RequestError::NoSpace)
     }
 }
 

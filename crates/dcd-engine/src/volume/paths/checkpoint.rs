@@ -6,8 +6,10 @@
 //!    without it, the checkpoint ends here and is tried again later: a start would write those lines again.
 //! 3. Changed pages are written, each to the place that its newest copy is not in.
 //!      Crash here: the root speaks of the older ones, which are all still there.
-//! 4. The cache-disk is flushed.
-//! 5. The root is written, durable. Records before the tail count no more.
+//! 4. The cache-disk is flushed. If it fails anything meanwhile, also something of the log, step 3 is done again: no root speaks of
+//!    those places.
+//! 5. The root is written, durable. Records before the tail count no more. If it fails, the same root is written again: should it be
+//!    there, pages that are written again could be torn.
 //! ```
 //! A page may hold changes that records behind the tail speak of: a start makes them again, to the same end. It never holds
 //! a change that the journal has not.
@@ -25,6 +27,9 @@ use crate::units::{Duration, Time};
 
 /// Pages written at a time.
 const PAGES_IN_FLIGHT_MAX: u32 = 32;
+
+/// So often in a row is done again what the cache-disk has failed.
+const RETRIES_MAX: u32 = 2;
 
 /// After how long a failed flush of a member is tried again, and how often that is doubled.
 const RETRY: Duration = Duration::from_secs(1);
@@ -58,6 +63,10 @@ pub(in crate::volume) struct Checkpointing {
     written: BTreeMap<PageIndex, bool>,
     tail: (u64, u64),
     state: State,
+    /// The cache-disk has failed since the pages were begun: no flush proves that they are there.
+    is_distrusted: bool,
+    retries: u32,
+    /// The cache-disk takes no checkpoint any more; sticky.
     failed: bool,
     /// Flushes of members that failed one after the other, and when the next is tried.
     flushes_failed: u32,
@@ -75,6 +84,8 @@ impl Checkpointing {
             written: BTreeMap::new(),
             tail: (0, 0),
             state: State::Idle,
+            is_distrusted: false,
+            retries: 0,
             failed: false,
             flushes_failed: 0,
             not_before: Time::ZERO,
@@ -173,6 +184,7 @@ impl Volume {
             .map(|page| (page, encode(self.header.uuid, page, number, &self.page_content(page))))
             .collect();
         self.checkpoint.written.clear();
+        self.checkpoint.is_distrusted = false;
         self.checkpoint.state = State::WritingPages { left, in_flight: 0 };
         self.write_more_pages();
     }
@@ -185,8 +197,14 @@ impl Volume {
             if *in_flight == PAGES_IN_FLIGHT_MAX {
                 return;
             }
+            if self.checkpoint.is_distrusted {
+                self.checkpoint.dirty.extend(left.drain(..).map(|(page, _)| page));
+            }
             let Some((page, buffer)) = left.pop_front() else {
                 if *in_flight == 0 {
+                    if self.checkpoint.is_distrusted {
+                        return self.pages_again();
+                    }
                     self.checkpoint.state = State::Flushing;
                     let purpose = Purpose::Checkpoint(Step::Flush);
                     self.start_io(Device::CacheDisk, IoOperation::Flush, purpose);
@@ -234,10 +252,11 @@ impl Volume {
         &mut self,
         step: Step,
         result: Result<(), IoError>,
+        buffer: Option<Buffer>,
     ) {
-        if result.is_err() {
-            // The root that counts is as it was. What the cache-disk does not take now it will hardly take later.
-            self.checkpoint.failed = true;
+        // What does not answer may still write the old bytes later, and what takes nothing at all will hardly take it now.
+        if matches!(result, Err(error) if error != IoError::Failed) {
+            self.checkpoint.retries = RETRIES_MAX;
         }
         match step {
             Step::Page => {
@@ -245,23 +264,14 @@ impl Volume {
                     unreachable!("a page was written")
                 };
                 *in_flight -= 1;
-                if self.checkpoint.failed {
-                    if *in_flight == 0 {
-                        self.checkpoint.state = State::Idle;
-                    } else if let State::WritingPages { left, .. } = &mut self.checkpoint.state {
-                        left.clear();
-                    }
-                    return self.checkpoint_failed();
-                }
                 self.write_more_pages();
             }
-            Step::Flush | Step::Root if self.checkpoint.failed => {
-                self.checkpoint.state = State::Idle;
-                self.checkpoint_failed();
-            }
+            Step::Flush if self.checkpoint.is_distrusted => self.pages_again(),
             Step::Flush => self.write_root(),
+            Step::Root if result.is_err() => self.root_again(buffer),
             Step::Root => {
                 self.checkpoint.number += 1;
+                self.checkpoint.retries = 0;
                 for (page, second) in std::mem::take(&mut self.checkpoint.written) {
                     self.checkpoint.pages[page.0 as usize] = (self.checkpoint.number, second);
                 }
@@ -272,8 +282,45 @@ impl Volume {
         }
     }
 
-    /// The journal will be full, and then nothing more can be changed: told at once.
+    /// A write or flush of the cache-disk has failed.
+    pub(in crate::volume) fn distrust_pages(&mut self) {
+        if matches!(self.checkpoint.state, State::WritingPages { .. } | State::Flushing) {
+            self.checkpoint.is_distrusted = true;
+        }
+    }
+
+    fn may_try_again(&mut self) -> bool {
+        self.checkpoint.retries += 1;
+        let may = self.checkpoint.retries <= RETRIES_MAX;
+        if !may {
+            self.checkpoint_failed();
+        }
+        may
+    }
+
+    /// Step 3 anew, with all of it.
+    fn pages_again(&mut self) {
+        if self.may_try_again() {
+            let written = std::mem::take(&mut self.checkpoint.written);
+            self.checkpoint.dirty.extend(written.into_keys());
+            self.write_pages();
+        }
+    }
+
+    /// Step 5 anew.
+    fn root_again(&mut self, root: Option<Buffer>) {
+        let Some(root) = root else { return self.checkpoint_failed() };
+        if self.may_try_again() {
+            let offset = self.area.root_offset(self.checkpoint.number + 1);
+            let purpose = Purpose::Checkpoint(Step::Root);
+            self.start_write(Device::CacheDisk, offset, root, true, purpose);
+        }
+    }
+
+    /// The root that counts is as it was. The journal will be full, and then nothing more can be changed: told at once.
     fn checkpoint_failed(&mut self) {
+        self.checkpoint.state = State::Idle;
+        self.checkpoint.failed = true;
         self.journal.error = self.journal.error.or(Some(IoError::Failed));
     }
 

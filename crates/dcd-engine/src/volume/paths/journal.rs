@@ -16,8 +16,12 @@ use super::super::lost::LineRun;
 use super::super::{Purpose, Volume};
 use super::job::JobId;
 use super::write::OpId;
+use crate::buffer::Buffer;
 use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
 use crate::units::LINE_SIZE;
+
+/// So often is a record written again that the cache-disk has not taken.
+const RETRIES_MAX: u32 = 2;
 
 /// Jobs leave one of so many parts of the ring to changes of the tables.
 const TABLES_SHARE: u64 = 16;
@@ -64,6 +68,9 @@ struct UnderWay {
     jobs: Vec<JobId>,
     items: Vec<JournalItem>,
     done: Vec<Then>,
+    /// Byte address.
+    offset: u64,
+    retries: u32,
 }
 
 /// The ring, and what is to be written to it.
@@ -352,14 +359,28 @@ impl Volume {
         let record = encode(self.header.uuid, sequence, &items, &payload);
         self.counters.journal_records += 1;
         self.counters.journal_bytes += record.len() as u64;
-        self.journal.under_way = Some(UnderWay { jobs, items, done });
         let offset = self.area.journal_offset() + line * LINE_SIZE;
+        self.journal.under_way = Some(UnderWay { jobs, items, done, offset, retries: 0 });
         self.start_write(Device::CacheDisk, offset, record, true, Purpose::Journal);
         true
     }
 
-    pub(in crate::volume) fn journal_written(&mut self, result: Result<(), IoError>) {
-        let UnderWay { jobs, items, done } = self.journal.under_way.take().expect("it was written");
+    pub(in crate::volume) fn journal_written(
+        &mut self,
+        result: Result<(), IoError>,
+        buffer: Option<Buffer>,
+    ) {
+        let under_way = self.journal.under_way.as_mut().expect("it was written");
+        // The same bytes at the same place, and nothing behind them yet: whatever has reached the disk, it does no harm.
+        if let (Err(IoError::Failed), Some(record)) = (result, buffer)
+            && under_way.retries < RETRIES_MAX
+        {
+            under_way.retries += 1;
+            let offset = under_way.offset;
+            return self.start_write(Device::CacheDisk, offset, record, true, Purpose::Journal);
+        }
+        let under_way = self.journal.under_way.take().expect("looked at");
+        let UnderWay { jobs, items, done, .. } = under_way;
         if let Err(error) = result {
             // What reached the disk is not known, and so not what a start would find: no more records.
             self.journal.error = Some(error);

@@ -34,6 +34,8 @@ pub(in crate::volume) struct MorePointers {
     /// As it will be.
     area: VolumeArea,
     state: State,
+    /// The cache-disk has failed since the lines were begun to be overwritten: no flush proves that they are.
+    is_distrusted: bool,
 }
 
 enum State {
@@ -68,7 +70,8 @@ impl Volume {
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             return self.answer(id, Err(VolumeError::TooManyPointers { most }));
         };
-        self.more_pointers = Some(MorePointers { id, area, state: State::Emptying });
+        self.more_pointers =
+            Some(MorePointers { id, area, state: State::Emptying, is_distrusted: false });
     }
 
     /// Whether records wait until the ring is empty, or has its new place.
@@ -118,7 +121,9 @@ impl Volume {
         step: Step,
         result: Result<(), IoError>,
     ) {
-        if result.is_err() {
+        let is_unsure = matches!(step, Step::Flush)
+            && self.more_pointers.as_ref().is_some_and(|change| change.is_distrusted);
+        if result.is_err() || is_unsure {
             // Which root counts is not known: no record may be written by either.
             if matches!(step, Step::Root) {
                 self.journal.error = self.journal.error.or(Some(IoError::Failed));
@@ -142,6 +147,12 @@ impl Volume {
                 self.end_more_pointers(Ok(()));
             }
             (Step::Zeroes, _) => unreachable!("lines were overwritten"),
+        }
+    }
+
+    pub(in crate::volume) fn distrust_more_pointers(&mut self) {
+        if let Some(change) = &mut self.more_pointers {
+            change.is_distrusted |= !matches!(change.state, State::Emptying);
         }
     }
 
