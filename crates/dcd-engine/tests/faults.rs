@@ -196,6 +196,42 @@ fn a_failed_flush_is_never_retried_and_believed() {
     }
 }
 
+/// The log is nearly full, so that there is no room to log again elsewhere what is not durable: one failure is borne all the
+/// same, and what it has lost is written again where it was.
+#[test]
+fn one_failure_is_borne_by_a_full_log() {
+    let mut d = Driver::with(never_idle);
+    for segment in 0.. {
+        let first = 500 + segment * LINES_PER_SEGMENT;
+        if d.status().segments.free <= 6 {
+            break;
+        }
+        d.write_durably(first..first + LINES_PER_SEGMENT, 9);
+    }
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
+    d.fail_next(Device::CacheDisk, Kind::Flush, IoError::Failed);
+    // Until there is no room.
+    let mut writes = Vec::new();
+    while writes.last().is_none_or(|write| d.is_answered(*write)) {
+        let first = writes.len() as u64 * LINES_PER_SEGMENT;
+        writes.push(d.write_blocks(first * 8, LINES_PER_SEGMENT * 8, 1));
+        d.finish_all();
+    }
+    let flush = d.flush();
+    d.cache_disk.drop_unflushed();
+    d.release();
+    for id in writes.iter().copied().chain([flush]) {
+        assert_eq!(d.wait(id), Ok(()));
+    }
+    assert!(!d.status().cache_disk_failed);
+    d.power_cut();
+    d.reopen();
+    // The last one was answered behind the flush.
+    for line in 0..(writes.len() as u64 - 1) * LINES_PER_SEGMENT {
+        assert_eq!(d.read(line), 1, "line {line}");
+    }
+}
+
 /// Records wait to be logged again until a slow write has ended. Meanwhile nobody asks to be woken for them without end.
 #[test]
 fn who_waits_to_log_again_does_not_turn_on_the_spot() {

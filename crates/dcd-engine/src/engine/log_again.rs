@@ -2,13 +2,15 @@
 //!
 //! What is not durable is still in the segment buffers. A flush that succeeds after one that failed
 //! proves nothing, because the kernel may have dropped what it could not write. So every record that
-//! is not durable is logged again, in other segments, and those who wait for it wait on. When that
+//! is not durable is logged again, in other segments, and those who wait for it wait on. Where most buffers or
+//! segments are in use there is no room for that: then they are written to their places again. When that
 //! fails too, several times in a row, or the disk is gone or does not answer, the engine gives up:
 //! it promises nothing more, and what is in the segment memory stays there for a restart. Only if the
 //! cache-disk was clean then, it goes on without it: [`super::uncached`].
 
 use super::{Engine, Phase};
 use crate::io::{IoError, RequestError};
+use crate::log::MovedSlot;
 
 /// Failures in a row after which the cache-disk counts as failed.
 const FAILURES_MAX: u32 = 3;
@@ -63,11 +65,19 @@ impl Engine {
             return false;
         }
         self.log_again.is_wanted = false;
-        let Some(moved) = self.log.log_again() else {
-            self.fail_cache_disk();
-            return true;
-        };
-        for slot in &moved {
+        match self.log.log_again() {
+            Some(moved) => self.adopt_moved_slots(&moved),
+            None => self.log.write_again(),
+        }
+        // A checkpoint under way speaks of their old places, and what is written of it may be lost.
+        self.drop_checkpoint();
+        self.forget_commit();
+        self.want_durable(self.log.newest_record());
+        true
+    }
+
+    fn adopt_moved_slots(&mut self, moved: &[MovedSlot]) {
+        for slot in moved {
             let pieces = self.table.find(slot.line);
             let live = pieces.as_slice().iter().find(|(known, _)| *known == slot.from);
             match live {
@@ -81,11 +91,6 @@ impl Engine {
             }
         }
         self.log.end_log_again();
-        // A checkpoint under way speaks of their old places, and what is written of it may be lost.
-        self.drop_checkpoint();
-        self.forget_commit();
-        self.want_durable(self.log.newest_record());
-        true
     }
 
     /// The cache-disk is given up. Everyone who waits for it is told, unless nothing is on it.

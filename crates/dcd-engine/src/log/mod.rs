@@ -531,9 +531,16 @@ impl Log {
             checksum: self.previous_checksum,
             is_written: false,
         });
-        let end = self.memory_offset(open.buffer, end_slot);
-        let offset = self.geometry.slot_offset(self.geometry.slot(segment, open.header_slot));
-        self.unstarted.push_back(LogWrite { number, memory: at..end, offset });
+        let write = self.write_of(self.pending.back().expect("just put there"));
+        self.unstarted.push_back(write);
+    }
+
+    fn write_of(&self, record: &PendingRecord) -> LogWrite {
+        let PendingRecord { number, buffer, header_slot, end_slot, .. } = *record;
+        let memory = self.memory_offset(buffer, header_slot)..self.memory_offset(buffer, end_slot);
+        let segment = self.buffers[buffer.0 as usize].segment.expect("it is being filled");
+        let offset = self.geometry.slot_offset(self.geometry.slot(segment, header_slot));
+        LogWrite { number, memory, offset }
     }
 
     /// Where the next sealed record is to be written, if there is one.
@@ -645,6 +652,14 @@ impl Log {
             state.is_closed = true;
         }
         Some(moved)
+    }
+
+    /// The same where there is no room: every record that is not durable is written to its place again, with the same bytes.
+    pub(crate) fn write_again(&mut self) {
+        for record in &mut self.pending {
+            record.is_written = false;
+        }
+        self.unstarted = self.pending.iter().map(|record| self.write_of(record)).collect();
     }
 
     /// The slots that moved are known to the table now: the old segment buffers are free.
