@@ -76,7 +76,7 @@ enum UnlistedDamage {
 enum State {
     #[default]
     None,
-    Gathering(Box<Picture>, Gathering),
+    Gathering(Box<Picture>, Box<Gathering>),
     WaitDurable(Box<Picture>, Ending),
     Writing(Box<Picture>),
     Flushing(Box<Picture>),
@@ -302,11 +302,11 @@ impl Engine {
             is_empty: self.cache_is_empty(),
         };
         self.checkpoint.write_failed = false;
-        self.gather_index(Box::new(picture), Gathering::new(writer));
+        self.gather_index(Box::new(picture), Box::new(Gathering::new(writer)));
     }
 
     /// The next part of the index, and when there is no more, the end of step 1.
-    fn gather_index(&mut self, mut picture: Box<Picture>, mut gathering: Gathering) {
+    fn gather_index(&mut self, mut picture: Box<Picture>, mut gathering: Box<Gathering>) {
         if self.gather_index_part(&picture.listed.position, &mut gathering) {
             let piece_bytes = self.config.limits.checkpoint_write_bytes;
             while let Some((at, piece)) = gathering.take(piece_bytes) {

@@ -60,7 +60,11 @@ impl Engine {
         from: &LogPosition,
         gathering: &mut Gathering,
     ) -> bool {
-        let mut lines = self.config.limits.checkpoint_lines;
+        // Before they are on the data-disk nothing else may happen; the index is small then (`may_gather`).
+        let mut lines = match self.destage.zeroes_under_way() {
+            true => usize::MAX,
+            false => self.config.limits.checkpoint_lines,
+        };
         let total = self.log.segments.total();
         let segments = u32::try_from(lines).unwrap_or(u32::MAX).saturating_mul(SEGMENTS_FOR_LINE);
         let end = gathering.segment.saturating_add(segments).min(total);

@@ -547,6 +547,10 @@ impl Engine {
     // ---- step 5: the data-disk ----------------------------------------------------------------
 
     fn read_witnesses(&mut self) {
+        if self.is_behind_a_lost_end() {
+            let found = self.checkpoint.generation;
+            return self.fail_open(OpenError::CheckpointLost { lost: found + 1, found });
+        }
         self.recovery().stage = Stage::Witnesses;
         if self.superblock.state == CacheState::Detached {
             // On its own, the data-disk may have been changed by anyone.
@@ -561,6 +565,14 @@ impl Engine {
             let purpose = Purpose::Recover(Step::Witness(line));
             self.start_read(Disk::DataDisk, line.lba().byte(), LINE_SIZE, purpose);
         }
+    }
+
+    /// The checkpoint of a detach lists nothing to be moved. One that does is older, and cannot be gone by: the data-disk may have been
+    /// changed on its own since.
+    fn is_behind_a_lost_end(&self) -> bool {
+        let lists_changes = self.table.lines() > 0 || !self.zeroes.is_empty();
+        let is_parted = self.superblock.state == CacheState::Detached;
+        is_parted && lists_changes && !self.config.accept_damage
     }
 
     /// Nothing in the log is newer than the data-disk.
