@@ -571,8 +571,10 @@ impl Engine {
     /// changed on its own since.
     fn is_behind_a_lost_end(&self) -> bool {
         let lists_changes = self.table.lines() > 0 || !self.zeroes.is_empty();
-        let is_parted = self.superblock.state == CacheState::Detached;
-        is_parted && lists_changes && !self.config.accept_damage
+        // A start that was cut short has begun the next session.
+        let is_of_parted = self.superblock.state == CacheState::Detached
+            && self.checkpoint.epoch < self.superblock.generation;
+        is_of_parted && lists_changes && !self.config.accept_damage
     }
 
     /// Nothing in the log is newer than the data-disk.

@@ -102,6 +102,7 @@ impl Engine {
         self.zeroes_rebuilt = RebuiltZeroes::found(&self.zeroes);
         let recovery = self.recovery.as_mut().expect("under way");
         self.checkpoint.generation = checkpoint.generation;
+        self.checkpoint.epoch = checkpoint.epoch;
         recovery.report.dirty_lines = self.table.lines() as u64;
         recovery.report.poisoned_lines = self.poisoned.len() as u64;
         Ok(())
