@@ -21,8 +21,9 @@ use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::engine::Disk;
 use crate::engine::gather::Gathering;
-use crate::format::checkpoint::HEADER_SIZE;
-use crate::format::checkpoint::{Checkpoint, CheckpointWriter, Ending, LiveSlot, LogPosition};
+use crate::format::checkpoint::{
+    Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, LiveSlot, LogPosition,
+};
 use crate::io::{IoError, RequestError, RequestId};
 use crate::units::{Duration, RecordNumber, SegmentIndex, SegmentSerial, Time};
 
@@ -324,7 +325,7 @@ impl Engine {
         self.checkpoint.state = State::WaitDurable(picture, ending);
     }
 
-    /// All that a checkpoint lists besides segments, slots and copy pages, as it is now.
+    /// Zeroes and damage, as they are now. Segments, slots, witnesses and copy pages are left out.
     fn small_picture(&self, position: LogPosition) -> Checkpoint {
         let zeroes = self.zeroes_rebuilt.listed();
         Checkpoint {
@@ -337,7 +338,7 @@ impl Engine {
             live: Vec::new(),
             zeroes: zeroes.iter().collect(),
             poisoned: self.poisoned.iter().map(|(line, mask)| (*line, *mask)).collect(),
-            witnesses: self.witnesses.list(),
+            witnesses: Vec::new(),
             copy_pages: Vec::new(),
         }
     }
@@ -353,7 +354,8 @@ impl Engine {
         }
         let filled = self.log.segments.iter().filter(|(_, segment)| segment.live_slots > 0);
         let filled = filled.map(|(index, segment)| (index, segment.serial)).collect();
-        Checkpoint { filled, live, ..self.small_picture(position) }
+        let witnesses = self.witnesses.list();
+        Checkpoint { filled, live, witnesses, ..self.small_picture(position) }
     }
 
     fn write_piece(&mut self, offset: u64, piece: Buffer) {

@@ -60,7 +60,8 @@ impl Engine {
         from: &LogPosition,
         gathering: &mut Gathering,
     ) -> bool {
-        // Before they are on the data-disk nothing else may happen; the index is small then (`may_gather`).
+        // Zeroes on their way may end between two parts, and lines be destaged above them. The index is
+        // small then (`may_gather`): it is gathered at once.
         let mut lines = match self.destage.zeroes_under_way() {
             true => usize::MAX,
             false => self.config.limits.checkpoint_lines,

@@ -21,15 +21,13 @@ use super::super::format::page::{PageIndex, encode};
 use super::super::format::root::{Root, pages_checksum};
 use super::super::{Purpose, Volume};
 use super::flush::For;
+use super::journal::RETRIES_MAX;
 use crate::buffer::Buffer;
 use crate::io::{Device, IoError, IoOperation};
 use crate::units::{Duration, Time};
 
 /// Pages written at a time.
 const PAGES_IN_FLIGHT_MAX: u32 = 32;
-
-/// So often in a row is done again what the cache-disk has failed.
-const RETRIES_MAX: u32 = 2;
 
 /// After how long a failed flush of a member is tried again, and how often that is doubled.
 const RETRY: Duration = Duration::from_secs(1);

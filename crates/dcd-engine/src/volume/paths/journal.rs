@@ -20,8 +20,8 @@ use crate::buffer::Buffer;
 use crate::io::{Device, IoError, RequestId, VolumeAnswer, VolumeError};
 use crate::units::LINE_SIZE;
 
-/// So often is a record written again that the cache-disk has not taken.
-const RETRIES_MAX: u32 = 2;
+/// So often in a row is something written again that the cache-disk has not taken.
+pub(super) const RETRIES_MAX: u32 = 2;
 
 /// Jobs leave one of so many parts of the ring to changes of the tables.
 const TABLES_SHARE: u64 = 16;
