@@ -594,7 +594,7 @@ pub fn read_block(bytes: &[u8], block: u64) -> Shown {
     let (head, _) = bytes.split_at(16);
     let number = u64::from_le_bytes(head[..8].try_into().expect("eight bytes"));
     let place = u64::from_le_bytes(head[8..].try_into().expect("eight bytes")) >> 8;
-    if number == 0 && place == 0 && bytes.iter().all(|byte| *byte == 0) {
+    if number == 0 && place == 0 && *bytes == [0; BLOCK_SIZE as usize] {
         return Shown::Change(0);
     }
     let mut expected = [0; BLOCK_SIZE as usize];

@@ -289,6 +289,7 @@ impl Engine {
             ..self.small_picture(position)
         };
         self.zeroes_rebuilt.picture_taken();
+        self.log.segments.checkpoint_begun();
         self.checkpoint.last_serial = self.log.newest_serial();
         if self.checkpoint.unlisted == UnlistedDamage::Some {
             self.checkpoint.unlisted = UnlistedDamage::InPicture;
@@ -431,7 +432,7 @@ impl Engine {
             self.reply(id, Ok(()), None);
         }
         self.log.checkpoint_generation = picture.listed.generation;
-        self.log.segments.chain_begins(picture.listed.position.serial);
+        self.log.segments.checkpoint_durable(picture.listed.position.serial);
         self.log.segments.make_free(&picture.reusable);
         if self.checkpoint.unlisted == UnlistedDamage::InPicture {
             self.checkpoint.unlisted = UnlistedDamage::None;

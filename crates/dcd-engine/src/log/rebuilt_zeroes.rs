@@ -51,6 +51,11 @@ impl RebuiltZeroes {
         self.rebuilt[0].len()
     }
 
+    /// Whether a start could find the line to be zero, below what else it finds of it.
+    pub fn may_be_found(&self, line: Line) -> bool {
+        self.rebuilt.iter().any(|zeroes| zeroes.contains(line))
+    }
+
     /// A zero range has been logged.
     pub fn zeroed(&mut self, range: ZeroRange) {
         self.listed.insert(range);

@@ -50,12 +50,16 @@ pub struct Segment {
 pub(crate) struct SegmentTable {
     segments: Vec<Segment>,
     free: VecDeque<SegmentIndex>,
-    /// Those that are empty and in no record that a start follows.
+    /// The empty ones that may be announced.
     empty: UsedPlaces,
     /// The other empty ones.
-    empty_in_chain: BTreeSet<SegmentIndex>,
+    empty_for_checkpoint: BTreeSet<SegmentIndex>,
     /// What a start follows begins with this filling.
     chain_from: SegmentSerial,
+    /// A line was destaged from them above zeroes that a start would still find: without the line in
+    /// the log it would read as those. Since the newest checkpoint was begun, and before.
+    above_zeroes: BTreeSet<SegmentIndex>,
+    above_zeroes_before: BTreeSet<SegmentIndex>,
     counts: SegmentCounts,
 }
 
@@ -74,8 +78,10 @@ impl SegmentTable {
             segments: vec![segment; count as usize],
             free: VecDeque::with_capacity(count as usize),
             empty,
-            empty_in_chain: BTreeSet::new(),
+            empty_for_checkpoint: BTreeSet::new(),
             chain_from: SegmentSerial(u64::MAX),
+            above_zeroes: BTreeSet::new(),
+            above_zeroes_before: BTreeSet::new(),
             counts: SegmentCounts { empty: count, ..SegmentCounts::default() },
         }
     }
@@ -121,7 +127,7 @@ impl SegmentTable {
         self.segments[index.0 as usize].state = state;
         if old == SegmentState::Empty {
             self.empty.remove(index.0 as usize);
-            self.empty_in_chain.remove(&index);
+            self.empty_for_checkpoint.remove(&index);
         }
         if state == SegmentState::Empty {
             self.list_empty(index);
@@ -129,20 +135,42 @@ impl SegmentTable {
     }
 
     fn list_empty(&mut self, index: SegmentIndex) {
-        match self.get(index).serial < self.chain_from {
-            true => self.empty.insert(index.0 as usize),
-            false => drop(self.empty_in_chain.insert(index)),
+        match self.only_a_checkpoint_may_name(index) {
+            false => self.empty.insert(index.0 as usize),
+            true => drop(self.empty_for_checkpoint.insert(index)),
         }
     }
 
-    /// A checkpoint is durable: a start follows the log from the filling `serial` on.
-    pub(crate) fn chain_begins(&mut self, serial: SegmentSerial) {
-        self.chain_from = serial;
-        let in_chain = std::mem::take(&mut self.empty_in_chain);
-        in_chain.into_iter().for_each(|index| self.list_empty(index));
+    fn only_a_checkpoint_may_name(&self, index: SegmentIndex) -> bool {
+        self.get(index).serial >= self.chain_from
+            || self.above_zeroes.contains(&index)
+            || self.above_zeroes_before.contains(&index)
     }
 
-    /// Empty segments that may be announced: a start that follows the log comes through none of them, and nobody reads them.
+    /// A line that has a slot here is destaged, above zeroes that a start would find in the log.
+    ///
+    /// # Panics
+    /// If nothing in the segment is live.
+    pub(crate) fn destaged_above_zeroes(&mut self, index: SegmentIndex) {
+        assert!(self.get(index).live_slots > 0, "the line has a slot");
+        self.above_zeroes.insert(index);
+    }
+
+    /// A checkpoint is begun. What was destaged before is in none of its lists, nor are zeroes below it.
+    pub(crate) fn checkpoint_begun(&mut self) {
+        self.above_zeroes_before.append(&mut self.above_zeroes);
+    }
+
+    /// The checkpoint that was begun last is durable: a start follows the log from the filling `serial` on.
+    pub(crate) fn checkpoint_durable(&mut self, serial: SegmentSerial) {
+        self.chain_from = serial;
+        self.above_zeroes_before.clear();
+        let waited = std::mem::take(&mut self.empty_for_checkpoint);
+        waited.into_iter().for_each(|index| self.list_empty(index));
+    }
+
+    /// Empty segments that may be announced, and that nobody reads: a start that follows the log comes through none of them,
+    /// and needs nothing that the checkpoint says of them.
     pub(crate) fn announceable(&self) -> impl Iterator<Item = SegmentIndex> {
         let empty = self.empty.iter().map(|index| SegmentIndex(index as u32));
         empty.filter(|index| self.get(*index).readers == 0)
@@ -151,7 +179,7 @@ impl SegmentTable {
     /// A record says that this empty segment is filled next.
     pub(crate) fn announce(&mut self, index: SegmentIndex) {
         assert!(self.get(index).state == SegmentState::Empty, "only the empty are announced");
-        assert!(self.get(index).serial < self.chain_from, "a start would come through it");
+        assert!(!self.only_a_checkpoint_may_name(index), "a start needs what it held");
         self.set_state(index, SegmentState::Announced);
     }
 
@@ -209,9 +237,9 @@ impl SegmentTable {
 
     /// The empty segments that a checkpoint made now may list as free.
     pub(crate) fn reusable(&self) -> Vec<SegmentIndex> {
-        let in_chain = self.empty_in_chain.iter().copied();
-        let in_chain = in_chain.filter(|index| self.get(*index).readers == 0);
-        let mut all: Vec<SegmentIndex> = self.announceable().chain(in_chain).collect();
+        let others = self.empty_for_checkpoint.iter().copied();
+        let others = others.filter(|index| self.get(*index).readers == 0);
+        let mut all: Vec<SegmentIndex> = self.announceable().chain(others).collect();
         all.sort_unstable();
         all
     }
@@ -251,10 +279,10 @@ impl SegmentTable {
                     in_list == 1 && segment.live_slots == 0
                 }
                 SegmentState::Empty => {
-                    let is_outside = self.empty.contains(index.0 as usize);
+                    let for_checkpoint = self.empty_for_checkpoint.contains(&index);
                     segment.live_slots == 0
-                        && is_outside == (segment.serial < self.chain_from)
-                        && is_outside != self.empty_in_chain.contains(&index)
+                        && for_checkpoint == self.only_a_checkpoint_may_name(index)
+                        && for_checkpoint != self.empty.contains(index.0 as usize)
                 }
                 SegmentState::Announced => {
                     segment.live_slots == 0 && !self.empty.contains(index.0 as usize)
@@ -335,6 +363,35 @@ mod tests {
         table.drop_live(SEGMENT);
         assert_eq!((table.map(), table.reusable()), ("b".into(), vec![]));
         table.check_invariants();
+    }
+
+    /// One that is emptied while a checkpoint is made waits for the next: this one still lists its line.
+    #[test]
+    fn what_was_destaged_above_zeroes_is_announced_behind_a_checkpoint() {
+        let mut table = SegmentTable::new(3);
+        let announceable = |table: &SegmentTable| {
+            table.check_invariants();
+            table.announceable().map(|index| index.0).collect::<Vec<_>>()
+        };
+        let empty = |table: &mut SegmentTable, index| {
+            table.restore(index, 1, SegmentSerial(1));
+            table.destaged_above_zeroes(index);
+            table.drop_live(index);
+        };
+        empty(&mut table, SEGMENT);
+        assert_eq!(announceable(&table), [1, 2]);
+        table.checkpoint_begun();
+        empty(&mut table, SegmentIndex(2));
+        assert_eq!((announceable(&table), table.reusable().len()), (vec![1], 3));
+        // One that comes to nothing makes no difference.
+        table.checkpoint_begun();
+        table.checkpoint_durable(SegmentSerial(5));
+        assert_eq!(announceable(&table), [0, 1, 2]);
+        empty(&mut table, SEGMENT);
+        table.checkpoint_begun();
+        empty(&mut table, SegmentIndex(2));
+        table.checkpoint_durable(SegmentSerial(6));
+        assert_eq!(announceable(&table), [0, 1]);
     }
 
     /// Trap 10 of the design.

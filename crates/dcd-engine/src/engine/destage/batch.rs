@@ -550,6 +550,12 @@ impl Engine {
             } else {
                 self.witnesses.forget(entry.line);
             }
+            if self.zeroes_rebuilt.may_be_found(entry.line) {
+                for (slot, _) in entry.pieces.as_slice() {
+                    let (segment, _) = self.superblock.geometry.locate(*slot);
+                    self.log.segments.destaged_above_zeroes(segment);
+                }
+            }
             self.forget(entry.line, FragmentMask::FULL);
             if let [(slot, mask)] = entry.pieces.as_slice()
                 && mask.is_full()

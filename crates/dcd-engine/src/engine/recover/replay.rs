@@ -1,7 +1,7 @@
 //! Step 4 of recovery: the checkpoint, then the records behind it, become the lookup table.
 //!
 //! What the checkpoint says of segments that the records announce is dropped: it was overwritten by records
-//! before the announcement, or was destaged and flushed.
+//! before the announcement, or was destaged and flushed, above no zeroes that the checkpoint lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,6 @@ impl Engine {
         self.witnesses.restore(&checkpoint.witnesses);
         let announced = self.recovery().chain.announced.iter().map(|(_, segment)| *segment);
         let announced: BTreeSet<SegmentIndex> = announced.collect();
-        let mut dropped = BTreeMap::new();
         for live in &checkpoint.live {
             let mask = live.mask.and(self.line_mask(live.line));
             if mask.is_empty() {
@@ -40,12 +39,7 @@ impl Engine {
             }
             // It may have been destaged since the checkpoint learnt what is on the data-disk.
             self.witnesses.forget(live.line);
-            if self.zeroes.contains(live.line) {
-                let known: &mut FragmentMask = dropped.entry(live.line).or_default();
-                *known = known.or(mask);
-            }
         }
-        self.forget_zeroes_below(dropped);
         self.poisoned = checkpoint
             .poisoned
             .iter()
@@ -106,31 +100,6 @@ impl Engine {
         recovery.report.dirty_lines = self.table.lines() as u64;
         recovery.report.poisoned_lines = self.poisoned.len() as u64;
         Ok(())
-    }
-
-    /// Fragments of these lines were dropped, and below them the checkpoint lists zeroes. Zeroes go to the data-disk before
-    /// the line above them, so a line that was destaged hides no zeroes any more. One of which records overwrite all that was
-    /// dropped may not have been, and if it was, the zeroes beside its fragments are there, too.
-    fn forget_zeroes_below(&mut self, dropped: BTreeMap<Line, FragmentMask>) {
-        let mut destaged = dropped;
-        let found = &self.recovery.as_ref().expect("under way").found;
-        // Behind it are only entries of a request whose end is missing.
-        let last = found.iter().rposition(|found| found.whole_entries() > 0);
-        for (index, found) in found.iter().enumerate().take(last.map_or(0, |last| last + 1)) {
-            let replayed = match Some(index) == last {
-                true => found.whole_entries(),
-                false => found.record.entries.len(),
-            };
-            for entry in &found.record.entries[..replayed] {
-                if let Entry::Data { line, mask, .. } = entry
-                    && let Some(left) = destaged.get_mut(line)
-                {
-                    *left = left.without(*mask);
-                }
-            }
-        }
-        destaged.retain(|_, left| !left.is_empty());
-        destaged.into_keys().for_each(|line| self.zeroes.remove(line, 1));
     }
 
     fn replay_slot(
