@@ -208,6 +208,88 @@ impl EngineConfig {
         }
     }
 
+    /// Takes over from `wanted` what may change while the engine runs. All else stays: it decides how large memory and
+    /// tables are, or how the cache was opened.
+    ///
+    /// # Errors
+    /// If the settings would not go together, or the superblock of the session would say what is not so; then nothing
+    /// is changed.
+    pub(crate) fn take_over(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
+        // All fields are named, so that none is forgotten that will be added.
+        let EngineConfig {
+            ack,
+            max_delay,
+            bypass_threshold_bytes,
+            destage_policy,
+            idle_threshold_max,
+            idle_threshold_min,
+            dirty_high_percent,
+            dirty_low_percent,
+            destage_bytes_per_second_max,
+            destage_writes_per_second_max,
+            verify_reads,
+            full_timeout,
+            drain_timeout,
+            io_timeout,
+            member_timeout,
+            suspect_after,
+            one_disk: _,
+            no_log: _,
+            segment_buffers: _,
+            read_ahead_bytes: _,
+            hot_blocks: _,
+            detector: _,
+            sequence_percent: _,
+            read_only: _,
+            data_disk_read_only: _,
+            accept_damage: _,
+            grow: _,
+            limits: _,
+            memory: _,
+            hash_seed: _,
+        } = *wanted;
+        let changed = EngineConfig {
+            ack,
+            max_delay,
+            bypass_threshold_bytes,
+            destage_policy,
+            idle_threshold_max,
+            idle_threshold_min,
+            dirty_high_percent,
+            dirty_low_percent,
+            destage_bytes_per_second_max,
+            destage_writes_per_second_max,
+            verify_reads,
+            full_timeout,
+            drain_timeout,
+            io_timeout,
+            member_timeout,
+            suspect_after,
+            ..self.clone()
+        };
+        changed.validate()?;
+        changed.fits_its_superblock()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// A start without the segment memory takes the superblock's word for what it may lack.
+    fn fits_its_superblock(&self) -> Result<(), ConfigError> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let said = Duration::from_millis(memory.max_delay_milliseconds.into());
+        let rests_in_memory = self.ack != AckMode::Durable;
+        let why = match rests_in_memory && !self.no_log {
+            true if said == Duration(0) => {
+                Some(("ack", "was durable at the start, and stays so until the next"))
+            }
+            true if self.max_delay > said => {
+                Some(("max-delay", "cannot be longer than at the start until the next"))
+            }
+            _ => None,
+        };
+        why.map_or(Ok(()), |(key, why)| Err(ConfigError { key, why }))
+    }
+
     /// Checks the settings against each other.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let bad = |key, why| Err(ConfigError { key, why });

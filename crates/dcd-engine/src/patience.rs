@@ -37,6 +37,13 @@ impl Patience {
         Patience { step, now, looked_at: now, counted: now, looks: false }
     }
 
+    /// The shortest limit has changed. What has counted so far stays.
+    pub fn shortest_limit_is(&mut self, shortest_limit: Duration) {
+        self.counted = self.now();
+        self.looked_at = self.now;
+        self.step = Duration((shortest_limit.0 / STEPS).max(1));
+    }
+
     /// An input comes; `looks`: everything that has ended came before it.
     pub fn pass(&mut self, now: Time, looks: bool) {
         self.now = now;
@@ -109,6 +116,22 @@ mod tests {
         assert_eq!(patience.waited(since), Duration::from_secs(1));
         patience.pass(second(3600 * 40), true);
         assert_eq!(patience.wake_up(since, LIMIT), second(3600 * 40 + 1));
+    }
+
+    /// Whatever was waited for is not given up sooner or later for it.
+    #[test]
+    fn a_new_limit_leaves_what_has_counted() {
+        let mut patience = Patience::new(Time::ZERO, LIMIT);
+        let since = patience.now();
+        patience.pass(second(1), true);
+        patience.pass(second(3), false);
+        let waited = patience.waited(since);
+        patience.shortest_limit_is(Duration::from_millis(32));
+        assert_eq!(patience.waited(since), waited);
+        patience.pass(second(100), true);
+        assert_eq!(patience.waited(since), Duration(waited.0 + 1_000_000));
+        patience.shortest_limit_is(LIMIT);
+        assert_eq!(patience.waited(since), Duration(waited.0 + 1_000_000));
     }
 
     #[test]

@@ -277,7 +277,7 @@ pub fn outlook(superblock: &Superblock, cache_disk: &Path) -> MemoryOutlook {
 /// What the superblock is to say of a memory.
 pub(crate) fn identity_of(file: &SegmentFile, max_delay: Option<Duration>) -> MemoryIdentity {
     let place = file.directory().to_str().filter(|place| place.len() <= PLACE_BYTES_MAX);
-    let milliseconds = max_delay.map_or(0, |delay| delay.as_millis().max(1));
+    let milliseconds = max_delay.map_or(0, |delay| delay.as_nanos().div_ceil(1_000_000).max(1));
     MemoryIdentity {
         boot_id: BootId::current().bytes(),
         memory_id: file.id(),

@@ -42,7 +42,7 @@ use self::below::Below;
 use self::discards::Owner;
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::buffer_pool::BufferPool;
-use crate::config::{AckMode, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
+use crate::config::{AckMode, ConfigError, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::{FormatError, OpenError, VolumeOpenError};
@@ -826,6 +826,22 @@ impl Engine {
     /// When writes are acknowledged.
     pub fn ack_mode(&self) -> AckMode {
         self.config.ack
+    }
+
+    /// Takes over from `wanted` what may change while it runs: when writes are acknowledged, what goes past the log,
+    /// when and how fast is destaged, what is verified, and all time-outs. All else stays as it is. What is under way
+    /// goes on as it began. The driver gives [`Input::Timeout`] behind it.
+    ///
+    /// # Errors
+    /// If the settings would not go together, or the superblock of this session would say what is not so: it tells
+    /// whether something rests in the segment memory, and for how long. Then nothing is changed.
+    pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
+        self.config.take_over(wanted)?;
+        self.patience.shortest_limit_is(self.config.shortest_wait(self.below.is_volume()));
+        if let Below::Volume(volume) = &mut self.below {
+            volume.configure(&self.config);
+        }
+        Ok(())
     }
 
     /// Whether a range lies within the volume and is made of whole logical blocks.

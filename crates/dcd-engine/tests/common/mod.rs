@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use dcd_engine::config::ConfigError;
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::stats::Status;
@@ -407,6 +408,15 @@ impl Driver {
 
     pub fn status(&self) -> Status {
         self.engine().status()
+    }
+
+    /// Other settings, from now on.
+    pub fn configure(&mut self, choose: impl FnOnce(&mut EngineConfig)) -> Result<(), ConfigError> {
+        choose(&mut self.options.engine);
+        let engine = self.engine.as_mut().expect("an engine runs");
+        engine.configure(&self.options.engine)?;
+        self.input(Input::Timeout);
+        Ok(())
     }
 
     /// One input, and all that comes of it.
