@@ -3,8 +3,8 @@
 # A test that this machine cannot run prints "skipped: REASON" and is counted as skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) programs=$(mktemp)
+trap 'rm -f "$log" "$programs"' EXIT
 status=0
 
 run() {
@@ -17,13 +17,15 @@ run() {
 run scripts/lint-python.sh
 # What is built in: licences, sources, known vulnerabilities.
 run scripts/deny.sh
-# The fuzzer's seeds are far slower without optimisation, so they run on their own.
-run cargo test --locked --workspace --exclude dcd-fuzz --no-fail-fast -- --nocapture --test-threads=2
-run cargo test --locked --release --package dcd-fuzz --no-fail-fast -- --nocapture
+run scripts/test-programs build "$programs" --workspace --exclude dcd-fuzz
+# The fuzzer's seeds are far slower without optimisation.
+run scripts/test-programs build "$programs" --release --package dcd-fuzz
 # Mistakes made on purpose, which the fuzzer must find, in a copy of the sources.
 run cargo run --locked --quiet --package dcd-mistakes
-run cargo test --locked --release --manifest-path target/seeded-src/Cargo.toml --package dcd-fuzz --test seeded \
-    --target-dir target/seeded
+run scripts/test-programs build "$programs" --release --manifest-path target/seeded-src/Cargo.toml --package dcd-fuzz \
+    --test seeded --target-dir target/seeded
+run scripts/test-programs run "$programs"
+run cargo test --locked --workspace --exclude dcd-fuzz --doc
 
 # Documentation that links to nothing, or says nothing.
 run make doc

@@ -15,7 +15,7 @@ use dcd_client::{
 use dcd_daemon::control::client::{ControlClient, ControlError, for_people};
 use dcd_protocol::sequences::SequenceCommand;
 use dcd_protocol::volumes::VolumeCommand;
-use dcd_protocol::{Command, DetachAsked};
+use dcd_protocol::{Command, DetachAsked, WantedSettings};
 
 use crate::input::Input;
 use crate::text::assert_shown_safely;
@@ -46,7 +46,7 @@ pub(crate) fn control_client(input: &[u8]) {
     };
     // Several questions: an answer to one must not pass for that of the next.
     for question in [*what, what.wrapping_add(1)] {
-        let problem = match question % 8 {
+        let problem = match question % 9 {
             0 => client.status().map(|report| drop(for_people(&report))).err(),
             1 => client.metrics().map(drop).err(),
             2 => client.request(Command::Drain, &mut progress).map(drop).err(),
@@ -57,6 +57,7 @@ pub(crate) fn control_client(input: &[u8]) {
                 client.sequence(&store, &[(0, 8)]).map(drop).err()
             }
             6 => client.volume(&VolumeCommand::Status).map(drop).err(),
+            7 => client.set(WantedSettings::new()).map(drop).err(),
             _ => {
                 let mut batches = 0;
                 let mut take = |_| {

@@ -70,6 +70,8 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             "{\"command\":\"stop\"}\nhello\n[[[[[[",
             "{\"volume\":\"status\"}\n{\"volume\":{\"set-attributes\":{\"ranges\":[[0,8],[9,1]],\"set\":\"hot,random\"}}}\n{\"volume\":{\"places\":{\"ranges\":[]}}}\n{\"volume\":{\"rebuild\":{\"member\":3}}}\n",
             "{\"volume\":{\"allocate\":{\"near\":null,\"attributes\":\"hot,cold\"}}}\n{\"volume\":{\"create-pointer\":{\"from\":0,\"to\":8}}}\n",
+            "{\"set\":{}}\n{\"set\":{\"max-delay\":\"20ms\",\"dirty-low\":\"50%\",\"destage-iops\":\"7\",\"idle-max\":\"\"}}\n",
+            "{\"set\":{\"ack\":\"log\",\"segment-buffers\":\"4\"}}\n{\"set\":{\"no-verify-reads\":\"maybe\"}}\n{\"set\":{\"idle-min\":\"9h\"}}\n",
         ]),
         "metrics_request" => texts(&[
             "GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\nAccept: application/openmetrics-text\r\n\r\n",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dcd_daemon::control::recording::RecordedBatch;
 use dcd_daemon::control::sequences::read_ranges;
+use dcd_daemon::control::settings::SettingsBook;
 use dcd_daemon::control::{Asked, read_command};
 use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::disk::fault_rules::{FaultTarget, find_fault, parse_rules};
@@ -16,8 +17,10 @@ use dcd_daemon::pair::book::parse_attribute;
 use dcd_daemon::pair::record::{PairRecord, SLOT_BYTES};
 use dcd_daemon::units_text::{format_duration, format_size, parse_duration, parse_size};
 use dcd_engine::format::checksum::crc32c;
-use dcd_protocol::LINE_BYTES_MAX;
-use dcd_settings::settings::parse_percent;
+use dcd_protocol::settings::SettingOrigin;
+use dcd_protocol::{Failure, LINE_BYTES_MAX, WantedSettings};
+use dcd_settings::running_settings::RunningSettings;
+use dcd_settings::settings::{Settings, parse_percent};
 use dcd_settings::static_metadata::ReadAt;
 use dcd_settings::{config_file, hint_rules, static_metadata, volume_file};
 
@@ -230,6 +233,7 @@ pub(crate) fn control_request(bytes: &[u8]) {
             Some(Asked::Detach(asked)) => assert!(!format!("{asked:?}").is_empty()),
             Some(Asked::Volume(command)) => assert!(!format!("{command:?}").is_empty()),
             Some(Asked::Sequence(command)) => assert!(!format!("{command:?}").is_empty()),
+            Some(Asked::Set(wanted)) => set_by_name(&wanted),
             Some(Asked::Refused(answer)) => {
                 assert_eq!(answer["ok"], false);
                 // An answer is one line, too.
@@ -245,6 +249,22 @@ pub(crate) fn control_request(bytes: &[u8]) {
     }
     let not_blank = |line: &&[u8]| !line.iter().all(u8::is_ascii_whitespace);
     assert_eq!(answers, lines.filter(not_blank).count());
+}
+
+/// Whoever may speak to the control socket may write anything for a setting: it is refused in one line, or listed so that the same
+/// may be set again.
+fn set_by_name(wanted: &WantedSettings) {
+    let mut book = RunningSettings::new(None, Settings::default(), Settings::default());
+    let one_line = |failure: Failure| {
+        let words = failure.to_value().to_string();
+        assert!(!words.contains('\n') && failure.hint.is_some(), "{words}");
+    };
+    if let Err(failure) = book.set(wanted, &mut |_| Ok(())) {
+        return one_line(failure);
+    }
+    let set = book.list().into_iter().filter(|report| report.origin == SettingOrigin::Set);
+    let again = set.map(|report| (report.key, report.value)).collect();
+    assert_eq!(book.set(&again, &mut |_| Ok(())), Ok(Vec::new()), "as it was: {again:?}");
 }
 
 /// A request for metrics: what is there already decides the same as when more comes, and no request grows without end.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::sequences::SequenceCommand;
+use crate::settings::WantedSettings;
 use crate::volumes::VolumeCommand;
 
 /// What can be asked in one word.
@@ -50,6 +51,9 @@ pub struct Request {
     /// Something about the volume and its members.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeCommand>,
+    /// Something about settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<WantedSettings>,
 }
 
 impl Request {
@@ -79,6 +83,12 @@ impl From<SequenceCommand> for Request {
 impl From<VolumeCommand> for Request {
     fn from(volume: VolumeCommand) -> Request {
         Request { volume: Some(volume), ..Request::default() }
+    }
+}
+
+impl From<WantedSettings> for Request {
+    fn from(set: WantedSettings) -> Request {
+        Request { set: Some(set), ..Request::default() }
     }
 }
 

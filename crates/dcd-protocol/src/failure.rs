@@ -82,6 +82,12 @@ codes! {
     ShuttingDown = "shutting-down",
     /// The disk takes no writes.
     ReadOnly = "read-only",
+    /// There is no setting of that name.
+    NoSuchSetting = "no-such-setting",
+    /// A setting cannot be that, or not beside the others.
+    BadSetting = "bad-setting",
+    /// A setting that only a start changes.
+    NeedsRestart = "needs-restart",
     /// [`SequenceError::NoReadArea`].
     NoReadArea = "no-read-area",
     /// [`SequenceError::NoSuchSequence`].

@@ -8,6 +8,7 @@
 //! {"command":"drain"}     {"progress":{"done":3,"total":10}} ... {"ok":true}
 //! {"sequence":...}        see [`sequences`]
 //! {"volume":...}          see [`volumes`]
+//! {"set":...}             see [`settings`]
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}
 //! ```
 //!
@@ -19,10 +20,12 @@ pub mod commands;
 pub mod failure;
 pub mod lines;
 pub mod sequences;
+pub mod settings;
 pub mod volumes;
 
 pub use commands::{Command, DetachAsked, Progress, Request};
 pub use failure::{About, Code, Failure};
 pub use lines::{LINE_BYTES_MAX, read_line};
 pub use sequences::SequenceCommand;
+pub use settings::WantedSettings;
 pub use volumes::VolumeCommand;

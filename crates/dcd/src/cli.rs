@@ -63,6 +63,7 @@ pub enum Verb {
     Metrics(command::metrics::MetricsArguments),
     Top(command::top::TopArguments),
     List(command::list::ListArguments),
+    Set(command::set::SetArguments),
     Flush(command::flush::FlushArguments),
     Drain(command::drain::DrainArguments),
     Detach(command::detach::DetachArguments),

@@ -117,6 +117,20 @@ fn names(value: &DeValue<'_>) -> Result<Vec<String>, ValueProblem> {
     }
 }
 
+/// Sets one key to what somebody has written without the quotes of a file; false when there is no such key.
+pub fn set_text(settings: &mut Settings, key: &str, value: &str) -> Result<bool, ValueProblem> {
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let value = match value {
+        "true" => DeValue::Boolean(true),
+        "false" => DeValue::Boolean(false),
+        // One that is no number of TOML, such as 007, is as wrong as a word.
+        number if is_number => DeValue::parse(number)
+            .map_or_else(|_| DeValue::String(number.into()), |value| value.into_inner()),
+        text => DeValue::String(text.into()),
+    };
+    set(settings, key, &value)
+}
+
 /// Sets one key; false when there is no such key.
 fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, ValueProblem> {
     match key {

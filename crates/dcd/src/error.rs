@@ -113,6 +113,12 @@ pub enum CommandError {
     /// A setting without which nothing goes.
     #[error("{0} is not set")]
     SettingMissing(&'static str),
+    /// The same setting with two values.
+    #[error("{key} is given twice")]
+    SetTwice {
+        /// Which one.
+        key: String,
+    },
     /// `--loop` without a file to loop over.
     #[error("--loop needs --fuse: the loop device is made over the file there")]
     LoopWithoutFuse,
@@ -638,6 +644,7 @@ impl CommandError {
                 let key = flag.trim_start_matches("--");
                 Some(format!("give {flag}, or set `{key}` in the file of --config"))
             }
+            CommandError::SetTwice { .. } => Some("leave one of them out".into()),
             CommandError::ModelOfSlowed => {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())
             }

@@ -4,6 +4,7 @@
 
 pub mod config_file;
 pub mod hint_rules;
+pub mod running_settings;
 pub mod settings;
 pub mod static_metadata;
 pub mod toml_values;

@@ -7,7 +7,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use dcd_settings::{config_file, hint_rules, settings, static_metadata, toml_values, volume_file};
+use dcd_settings::{
+    config_file, hint_rules, running_settings, settings, static_metadata, toml_values, volume_file,
+};
 
 /// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
 /// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.

@@ -11,9 +11,10 @@ use dcd_client::error::{SILENT_HINT, STRANGER_HINT};
 use dcd_client::plain::plain;
 use dcd_client::server::{PATIENCE, Until, connect_patiently, stranger, write_patiently};
 use dcd_protocol::sequences::RANGES_PER_LINE;
+use dcd_protocol::settings::SettingsAnswer;
 use dcd_protocol::{
     Code, Command, DetachAsked, Failure, Progress, Request, SequenceCommand, VolumeCommand,
-    read_line,
+    WantedSettings, read_line,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
@@ -290,6 +291,14 @@ impl ControlClient {
     pub fn volume(&mut self, command: &VolumeCommand) -> Result<Value, ControlError> {
         self.write(&Request::from(command.clone()).line())?;
         self.answer(&mut |_| {}, ANSWER_BYTES_MAX)
+    }
+
+    /// Sets what is wanted, or only lists settings.
+    pub fn set(&mut self, wanted: WantedSettings) -> Result<SettingsAnswer, ControlError> {
+        self.write(&Request::from(wanted).line())?;
+        let answer = self.answer(&mut |_| {}, ANSWER_BYTES_MAX)?;
+        SettingsAnswer::deserialize(&answer)
+            .map_err(|_| self.no_answer(answer.to_string().as_bytes()))
     }
 
     fn ask(&mut self, command: Command) -> Result<(), ControlError> {

@@ -15,6 +15,7 @@
 //! {"command":"record"}    {"recorded":{...}} ten times a second, until the client says something: then {"ok":true}
 //! {"sequence":...}        see [`crate::control::sequences`]
 //! {"volume":...}          see [`crate::control::volumes`]
+//! {"set":...}             see [`dcd_protocol::settings`]
 //! {"command":"shutdown"}  {"ok":true} when the cache is closed; then the daemon ends
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}, see [`dcd_protocol::Failure`]
 //! ```
@@ -45,6 +46,7 @@ pub mod lost;
 pub(crate) mod places;
 pub mod recording;
 pub mod sequences;
+pub mod settings;
 pub mod status_report;
 pub mod stuck;
 pub mod trouble_words;
@@ -66,7 +68,7 @@ use dcd_protocol::failure::volume_hint;
 
 use dcd_protocol::{
     Code, Command, DetachAsked, Failure, LINE_BYTES_MAX, Progress, Request, SequenceCommand,
-    VolumeCommand, read_line,
+    VolumeCommand, WantedSettings, read_line,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde_json::{Value, json};
@@ -254,6 +256,8 @@ pub enum Asked {
     Sequence(SequenceCommand),
     /// Something about the volume and its members.
     Volume(VolumeCommand),
+    /// Settings are to be listed, or changed.
+    Set(WantedSettings),
     /// Something else; this is the answer.
     Refused(Value),
     /// So long a line that nothing behind it is read; this is the last answer.
@@ -261,7 +265,7 @@ pub enum Asked {
 }
 
 const COMMANDS_HINT: &str = "send {\"command\":\"status\"}; there are ping, status, metrics, flush, drain, detach, \
-     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}";
+     cancel, cancel-drain, cancel-detach, record, shutdown, {\"sequence\":\"list\"}, {\"volume\":\"status\"}, {\"set\":{}}";
 
 /// Reads on to the end of a line that is not blank. `None` when the client has gone.
 pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
@@ -287,7 +291,8 @@ pub fn read_command(from: &mut impl BufRead) -> io::Result<Option<Asked>> {
             Ok(Request { command: Some(command), .. }) => Asked::Command(command),
             Ok(Request { sequence: Some(sequence), .. }) => Asked::Sequence(sequence),
             Ok(Request { volume: Some(volume), .. }) => Asked::Volume(volume),
-            Ok(Request { command: None, sequence: None, volume: None, .. }) => {
+            Ok(Request { set: Some(wanted), .. }) => Asked::Set(wanted),
+            Ok(Request { command: None, sequence: None, volume: None, set: None, .. }) => {
                 Asked::Refused(failure(
                     Code::BadRequest,
                     "expected a command, found something else: missing field `command`",
@@ -340,6 +345,9 @@ fn serve_client(stream: &UnixStream, shared: &Shared, place: &Place) -> io::Resu
             }
             Asked::Volume(command) => {
                 volumes::run(stream, &shared.submitter, &shared.facts, command)
+            }
+            Asked::Set(wanted) => {
+                Ok(settings::run(shared.facts.settings.as_ref(), &shared.submitter, &wanted))
             }
             Asked::Refused(answer) | Asked::TooLong(answer) => Ok(answer),
         }

@@ -7,6 +7,7 @@ use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{AckMode, Engine};
 
+use crate::control::settings::SharedSettings;
 use crate::control::trouble_words::trouble_name;
 use crate::control::volumes::VolumeReport;
 use crate::event_loop::response_times::ResponseTimesReport;
@@ -30,10 +31,9 @@ pub struct DaemonFacts {
     pub members: Vec<Option<String>>,
     /// Where the payload of the data-disk begins; 0 without a label.
     pub data_offset_bytes: u64,
-    /// When writes are acknowledged.
-    pub ack: AckMode,
-    /// When a change of NBD clients over TCP is acknowledged, if there can be such clients: `durable`, or as others.
-    pub tcp_ack: Option<AckMode>,
+    /// Whether a change of NBD clients over TCP is acknowledged when it is durable, whatever holds for others; `None` if there
+    /// can be no such clients.
+    pub tcp_durable: Option<bool>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
     /// When the daemon began to serve.
@@ -48,6 +48,8 @@ pub struct DaemonFacts {
     pub users: UserFinder,
     /// What is wrong with the virtual machine that uses it, if it is served to one.
     pub vhost_user: std::sync::OnceLock<Trouble>,
+    /// What may be set while it serves.
+    pub settings: Option<SharedSettings>,
 }
 
 /// All of it.
@@ -326,7 +328,9 @@ impl StatusReport {
     /// The report of this moment; `None` while there is no cache.
     pub fn of(facts: &DaemonFacts, snapshot: &Snapshot<'_>) -> Option<StatusReport> {
         let status = snapshot.status()?;
-        let mut report = StatusReport::of_parts(facts, &status, snapshot.response_times.report());
+        let ack = snapshot.core.engine().map_or(AckMode::Durable, Engine::ack_mode);
+        let response_times = snapshot.response_times.report();
+        let mut report = StatusReport::of_parts(facts, &status, ack, response_times);
         let volume = snapshot.core.engine().and_then(Engine::volume);
         report.volume = volume.map(|volume| VolumeReport::of(volume, &facts.members));
         report.nbd_connections = snapshot.nbd_connections;
@@ -338,6 +342,7 @@ impl StatusReport {
     fn of_parts(
         facts: &DaemonFacts,
         status: &Status,
+        ack: AckMode,
         response_times: ResponseTimesReport,
     ) -> StatusReport {
         let segments = &status.segments;
@@ -350,8 +355,11 @@ impl StatusReport {
             cache_disk: facts.cache_disk.clone(),
             data_disk: facts.data_disk.clone(),
             data_offset_bytes: facts.data_offset_bytes,
-            ack: ack_name(facts.ack).to_owned(),
-            tcp_ack: facts.tcp_ack.map(|ack| ack_name(ack).to_owned()),
+            ack: ack_name(ack).to_owned(),
+            tcp_ack: facts.tcp_durable.map(|is_durable| match is_durable {
+                true => ack_name(AckMode::Durable).to_owned(),
+                false => ack_name(ack).to_owned(),
+            }),
             one_disk: facts.one_disk,
             frontends: facts.frontends.get().cloned().unwrap_or_default(),
             dead_loops: dead_loops(facts),

@@ -1,9 +1,10 @@
 //! What the event loop runs: a cache ([`Engine`]), or a disk without one
 //! ([`PassThrough`](crate::event_loop::pass_through::PassThrough)). Both speak the engine's boundary.
 
+use dcd_engine::config::ConfigError;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};
 use dcd_engine::units::LbaRange;
-use dcd_engine::{DataDiskInfo, Engine, Input, MemoryUse, Output, Phase, Time};
+use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Input, MemoryUse, Output, Phase, Time};
 
 use crate::event_loop::request_counts::RequestCounts;
 
@@ -35,6 +36,13 @@ pub trait Core {
     /// Whether what is being closed holds what its data-disk does not.
     fn holds_newer_data(&self) -> bool {
         false
+    }
+    /// Takes over what may change while it runs.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    fn configure(&mut self, _config: &EngineConfig) -> Result<(), ConfigError> {
+        Ok(())
     }
     /// The cache, if this is one and it runs.
     fn engine(&self) -> Option<&Engine> {
@@ -90,6 +98,10 @@ impl Core for Engine {
     fn holds_newer_data(&self) -> bool {
         let status = Engine::status(self);
         status.dirty_lines + status.zero_ranges > 0
+    }
+
+    fn configure(&mut self, config: &EngineConfig) -> Result<(), ConfigError> {
+        Engine::configure(self, config)
     }
 
     fn engine(&self) -> Option<&Engine> {

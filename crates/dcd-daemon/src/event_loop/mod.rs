@@ -154,6 +154,8 @@ pub struct EventLoop<C> {
     submitter: Submitter,
     signals: Option<Rc<Signals>>,
     stop_requests: VecDeque<StopRequest>,
+    /// SIGHUP has come.
+    settings_are_wanted: bool,
     /// The segment memory of a cache.
     memory: Option<MemoryWatch>,
     /// The core has ended; it is told nothing more.
@@ -281,6 +283,7 @@ impl<C: Core> EventLoop<C> {
             submitter,
             signals,
             stop_requests: VecDeque::new(),
+            settings_are_wanted: false,
             memory,
             is_closing: false,
         };
@@ -347,6 +350,11 @@ impl<C: Core> EventLoop<C> {
     /// The next wish to end, if there is one.
     pub fn take_stop_request(&mut self) -> Option<StopRequest> {
         self.stop_requests.pop_front()
+    }
+
+    /// Whether a signal has asked since the last call for the settings to be read again.
+    pub fn take_settings_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.settings_are_wanted)
     }
 
     /// Gives the core a request of the loop's owner.
@@ -742,6 +750,11 @@ impl<C: Core> EventLoop<C> {
                     recorded_until: self.recorded_until(),
                     memory: self.memory.as_ref().map(MemoryWatch::report),
                 }),
+                Message::Configure { config, answer } => {
+                    let configured = self.core.configure(&config);
+                    self.give(Input::Timeout);
+                    let _ = answer.send(configured);
+                }
                 Message::Record(ring) => self.recorders.push(ring),
                 Message::StopRecording(ring) => {
                     self.recorders.retain(|known| !Arc::ptr_eq(known, &ring));
@@ -770,6 +783,10 @@ impl<C: Core> EventLoop<C> {
             let kind = match signal {
                 Signal::Stop => StopKind::Shutdown,
                 Signal::Restart => StopKind::Restart,
+                Signal::ReadSettings => {
+                    self.settings_are_wanted = true;
+                    continue;
+                }
             };
             let terms = DetachTerms::default();
             self.stop_requests.push_back(StopRequest::Stop { kind, terms, completion: None });

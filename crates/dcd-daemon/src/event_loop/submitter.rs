@@ -7,9 +7,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
+use dcd_engine::config::ConfigError;
 use dcd_engine::stats::Status;
 use dcd_engine::units::LbaRange;
-use dcd_engine::{Operation, Reply, RequestError, RequestId, Time};
+use dcd_engine::{EngineConfig, Operation, Reply, RequestError, RequestId, Time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -118,6 +119,10 @@ pub(crate) enum Message {
     },
     CancelDrain(DrainTicket),
     Query(Box<dyn FnOnce(&Snapshot<'_>) + Send>),
+    Configure {
+        config: Box<EngineConfig>,
+        answer: mpsc::SyncSender<Result<(), ConfigError>>,
+    },
     Stop {
         kind: StopKind,
         terms: DetachTerms,
@@ -209,6 +214,13 @@ impl Submitter {
         self.query(move |snapshot| {
             let _ = sender.send(function(snapshot));
         });
+        receiver.recv().ok()
+    }
+
+    /// Has the cache take over what may change while it runs, and waits for that; `None` if the loop has ended.
+    pub fn configure(&self, config: EngineConfig) -> Option<Result<(), ConfigError>> {
+        let (answer, receiver) = mpsc::sync_channel(1);
+        self.send(Message::Configure { config: Box::new(config), answer });
         receiver.recv().ok()
     }
 

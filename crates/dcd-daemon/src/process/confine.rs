@@ -73,7 +73,8 @@ impl Reach {
         disk.fault_control().into_iter().for_each(|path| self.watched_file(path));
     }
 
-    fn watched_file(&mut self, path: &Path) {
+    /// It is read again, and may be another file then, in the same place.
+    pub(crate) fn watched_file(&mut self, path: &Path) {
         let target = path.canonicalize().ok();
         for path in [Some(path), target.as_deref()].into_iter().flatten() {
             self.add(directory_of(path), make_bitflags!(AccessFs::{ReadFile | ReadDir}));

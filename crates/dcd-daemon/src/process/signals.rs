@@ -1,7 +1,8 @@
 //! Signals as something to wait for: SIGTERM, SIGINT and SIGUSR1 through a signalfd; SIGPIPE ignored.
 //!
 //! A process that has a cache open receives all others that would kill it as well: none of them may end it like `kill -9`.
-//! SIGQUIT ends it in order; of the rest (SIGHUP, SIGALRM, real-time signals and so on) it is said that nothing is done.
+//! SIGQUIT ends it in order, SIGHUP has it read its settings again; of the rest (SIGALRM, real-time signals and so on) it is
+//! said that nothing is done.
 //!
 //! They are blocked in the calling thread, and so in those it starts afterwards, until the guard is
 //! dropped. All `unsafe` code around signals is in this file.
@@ -19,6 +20,8 @@ pub enum Signal {
     Stop,
     /// SIGUSR1: to end, and to leave what can be left to the next start.
     Restart,
+    /// SIGHUP: to read settings again. Only of [`Signals::install_all`].
+    ReadSettings,
 }
 
 /// What would end a process, but for those that tell of its own mistakes. Not SIGPIPE: it is ignored, and one that is blocked
@@ -99,10 +102,7 @@ impl Signals {
             match i32::from_ne_bytes(*number) {
                 libc::SIGUSR1 => return Some(Signal::Restart),
                 libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => return Some(Signal::Stop),
-                libc::SIGHUP => eprintln!(
-                    "dcd: SIGHUP: nothing to do: messages go to standard error, and certificates are read again by \
-                     themselves; settings are read at a start"
-                ),
+                libc::SIGHUP => return Some(Signal::ReadSettings),
                 other => eprintln!("dcd: signal {other}: nothing to do; SIGTERM ends dcd in order"),
             }
         }

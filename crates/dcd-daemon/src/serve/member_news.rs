@@ -13,7 +13,6 @@ use crate::units_text::format_duration;
 /// What has been said.
 pub(crate) struct MemberNews {
     names: Vec<Option<String>>,
-    timeout: Duration,
     told: Vec<Told>,
 }
 
@@ -28,9 +27,9 @@ enum Told {
 }
 
 impl MemberNews {
-    /// Nothing has been said. `names`: of the disks of the members. `timeout`: after which one is done without.
-    pub(crate) fn new(names: Vec<Option<String>>, timeout: Duration) -> MemberNews {
-        MemberNews { names, timeout, told: Vec::new() }
+    /// Nothing has been said. `names`: of the disks of the members.
+    pub(crate) fn new(names: Vec<Option<String>>) -> MemberNews {
+        MemberNews { names, told: Vec::new() }
     }
 
     /// Says what is new.
@@ -45,7 +44,7 @@ impl MemberNews {
             let is = how(now, told, &member);
             if is != told {
                 self.told[place] = is;
-                if let Some(line) = self.line(now, index, told, is) {
+                if let Some(line) = self.line(now, index, told, is, volume.member_timeout()) {
                     eprintln!("dcd: {line}");
                 }
             }
@@ -59,9 +58,16 @@ impl MemberNews {
         }
     }
 
-    fn line(&self, now: Time, index: MemberIndex, told: Told, is: Told) -> Option<String> {
+    fn line(
+        &self,
+        now: Time,
+        index: MemberIndex,
+        told: Told,
+        is: Told,
+        timeout: Duration,
+    ) -> Option<String> {
         let name = self.name(index);
-        let timeout = format_duration(std::time::Duration::from_nanos(self.timeout.0));
+        let timeout = format_duration(std::time::Duration::from_nanos(timeout.0));
         Some(match (told, is) {
             (_, Told::Late { .. }) => format!(
                 "{name} is late: it does not answer. Reads go to the others where they hold the same; if it has not answered \
@@ -126,11 +132,12 @@ mod tests {
 
     #[test]
     fn a_late_member_is_told_of_once_and_what_becomes_of_it() {
-        let news = MemberNews::new(vec![None, Some("m1".into())], Duration::from_secs(30));
+        let news = MemberNews::new(vec![None, Some("m1".into())]);
+        let timeout = Duration::from_secs(30);
         let second = |second| Time::ZERO.after(Duration::from_secs(second));
         let late = how(second(10), Told::UpToDate, &member(MemberState::UpToDate, true));
         assert_eq!(how(second(15), late, &member(MemberState::UpToDate, true)), late);
-        let line = |told, is| news.line(second(17), MemberIndex(1), told, is).unwrap();
+        let line = |told, is| news.line(second(17), MemberIndex(1), told, is, timeout).unwrap();
         assert!(line(Told::UpToDate, late).starts_with("member 1 (m1) is late"));
         assert!(line(Told::UpToDate, late).contains("in 30s (--member-timeout)"));
         assert_eq!(

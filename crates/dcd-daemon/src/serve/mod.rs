@@ -18,6 +18,7 @@ use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
+use crate::control::settings::SharedSettings;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::disk::device::let_udev_look;
 use crate::disk::device_spec::DeviceSpec;
@@ -100,6 +101,10 @@ pub struct ServeOptions {
     pub caretaker: Option<CaretakerProgram>,
     /// What the host remembers of pairs.
     pub pairs: PairBook,
+    /// What may be set while it serves, and the file that SIGHUP has read again.
+    pub settings: Option<SharedSettings>,
+    /// That file.
+    pub settings_file: Option<PathBuf>,
     /// No messages about clients and signals.
     pub quiet: bool,
 }
@@ -289,8 +294,7 @@ fn serve_open_pair(
         data_disk: options.data_disks.to_string(),
         members: member_names.clone(),
         data_offset_bytes: superblock.data_offset_bytes,
-        ack: options.engine.ack,
-        tcp_ack: options.nbd_options.tcp_ack(&options.nbd, options.engine.ack),
+        tcp_durable: options.nbd_options.tcp_durable(&options.nbd),
         one_disk,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
@@ -298,6 +302,7 @@ fn serve_open_pair(
         vhost_user: OnceLock::new(),
         dead_loops: OnceLock::new(),
         isolation,
+        settings: options.settings.clone(),
     });
     let asked_at = (sockets.control, sockets.metrics);
     let servers = or_close!(Servers::start(asked_at, &event_loop.submitter(), &facts), event_loop);
@@ -344,8 +349,13 @@ fn serve_open_pair(
         ready(&news);
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
-    let mut members = MemberNews::new(member_names, options.engine.member_timeout);
-    let manner = Manner { quiet: options.quiet, stop_timeout: options.stop_timeout, users };
+    let mut members = MemberNews::new(member_names);
+    let manner = Manner {
+        quiet: options.quiet,
+        stop_timeout: options.stop_timeout,
+        users,
+        settings: options.settings,
+    };
     let outcome =
         run_until_stopped(&mut event_loop, &mut frontends, &mut watched, &mut members, manner);
 
@@ -510,6 +520,7 @@ fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bo
     let mut reach = Reach::new();
     event_loop.memory().into_iter().for_each(|memory| reach.memory_directory(memory.directory()));
     reach.certificates(&options.nbd_options);
+    options.settings_file.iter().for_each(|path| reach.watched_file(path));
     // Somebody else removes them.
     if !is_kept {
         sockets_of(options).iter().for_each(|path| reach.socket(path));

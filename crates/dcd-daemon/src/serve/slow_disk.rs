@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use dcd_engine::{AckMode, Device, Uuid};
+use dcd_engine::{Device, Uuid};
 
 use crate::control::DaemonFacts;
 use crate::disk::Disk;
@@ -131,8 +131,7 @@ pub fn slow_disk(
         data_disk: options.disk.to_string(),
         members: Vec::new(),
         data_offset_bytes: 0,
-        ack: AckMode::Durable,
-        tcp_ack: options.nbd_options.tcp_ack(&options.nbd, AckMode::Durable),
+        tcp_durable: options.nbd_options.tcp_durable(&options.nbd),
         one_disk: false,
         started: std::time::Instant::now(),
         frontends: OnceLock::new(),
@@ -140,6 +139,7 @@ pub fn slow_disk(
         vhost_user: OnceLock::new(),
         dead_loops: OnceLock::new(),
         isolation,
+        settings: None,
     };
     let servers =
         Servers::start((control_socket, None), &event_loop.submitter(), &Arc::new(facts))?;
@@ -172,8 +172,9 @@ pub fn slow_disk(
     };
     let mut frontends = DeviceFrontends::new(begun, &mut told, users.clone());
     let mut notifier = Notifier::from_environment();
-    let mut members = MemberNews::new(Vec::new(), dcd_engine::Duration(0));
-    let manner = Manner { quiet: options.quiet, stop_timeout: std::time::Duration::ZERO, users };
+    let mut members = MemberNews::new(Vec::new());
+    let stop_timeout = std::time::Duration::ZERO;
+    let manner = Manner { quiet: options.quiet, stop_timeout, users, settings: None };
     let stopped =
         run_until_stopped(&mut event_loop, &mut frontends, &mut notifier, &mut members, manner);
     event_loop.close();

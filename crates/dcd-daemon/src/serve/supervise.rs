@@ -28,6 +28,7 @@ use dcd_engine::stats::{CacheDiskFailure, Uncached};
 use dcd_engine::units::LbaRange;
 use dcd_engine::{Engine, Operation, RequestError};
 
+use crate::control::settings::SharedSettings;
 use crate::control::stuck::StuckReport;
 use crate::control::trouble_words::TroubleTeller;
 use crate::event_loop::core::Core;
@@ -106,6 +107,8 @@ pub(crate) struct Manner {
     pub(crate) stop_timeout: Duration,
     /// Who they are.
     pub(crate) users: UserFinder,
+    /// What SIGHUP has read again.
+    pub(crate) settings: Option<SharedSettings>,
 }
 
 /// How often users are looked for.
@@ -172,6 +175,9 @@ pub(crate) fn run_until_stopped<C: Core>(
                     }
                 }
             }
+        }
+        if supervisor.event_loop.take_settings_wanted() {
+            supervisor.read_settings();
         }
         supervisor.look_at_hold(notifier);
         supervisor.look_at_drain();
@@ -264,6 +270,17 @@ impl<C: Core> Supervisor<'_, C> {
             self.begin_stop(kind, DetachTerms::default(), Vec::new());
         }
         false
+    }
+
+    /// On a thread of its own: the file may lie on a disk that is slow, and the loop is asked to take it over.
+    fn read_settings(&self) {
+        let submitter = self.event_loop.submitter();
+        match self.manner.settings.clone() {
+            None => eprintln!("dcd: SIGHUP: nothing to do: there are no settings to read again"),
+            Some(settings) => drop(in_the_background(&submitter.clone(), move || {
+                settings.read_again(&submitter);
+            })),
+        }
     }
 
     fn tell_stopping(&self, is_detaching: bool) {

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::control::{check_peer, failure, read_command, write_line};
 use crate::disk::device_spec::DeviceSpec;
 use crate::process::service_manager::Notifier;
-use crate::process::signals::Signals;
+use crate::process::signals::{Signal, Signals};
 
 /// How often names are looked up.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -54,8 +54,13 @@ pub(crate) fn wait_for_disks(
             events.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
             let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
             let _ = poll(&mut events, Some(&left));
-            if signals.take().is_some() {
-                return false;
+            match signals.take() {
+                // They are read when it starts; the file may have changed since.
+                Some(Signal::ReadSettings) => {
+                    eprintln!("dcd: SIGHUP: settings change while serving")
+                }
+                Some(Signal::Stop | Signal::Restart) => return false,
+                None => {}
             }
             if events.get(1).is_some_and(|event| !event.revents().is_empty())
                 && let Some(control) = control

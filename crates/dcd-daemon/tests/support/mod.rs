@@ -61,6 +61,8 @@ pub fn options(directory: &Path) -> ServeOptions {
         give_up_rights: false,
         caretaker: None,
         pairs: PairBook::default(),
+        settings: None,
+        settings_file: None,
         quiet: true,
     }
 }

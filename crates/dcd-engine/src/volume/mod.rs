@@ -300,6 +300,11 @@ impl Volume {
         self.is_unlogged = config.no_log;
     }
 
+    /// After how long without an answer a member is done without.
+    pub fn member_timeout(&self) -> Duration {
+        self.member_timeout
+    }
+
     /// What the volume looks like to the engine.
     pub fn data_disk_info(config: &VolumeConfig) -> DataDiskInfo {
         DataDiskInfo {

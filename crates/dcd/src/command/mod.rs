@@ -43,6 +43,7 @@ pub mod salvage;
 pub mod seeded_bugs;
 pub mod sequence;
 pub mod serve;
+pub mod set;
 #[cfg(feature = "lab")]
 pub mod simulate;
 pub mod slow_disk;
@@ -68,6 +69,7 @@ pub fn run(verb: Verb) -> Result<(), CommandError> {
         Verb::Metrics(arguments) => metrics::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
         Verb::List(arguments) => list::run(&arguments),
+        Verb::Set(arguments) => set::run(&arguments),
         Verb::Flush(arguments) => flush::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Detach(arguments) => detach::run(&arguments),

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dcd_daemon::control::settings::SharedSettings;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::process::caretaker::CaretakerProgram;
@@ -14,6 +15,7 @@ use dcd_daemon::units_text::{format_duration, format_size};
 use crate::config_file;
 use crate::error::CommandError;
 use crate::output::print;
+use crate::running_settings::RunningSettings;
 use crate::settings::Settings;
 
 /// Serve the cached disk, in the foreground.
@@ -72,10 +74,13 @@ pub fn run(arguments: ServeArguments) -> Result<(), CommandError> {
 
 /// Flags, with the file of --config below them.
 fn settings_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
-    let settings = arguments.settings.clone();
+    Ok(arguments.settings.clone().over(file_of(arguments)?))
+}
+
+fn file_of(arguments: &ServeArguments) -> Result<Settings, CommandError> {
     match &arguments.config {
-        Some(file) => Ok(settings.over(config_file::read(file)?)),
-        None => Ok(settings),
+        Some(file) => Ok(config_file::read(file)?),
+        None => Ok(Settings::default()),
     }
 }
 
@@ -124,7 +129,8 @@ fn null_options(arguments: ServeArguments) -> Result<SlowDiskOptions, CommandErr
 }
 
 fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
-    let settings = settings_of(&arguments)?;
+    let file = file_of(&arguments)?;
+    let settings = arguments.settings.clone().over(file.clone());
     if settings.cache_disk.is_none() {
         return Err(CommandError::SettingMissing("--cache-disk"));
     }
@@ -165,6 +171,12 @@ fn options(arguments: ServeArguments) -> Result<ServeOptions, CommandError> {
             .ok()
             .map(|program| CaretakerProgram { program, arguments: vec!["caretaker".into()] }),
         pairs: PairBook::from_environment(settings.trust_disks),
+        settings_file: arguments.config.clone(),
+        settings: Some(SharedSettings::new(RunningSettings::new(
+            arguments.config,
+            arguments.settings,
+            file,
+        ))),
         quiet: arguments.quiet,
     };
     options.engine.validate()?;

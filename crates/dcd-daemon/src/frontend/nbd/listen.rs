@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use dcd_engine::AckMode;
 use rustix::fs::Mode;
 
 use crate::disk::device::is_alive;
@@ -212,10 +211,9 @@ pub struct NbdOptions {
 }
 
 impl NbdOptions {
-    /// When changes over TCP are acknowledged, if one of the addresses is TCP, where all others get `ack`.
-    pub fn tcp_ack(&self, addresses: &[NbdAddress], ack: AckMode) -> Option<AckMode> {
-        let has_tcp = addresses.iter().any(NbdAddress::is_tcp);
-        has_tcp.then_some(if self.tcp_durable { AckMode::Durable } else { ack })
+    /// Whether changes over TCP are acknowledged when they are durable; `None` if no address is TCP.
+    pub fn tcp_durable(&self, addresses: &[NbdAddress]) -> Option<bool> {
+        addresses.iter().any(NbdAddress::is_tcp).then_some(self.tcp_durable)
     }
 }
 

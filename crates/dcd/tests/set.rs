@@ -1,0 +1,192 @@
+//! Proves `dcd set` and SIGHUP on the real program: what is set counts at once, in the cache that runs; what cannot be is refused, and
+//! then nothing is set; a configuration file is read again from within the confined daemon.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::nbd::Nbd;
+use common::{Folder, Served};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const DISKS: &str =
+    "--cache-disk c --data-disk d --nbd unix:sock --control ctl --memory-directory .";
+
+fn pair() -> Folder {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder.dcd("create --cache-disk c --cache-size 16M --data-disk d").ok();
+    folder
+}
+
+fn json(folder: &Folder, line: &str) -> Value {
+    serde_json::from_str(&folder.dcd(line).ok()).unwrap()
+}
+
+/// What a setting is, and who says so.
+fn setting(folder: &Folder, key: &str) -> (String, String) {
+    let answer = json(folder, "set --control ctl --json");
+    let settings = answer["settings"].as_array().unwrap();
+    let found = settings.iter().find(|it| it["key"] == key).unwrap();
+    let text = |field: &str| found[field].as_str().unwrap().to_owned();
+    (text("value"), text("origin"))
+}
+
+/// Asks until it is so.
+fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !what() {
+        assert!(Instant::now() < end, "it does not come to be");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn bypasses(folder: &Folder) -> u64 {
+    let status = json(folder, "status --control ctl --json");
+    status["counters"]["bypasses"].as_u64().unwrap()
+}
+
+#[test]
+fn what_is_set_counts_at_once_and_until_the_end() {
+    let folder = pair();
+    let line = format!("serve {DISKS} --max-delay 5s");
+    let served = folder.serve(&line);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    // Not all of these places may go past the log, whatever is set: witnesses lie between.
+    let mut write_all =
+        |byte| (1..9).for_each(|at| drop(nbd.write(at * 5_000_000 / 4096 * 4096, &[byte; 65536])));
+    write_all(1);
+    assert_eq!(bypasses(&folder), 0);
+    let said = folder.dcd("set --control ctl bypass-threshold=32k max-delay=2s").ok();
+    assert_eq!(said, "max-delay = 2s\nbypass-threshold = 32k\n");
+    write_all(2);
+    assert_ne!(bypasses(&folder), 0);
+    assert_eq!(setting(&folder, "max-delay"), ("2s".into(), "set".into()));
+    assert_eq!(folder.dcd("set --control ctl max-delay=2000ms").ok(), "as it was\n");
+    assert_eq!(folder.dcd("set --control ctl max-delay=").ok(), "max-delay = 5s\n");
+    assert_eq!(setting(&folder, "max-delay"), ("5s".into(), "flag".into()));
+
+    // The mode of acknowledgement is shown where it is looked for, and kept.
+    folder.dcd("set --control ctl ack=durable").ok();
+    assert_eq!(json(&folder, "status --control ctl --json")["ack"], "durable");
+    let metrics = folder.dcd("metrics ctl").ok();
+    assert!(
+        metrics.contains("dcd_acknowledgement{dcd_acknowledgement=\"durable\"} 1"),
+        "{metrics}"
+    );
+    nbd.write(1 << 20, &[3; 4096]);
+    drop(nbd);
+    // Without the memory: what was acknowledged is in the log.
+    drop(served.kill());
+    let memory =
+        |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|it| it == "segments");
+    for entry in walk(&folder.path("")).iter().filter(|entry| memory(entry)) {
+        std::fs::remove_file(entry.path()).unwrap();
+    }
+    let served = folder.serve(&format!("serve {DISKS} --memory-lost"));
+    assert_eq!(setting(&folder, "bypass-threshold"), ("1M".into(), "default".into()));
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.read(1 << 20, 4096).unwrap(), [3; 4096]);
+    drop(nbd);
+    assert_eq!(served.stop().code, Some(0));
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::fs::DirEntry> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .flat_map(|entry| match entry.path().is_dir() {
+            true => walk(&entry.path()),
+            false => vec![entry],
+        })
+        .collect()
+}
+
+#[test]
+fn what_cannot_be_set_is_refused_and_nothing_is_set_with_it() {
+    let folder = pair();
+    let served = folder.serve(&format!("serve {DISKS} --ack durable"));
+    let set = |words: &str| folder.dcd(&format!("set --control ctl {words}"));
+    set("idle-max=3s max-dealy=1s").fails(
+        1,
+        "`max-dealy` is not a setting",
+        "did you mean `max-delay`?",
+    );
+    set("idle-max=3s full-timeout=soon").fails(1, "full-timeout: ", "--full-timeout");
+    set("idle-max=3s dirty-low=95%").fails(1, "dirty-low must not be above dirty-high", "dcd set");
+    set("idle-max=3s segment-buffers=8").fails(
+        1,
+        "segment-buffers takes a restart",
+        "--segment-buffers",
+    );
+    set("idle-max=3s accept-damage=true").fails(1, "`accept-damage` is not a setting", "");
+    set("idle-max=3s ack=memory").fails(1, "ack was durable at the start", "");
+    set("idle-max=3s idle-max=4s").fails(1, "idle-max is given twice", "");
+    let nothing = set("idle-max");
+    assert!(
+        nothing.code == Some(2) && nothing.stderr.contains("max-delay=20ms"),
+        "{}",
+        nothing.stderr
+    );
+    assert_eq!(setting(&folder, "idle-max"), ("1s".into(), "default".into()));
+    let table = folder.dcd("set --control ctl").ok();
+    assert!(
+        table.contains("\n  ack ") && table.contains("take a restart:\n  cache-disk "),
+        "{table}"
+    );
+    drop(served);
+
+    // A disk without a cache has none.
+    let served = folder.serve("serve --null --data-disk d --nbd unix:sock --control ctl");
+    set("").fails(1, "nothing can be set here", "");
+    served.signal(Signal::HUP);
+    folder.dcd("flush --control ctl").ok();
+    let stderr = served.stop().stderr;
+    assert!(stderr.contains("SIGHUP: nothing to do"), "{stderr}");
+}
+
+/// The file is another one in the same place by then, as editors make it, and the daemon has given up all other files.
+#[test]
+fn sighup_has_the_file_read_again() {
+    let folder = pair();
+    std::fs::create_dir(folder.path("etc")).unwrap();
+    let write = |text: &str| {
+        std::fs::write(folder.path("etc/new"), text).unwrap();
+        std::fs::rename(folder.path("etc/new"), folder.path("etc/x.toml")).unwrap();
+    };
+    write("max-delay = \"80ms\"\nidle-max = \"2s\"\n");
+    let served: Served = folder.serve(&format!("serve {DISKS} --config etc/x.toml"));
+    assert_eq!(setting(&folder, "max-delay"), ("80ms".into(), "file".into()));
+    write("max-delay = \"30ms\"\nidle-max = \"2s\"\nread-ahead = \"8M\"\n");
+    served.signal(Signal::HUP);
+    until(|| setting(&folder, "max-delay").0 == "30ms");
+    assert_eq!(setting(&folder, "read-ahead"), ("16M".into(), "default".into()));
+    // What is wrong changes nothing.
+    write("max-delay = \"10ms\"\nidle-max = \"fast\"\n");
+    served.signal(Signal::HUP);
+    // Longer than at the start: the superblock of this session says 80 ms.
+    folder.dcd("set --control ctl full-timeout=9s").ok();
+    folder.dcd("set --control ctl max-delay=81ms").fails(
+        1,
+        "max-delay cannot be longer than at the start",
+        "",
+    );
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(setting(&folder, "max-delay").0, "30ms");
+    // What was set on line stays.
+    write("full-timeout = \"3s\"\nmax-delay = \"50ms\"\n");
+    served.signal(Signal::HUP);
+    until(|| setting(&folder, "max-delay").0 == "50ms");
+    assert_eq!(setting(&folder, "idle-max"), ("1s".into(), "default".into()));
+    assert_eq!(setting(&folder, "full-timeout"), ("9s".into(), "set".into()));
+    let stderr = served.stop().stderr;
+    assert!(
+        stderr.contains("SIGHUP: changed: max-delay; from the next start on: read-ahead\n"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("SIGHUP: nothing has changed: ")
+            && stderr.contains("x.toml:2:12: idle-max"),
+        "{stderr}"
+    );
+}
