@@ -70,8 +70,6 @@ impl Pair {
             size: DataDiskSize::Same,
             memory: None,
             pairs: dcd_daemon::pair::book::PairBook::default(),
-            settings: None,
-            settings_file: None,
             quiet: true,
         }
     }

@@ -54,8 +54,9 @@ fn what_is_set_counts_at_once_and_until_the_end() {
     let served = folder.serve(&line);
     let mut nbd = Nbd::connect(&folder.path("sock"));
     // Not all of these places may go past the log, whatever is set: witnesses lie between.
-    let mut write_all =
-        |byte| (1..9).for_each(|at| drop(nbd.write(at * 5_000_000 / 4096 * 4096, &[byte; 65536])));
+    let mut write_all = |byte| {
+        (1..9).for_each(|at| assert_eq!(nbd.write(at * 5_000_000 / 4096 * 4096, &[byte; 65536]), 0))
+    };
     write_all(1);
     assert_eq!(bypasses(&folder), 0);
     let said = folder.dcd("set --control ctl bypass-threshold=32k max-delay=2s").ok();
