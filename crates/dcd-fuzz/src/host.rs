@@ -8,9 +8,9 @@ use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::stats::Uncached;
 use dcd_engine::{
-    AckMode, Buffer, Device, Duration, Engine, Input, Io, IoData, IoDone, IoError, IoOperation,
-    Limits, MemoryIdentity, MemoryUse, OpenError, Operation, Output, Phase, Reply, Request,
-    RequestId, SegmentMemory, Superblock, Time,
+    AckMode, Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
+    IoOperation, Limits, MemoryIdentity, MemoryUse, OpenError, Operation, Output, Phase, Reply,
+    Request, RequestId, SegmentMemory, Superblock, Time,
 };
 
 use crate::disk::{Fate, FaultyDisk, Pages};
@@ -346,6 +346,20 @@ impl Host {
     }
 
     // ---- the loop -----------------------------------------------------------------------------
+
+    /// Other settings, and all that comes of them; they may be refused, and then nothing may change.
+    pub fn configure(&mut self, config: &EngineConfig) {
+        self.trace(|| format!("{:?} {config:?}", self.now));
+        let now = self.now;
+        let engine = self.engine.as_mut().expect("an engine runs");
+        let before = engine.config().clone();
+        if engine.configure(config).is_err() {
+            assert!(format!("{before:?}") == format!("{:?}", engine.config()), "nothing is set");
+        }
+        engine.handle_input(now, Input::Timeout);
+        engine.check_invariants();
+        self.poll();
+    }
 
     /// One input, and all that comes of it.
     pub fn input(&mut self, input: Input) {

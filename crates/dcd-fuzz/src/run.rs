@@ -9,8 +9,8 @@ use std::time::Instant;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::{
-    AckMode, Buffer, Device, Duration, Lba, LbaRange, NewSequence, Operation, Phase, Reply,
-    RequestError, RequestId, SequenceRequest, Time, Uuid,
+    AckMode, Buffer, DestagePolicyKind, Device, Duration, Lba, LbaRange, NewSequence, Operation,
+    Phase, Reply, RequestError, RequestId, SequenceRequest, Time, Uuid,
 };
 
 use crate::copy_load::places;
@@ -55,6 +55,8 @@ enum Asked {
         number: ChangeNumber,
         fua: bool,
         is_atomic: bool,
+        /// The mode of acknowledgement has changed so often before.
+        ack_changes: u64,
     },
     Flush {
         submitted: u64,
@@ -86,6 +88,8 @@ pub struct Run {
     pub(crate) is_over: bool,
     asked: BTreeMap<u64, Asked>,
     is_closing: bool,
+    /// So often the mode of acknowledgement has changed.
+    ack_changes: u64,
 }
 
 /// Runs one seed.
@@ -167,6 +171,7 @@ impl Run {
             is_over: false,
             asked: BTreeMap::new(),
             is_closing: false,
+            ack_changes: 0,
             options,
         }
     }
@@ -286,6 +291,7 @@ impl Run {
                 self.sequence_request(SequenceRequest::Pin { name, is_pinned })?;
             }
             Op::Grow { blocks } => self.grow(blocks, &mut random)?,
+            Op::Configure => self.configure(&mut random)?,
         }
         if self.is_over {
             return Ok(());
@@ -364,7 +370,42 @@ impl Run {
                 Operation::Write { start: Lba(start), data }
             }
         };
-        self.ask(Asked::Change { number, fua, is_atomic }, operation, fua)
+        let ack_changes = self.ack_changes;
+        self.ask(Asked::Change { number, fua, is_atomic, ack_changes }, operation, fua)
+    }
+
+    /// Each setting as at the start, or another one. Not those that the model reckons with: what goes past the log, and
+    /// whether rot in what is read is noticed.
+    fn configure(&mut self, random: &mut Random) -> Result<(), Violation> {
+        let mut config = self.options.engine();
+        if random.one_in(2) {
+            config.ack = random.pick(&[AckMode::Memory, AckMode::Log, AckMode::Durable]);
+        }
+        if random.one_in(2) {
+            config.max_delay = Duration((config.max_delay.0 / (1 + random.below(100))).max(1));
+        }
+        if random.one_in(2) {
+            config.destage_policy = random.pick(&[
+                DestagePolicyKind::FirstWriteFirst,
+                DestagePolicyKind::LastWriteFirst,
+                DestagePolicyKind::LeastValidFirst,
+            ]);
+        }
+        if random.one_in(2) {
+            config.idle_threshold_max = Duration::from_millis(1 + random.below(2000));
+        }
+        if random.one_in(2) {
+            // Now and then too low for the other, and refused.
+            config.dirty_high_percent = 10 + random.below(85) as u8;
+        }
+        if random.one_in(2) {
+            config.destage_writes_per_second_max = random.pick(&[0, 20, 1000]);
+            config.destage_bytes_per_second_max = random.pick(&[0, 1 << 16, 1 << 24]);
+        }
+        let ack_before = self.host.engine().ack_mode();
+        self.host.configure(&config);
+        self.ack_changes += u64::from(self.host.engine().ack_mode() != ack_before);
+        self.take_replies()
     }
 
     fn sequence_request(&mut self, request: SequenceRequest) -> Result<(), Violation> {
@@ -445,9 +486,10 @@ impl Run {
                 let notes = self.model.check_read(start, buffer.bytes(), submitted, allowed)?;
                 self.report.note(notes);
             }
-            Asked::Change { number, fua, .. } => {
+            Asked::Change { number, fua, ack_changes, .. } => {
                 self.model.acknowledge(number, true);
-                if fua || self.host.engine().ack_mode() == AckMode::Durable {
+                let is_as_begun = ack_changes == self.ack_changes;
+                if fua || is_as_begun && self.host.engine().ack_mode() == AckMode::Durable {
                     self.model.durable_change(number);
                 }
             }

@@ -120,7 +120,12 @@ pub enum Op {
         /// How many.
         blocks: u64,
     },
+    /// Other settings, or those of the start again, while everything goes on.
+    Configure,
 }
+
+/// In half of the runs from this seed on settings change. What came before are the runs that they were.
+pub const CONFIGURED_FROM: u64 = 800_000_000;
 
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,7 +192,22 @@ impl Script {
             ]),
             _ => &[],
         };
-        Script::draw(&mut random, faults)
+        let mut script = Script::draw(&mut random, faults);
+        if seed >= CONFIGURED_FROM && random.one_in(2) {
+            script.put_in_settings(&mut random);
+        }
+        script
+    }
+
+    fn put_in_settings(&mut self, random: &mut Random) {
+        let steps = std::mem::take(&mut self.steps);
+        let one_in = random.pick(&[3, 10, 30]);
+        for step in steps {
+            if random.one_in(one_in) {
+                self.steps.push(Step(Op::Configure, random.bits() as u32));
+            }
+            self.steps.push(step);
+        }
     }
 
     /// The run of a seed with these kinds of faults.

@@ -2,6 +2,21 @@
 
 use dcd_fuzz::report::CopyUse;
 
+/// Settings change at any moment, in half of them.
+#[test]
+fn settings_may_change_at_any_moment() {
+    use dcd_fuzz::script::{CONFIGURED_FROM, Op, Script};
+    let seeds = CONFIGURED_FROM..CONFIGURED_FROM + 200;
+    let has_changes =
+        |seed: &u64| Script::of_seed(*seed).steps.iter().any(|it| it.0 == Op::Configure);
+    assert!(seeds.clone().filter(has_changes).count() > 60);
+    for seed in seeds {
+        dcd_fuzz::run::run(seed).unwrap_or_else(|failure| {
+            panic!("seed {seed}, step {}: {}", failure.step, failure.violation)
+        });
+    }
+}
+
 #[test]
 fn random_runs_with_crashes_agree_with_the_model() {
     let seeds = std::env::var("DCD_FUZZ_SEEDS").map_or(1_000, |n| n.parse().expect("a number"));

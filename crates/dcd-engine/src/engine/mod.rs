@@ -823,6 +823,11 @@ impl Engine {
         Some(CacheDiskFailure { error, uncached: self.uncached() })
     }
 
+    /// Its settings, as they are now.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
     /// When writes are acknowledged.
     pub fn ack_mode(&self) -> AckMode {
         self.config.ack
