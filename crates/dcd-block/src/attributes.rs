@@ -1,5 +1,5 @@
-//! What blocks are, as somebody above the device says it (DHIS section 3.2). Advice: a wrong attribute may cost
-//! time, or protection that was not asked for, never correctness.
+//! What blocks are, as somebody above the device says it (DHIS section 3.2). Advice: a wrong
+//! attribute may cost time, or protection that was not asked for, never correctness.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,8 @@ impl Attributes {
     pub const WRITE_MOST: Attributes = Attributes(1 << 6);
     /// Short-lived; need not survive a failed disk.
     pub const TEMPORARY: Attributes = Attributes(1 << 7);
-    /// What a file system needs to find everything else. A block gets it with its first outgoing pointer.
+    /// What a file system needs to find everything else. A block gets it with its first outgoing
+    /// pointer.
     pub const METADATA: Attributes = Attributes(1 << 8);
     /// Where the collection of unreachable blocks begins.
     pub const ROOT: Attributes = Attributes(1 << 9);
@@ -52,7 +53,8 @@ impl Attributes {
         Attributes::READ_MOST.or(Attributes::WRITE_MOST),
         Attributes::IMPORTANT.or(Attributes::TEMPORARY),
     ];
-    /// What blocks have from the blocks that point to them: all but what says something of one block.
+    /// What blocks have from the blocks that point to them: all but what says something of one
+    /// block.
     pub const INHERITED: Attributes = Attributes(0xff);
 
     /// Those of either.
@@ -101,7 +103,8 @@ impl Attributes {
         self.0
     }
 
-    /// From a number of the disk: `None` if a bit is set that means nothing, or two contradict each other.
+    /// From a number of the disk: `None` if a bit is set that means nothing, or two contradict each
+    /// other.
     pub fn from_bits(bits: u16) -> Option<Attributes> {
         let attributes = Attributes(bits);
         (bits < 1 << Self::NAMES.len() && attributes.contradiction().is_none())
@@ -166,8 +169,8 @@ impl FromStr for Attributes {
     }
 }
 
-/// What is to become of attributes: those of `clear` go, those of `set` come, and with them goes what contradicts
-/// them. All others stay.
+/// What is to become of attributes: those of `clear` go, those of `set` come, and with them goes
+/// what contradicts them. All others stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
     /// They come.

@@ -1,6 +1,7 @@
-//! The client sides: what a server may say that is not ours, is broken, or has been put in the place of ours. Whatever comes, each
-//! question ends with an answer that can be reckoned with or an error that is safe to show, and nobody waits: the server has
-//! said everything at once, and then hangs up.
+//! The client sides: what a server may say that is not ours, is broken, or has been put in the
+//! place of ours. Whatever comes, each question ends with an answer that can be reckoned with or an
+//! error that is safe to show, and nobody waits: the server has said everything at once, and then
+//! hangs up.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -129,8 +130,8 @@ pub(crate) fn handshake(bytes: u64) -> Vec<u8> {
     [b"NBDMAGICIHAVEOPT".to_vec(), vec![0, 3], reply(3, &export), reply(1, &[])].concat()
 }
 
-/// The first two bytes: how much of what follows the control socket says, behind a first answer that is right; the rest is said
-/// by the NBD socket, behind a right handshake.
+/// The first two bytes: how much of what follows the control socket says, behind a first answer
+/// that is right; the rest is said by the NBD socket, behind a right handshake.
 pub(crate) fn device_client(input: &[u8]) {
     let began = Instant::now();
     let mut program = Input(input);

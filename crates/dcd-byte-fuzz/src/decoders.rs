@@ -202,7 +202,8 @@ pub(crate) fn copy_page(input: &[u8]) {
     let (written, checksum) = decoded.encode();
     let again = CopyPage::decode(written.bytes(), uuid, &CopyPageRef { checksum, ..expected });
     assert_eq!(again.as_ref(), Ok(&decoded));
-    // The rest of a name and what is reserved are ignored; what belongs to a sequence, where there is none.
+    // The rest of a name and what is reserved are ignored; what belongs to a sequence, where there
+    // is none.
     let mut ignored = vec!["checksum", "name", "unused", "table"];
     if decoded.sequence.is_none() {
         ignored.extend(["ordinal", "runs", "lines_served"]);

@@ -64,9 +64,9 @@ pub(crate) fn base_images() -> &'static [Image] {
 /// How many there are.
 pub(crate) const BASES: usize = 6;
 
-/// 0: in use, records of every kind, the last one open in memory; 1: closed in order, dirty;
-/// 2: in use, several segments long; 3: detached after use; 4: new; 5: in use, with a read area that holds
-/// a sequence and hot blocks.
+/// 0: in use, records of every kind, the last one open in memory; 1: closed in order, dirty; 2: in
+/// use, several segments long; 3: detached after use; 4: new; 5: in use, with a read area that
+/// holds a sequence and hot blocks.
 fn build(which: usize) -> Image {
     let geometry = geometry(if which == 5 { 2 } else { 0 });
     let mut cache_disk = vec![0; geometry.end() as usize + END_MARK_BYTES];

@@ -1,10 +1,10 @@
-//! The way of an NBD connection into TLS, with a real client on the other side whose bytes are cut, changed and mixed
-//! with bytes of nobody.
+//! The way of an NBD connection into TLS, with a real client on the other side whose bytes are cut,
+//! changed and mixed with bytes of nobody.
 //!
-//! The first byte: whether valid client flags come first (1), whether the client has a certificate (2). What follows is a
-//! list of things to do, see [`Pair::act`]. Keys and nonces are new each time, so a run is not repeated exactly; what must
-//! hold is the same for all: before TLS nothing is granted, after it everything is TLS, and requests come only from a
-//! client with a certificate.
+//! The first byte: whether valid client flags come first (1), whether the client has a certificate
+//! (2). What follows is a list of things to do, see [`Pair::act`]. Keys and nonces are new each
+//! time, so a run is not repeated exactly; what must hold is the same for all: before TLS nothing
+//! is granted, after it everything is TLS, and requests come only from a client with a certificate.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, LazyLock};
@@ -76,7 +76,8 @@ static CONFIGS: LazyLock<Configs> = LazyLock::new(|| {
 struct Pair {
     session: Session,
     client: ClientConnection,
-    /// It has said goodbye, and reads no more: rustls asserts that it has no error to tell afterwards.
+    /// It has said goodbye, and reads no more: rustls asserts that it has no error to tell
+    /// afterwards.
     client_has_left: bool,
     has_certificate: bool,
     is_secured: bool,

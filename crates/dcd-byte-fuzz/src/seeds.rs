@@ -712,7 +712,8 @@ fn memories() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The beginning of an ext4 of one group with a journal, as extents and in a tree, and of an XFS of two groups.
+/// The beginning of an ext4 of one group with a journal, as extents and in a tree, and of an XFS of
+/// two groups.
 fn file_systems() -> Vec<Vec<u8>> {
     let mut ext4 = vec![0; 16 << 10];
     let mut put = |at: usize, bytes: &[u8]| ext4[at..at + bytes.len()].copy_from_slice(bytes);
@@ -793,7 +794,8 @@ fn vhost_user_messages() -> Vec<Vec<u8>> {
     messages.into_iter().map(with_header).collect()
 }
 
-/// A guest's memory with one request: a read, a write and zeroes by chains, a flush by an indirect table, and a loop.
+/// A guest's memory with one request: a read, a write and zeroes by chains, a flush by an indirect
+/// table, and a loop.
 fn vhost_user_queues() -> Vec<Vec<u8>> {
     const GUEST: u64 = 0x1_0000;
     const HEAD: u64 = 4096;
@@ -840,7 +842,8 @@ fn vhost_user_queues() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Conversations: a guest writes, reads, flushes, switches its write cache off and stops the queue; and one that goes on from a record.
+/// Conversations: a guest writes, reads, flushes, switches its write cache off and stops the queue;
+/// and one that goes on from a record.
 fn vhost_user_sessions() -> Vec<Vec<u8>> {
     use vhost_user::{AVAILABLE, GUEST, MEMORY_BYTES, USED, USER};
     let numbers = |numbers: &[u64]| -> Vec<u8> {

@@ -13,8 +13,8 @@ use dcd_sim::workload::{UnitParsers, WorkloadSpec};
 
 use crate::text::assert_shown_safely;
 
-/// The first byte chooses the format: none of them, or one whatever the rest looks like; the last is
-/// that of measured service times.
+/// The first byte chooses the format: none of them, or one whatever the rest looks like; the last
+/// is that of measured service times.
 pub(crate) fn trace(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let choice = usize::from(*choice) % (TraceFormat::ALL.len() + 2);

@@ -160,7 +160,8 @@ pub(crate) fn hint_rules(bytes: &[u8]) {
     }
 }
 
-/// Superblocks of file systems: what is found is in order, and no more is read than there are descriptors.
+/// Superblocks of file systems: what is found is in order, and no more is read than there are
+/// descriptors.
 pub(crate) fn static_metadata(bytes: &[u8]) {
     struct Counted<'a> {
         disk: &'a [u8],
@@ -187,8 +188,8 @@ pub(crate) fn static_metadata(bytes: &[u8]) {
     assert!(disk.bytes <= (bytes.len() as u64 + (2048 << 16)) * 2, "{}", disk.bytes);
 }
 
-/// What this host remembers of a pair, and what a file says of its cache. A body gets its title; the bytes are tried as they are,
-/// too.
+/// What this host remembers of a pair, and what a file says of its cache. A body gets its title;
+/// the bytes are tried as they are, too.
 pub(crate) fn pair_record(bytes: &[u8]) {
     let title = format!("dcd pair 1 {} {:08x}\n", bytes.len(), crc32c(bytes));
     for input in [bytes, &[title.as_bytes(), bytes].concat()] {
@@ -251,8 +252,8 @@ pub(crate) fn control_request(bytes: &[u8]) {
     assert_eq!(answers, lines.filter(not_blank).count());
 }
 
-/// Whoever may speak to the control socket may write anything for a setting: it is refused in one line, or listed so that the same
-/// may be set again.
+/// Whoever may speak to the control socket may write anything for a setting: it is refused in one
+/// line, or listed so that the same may be set again.
 fn set_by_name(wanted: &WantedSettings) {
     let mut book = RunningSettings::new(None, Settings::default(), Settings::default());
     let one_line = |failure: Failure| {
@@ -267,7 +268,8 @@ fn set_by_name(wanted: &WantedSettings) {
     assert_eq!(book.set(&again, &mut |_| Ok(())), Ok(Vec::new()), "as it was: {again:?}");
 }
 
-/// A request for metrics: what is there already decides the same as when more comes, and no request grows without end.
+/// A request for metrics: what is there already decides the same as when more comes, and no request
+/// grows without end.
 pub(crate) fn metrics_request(bytes: &[u8]) {
     let asked = parse_request(bytes);
     let first = (0..=bytes.len()).map(|end| parse_request(&bytes[..end]));
@@ -281,7 +283,8 @@ pub(crate) fn metrics_request(bytes: &[u8]) {
     }
 }
 
-/// What a daemon tells while it is recorded: what is accepted is the same when it is written and read again.
+/// What a daemon tells while it is recorded: what is accepted is the same when it is written and
+/// read again.
 pub(crate) fn recorded_batch(bytes: &[u8]) {
     let Some(batch) = RecordedBatch::parse(bytes) else { return };
     for request in &batch.requests {

@@ -101,7 +101,8 @@ pub(crate) fn queue(input: &[u8]) {
         RingAddresses { descriptors: USER, available: USER + AVAILABLE, used: USER + USED };
     let mut ring = Ring::new(&memory, size, &addresses, how & 16 != 0).expect("a ring in memory");
     ring.go_on_from(ring.used_index().wrapping_add(begin.into()));
-    // Answers go into the same memory, so that a guest may make itself new requests; some are enough.
+    // Answers go into the same memory, so that a guest may make itself new requests; some are
+    // enough.
     let mut pool = BufferPool::default();
     for _ in 0..16 {
         let head = match ring.take() {

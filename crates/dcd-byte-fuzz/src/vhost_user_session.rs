@@ -8,9 +8,9 @@
 //!    4  the engine replies to one of the requests that it has: which, and how
 //! ```
 //!
-//! What must hold: a message that is refused changes nothing. The engine is asked only for what lies in the volume, and is
-//! asked with FUA by who does not flush (C7). Nothing is counted twice or forgotten. After the front-end has gone its memory is not
-//! touched.
+//! What must hold: a message that is refused changes nothing. The engine is asked only for what
+//! lies in the volume, and is asked with FUA by who does not flush (C7). Nothing is counted twice
+//! or forgotten. After the front-end has gone its memory is not touched.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, mpsc};
@@ -136,7 +136,8 @@ impl Conversation {
         match self.session.handle(message, descriptors) {
             Err(error) => {
                 assert!(!error.to_string().contains('\n'));
-                // One that ends the connection is found when everything is set; nothing of it is used again.
+                // One that ends the connection is found when everything is set; nothing of it is
+                // used again.
                 let is_as_before = before == settings(&self.session.device);
                 assert!(is_as_before || error.ends_connection(), "refused, and done: {error}");
             }

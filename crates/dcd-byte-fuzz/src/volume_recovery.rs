@@ -1,6 +1,7 @@
-//! Recovery of volumes. A volume that the engine has made is changed where its tables are: headers, roots, pages, the journal,
-//! labels of members. Then checksums are put right, so that the changes are believed, and it is opened. As for caches without a
-//! volume (`recovery.rs`), it must run and work, or say why not.
+//! Recovery of volumes. A volume that the engine has made is changed where its tables are: headers,
+//! roots, pages, the journal, labels of members. Then checksums are put right, so that the changes
+//! are believed, and it is opened. As for caches without a volume (`recovery.rs`), it must run and
+//! work, or say why not.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -88,7 +89,8 @@ fn volume_config(which: usize) -> VolumeConfig {
     config
 }
 
-/// The images that are mutated. 0: three sets, closed in order, all in its pages; 1: one set, in use, its journal holds more.
+/// The images that are mutated. 0: three sets, closed in order, all in its pages; 1: one set, in
+/// use, its journal holds more.
 pub(crate) fn base_images() -> &'static [VolumeImage] {
     static IMAGES: OnceLock<Vec<VolumeImage>> = OnceLock::new();
     IMAGES.get_or_init(|| (0..BASES).map(build).collect())
@@ -259,8 +261,8 @@ impl VolumeImage {
     }
 }
 
-/// The first byte: which image (bit 0), whether a member is missing (2), whether damage is accepted (4), whether missing members
-/// are (8). Then what [`VolumeImage::change`] takes.
+/// The first byte: which image (bit 0), whether a member is missing (2), whether damage is accepted
+/// (4), whether missing members are (8). Then what [`VolumeImage::change`] takes.
 pub(crate) fn run(input: &[u8]) {
     let _ = open_and_work(input);
 }
@@ -482,7 +484,8 @@ mod tests {
             assert!(there >= 2, "image {which} has {there} of {pages} pages");
             open_and_work(&[which as u8]).expect("it is as the engine left it");
         }
-        // A page whose checksum is wrong is missed; one with another table in it is believed, and what is wrong there is seen.
+        // A page whose checksum is wrong is missed; one with another table in it is believed, and
+        // what is wrong there is seen.
         let ends: Vec<String> = seeds("volume_recovery")
             .iter()
             .filter_map(|(_, seed)| open_and_work(seed).err().map(|error| error.to_string()))

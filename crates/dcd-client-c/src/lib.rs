@@ -1,7 +1,9 @@
-//! `dcd.h`: [`dcd_client`] for programs in C. The only file of this crate with `unsafe`; what each function demands of
-//! its caller stands in the header and, as far as memory is concerned, at each block here.
+//! `dcd.h`: [`dcd_client`] for programs in C. The only file of this crate with `unsafe`; what each
+//! function demands of its caller stands in the header and, as far as memory is concerned, at each
+//! block here.
 //!
-//! Nothing unwinds into C: these functions do not panic, and a program that makes them do so is aborted.
+//! Nothing unwinds into C: these functions do not panic, and a program that makes them do so is
+//! aborted.
 
 #![allow(clippy::missing_safety_doc)] // the header says it
 
@@ -79,7 +81,8 @@ pub unsafe extern "C" fn dcd_open(
     let result = if control_socket.is_null() || nbd_socket.is_null() {
         opened.invalid(c"a socket is missing")
     } else {
-        // SAFETY: not null, and the caller gives strings that end with a zero and do not change meanwhile.
+        // SAFETY: not null, and the caller gives strings that end with a zero and do not change
+        // meanwhile.
         let [control, nbd] = [control_socket, nbd_socket]
             .map(|socket| unsafe { CStr::from_ptr(socket) }.to_bytes().to_vec());
         let path = |bytes| Path::new(OsStr::from_bytes(bytes));
@@ -117,7 +120,8 @@ unsafe fn device_of<'a>(device: *mut DcdDevice) -> Option<&'a mut DcdDevice> {
 /// A list that C gives.
 ///
 /// # Safety
-/// There are `count` elements at `first`, which nobody changes for as long as the call takes; null only with a count of 0.
+/// There are `count` elements at `first`, which nobody changes for as long as the call takes; null
+/// only with a count of 0.
 unsafe fn list_of<'a, T>(first: *const T, count: usize) -> &'a [T] {
     if count == 0 || first.is_null() {
         return &[];
@@ -241,7 +245,8 @@ pub unsafe extern "C" fn dcd_allocate(
         for allocated in device.allocate(&vec![Allocation { near, attributes }; count]) {
             match allocated {
                 Ok(block) => {
-                    // SAFETY: not null, the caller gives room for `count`, and there are not more answers.
+                    // SAFETY: not null, the caller gives room for `count`, and there are not more
+                    // answers.
                     unsafe { *blocks.add(number) = block };
                     number += 1;
                 }

@@ -87,10 +87,11 @@ impl PointerChange {
 
 /// A device with blocks, free blocks, pointers and attributes.
 ///
-/// Writes, allocations, pointers and attributes are durable with the next [`BlockDevice::flush`]. Of what comes after
-/// the last flush a crash may keep any of the writes, and of the rest everything up to some moment. So a write may be kept
-/// to a block whose allocation is lost: that block has room from then on, and nobody collects it. Each list may be
-/// worked on at once; it is faster than one by one.
+/// Writes, allocations, pointers and attributes are durable with the next [`BlockDevice::flush`].
+/// Of what comes after the last flush a crash may keep any of the writes, and of the rest
+/// everything up to some moment. So a write may be kept to a block whose allocation is lost: that
+/// block has room from then on, and nobody collects it. Each list may be worked on at once; it is
+/// faster than one by one.
 pub trait BlockDevice: Send {
     /// How large it is.
     fn geometry(&self) -> Geometry;
@@ -122,8 +123,8 @@ pub trait BlockDevice: Send {
         change: AttributeChange,
     ) -> Result<(), DeviceError>;
 
-    /// Frees these blocks, also those that were written and never allocated, which [`BlockDevice::collect`] leaves. Nobody
-    /// must point to them.
+    /// Frees these blocks, also those that were written and never allocated, which
+    /// [`BlockDevice::collect`] leaves. Nobody must point to them.
     fn discard(&mut self, blocks: &[Range<u64>]) -> Result<(), DeviceError>;
 
     /// `get_attr`: of each of these blocks.
@@ -132,8 +133,8 @@ pub trait BlockDevice: Send {
     /// Frees the allocated blocks that cannot be reached from a ROOT. How many there were.
     fn collect(&mut self) -> Result<u64, DeviceError>;
 
-    /// Runs of blocks of this range that have room on the disks, as all have that were written: in order, none touches
-    /// the next.
+    /// Runs of blocks of this range that have room on the disks, as all have that were written: in
+    /// order, none touches the next.
     fn mapped(&mut self, range: Range<u64>) -> Result<Vec<Range<u64>>, DeviceError>;
 
     /// Waits until what was freed is free: a device may do that when it has time.

@@ -12,8 +12,8 @@ use crate::error::DeviceError;
 use crate::plain::plain;
 use crate::server::{PATIENCE, Until, connect_patiently, has_something, stranger, write_patiently};
 
-/// Requests on the way at once. Their answers (less than 300 bytes each) fit into the buffers of the socket, so neither
-/// side waits for the other to read.
+/// Requests on the way at once. Their answers (less than 300 bytes each) fit into the buffers of
+/// the socket, so neither side waits for the other to read.
 const REQUESTS_UNDER_WAY: usize = 128;
 /// Longest sentence of a server that is shown.
 const WORDS_MAX: usize = 1000;
@@ -40,8 +40,8 @@ impl ControlConnection {
         ControlConnection { path: PathBuf::new(), reader, is_broken: false }
     }
 
-    /// The daemon parts from who has asked nothing for long when it needs the place. Nothing is on the way here, so a
-    /// new connection is as good.
+    /// The daemon parts from who has asked nothing for long when it needs the place. Nothing is on
+    /// the way here, so a new connection is as good.
     fn renew(&mut self) -> Result<(), DeviceError> {
         let has_ended = self.reader.buffer().is_empty() && has_something(self.reader.get_ref());
         if !self.is_broken && has_ended {

@@ -18,8 +18,8 @@ use crate::control::{ControlConnection, connect};
 use crate::error::DeviceError;
 use crate::nbd::{NbdClient, NbdReceiver, NbdRequest};
 
-/// Requests on the way at once. Replies of that many writes, and that many requests to read, fit into the buffers of
-/// the socket, so neither side waits for the other to read.
+/// Requests on the way at once. Replies of that many writes, and that many requests to read, fit
+/// into the buffers of the socket, so neither side waits for the other to read.
 const REQUESTS_UNDER_WAY: usize = 64;
 /// Largest request that is sent.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -145,8 +145,8 @@ impl Device {
         self.exchange(parts, "write")
     }
 
-    /// Sends requests, [`REQUESTS_UNDER_WAY`] at a time, and takes the replies, all of them also after an error. Reads
-    /// bring the place for their data with them.
+    /// Sends requests, [`REQUESTS_UNDER_WAY`] at a time, and takes the replies, all of them also
+    /// after an error. Reads bring the place for their data with them.
     fn exchange<'a>(
         &mut self,
         parts: impl Iterator<Item = (NbdRequest<'a>, Option<&'a mut [u8]>)>,

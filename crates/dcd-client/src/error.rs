@@ -112,7 +112,8 @@ impl DeviceError {
             DeviceError::Volume(VolumeError::NoRoom) => {
                 "remove files, or add room to the volume".into()
             }
-            // The program that asked knows what to do; what helps a person at the command would mislead here.
+            // The program that asked knows what to do; what helps a person at the command would
+            // mislead here.
             DeviceError::Volume(
                 VolumeError::NoPointer { .. }
                 | VolumeError::PointerExists { .. }

@@ -1,5 +1,5 @@
-//! A client of the device that the DHIS paper describes: a disk that finds free blocks itself, is told which block
-//! points to which and what blocks are, and frees what cannot be reached any more.
+//! A client of the device that the DHIS paper describes: a disk that finds free blocks itself, is
+//! told which block points to which and what blocks are, and frees what cannot be reached any more.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A device in memory, for tests. It remembers everything that it was told, so that a test can look at what a power cut
-//! leaves at any moment: [`MemoryDevice::after_power_cut`].
+//! A device in memory, for tests. It remembers everything that it was told, so that a test can look
+//! at what a power cut leaves at any moment: [`MemoryDevice::after_power_cut`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -115,9 +115,10 @@ impl MemoryDevice {
         self.fails_after = Some(writes);
     }
 
-    /// What a power cut leaves when it comes behind the first `events` of what was told. What comes before the last
-    /// flush is there. Of what comes later `keep` decides: it is asked how many of so many (the first argument) sectors
-    /// or changes stay, and gives a number below. Of writes any sectors may be lost, of the rest all from some moment on.
+    /// What a power cut leaves when it comes behind the first `events` of what was told. What comes
+    /// before the last flush is there. Of what comes later `keep` decides: it is asked how many of
+    /// so many (the first argument) sectors or changes stay, and gives a number below. Of writes
+    /// any sectors may be lost, of the rest all from some moment on.
     pub fn after_power_cut(
         &self,
         events: usize,
@@ -308,7 +309,8 @@ impl MemoryDevice {
     fn allocate_one(&mut self, wanted: Allocation) -> Result<u64, DeviceError> {
         let near = wanted.near.unwrap_or(0).min(self.geometry.blocks);
         let mut expected = near;
-        // The first number that is missing among those in use from `near` on, then from the beginning.
+        // The first number that is missing among those in use from `near` on, then from the
+        // beginning.
         for used in self.state.used_from(near) {
             if used != expected {
                 break;

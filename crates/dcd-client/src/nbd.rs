@@ -1,5 +1,5 @@
-//! The smallest NBD client that can measure and keep data: fixed newstyle, simple replies; requests one at a time, or
-//! sent and received by two threads, or many before the first reply is received.
+//! The smallest NBD client that can measure and keep data: fixed newstyle, simple replies; requests
+//! one at a time, or sent and received by two threads, or many before the first reply is received.
 
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -37,8 +37,8 @@ const EXPORT_READ_ONLY: u16 = 1 << 1;
 const OPTION_REPLY_BYTES_MAX: u32 = 4096;
 /// Replies to an option that are listened to: a server tells a few facts about its export.
 const OPTION_REPLIES_MAX: usize = 64;
-/// A server takes so long for a request at most, if nobody can be asked whether it lives: longer than requests to disks
-/// are waited for anywhere.
+/// A server takes so long for a request at most, if nobody can be asked whether it lives: longer
+/// than requests to disks are waited for anywhere.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A connection.
@@ -75,7 +75,8 @@ impl NbdClient {
         NbdClient::on(connect_patiently(socket, PATIENCE)?)
     }
 
-    /// From now on the control socket of the same daemon is asked whether it lives, when it has not answered for long.
+    /// From now on the control socket of the same daemon is asked whether it lives, when it has not
+    /// answered for long.
     pub(crate) fn with_control(self, control: &Path) -> NbdClient {
         NbdClient { life: SignsOfLife { control: Some(control.to_owned()) }, ..self }
     }
@@ -331,7 +332,8 @@ impl NbdReceiver {
         Ok(())
     }
 
-    /// Waits for the next reply. The data of a read that succeeded comes behind it: [`NbdReceiver::receive_data`].
+    /// Waits for the next reply. The data of a read that succeeded comes behind it:
+    /// [`NbdReceiver::receive_data`].
     pub fn receive_reply(&mut self) -> io::Result<NbdReply> {
         let mut reply = [0; 16];
         self.fill(&mut reply)?;

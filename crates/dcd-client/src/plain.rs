@@ -1,15 +1,17 @@
-//! Text from outside, as it may be shown: a serial number of a disk, a name of a file or a certificate, what a server says.
+//! Text from outside, as it may be shown: a serial number of a disk, a name of a file or a
+//! certificate, what a server says.
 //!
-//! A terminal obeys what it is sent: a text can move the cursor, hide lines, set the title, answer in the user's stead. So
-//! whatever comes from outside goes through here on its way to people. JSON has its own way to write such characters.
+//! A terminal obeys what it is sent: a text can move the cursor, hide lines, set the title, answer
+//! in the user's stead. So whatever comes from outside goes through here on its way to people. JSON
+//! has its own way to write such characters.
 
 use std::borrow::Cow;
 
 /// In the place of what a terminal would obey; one column, so that tables stay in order.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Whether a terminal may do something else for it than to show it: control characters, C1 among them, and those that turn the
-/// direction of text or begin a line.
+/// Whether a terminal may do something else for it than to show it: control characters, C1 among
+/// them, and those that turn the direction of text or begin a line.
 pub fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -27,7 +29,8 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     text.replace(is_obeyed, "\u{fffd}").into()
 }
 
-/// Text of ours that has texts from outside in it: lines and tabulators stay. With `colours`, those of [`COLOURS`] stay, too.
+/// Text of ours that has texts from outside in it: lines and tabulators stay. With `colours`, those
+/// of [`COLOURS`] stay, too.
 pub fn plain_lines(text: &str, colours: bool) -> Cow<'_, str> {
     let is_obeyed = |character| is_obeyed(character) && !matches!(character, '\n' | '\t');
     if !text.contains(is_obeyed) {

@@ -1,7 +1,8 @@
 //! The server at the other end of a Unix socket: whose it is, and for how long it is waited for.
 //!
-//! A daemon that was stopped (SIGSTOP, a debugger, a machine without memory) keeps its sockets: the kernel still takes
-//! connections and bytes for it. Whoever waits for such a one without an end waits for ever, so nothing here does.
+//! A daemon that was stopped (SIGSTOP, a debugger, a machine without memory) keeps its sockets: the
+//! kernel still takes connections and bytes for it. Whoever waits for such a one without an end
+//! waits for ever, so nothing here does.
 
 use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// A server that says nothing for so long is given up. One that works at something long gives a sign of life every few
-/// seconds; what it needs for all of it is not limited.
+/// A server that says nothing for so long is given up. One that works at something long gives a
+/// sign of life every few seconds; what it needs for all of it is not limited.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Connects. A server that takes no connections and has no room left for those that wait is a
@@ -35,11 +36,11 @@ pub fn connect_patiently(path: &Path, patience: Duration) -> io::Result<UnixStre
     }
 }
 
-/// The user of a server whose word counts for nothing: `Some(uid)` if it is neither root, nor ourselves, nor somebody
-/// whom root has given the place of the socket.
+/// The user of a server whose word counts for nothing: `Some(uid)` if it is neither root, nor
+/// ourselves, nor somebody whom root has given the place of the socket.
 ///
-/// A socket in a folder where others may write, `/tmp` for example, is anybody's: whoever makes it first is asked, and
-/// may say of a flush that it is done.
+/// A socket in a folder where others may write, `/tmp` for example, is anybody's: whoever makes it
+/// first is asked, and may say of a flush that it is done.
 pub fn stranger(stream: &UnixStream, path: &Path) -> io::Result<Option<u32>> {
     let server = socket_peercred(stream)?.uid;
     let is_ours = server.is_root() || server == rustix::process::geteuid();
@@ -47,7 +48,8 @@ pub fn stranger(stream: &UnixStream, path: &Path) -> io::Result<Option<u32>> {
     Ok((!is_ours && !has_the_place(path, uid)).then_some(uid))
 }
 
-/// Whether the socket is that user's, and nobody but root, that user, and ourselves could have put it there.
+/// Whether the socket is that user's, and nobody but root, that user, and ourselves could have put
+/// it there.
 fn has_the_place(path: &Path, uid: u32) -> bool {
     let Ok(path) = std::path::absolute(path).and_then(|path| path.canonicalize()) else {
         return false;
@@ -63,7 +65,8 @@ fn has_the_place(path: &Path, uid: u32) -> bool {
         && path.ancestors().skip(1).all(|folder| std::fs::metadata(folder).is_ok_and(is_trusted))
 }
 
-/// A reader that gives up at a time: [`TimedOut`](io::ErrorKind::TimedOut). However slowly bytes drip, it is not later.
+/// A reader that gives up at a time: [`TimedOut`](io::ErrorKind::TimedOut). However slowly bytes
+/// drip, it is not later.
 pub struct Until<'a, S> {
     reader: &'a mut BufReader<S>,
     deadline: Instant,
@@ -118,7 +121,8 @@ fn is_ready(socket: &impl AsFd, wanted: PollFlags, deadline: Instant) -> io::Res
     }
 }
 
-/// Writes all of it; a server that takes nothing for [`PATIENCE`] is a [`TimedOut`](io::ErrorKind::TimedOut).
+/// Writes all of it; a server that takes nothing for [`PATIENCE`] is a
+/// [`TimedOut`](io::ErrorKind::TimedOut).
 pub fn write_patiently(mut stream: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let written = stream.write_all(bytes);

@@ -14,8 +14,9 @@
 //! | `serve/` | the verbs: open disks, run the loop, end in order |
 //! | `units_text.rs` | sizes and times as people write them |
 
-/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
-/// has gone, a terminal that was closed. Nothing in them is obeyed by a terminal. In place of the macro of the standard library, for this whole crate.
+/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full
+/// disk, a pipe whose reader has gone, a terminal that was closed. Nothing in them is obeyed by a
+/// terminal. In place of the macro of the standard library, for this whole crate.
 macro_rules! eprintln {
     ($($words:tt)*) => {{
         use std::io::Write as _;

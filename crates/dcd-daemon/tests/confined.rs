@@ -1,6 +1,6 @@
-//! What code can do that runs inside a daemon which serves: this program is the daemon, and its call when all is served tries
-//! what somebody would who had got hold of it. Nothing that is not the daemon's own may be opened, changed, removed, connected to,
-//! signalled, executed or mounted.
+//! What code can do that runs inside a daemon which serves: this program is the daemon, and its
+//! call when all is served tries what somebody would who had got hold of it. Nothing that is not
+//! the daemon's own may be opened, changed, removed, connected to, signalled, executed or mounted.
 
 mod support;
 
@@ -33,8 +33,8 @@ fn outcome(result: i64) -> io::Result<()> {
 /// Makes the call, whatever it does.
 fn call(number: libc::c_long, arguments: [i64; 5]) -> io::Result<()> {
     let [a, b, c, d, e] = arguments;
-    // SAFETY: none of the calls that are tried writes to memory of this process; those that get a pointer get one to a
-    // string, or to zeroes, that lives as long as the call.
+    // SAFETY: none of the calls that are tried writes to memory of this process; those that get a
+    // pointer get one to a string, or to zeroes, that lives as long as the call.
     outcome(unsafe { libc::syscall(number, a, b, c, d, e) })
 }
 

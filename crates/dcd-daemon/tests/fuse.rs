@@ -1,9 +1,9 @@
 //! The FUSE file and loop devices on it, with the real kernel and a disk in memory.
 //!
 //! Proved: every byte goes where it should, also with several unaligned writers of one block and
-//! with requests answered out of order; flushes, FUA, discards and zeroing reach the engine as such;
-//! ext4 on a loop device comes through clean; and after a `kill -9`, also one in the middle of
-//! attaching or detaching, the next daemon can mount at the same place.
+//! with requests answered out of order; flushes, FUA, discards and zeroing reach the engine as
+//! such; ext4 on a loop device comes through clean; and after a `kill -9`, also one in the middle
+//! of attaching or detaching, the next daemon can mount at the same place.
 //!
 //! The file system is served by a second process (this program again, with `DCD_FUSE_SERVER` set),
 //! because no process may use its own FUSE mount, see `frontend/fuse/`. It takes orders on its
@@ -301,8 +301,8 @@ impl Drop for Server {
     }
 }
 
-/// A loop device that must be gone at the end of the test, however it ends. Its number may belong to
-/// another test by then, so the kernel's count of attachments is remembered, too.
+/// A loop device that must be gone at the end of the test, however it ends. Its number may belong
+/// to another test by then, so the kernel's count of attachments is remembered, too.
 struct LoopGuard(PathBuf, String);
 
 impl Drop for LoopGuard {

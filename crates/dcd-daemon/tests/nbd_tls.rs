@@ -1,8 +1,9 @@
-//! A cache served over TCP with TLS in a process of its own, with clients that others wrote: libnbd, nbdcopy, QEMU. The
-//! certificates are made by the recipe of docs/nbd.md, as it stands there.
+//! A cache served over TCP with TLS in a process of its own, with clients that others wrote:
+//! libnbd, nbdcopy, QEMU. The certificates are made by the recipe of docs/nbd.md, as it stands
+//! there.
 //!
-//! The daemon is this test program itself, started again (see `child_daemon`). The same with the whole command, and more
-//! of it: `dcd/tests/nbd_tls.rs`.
+//! The daemon is this test program itself, started again (see `child_daemon`). The same with the
+//! whole command, and more of it: `dcd/tests/nbd_tls.rs`.
 
 mod support;
 
@@ -273,7 +274,8 @@ fn half_open_handshakes_give_way() {
     for stage in 0..8 {
         let mut client = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
         client.read_exact(&mut [0; 18]).unwrap();
-        // Some say nothing, some stop in the middle of an option, in front of TLS, or in its first record.
+        // Some say nothing, some stop in the middle of an option, in front of TLS, or in its first
+        // record.
         client.write_all(&hello[..[0, 10, hello.len()][stage % 3]]).unwrap();
         if stage == 5 {
             client.read_exact(&mut [0; 20]).unwrap();

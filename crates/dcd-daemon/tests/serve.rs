@@ -1,9 +1,9 @@
 //! A cache served for real: two disks, the engine, NBD, the control socket, and the ways to end.
 //!
 //! What is proved: what was written is read again after an end in order, after `kill -9` (from the
-//! memory that outlives the process, before any flush), and from the data-disk alone after a detach;
-//! the control socket answers, tells progress, and refuses nonsense; wrong disks are refused with
-//! words that help.
+//! memory that outlives the process, before any flush), and from the data-disk alone after a
+//! detach; the control socket answers, tells progress, and refuses nonsense; wrong disks are
+//! refused with words that help.
 //!
 //! The daemon to be killed is this test program itself, started again (see `child_daemon`).
 

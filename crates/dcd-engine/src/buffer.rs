@@ -7,11 +7,13 @@ use crate::units::LINE_SIZE;
 
 const PAGE_BYTES: usize = LINE_SIZE as usize;
 
-/// Bytes aligned to 4 KiB, as direct I/O wants them. The length may be any number; the room is whole pages.
+/// Bytes aligned to 4 KiB, as direct I/O wants them. The length may be any number; the room is
+/// whole pages.
 #[derive(Default)]
 pub struct Buffer {
-    /// A page more than the room. Asked for as bytes and not as aligned pages, because only for bytes does the allocator take
-    /// memory that the kernel has zeroed already; pages it would clear itself, and so touch all of a buffer that may never be used.
+    /// A page more than the room. Asked for as bytes and not as aligned pages, because only for
+    /// bytes does the allocator take memory that the kernel has zeroed already; pages it would
+    /// clear itself, and so touch all of a buffer that may never be used.
     memory: Vec<u8>,
     /// Where its first page begins.
     begin: usize,
@@ -61,8 +63,8 @@ impl Buffer {
         self.memory.len().saturating_sub(PAGE_BYTES)
     }
 
-    /// Makes it `len` long, within its room. What is new is what was there before, so nothing has to be cleared for
-    /// memory that is used again and again.
+    /// Makes it `len` long, within its room. What is new is what was there before, so nothing has
+    /// to be cleared for memory that is used again and again.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.room(), "{len} bytes in a buffer of {}", self.room());
         self.len = len;

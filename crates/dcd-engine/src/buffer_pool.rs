@@ -1,4 +1,5 @@
-//! Memory of requests that are done, for the next ones: asking the system for it, page by page, takes longer than a request.
+//! Memory of requests that are done, for the next ones: asking the system for it, page by page,
+//! takes longer than a request.
 
 use crate::buffer::Buffer;
 
@@ -23,7 +24,8 @@ impl BufferPool {
     pub const BYTES_MAX: usize =
         Self::SMALL_MAX * Self::SMALL_LENGTH_MAX + Self::LARGE_MAX * Self::LARGE_LENGTH_MAX;
 
-    /// A buffer of any length for a read of `length` bytes; empty if there is none, and none is made.
+    /// A buffer of any length for a read of `length` bytes; empty if there is none, and none is
+    /// made.
     pub fn spare(&mut self, length: usize) -> Buffer {
         self.class(length).pop_if(|buffer| buffer.room() >= length).unwrap_or_default()
     }

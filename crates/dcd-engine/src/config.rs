@@ -66,25 +66,28 @@ pub struct EngineConfig {
     pub verify_reads: bool,
     /// How long a write waits for room before it fails with "no space" (C25).
     pub full_timeout: Duration,
-    /// A drain or detach that gets nothing more to the data-disk for so long ends; after an eighth of it when what is in
-    /// the way is known.
+    /// A drain or detach that gets nothing more to the data-disk for so long ends; after an eighth
+    /// of it when what is in the way is known.
     pub drain_timeout: Duration,
     /// After how long without an answer a disk counts as failed (C26).
     pub io_timeout: Duration,
-    /// After how long without an answer a member of a volume is done without, where others hold the same.
+    /// After how long without an answer a member of a volume is done without, where others hold the
+    /// same.
     pub member_timeout: Duration,
-    /// Leave the log unused: every change goes straight to the data-disk, as if the cache-disk had failed while clean. The
-    /// log must be empty.
+    /// Leave the log unused: every change goes straight to the data-disk, as if the cache-disk had
+    /// failed while clean. The log must be empty.
     pub no_log: bool,
     /// Number of segment buffers (at least 3).
     pub segment_buffers: u32,
     /// Memory for reading sequences ahead; 0: they are not.
     pub read_ahead_bytes: u64,
-    /// Copy what is read to the read area, and read what was destaged from the log as long as it is there.
+    /// Copy what is read to the read area, and read what was destaged from the log as long as it is
+    /// there.
     pub hot_blocks: bool,
     /// Look for sequences in what is read, and keep those that are found; only with a read area.
     pub detector: Option<DetectorSettings>,
-    /// Share of the read area that sequences may take; hot blocks get the rest, and what is not taken.
+    /// Share of the read area that sequences may take; hot blocks get the rest, and what is not
+    /// taken.
     pub sequence_percent: u8,
     /// Refuse everything that changes data.
     pub read_only: bool,
@@ -93,22 +96,24 @@ pub struct EngineConfig {
     /// Start although blocks that were durable are lost, or the data-disk was changed behind a
     /// dirty cache; only after a person has read what is lost.
     pub accept_damage: bool,
-    /// A member of a volume with so many failed I/Os and rotten lines since the start is suspect; 0: none is.
+    /// A member of a volume with so many failed I/Os and rotten lines since the start is suspect;
+    /// 0: none is.
     pub suspect_after: u64,
     /// The data-disk has grown: its new size is recorded when the cache is opened (C32). What the
     /// new part holds is as it is on the disk.
     pub grow: bool,
     /// What checkpoints may list.
     pub limits: Limits,
-    /// The segment memory, for the superblock of the session to name; `None`: it is not to be missed (C4).
+    /// The segment memory, for the superblock of the session to name; `None`: it is not to be
+    /// missed (C4).
     pub memory: Option<MemoryIdentity>,
-    /// Seed of the [hash of lines](crate::line_hash), new for each start and told to nobody: whoever writes could otherwise
-    /// choose lines that make every look-up slow.
+    /// Seed of the [hash of lines](crate::line_hash), new for each start and told to nobody:
+    /// whoever writes could otherwise choose lines that make every look-up slow.
     pub hash_seed: u64,
 }
 
-/// How much a checkpoint of this cache may list, and in which pieces it is written. The format sets the most; less is
-/// for tests, which then reach every limit.
+/// How much a checkpoint of this cache may list, and in which pieces it is written. The format sets
+/// the most; less is for tests, which then reach every limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Zero ranges, those included that only a replay of the log would make.
@@ -121,9 +126,11 @@ pub struct Limits {
     pub checkpoint_write_bytes: usize,
     /// Lines of the index that are gathered for a checkpoint at a time: requests get in between.
     pub checkpoint_lines: usize,
-    /// Free segments with which no more are announced; the number of all: whatever is empty is announced at once.
+    /// Free segments with which no more are announced; the number of all: whatever is empty is
+    /// announced at once.
     pub announced_ahead: usize,
-    /// Free segments with which a checkpoint lists no more as free, unless somebody waits for them: what is empty has to be announced.
+    /// Free segments with which a checkpoint lists no more as free, unless somebody waits for them:
+    /// what is empty has to be announced.
     pub listed_free: usize,
     /// A checkpoint is due when one in so many of the segments has been filled since the last.
     pub checkpoint_part: u32,
@@ -199,8 +206,9 @@ impl EngineConfig {
         if has_members { shortest.min(self.member_timeout) } else { shortest }
     }
 
-    /// After how long without an answer a data-disk counts as failed. What goes to a volume may wait for a late member
-    /// twice, when it reads what was there and when it writes, before the others are asked.
+    /// After how long without an answer a data-disk counts as failed. What goes to a volume may
+    /// wait for a late member twice, when it reads what was there and when it writes, before the
+    /// others are asked.
     pub(crate) fn data_disk_timeout(&self, has_members: bool) -> Duration {
         match has_members {
             true => Duration(self.io_timeout.0.saturating_add(2 * self.member_timeout.0)),
@@ -208,12 +216,12 @@ impl EngineConfig {
         }
     }
 
-    /// Takes over from `wanted` what may change while the engine runs. All else stays: it decides how large memory and
-    /// tables are, or how the cache was opened.
+    /// Takes over from `wanted` what may change while the engine runs. All else stays: it decides
+    /// how large memory and tables are, or how the cache was opened.
     ///
     /// # Errors
-    /// If the settings would not go together, or the superblock of the session would say what is not so; then nothing
-    /// is changed.
+    /// If the settings would not go together, or the superblock of the session would say what is
+    /// not so; then nothing is changed.
     pub(crate) fn take_over(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
         // All fields are named, so that none is forgotten that will be added.
         let EngineConfig {

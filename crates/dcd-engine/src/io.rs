@@ -9,7 +9,8 @@
 //! 3. Every [`Io`] is answered by exactly one [`IoDone`]; it brings the buffer of the [`Io`] back
 //!    (also after an error).
 //! 4. Every [`Request`] is answered by exactly one [`Reply`].
-//! 5. [`Input::Timeout`] comes after every [`IoDone`] that is there already: what has not ended by then may be given up.
+//! 5. [`Input::Timeout`] comes after every [`IoDone`] that is there already: what has not ended by
+//!    then may be given up.
 
 use std::ops::Range;
 
@@ -27,7 +28,8 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IoId(pub u64);
 
-/// Who has asked for an I/O. The cache and the volume below it number theirs apart, and a driver sees one space of names.
+/// Who has asked for an I/O. The cache and the volume below it number theirs apart, and a driver
+/// sees one space of names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IoOwner {
     /// The cache.
@@ -65,8 +67,8 @@ pub enum Input {
     Request(Request),
     /// An I/O has ended.
     IoDone(IoDone),
-    /// The moment of the last [`Output::Wait`] has come, and everything that has ended until now has been given. Harmless
-    /// at any other moment.
+    /// The moment of the last [`Output::Wait`] has come, and everything that has ended until now
+    /// has been given. Harmless at any other moment.
     Timeout,
 }
 
@@ -104,7 +106,8 @@ pub enum Operation {
     Read {
         /// What to read.
         range: LbaRange,
-        /// Of any length: its memory is used again if there is room in it. One that is empty is memory to be asked for.
+        /// Of any length: its memory is used again if there is room in it. One that is empty is
+        /// memory to be asked for.
         buffer: Buffer,
     },
     /// Write `data` from `start` on. The buffer comes back with the reply, for reuse.
@@ -128,9 +131,10 @@ pub enum Operation {
     },
     /// Reply when everything acknowledged before is durable (C2).
     Flush,
-    /// Reply when everything acknowledged before is on the data-disk and that is flushed. Answered with
-    /// [`RequestError::Lost`] when that is done with all but what is lost, and with [`RequestError::Stuck`] when it gets on no
-    /// more; then it is over, and destaging goes on as ever.
+    /// Reply when everything acknowledged before is on the data-disk and that is flushed. Answered
+    /// with [`RequestError::Lost`] when that is done with all but what is lost, and with
+    /// [`RequestError::Stuck`] when it gets on no more; then it is over, and destaging goes on as
+    /// ever.
     Drain,
     /// End a drain that is still under way: it is answered with [`RequestError::Cancelled`]. What
     /// it has moved stays moved. Harmless if it has been answered already.
@@ -140,16 +144,17 @@ pub enum Operation {
     },
     /// Something about sequences.
     Sequence(SequenceRequest),
-    /// Something about what blocks are and where they go, or about members. The reply may bring an [`Reply::answer`].
+    /// Something about what blocks are and where they go, or about members. The reply may bring an
+    /// [`Reply::answer`].
     Volume(VolumeRequest),
-    /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is answered with
-    /// [`RequestError::Lost`] when all else is moved and the cache is closed, and the pair stays one; if it gets on no more,
-    /// likewise with [`RequestError::Stuck`].
+    /// Take no more requests, drain, mark the pair as detached (C31). If something is lost, it is
+    /// answered with [`RequestError::Lost`] when all else is moved and the cache is closed, and the
+    /// pair stays one; if it gets on no more, likewise with [`RequestError::Stuck`].
     Detach,
     /// The same, although some of these blocks are lost: the data-disk keeps what it has there.
     DetachAccepting {
-        /// What [`Engine::lost`](crate::Engine::lost) said, and somebody was told of. With anything else lost the
-        /// pair stays one.
+        /// What [`Engine::lost`](crate::Engine::lost) said, and somebody was told of. With anything
+        /// else lost the pair stays one.
         lost: Vec<LbaRange>,
     },
     /// Make a shutdown of the detach under way: it is answered with [`RequestError::Cancelled`]
@@ -170,8 +175,8 @@ impl Operation {
 /// What can be asked about sequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SequenceRequest {
-    /// Keep a sequence in the read area; one of the same name is replaced. The reply comes before its lines
-    /// are copied, which is done when the disks have nothing else to do.
+    /// Keep a sequence in the read area; one of the same name is replaced. The reply comes before
+    /// its lines are copied, which is done when the disks have nothing else to do.
     Store(Box<NewSequence>),
     /// Remove the sequence of this name.
     Remove {
@@ -209,45 +214,49 @@ pub struct NewSequence {
     pub is_detected: bool,
 }
 
-/// What can be asked of a volume. A *block* is an extent here, named by its first [`Lba`]: what the DHIS paper calls so.
+/// What can be asked of a volume. A *block* is an extent here, named by its first [`Lba`]: what the
+/// DHIS paper calls so.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VolumeRequest {
-    /// Change the attributes of all extents that these ranges touch. Those that are on a level that is not the wanted one
-    /// any more are moved when there is time. Reply when the change is durable.
+    /// Change the attributes of all extents that these ranges touch. Those that are on a level that
+    /// is not the wanted one any more are moved when there is time. Reply when the change is
+    /// durable.
     SetAttributes {
         /// Where.
         ranges: Vec<LbaRange>,
         /// What becomes of the attributes.
         change: AttributeChange,
     },
-    /// `alloc_block`: find a block that nobody uses, allocate room for it and give it these attributes. The reply brings
-    /// [`VolumeAnswer::Allocated`]; what is read from it is zero. Durable with the next flush.
+    /// `alloc_block`: find a block that nobody uses, allocate room for it and give it these
+    /// attributes. The reply brings [`VolumeAnswer::Allocated`]; what is read from it is zero.
+    /// Durable with the next flush.
     Allocate {
         /// Close to this one, if possible.
         near: Option<Lba>,
         /// What it is.
         attributes: Attributes,
     },
-    /// `create_ptr`: `from` points to `to`. With its first pointer `from` becomes METADATA and moves to where that goes;
-    /// `to` inherits attributes. Durable with the next flush.
+    /// `create_ptr`: `from` points to `to`. With its first pointer `from` becomes METADATA and
+    /// moves to where that goes; `to` inherits attributes. Durable with the next flush.
     CreatePointer {
         /// The block that points.
         from: Lba,
         /// The block that is pointed to.
         to: Lba,
     },
-    /// `delete_ptr`. A block that was allocated and has no pointer to it any more is freed, and then the blocks that
-    /// only it pointed to. Durable with the next flush.
+    /// `delete_ptr`. A block that was allocated and has no pointer to it any more is freed, and
+    /// then the blocks that only it pointed to. Durable with the next flush.
     DeletePointer {
         /// The block that points.
         from: Lba,
         /// The block that is pointed to.
         to: Lba,
     },
-    /// Free the allocated blocks that cannot be reached from a ROOT. The reply brings [`VolumeAnswer::Collected`].
+    /// Free the allocated blocks that cannot be reached from a ROOT. The reply brings
+    /// [`VolumeAnswer::Collected`].
     Collect,
-    /// Make room for so many pointers, if there is less: the table takes it from the journal of the volume. Durable when it is
-    /// answered; requests that need the journal wait meanwhile.
+    /// Make room for so many pointers, if there is less: the table takes it from the journal of the
+    /// volume. Durable when it is answered; requests that need the journal wait meanwhile.
     SetPointers {
         /// How many.
         pointers: u32,
@@ -257,12 +266,14 @@ pub enum VolumeRequest {
         /// Which.
         member: MemberIndex,
     },
-    /// Write what belongs on a member that is not up to date, and use it again. The reply comes at once; see the status.
+    /// Write what belongs on a member that is not up to date, and use it again. The reply comes at
+    /// once; see the status.
     Rebuild {
         /// Which.
         member: MemberIndex,
     },
-    /// Read everything that is redundant, compare, and repair. The reply comes at once; see the status.
+    /// Read everything that is redundant, compare, and repair. The reply comes at once; see the
+    /// status.
     Scrub,
     /// Stop a rebuild or scrub.
     CancelWork,
@@ -297,7 +308,8 @@ pub enum Device {
     CacheDisk,
     /// The disk that owns the data.
     DataDisk,
-    /// One of the data-disks of a volume; then there is no [`Device::DataDisk`] outside of the engine.
+    /// One of the data-disks of a volume; then there is no [`Device::DataDisk`] outside of the
+    /// engine.
     Member(MemberIndex),
 }
 

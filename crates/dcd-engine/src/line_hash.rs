@@ -1,8 +1,9 @@
 //! Where a line is looked for in a table: a hash that nobody outside can foretell.
 //!
 //! A guest chooses the lines that it writes. If it knew where each lies in a table, it could write
-//! thousands that all lie at one place, and each look-up, of others too, would walk past them all. So a driver gives each start
-//! a secret seed. What the engine does is the same with every seed; only how long a look-up takes is not.
+//! thousands that all lie at one place, and each look-up, of others too, would walk past them all.
+//! So a driver gives each start a secret seed. What the engine does is the same with every seed;
+//! only how long a look-up takes is not.
 
 /// The hash of one start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +11,8 @@ pub struct LineHash {
     multiplier: u64,
 }
 
-/// The golden ratio in 64 bits, an odd number (Knuth, The Art of Computer Programming 3, section 6.4).
+/// The golden ratio in 64 bits, an odd number (Knuth, The Art of Computer Programming 3, section
+/// 6.4).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl LineHash {
@@ -21,8 +23,9 @@ impl LineHash {
 
     /// A place in a table of `places` places.
     pub(crate) fn place(self, line: u64, places: usize) -> usize {
-        // The secret product spreads lines that were chosen without knowing it; the second one mixes its halves, so that
-        // no seed is bad for neighbours. The high half of the third scales to any size.
+        // The secret product spreads lines that were chosen without knowing it; the second one
+        // mixes its halves, so that no seed is bad for neighbours. The high half of the third
+        // scales to any size.
         let secret = line.wrapping_add(1).wrapping_mul(self.multiplier);
         let mixed = (secret ^ secret >> 32).wrapping_mul(GOLDEN);
         ((u128::from(mixed) * places as u128) >> 64) as usize
@@ -33,8 +36,9 @@ impl LineHash {
 mod tests {
     use super::*;
 
-    /// Lines that one seed brings into a small part of a table are all over it with another, and so are neighbours, multiples
-    /// of any power of two and, by now, those that were chosen for the hash before there was a seed.
+    /// Lines that one seed brings into a small part of a table are all over it with another, and so
+    /// are neighbours, multiples of any power of two and, by now, those that were chosen for the
+    /// hash before there was a seed.
     #[test]
     fn lines_chosen_for_one_seed_are_spread_by_another() {
         const PLACES: usize = 1 << 20;

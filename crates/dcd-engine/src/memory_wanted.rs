@@ -1,5 +1,6 @@
-//! Which segment memory a start needs (C4), and what is lost without it. One rule for all drivers: each brings what
-//! only it can know, the boot of the machine and the memories that it finds; the engine opens no file.
+//! Which segment memory a start needs (C4), and what is lost without it. One rule for all drivers:
+//! each brings what only it can know, the boot of the machine and the memories that it finds; the
+//! engine opens no file.
 //!
 //! ```text
 //! the superblock says                        a start takes            without it
@@ -45,7 +46,8 @@ impl MemoryWanted<'_> {
         }
     }
 
-    /// Without it, what was acknowledged so long before the end and not flushed is lost; `None`: nothing is.
+    /// Without it, what was acknowledged so long before the end and not flushed is lost; `None`:
+    /// nothing is.
     pub fn loses(&self) -> Option<Duration> {
         let MemoryWanted::This(memory) = self else { return None };
         let milliseconds = u64::from(memory.max_delay_milliseconds);

@@ -1,17 +1,19 @@
-//! How long others are waited for: disks that may hang (C26), writes that wait for room (C25), late members of a volume;
-//! and in the daemon clients that keep it waiting.
+//! How long others are waited for: disks that may hang (C26), writes that wait for room (C25), late
+//! members of a volume; and in the daemon clients that keep it waiting.
 //!
-//! What counts is time in which the process ran and could have heard the answer. A process that was stopped (a signal,
-//! the freezer, a paused machine, a debugger), or was kept by something else, finds the answers of all that time in its
-//! queues when it goes on, and takes them one by one. Two rules keep it from taking that for a hung disk:
+//! What counts is time in which the process ran and could have heard the answer. A process that was
+//! stopped (a signal, the freezer, a paused machine, a debugger), or was kept by something else,
+//! finds the answers of all that time in its queues when it goes on, and takes them one by one. Two
+//! rules keep it from taking that for a hung disk:
 //!
-//! 1. Nothing is given up but at a *look*, an [`Input::Timeout`](crate::Input::Timeout): before it a driver gives
-//!    everything that has ended.
-//! 2. From one look to the next a *step* counts at most, however much time has passed. While something is waited for,
-//!    the engine asks to be woken after a step, so looks are further apart only if it could not be.
+//! 1. Nothing is given up but at a *look*, an [`Input::Timeout`](crate::Input::Timeout): before it
+//!    a driver gives everything that has ended.
+//! 2. From one look to the next a *step* counts at most, however much time has passed. While
+//!    something is waited for, the engine asks to be woken after a step, so looks are further apart
+//!    only if it could not be.
 //!
-//! So a pause uses up one step, however long it was, and no clock has to tell pauses from slow machines. Tests:
-//! `tests/pauses.rs`; the fuzzer's `clock-jump`, and its mode of the driver.
+//! So a pause uses up one step, however long it was, and no clock has to tell pauses from slow
+//! machines. Tests: `tests/pauses.rs`; the fuzzer's `clock-jump`, and its mode of the driver.
 
 use crate::units::{Duration, Time};
 
@@ -70,7 +72,8 @@ impl Patience {
         self.looks && self.waited(since) >= limit
     }
 
-    /// When to look again at what began at this moment of [`Patience::now`]. Always later than the time.
+    /// When to look again at what began at this moment of [`Patience::now`]. Always later than the
+    /// time.
     pub fn wake_up(&self, since: Time, limit: Duration) -> Time {
         let rest = Duration(limit.0.saturating_sub(self.waited(since).0));
         let at = self.now.after(rest).min(self.looked_at.after(self.step));

@@ -177,7 +177,8 @@ pub struct DestageTrouble {
 /// What keeps dirty lines from the data-disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
-    /// A write to the data-disk was given up and has not ended: another one could be overtaken by it.
+    /// A write to the data-disk was given up and has not ended: another one could be overtaken by
+    /// it.
     WriteNotEnded,
     /// These members of the volume are away, a bit for each, and nobody stands in for them.
     Members(u32),
@@ -210,7 +211,8 @@ pub struct Status {
     pub dirty_lines: u64,
     /// Copies in the read area.
     pub copies: CopyCounts,
-    /// Memory of what is known of copies: in the read area, in the log, and of what the detector has seen.
+    /// Memory of what is known of copies: in the read area, in the log, and of what the detector
+    /// has seen.
     pub copies_bytes: u64,
     /// Memory that holds what was read ahead.
     pub read_ahead_bytes_held: u64,
@@ -232,7 +234,8 @@ pub struct Status {
     pub uncached: Option<Uncached>,
     /// Destaging is held back after errors until then.
     pub destage_retry_at: Option<Time>,
-    /// Why what is dirty does not get to the data-disk, from the first error until nothing is left that failed.
+    /// Why what is dirty does not get to the data-disk, from the first error until nothing is left
+    /// that failed.
     pub destage_trouble: Option<DestageTrouble>,
     /// What a drain would have to wait for, as far as is known.
     pub obstacle: Option<Obstacle>,

@@ -1,5 +1,5 @@
-//! Segments that are filled again because a record announces them: what a start makes of it, with the checkpoint that was made
-//! before they were emptied.
+//! Segments that are filled again because a record announces them: what a start makes of it, with
+//! the checkpoint that was made before they were emptied.
 
 mod common;
 
@@ -10,10 +10,11 @@ const BLOCKS: u64 = 32_768;
 /// A line that the filling leaves alone.
 const LINE: u64 = 3000;
 
-/// A log of 64 segments, of which the first holds what `first` writes and all but a few are filled; a checkpoint that lists all that
-/// has just been made.
+/// A log of 64 segments, of which the first holds what `first` writes and all but a few are filled;
+/// a checkpoint that lists all that has just been made.
 fn nearly_full(first: impl Fn(&mut Driver)) -> Driver {
-    // A checkpoint is made every eight segments: with one of eight beginnings it is made where it is wanted.
+    // A checkpoint is made every eight segments: with one of eight beginnings it is made where it
+    // is wanted.
     (0..8).find_map(|burnt| fill(burnt, &first)).expect("one of them has")
 }
 
@@ -39,8 +40,8 @@ fn fill(burnt: u64, first: &impl Fn(&mut Driver)) -> Option<Driver> {
     None
 }
 
-/// Writes on until the emptied segments are announced, and the records that say so are durable; then the power is cut. The
-/// checkpoint that a start finds is the one of the beginning.
+/// Writes on until the emptied segments are announced, and the records that say so are durable;
+/// then the power is cut. The checkpoint that a start finds is the one of the beginning.
 fn announced_and_cut(d: &mut Driver, checkpoints: u64) {
     let is_announced = |d: &Driver| d.status().segments.free > 8;
     for round in 0.. {
@@ -99,8 +100,8 @@ fn what_was_overwritten_over_zeroes_keeps_the_zeroes_beside_it() {
     assert_eq!(blocks(&mut d), Ok(vec![8, 8, 0, 0, 0, 0, 0, 0]));
 }
 
-/// A line that was found damaged is not taken for one that was destaged: the older data is never shown (C19). Until a checkpoint
-/// lists it nothing is announced.
+/// A line that was found damaged is not taken for one that was destaged: the older data is never
+/// shown (C19). Until a checkpoint lists it nothing is announced.
 #[test]
 fn what_was_found_damaged_is_not_taken_for_destaged() {
     let mut d = nearly_full(|d| d.write_durably([LINE], 7));
@@ -112,7 +113,8 @@ fn what_was_found_damaged_is_not_taken_for_destaged() {
     for round in 0.. {
         let first = 2500 + round * LINES_PER_SEGMENT;
         d.write_durably(first..first + LINES_PER_SEGMENT, 2);
-        // So few that they would be announced otherwise, and not so few that a checkpoint is made for them.
+        // So few that they would be announced otherwise, and not so few that a checkpoint is made
+        // for them.
         if d.status().segments.free <= 6 {
             break;
         }
@@ -138,13 +140,15 @@ fn what_was_destaged_is_no_change_behind_the_cache() {
     assert!(d.started.iter().any(|io| io.device == Device::CacheDisk));
 }
 
-/// A checkpoint that lists what is free, and of which the cache-disk says that it failed, may be there all the same: until another
-/// is durable nothing is announced, or a start would look for the records in the order of the list.
+/// A checkpoint that lists what is free, and of which the cache-disk says that it failed, may be
+/// there all the same: until another is durable nothing is announced, or a start would look for the
+/// records in the order of the list.
 #[test]
 fn nothing_is_announced_beside_the_list_of_a_checkpoint_that_failed() {
     let mut d = nearly_full(|d| d.write_durably([LINE], 7));
     let checkpoints = d.status().counters.checkpoints;
-    // When the cache is empty, a checkpoint is made that lists all segments as free. Its flush is the first.
+    // When the cache is empty, a checkpoint is made that lists all segments as free. Its flush is
+    // the first.
     d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
     d.submit(Operation::Drain, false);
     d.run_until(|d| d.find_io(Device::CacheDisk, Kind::Flush).is_some());

@@ -38,7 +38,8 @@ fn what_goes_past_the_log_is_asked_for_each_write() {
     assert_eq!(d.status().counters.bypasses, 1);
 }
 
-/// Something hangs; whoever finds the limit too long sets another, and it counts at once, from the beginning of the wait.
+/// Something hangs; whoever finds the limit too long sets another, and it counts at once, from the
+/// beginning of the wait.
 #[test]
 fn a_shorter_limit_counts_for_what_hangs_already() {
     let mut d = Driver::new();
@@ -90,7 +91,8 @@ fn what_does_not_go_together_changes_nothing() {
     d.write_durably(0..60, 2);
 }
 
-/// The superblock says whether a start may go on without the segment memory, and how much it would lack.
+/// The superblock says whether a start may go on without the segment memory, and how much it would
+/// lack.
 #[test]
 fn nothing_comes_to_rest_in_memory_that_the_superblock_calls_empty() {
     let identity = |max_delay_milliseconds| MemoryIdentity {

@@ -1,5 +1,5 @@
-//! Copies in the read area: sequences that are served in the order they are read, hot blocks, and that
-//! neither ever shows anything old. Each test of truth names the care without which it fails.
+//! Copies in the read area: sequences that are served in the order they are read, hot blocks, and
+//! that neither ever shows anything old. Each test of truth names the care without which it fails.
 
 mod common;
 
@@ -203,8 +203,8 @@ fn with_one_arm_only_what_is_read_ahead_comes_from_the_copies() {
     assert_eq!(data_reads(&d, mark), 0);
 }
 
-/// Reads that are larger than what is read ahead at first: nothing is dropped before they take it, nothing missing is read
-/// from elsewhere.
+/// Reads that are larger than what is read ahead at first: nothing is dropped before they take it,
+/// nothing missing is read from elsewhere.
 #[test]
 fn large_reads_take_all_that_is_read_ahead() {
     let mut d = with_read_area(|options| options.engine.one_disk = true);
@@ -456,8 +456,8 @@ fn a_copy_stands_in_for_a_line_that_the_data_disk_cannot_read() {
     }
 }
 
-/// Without the care: the line that cannot be read is tried again and again without a pause, and the others
-/// wait for it.
+/// Without the care: the line that cannot be read is tried again and again without a pause, and the
+/// others wait for it.
 #[test]
 fn a_line_that_the_data_disk_cannot_read_is_left_alone() {
     let mut d = with_read_area(|_| {});
@@ -496,7 +496,8 @@ fn without_a_cache_disk_copying_does_not_hold_up_the_end() {
     assert_eq!(*d.engine().phase(), Phase::Closed);
 }
 
-/// Without the care: a cache-disk that fails with a copy while a probe is under way is a broken invariant.
+/// Without the care: a cache-disk that fails with a copy while a probe is under way is a broken
+/// invariant.
 #[test]
 fn a_cache_disk_may_fail_with_a_copy_while_it_is_probed() {
     let mut d = with_hot_blocks();
@@ -582,8 +583,8 @@ fn a_slot_that_was_filled_anew_since_the_checkpoint_shows_nothing_false() {
     assert!(d.status().counters.copies_damaged > 0);
 }
 
-/// Without the care: after the crash the copy shows the old content of a bypassed line, and the data-disk a
-/// part of the new.
+/// Without the care: after the crash the copy shows the old content of a bypassed line, and the
+/// data-disk a part of the new.
 #[test]
 fn a_line_with_a_listed_copy_is_not_bypassed() {
     let mut d = with_read_area(|options| options.engine.bypass_threshold_bytes = 16384);
@@ -625,7 +626,8 @@ fn after_a_detach_copies_are_compared_before_they_are_believed() {
     assert_eq!(data_reads(&d, mark), 0);
 }
 
-/// Without the care: dcd went on without a clean cache-disk, which comes back with what it knew then.
+/// Without the care: dcd went on without a clean cache-disk, which comes back with what it knew
+/// then.
 #[test]
 fn copies_on_a_cache_disk_that_was_given_up_are_not_believed() {
     let mut d = with_sequence();
@@ -911,7 +913,8 @@ fn a_destaged_line_that_changes_is_not_read_from_its_old_slot() {
     }
 }
 
-/// A reader of many lines leaves clean slots that are scattered, and reads the data-disk: who reads next must not see what is older (C8).
+/// A reader of many lines leaves clean slots that are scattered, and reads the data-disk: who reads
+/// next must not see what is older (C8).
 #[test]
 fn a_bypass_that_may_have_been_seen_hides_the_slot_of_what_it_overwrites() {
     let mut d = with_clean_lines();

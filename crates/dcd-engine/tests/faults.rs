@@ -135,8 +135,8 @@ fn a_read_error_of_a_dirty_block_fails_only_that_request() {
     assert_eq!(d.status().poisoned_lines, 0);
 }
 
-/// Blocks that are not in the log come from the data-disk, whatever ails the cache-disk; an error of
-/// the data-disk fails the request (C24).
+/// Blocks that are not in the log come from the data-disk, whatever ails the cache-disk; an error
+/// of the data-disk fails the request (C24).
 #[test]
 fn clean_blocks_do_not_need_the_cache_disk() {
     let mut d = Driver::with(never_idle);
@@ -164,8 +164,9 @@ fn one_bad_cache_disk_block_does_not_stop_destaging() {
 
 // ---- C22: writes and flushes of the cache-disk ------------------------------------------------
 
-/// A flush fails, and the kernel drops what it could not write and calls it clean: a second flush that
-/// succeeds proves nothing. Whoever is told "durable" after that must find it after a power cut.
+/// A flush fails, and the kernel drops what it could not write and calls it clean: a second flush
+/// that succeeds proves nothing. Whoever is told "durable" after that must find it after a power
+/// cut.
 #[test]
 fn a_failed_flush_is_never_retried_and_believed() {
     for is_checked_before in [false, true] {
@@ -196,8 +197,8 @@ fn a_failed_flush_is_never_retried_and_believed() {
     }
 }
 
-/// The log is nearly full, so that there is no room to log again elsewhere what is not durable: one failure is borne all the
-/// same, and what it has lost is written again where it was.
+/// The log is nearly full, so that there is no room to log again elsewhere what is not durable: one
+/// failure is borne all the same, and what it has lost is written again where it was.
 #[test]
 fn one_failure_is_borne_by_a_full_log() {
     let mut d = Driver::with(never_idle);
@@ -232,7 +233,8 @@ fn one_failure_is_borne_by_a_full_log() {
     }
 }
 
-/// Records wait to be logged again until a slow write has ended. Meanwhile nobody asks to be woken for them without end.
+/// Records wait to be logged again until a slow write has ended. Meanwhile nobody asks to be woken
+/// for them without end.
 #[test]
 fn who_waits_to_log_again_does_not_turn_on_the_spot() {
     let mut d = Driver::with(|options| {
@@ -314,8 +316,8 @@ fn a_restart_after_a_failed_log_write_finds_what_is_in_memory() {
     }
 }
 
-/// A bypass that waits for the log, one that is being written, stalled writes, drains and a shutdown
-/// are all answered when the cache-disk fails.
+/// A bypass that waits for the log, one that is being written, stalled writes, drains and a
+/// shutdown are all answered when the cache-disk fails.
 #[test]
 fn everyone_who_waits_is_told_when_the_cache_disk_fails() {
     for is_full in [false, true] {
@@ -489,8 +491,8 @@ fn a_failed_bypass_keeps_the_copies_in_the_log() {
     }
 }
 
-/// The flush of a destage fails. What it was perhaps to cover is told: also a bypass whose write is still
-/// under way.
+/// The flush of a destage fails. What it was perhaps to cover is told: also a bypass whose write is
+/// still under way.
 /// ```text
 /// destage      |- flush fails -|
 /// bypass     |----- write -----------|      its pages were perhaps among those that were dropped
@@ -517,8 +519,8 @@ fn a_bypass_that_is_being_written_when_a_flush_fails_is_told() {
     assert_eq!(d.data_disk.line(200), 1, "written again");
 }
 
-/// Two flushes for bypasses are under way, because the one that the first was for has failed: the first
-/// says nothing of what was written after it had begun.
+/// Two flushes for bypasses are under way, because the one that the first was for has failed: the
+/// first says nothing of what was written after it had begun.
 /// ```text
 /// destage      |-- flush fails --|
 /// bypass 1   |-write-||------- flush --------|
@@ -641,8 +643,8 @@ fn a_read_that_finds_the_cache_disk_gone_tells_it_for_all() {
     assert!(d.status().cache_disk_failed);
 }
 
-/// The cache-disk fails during a shutdown that waits for a bypass: the bypass is told as well. Found
-/// by fuzz seed 245, when disks began to go away there.
+/// The cache-disk fails during a shutdown that waits for a bypass: the bypass is told as well.
+/// Found by fuzz seed 245, when disks began to go away there.
 #[test]
 fn a_bypass_under_way_is_told_when_a_shutdown_fails() {
     let mut d = Driver::with(|options| {
@@ -665,8 +667,8 @@ fn a_bypass_under_way_is_told_when_a_shutdown_fails() {
 
 // ---- C26: an I/O that hangs -------------------------------------------------------------------
 
-/// A log write is never answered: after `io_timeout` the cache-disk counts as failed. When the write
-/// ends after all, nothing changes: not the bytes it was made of, not what was told.
+/// A log write is never answered: after `io_timeout` the cache-disk counts as failed. When the
+/// write ends after all, nothing changes: not the bytes it was made of, not what was told.
 #[test]
 fn a_log_write_that_hangs_fails_and_its_late_end_changes_nothing() {
     let mut d = Driver::with(|options| {
@@ -694,8 +696,8 @@ fn a_log_write_that_hangs_fails_and_its_late_end_changes_nothing() {
     assert_eq!(d.started.len(), mark);
 }
 
-/// A destage write hangs: the line stays dirty, and nothing else is written to the data-disk, because
-/// the old write could land on top of it. When it ends, destaging goes on.
+/// A destage write hangs: the line stays dirty, and nothing else is written to the data-disk,
+/// because the old write could land on top of it. When it ends, destaging goes on.
 #[test]
 fn nothing_overtakes_a_destage_write_that_hangs() {
     let mut d = Driver::with(|options| options.engine.bypass_threshold_bytes = 8192);

@@ -1,13 +1,13 @@
-//! A discard frees space on the data-disk, and zeroes that are to keep their space do not: also when a restart
-//! comes between the request and the data-disk.
+//! A discard frees space on the data-disk, and zeroes that are to keep their space do not: also
+//! when a restart comes between the request and the data-disk.
 
 mod common;
 
 use common::{Driver, Kind, LINE, never_idle};
 use dcd_engine::{Device, LbaRange, Operation};
 
-/// Requests that are in the log when the session ends: a discard, zeroes that may free, zeroes that keep; and where they
-/// meet, the later one counts.
+/// Requests that are in the log when the session ends: a discard, zeroes that may free, zeroes that
+/// keep; and where they meet, the later one counts.
 fn zeroes_in_the_log() -> Driver {
     let mut d = Driver::with(never_idle);
     let zeroes = |line: u64, lines: u64, may_unmap| Operation::WriteZeroes {

@@ -1,4 +1,5 @@
-//! What happens while the index of a checkpoint is gathered, a line at a time, at each moment of it.
+//! What happens while the index of a checkpoint is gathered, a line at a time, at each moment of
+//! it.
 
 mod common;
 
@@ -8,7 +9,8 @@ use dcd_engine::{Device, Duration, IoError, RequestError};
 /// A line that lies in the first segment, with 7 in it.
 const LINE: u64 = 1000;
 
-/// A cache in whose index a checkpoint is being gathered, and has come so far; `None` if it would be over by then.
+/// A cache in whose index a checkpoint is being gathered, and has come so far; `None` if it would
+/// be over by then.
 fn gathering(parts: u64) -> Option<Driver> {
     let mut d = Driver::with(|options: &mut Options| {
         never_idle(options);
@@ -42,7 +44,8 @@ fn is_gathering(d: &Driver) -> bool {
     d.wake_up().is_some_and(|at| at.since(d.now) == Duration::from_micros(1))
 }
 
-/// A line that is found damaged at any moment is told of after a crash behind that checkpoint, gathered or not (C19).
+/// A line that is found damaged at any moment is told of after a crash behind that checkpoint,
+/// gathered or not (C19).
 #[test]
 fn damage_that_is_found_meanwhile_is_not_forgotten() {
     let mut tried = 0;

@@ -17,8 +17,8 @@
 //!              line 300: its request is not finished, so it does not count
 //! ```
 //!
-//! Another cache has a read area: its superblock, its checkpoint, and a page of a sequence. A third has a volume: one
-//! of each of its structures.
+//! Another cache has a read area: its superblock, its checkpoint, and a page of a sequence. A third
+//! has a volume: one of each of its structures.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -261,7 +261,8 @@ fn record_with_freed_zeroes() -> Record {
     }
 }
 
-/// Both records with their slots, one behind the other. That the log writes the same: `log/tests.rs`.
+/// Both records with their slots, one behind the other. That the log writes the same:
+/// `log/tests.rs`.
 fn encode_records() -> Vec<u8> {
     let slots = [
         vec![slot(512, &pattern(1, 1024))],
@@ -355,7 +356,8 @@ fn the_superblock_is_read_and_written_as_ever() {
     assert!(superblock().encode().bytes() == image, "the same bytes");
 }
 
-/// Version 1 had no announcements: a program of then does not follow the log of one with them, and none goes back.
+/// Version 1 had no announcements: a program of then does not follow the log of one with them, and
+/// none goes back.
 #[test]
 fn a_cache_of_version_1_is_refused_and_both_versions_are_named() {
     let image = read_image("../v1/superblock");

@@ -1,12 +1,14 @@
-//! What is lost is never called done (C21): a drain and a detach bring everything else home, say what they could
-//! not, and the data-disk is parted from its cache only by somebody who was told of all of it.
+//! What is lost is never called done (C21): a drain and a detach bring everything else home, say
+//! what they could not, and the data-disk is parted from its cache only by somebody who was told of
+//! all of it.
 
 mod common;
 
 use common::{Driver, LINE, never_idle};
 use dcd_engine::{Device, IoError, LbaRange, Operation, RequestError};
 
-/// Lines 100 to 114 are dirty, the data-disk has 7 there, and 103 is rotten, which nobody has seen yet.
+/// Lines 100 to 114 are dirty, the data-disk has 7 there, and 103 is rotten, which nobody has seen
+/// yet.
 fn rotten() -> Driver {
     let mut d = Driver::with(never_idle);
     d.data_disk.rot(100 * LINE as u64, &[7; 15 * LINE]);
@@ -24,7 +26,8 @@ fn content(d: &Driver) -> [u8; 3] {
     [102, 103, 104].map(|line| d.data_disk.line(line))
 }
 
-/// Rot that is found by reading, by a drain, by the detach itself, or at the start: the answer is the same.
+/// Rot that is found by reading, by a drain, by the detach itself, or at the start: the answer is
+/// the same.
 #[test]
 fn nothing_that_is_lost_is_called_done() {
     for found_by in ["read", "drain", "detach", "start"] {
@@ -84,8 +87,8 @@ fn a_detach_gives_up_what_was_accepted_and_no_more() {
     assert_eq!((d.read(103), d.read(104), d.status().poisoned_lines), (7, 1, 0));
 }
 
-/// A crash in the middle of a detach that gives something up: the pair is still one, and the stale copy is not
-/// shown, whichever step had been reached.
+/// A crash in the middle of a detach that gives something up: the pair is still one, and the stale
+/// copy is not shown, whichever step had been reached.
 #[test]
 fn a_crash_while_something_is_given_up_shows_nothing_stale() {
     for ios in 0..30 {
@@ -110,7 +113,8 @@ fn a_crash_while_something_is_given_up_shows_nothing_stale() {
     panic!("the detach does not end");
 }
 
-/// A disk that has failed is another thing than a loss: the detach fails, and what was not lost is not called so.
+/// A disk that has failed is another thing than a loss: the detach fails, and what was not lost is
+/// not called so.
 #[test]
 fn an_error_is_no_loss() {
     let mut d = rotten();
@@ -122,7 +126,8 @@ fn an_error_is_no_loss() {
     d.drain();
 }
 
-/// More is damaged than a checkpoint lists: a drain does not wait for it, it is told as well, and given up as well.
+/// More is damaged than a checkpoint lists: a drain does not wait for it, it is told as well, and
+/// given up as well.
 #[test]
 fn damage_beyond_the_list_holds_up_nobody() {
     let mut d = Driver::with(|options| {

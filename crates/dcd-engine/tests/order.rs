@@ -181,8 +181,8 @@ fn concurrent_flushes_share_one_device_flush() {
     assert!((100..132).all(|line| d.read(line) == 1));
 }
 
-/// A commit waits for the records that it began with. If what comes later joined it, writes that never pause would
-/// put off the flush for as long as they go on (C5).
+/// A commit waits for the records that it began with. If what comes later joined it, writes that
+/// never pause would put off the flush for as long as they go on (C5).
 #[test]
 fn steady_writes_do_not_put_off_a_commit() {
     let mut d = mode(AckMode::Memory);
@@ -412,8 +412,8 @@ fn a_bypass_is_in_order_whatever_step_the_crash_hits() {
     }
 }
 
-/// Somebody has seen the bypassed data on the data-disk; what is written over it after that must not
-/// be undone by the tombstone (C8).
+/// Somebody has seen the bypassed data on the data-disk; what is written over it after that must
+/// not be undone by the tombstone (C8).
 ///
 /// ```text
 /// bypass   100..102 = 3   |-- written -- seen ------------ flushed, tombstone --|
@@ -587,8 +587,8 @@ fn an_unflushed_discard_is_within_the_prefix() {
 
 // ---- C14: atomic requests ---------------------------------------------------------------------
 
-/// A write of 1 MiB takes many records (18 of 64 KiB here). After a crash at any of them it is there
-/// as a whole or not at all.
+/// A write of 1 MiB takes many records (18 of 64 KiB here). After a crash at any of them it is
+/// there as a whole or not at all.
 #[test]
 fn a_large_logged_write_is_all_or_nothing_at_every_record() {
     let lines = 256u64;

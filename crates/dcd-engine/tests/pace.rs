@@ -1,13 +1,14 @@
-//! When destaging starts and ends, how much of the data-disk it takes, and how long it waits after errors:
-//! the figures. Mutants (`make mutants`) changed them unnoticed; each test names the change.
+//! When destaging starts and ends, how much of the data-disk it takes, and how long it waits after
+//! errors: the figures. Mutants (`make mutants`) changed them unnoticed; each test names the
+//! change.
 
 mod common;
 
 use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, never_idle};
 use dcd_engine::{Device, Duration, IoError, LbaRange, Operation, Time};
 
-/// Noticed: another curve of the idle threshold (it halves ten times from 1 s to 1 ms, evenly over the
-/// utilisation), or destaging that starts at another moment.
+/// Noticed: another curve of the idle threshold (it halves ten times from 1 s to 1 ms, evenly over
+/// the utilisation), or destaging that starts at another moment.
 #[test]
 fn destaging_waits_less_as_the_cache_fills() {
     let mut d = Driver::with(|options| {
@@ -63,7 +64,8 @@ fn destaging_goes_on_from_the_high_mark_to_the_low_one() {
     assert!(d.status().dirty_lines > 25 * LINES_PER_SEGMENT, "{}", d.status().dirty_lines);
 }
 
-/// Noticed: more or less destage writes at once than take 20 ms together, or more than 32, while a reader may come.
+/// Noticed: more or less destage writes at once than take 20 ms together, or more than 32, while a
+/// reader may come.
 #[test]
 fn destage_writes_in_flight_take_20_ms() {
     for (service, expected) in [(0, 32), (1, 20), (5, 4), (9, 2), (30, 1)] {
@@ -98,8 +100,8 @@ fn destage_writes_in_flight_take_20_ms() {
     }
 }
 
-/// Noticed: whoever waits for destaging does not get the whole queue of a slow drive, or a reader of the last second does not
-/// keep it short.
+/// Noticed: whoever waits for destaging does not get the whole queue of a slow drive, or a reader
+/// of the last second does not keep it short.
 #[test]
 fn destaging_that_is_waited_for_has_the_whole_queue() {
     for (read_ago_ms, expected) in [(None, 32), (Some(1001), 32), (Some(500), 1)] {
@@ -135,8 +137,8 @@ fn destaging_that_is_waited_for_has_the_whole_queue() {
     }
 }
 
-/// Noticed: destaging does not leave the data-disk to a reader for as long as it held it before, or for
-/// longer than 100 ms after the last read.
+/// Noticed: destaging does not leave the data-disk to a reader for as long as it held it before, or
+/// for longer than 100 ms after the last read.
 ///
 /// ```text
 /// read  |
@@ -256,7 +258,8 @@ fn with_one_disk_destaging_gives_way_to_every_read() {
     }
 }
 
-/// Those who wait for segment buffers wait for the log to be written, and destaging would take its time from it.
+/// Those who wait for segment buffers wait for the log to be written, and destaging would take its
+/// time from it.
 #[test]
 fn who_waits_for_a_segment_buffer_hurries_no_destaging() {
     let mut d = Driver::with(|options| {

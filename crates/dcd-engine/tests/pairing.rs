@@ -51,8 +51,8 @@ fn a_shorter_cache_disk_is_refused() {
     assert_eq!(d.read(100), 1);
 }
 
-/// A file system was mounted (superblock of ext4: line 0), or a partition table written, while there
-/// were dirty lines; also when the cache had been shut down in order.
+/// A file system was mounted (superblock of ext4: line 0), or a partition table written, while
+/// there were dirty lines; also when the cache had been shut down in order.
 #[test]
 fn a_data_disk_changed_behind_a_dirty_cache_is_refused() {
     let last_line = 8192 / 8 - 1;
@@ -180,8 +180,8 @@ fn a_checkpoint_of_another_cache_is_refused() {
     assert!(matches!(second, FormatError::Uuid { .. }), "{second}");
 }
 
-/// Copies are written one at a time, first that which was written first the time before last, and either alone will do: a crash in the
-/// middle of one leaves the other.
+/// Copies are written one at a time, first that which was written first the time before last, and
+/// either alone will do: a crash in the middle of one leaves the other.
 #[test]
 fn superblock_copies_are_written_in_turn() {
     let mut d = Driver::new();
@@ -224,8 +224,8 @@ fn a_torn_superblock_leaves_the_other_copy() {
     }
 }
 
-/// Either copy rots while a session is open: the other says the same, so nobody overlooks the memory that holds what was acknowledged
-/// and not flushed (C4). After an orderly end, too.
+/// Either copy rots while a session is open: the other says the same, so nobody overlooks the
+/// memory that holds what was acknowledged and not flushed (C4). After an orderly end, too.
 #[test]
 fn one_superblock_copy_is_enough() {
     for copy in COPIES {
@@ -547,8 +547,8 @@ fn growing_may_be_cut_anywhere() {
     }
 }
 
-/// The old end lay within a line. What was written there counts by the block; zeroes, which count by
-/// the line, must be on the disk before it grows.
+/// The old end lay within a line. What was written there counts by the block; zeroes, which count
+/// by the line, must be on the disk before it grows.
 #[test]
 fn growing_behind_an_end_within_a_line() {
     let (old, new) = (8192 + 3, 8192 + 800);

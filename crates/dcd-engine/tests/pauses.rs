@@ -1,6 +1,7 @@
-//! A process that was stopped for longer than any limit: by a signal, the freezer, a paused machine, a debugger, or
-//! because it was kept from its queues. Whatever ended meanwhile waits there, is given one by one when it goes on, and
-//! nobody is taken for hung (C25, C26). Who really hangs is given up all the same.
+//! A process that was stopped for longer than any limit: by a signal, the freezer, a paused
+//! machine, a debugger, or because it was kept from its queues. Whatever ended meanwhile waits
+//! there, is given one by one when it goes on, and nobody is taken for hung (C25, C26). Who really
+//! hangs is given up all the same.
 
 mod common;
 
@@ -91,7 +92,8 @@ fn small(options: &mut Options) {
     options.engine.full_timeout = Duration::from_secs(64);
 }
 
-/// A write that waits for room goes on waiting behind a pause, for as long as it was promised (C25).
+/// A write that waits for room goes on waiting behind a pause, for as long as it was promised
+/// (C25).
 #[test]
 fn a_write_that_waits_for_room_outlives_a_pause() {
     let mut d = Driver::with(small);
@@ -115,7 +117,8 @@ fn a_write_that_waits_for_room_outlives_a_pause() {
     assert_eq!(d.status().counters.data_disk_errors, 0);
 }
 
-/// However often it is stopped, what hangs is given up when the time is over in which it could be heard.
+/// However often it is stopped, what hangs is given up when the time is over in which it could be
+/// heard.
 #[test]
 fn a_disk_that_hangs_is_given_up_between_pauses() {
     let mut d = Driver::with(small);

@@ -1,5 +1,6 @@
-//! What is read ahead of a sequence, when, and for how long it is kept: reads that come in another order than
-//! the recorded one cost the cache-disk little more. What is served of it is in `copies.rs`.
+//! What is read ahead of a sequence, when, and for how long it is kept: reads that come in another
+//! order than the recorded one cost the cache-disk little more. What is served of it is in
+//! `copies.rs`.
 
 mod common;
 
@@ -141,11 +142,12 @@ fn a_pause_of_seconds_does_not_end_it() {
     assert_eq!(d.status().read_ahead_bytes_held, 0);
 }
 
-/// Lines that were written at many times, and are one run on the data-disk: beside a cache-disk that takes as long
-/// for an access, they are read there.
+/// Lines that were written at many times, and are one run on the data-disk: beside a cache-disk
+/// that takes as long for an access, they are read there.
 #[test]
 fn lines_that_are_scattered_over_the_log_are_read_from_the_data_disk_if_that_is_faster() {
-    // With lines on both sides that the data-disk alone has, it reads all at once: that is never slower.
+    // With lines on both sides that the data-disk alone has, it reads all at once: that is never
+    // slower.
     let cases = [
         (10_000, 115..125, (0, 1)),
         (100, 115..125, (10, 0)),

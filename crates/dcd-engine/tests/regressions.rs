@@ -3,11 +3,13 @@
 mod common;
 
 mod c04_damage_in_memory_takes_records_before_it_along {
-    //! C4: a flipped bit in the surviving segment memory must lose nothing but its own record and those behind it.
+    //! C4: a flipped bit in the surviving segment memory must lose nothing but its own record and
+    //! those behind it.
 
     use super::common::{Driver, never_idle};
 
-    /// `judge_the_end` drops *all* memory writes when a record is torn, also those of records that count.
+    /// `judge_the_end` drops *all* memory writes when a record is torn, also those of records that
+    /// count.
     #[test]
     fn damage_in_surviving_memory_loses_nothing_before_it() {
         let mut d = Driver::with(never_idle);
@@ -28,7 +30,8 @@ mod c04_damage_in_memory_takes_records_before_it_along {
 }
 
 mod c14_more_buffers_than_segments {
-    //! A part of a large write that needs more segments than there are: it waits for room that can never be.
+    //! A part of a large write that needs more segments than there are: it waits for room that can
+    //! never be.
 
     use super::common::Driver;
 
@@ -63,7 +66,8 @@ mod c21_one_bad_cache_disk_block_stops_destaging {
 }
 
 mod c22_bypass_that_waits_for_room_is_never_answered {
-    //! The cache-disk fails for good while a bypassed write, already on the data-disk, waits for room for its tombstone.
+    //! The cache-disk fails for good while a bypassed write, already on the data-disk, waits for
+    //! room for its tombstone.
 
     use super::common::{Driver, Kind, never_idle};
     use dcd_engine::{Device, Duration, IoError};
@@ -93,7 +97,8 @@ mod c24_one_bad_data_disk_block_stops_destaging {
     use super::common::{Driver, Kind};
     use dcd_engine::{Device, Duration, IoError};
 
-    /// first-write-first always names the segment with the bad line again: nothing else is ever destaged.
+    /// first-write-first always names the segment with the bad line again: nothing else is ever
+    /// destaged.
     #[test]
     fn other_segments_are_destaged_beside_a_bad_data_disk_block() {
         let mut d = Driver::new();
@@ -125,7 +130,8 @@ mod c26_bypass_behind_a_hung_destage_write_is_never_answered {
 }
 
 mod c28_bypass_over_a_forgotten_witness {
-    //! C28: a bypassed write over a line whose witness is only in the newest checkpoint; power cut before its tombstone.
+    //! C28: a bypassed write over a line whose witness is only in the newest checkpoint; power cut
+    //! before its tombstone.
 
     use super::common::{Driver, Kind, never_idle};
     use dcd_engine::Device;
@@ -151,7 +157,8 @@ mod c28_bypass_over_a_forgotten_witness {
 }
 
 mod drain_with_zeroes_never_ends_under_load {
-    //! A drain with zeroed ranges under continuing writes: zero work waits for a moment at which *every* record is durable.
+    //! A drain with zeroed ranges under continuing writes: zero work waits for a moment at which
+    //! *every* record is durable.
 
     use super::common::Driver;
     use dcd_engine::Operation;
@@ -190,11 +197,13 @@ mod empty_write_in_log_mode_is_never_answered {
 }
 
 mod format_bypasses_split_zero_ranges_beyond_the_checkpoint {
-    //! A discard of the whole disk (mkfs), then large writes: each cuts a zero range in two, without limit.
+    //! A discard of the whole disk (mkfs), then large writes: each cuts a zero range in two,
+    //! without limit.
 
     use super::common::{Driver, never_idle};
 
-    /// A checkpoint with more than `ZERO_RANGES_MAX` is written without complaint and cannot be read back.
+    /// A checkpoint with more than `ZERO_RANGES_MAX` is written without complaint and cannot be
+    /// read back.
     #[test]
     fn bypasses_do_not_make_more_zero_ranges_than_a_checkpoint_holds() {
         let mut d = Driver::with(|options| {
@@ -221,7 +230,8 @@ mod format_bypasses_split_zero_ranges_beyond_the_checkpoint {
 }
 
 mod format_more_poison_than_a_checkpoint_holds {
-    //! More than POISONED_LINES_MAX rotten lines: the checkpoint is written and cannot be read back.
+    //! More than POISONED_LINES_MAX rotten lines: the checkpoint is written and cannot be read
+    //! back.
 
     use super::common::{Driver, never_idle};
     use dcd_engine::RequestError;
@@ -279,7 +289,8 @@ mod opening_hangs_when_its_checkpoint_fails {
 }
 
 mod shutdown_right_after_a_write_hangs {
-    //! A shutdown (or detach) while something is not durable: nobody starts the commit it waits for, and no wake-up is asked for.
+    //! A shutdown (or detach) while something is not durable: nobody starts the commit it waits
+    //! for, and no wake-up is asked for.
 
     use super::common::Driver;
     use dcd_engine::Operation;
@@ -295,7 +306,8 @@ mod shutdown_right_after_a_write_hangs {
 }
 
 mod trap_03_overwritten_into_the_same_slot_during_its_destage {
-    //! Trap 3, ABA: the line is overwritten so often during its destage that it comes to lie in the very same slot.
+    //! Trap 3, ABA: the line is overwritten so often during its destage that it comes to lie in the
+    //! very same slot.
 
     use super::common::{Driver, Kind, never_idle};
     use dcd_engine::{Device, Operation};
@@ -352,7 +364,8 @@ mod write_zeroes_unsupported_blocks_destaging_for_ever {
     use super::common::{Driver, Kind, LINE};
     use dcd_engine::{Device, Duration, IoError, Operation};
 
-    /// The range is tried again for ever; lines above it are never destaged, and the cache fills up.
+    /// The range is tried again for ever; lines above it are never destaged, and the cache fills
+    /// up.
     #[test]
     fn a_data_disk_without_write_zeroes_gets_zeroes_written() {
         let mut d = Driver::new();
@@ -370,8 +383,8 @@ mod write_zeroes_unsupported_blocks_destaging_for_ever {
 }
 
 mod c14_half_a_request_is_destaged {
-    //! C10, C14: a request that goes on in the next record is not durable before that one is, and so
-    //! none of it may be destaged. Found by the fuzzer.
+    //! C10, C14: a request that goes on in the next record is not durable before that one is, and
+    //! so none of it may be destaged. Found by the fuzzer.
     //!
     //! ```text
     //! segment 0: [record 1: 8 lines][record 2: 6 lines of the request]   durable
@@ -403,8 +416,8 @@ mod c14_half_a_request_is_destaged {
 }
 
 mod c19_an_unreadable_slot_is_not_the_end_of_the_log {
-    //! C19: recovery took a slot of the log that cannot be read for the end of the log, and what was
-    //! durable behind it vanished without a word. Found by the fuzzer (`bad-sector`).
+    //! C19: recovery took a slot of the log that cannot be read for the end of the log, and what
+    //! was durable behind it vanished without a word. Found by the fuzzer (`bad-sector`).
 
     use super::common::{Driver, Kind, never_idle};
     use dcd_engine::{Device, IoError, OpenError};
@@ -446,8 +459,8 @@ mod c19_an_unreadable_slot_is_not_the_end_of_the_log {
 }
 
 mod rule_4_a_read_is_answered_when_the_cache_disk_fails_at_shutdown {
-    //! Every request is answered: a read that was under way when the cache-disk failed during a shutdown
-    //! came after the end, if at all. Found by the fuzzer.
+    //! Every request is answered: a read that was under way when the cache-disk failed during a
+    //! shutdown came after the end, if at all. Found by the fuzzer.
 
     use super::common::{Driver, Kind, never_idle};
     use dcd_engine::{Device, IoError, LbaRange, Operation};
@@ -471,8 +484,8 @@ mod rule_4_a_read_is_answered_when_the_cache_disk_fails_at_shutdown {
 }
 
 mod c23_two_zeroes_at_once_on_a_disk_that_cannot_zero {
-    //! Without a cache-disk, of two write-zeroes under way on a data-disk that answers Unsupported only the
-    //! first was written as zeroes; the second failed. Found by the fuzzer (seed 1365).
+    //! Without a cache-disk, of two write-zeroes under way on a data-disk that answers Unsupported
+    //! only the first was written as zeroes; the second failed. Found by the fuzzer (seed 1365).
 
     use super::common::{Driver, Kind};
     use dcd_engine::{Device, IoError};

@@ -1,5 +1,6 @@
-//! A start believes a flush only for what it wrote itself (C22, `engine/recover/rewrite.rs`). Somebody
-//! before it may have seen a flush fail: the kernel shows what it has dropped, until a power cut.
+//! A start believes a flush only for what it wrote itself (C22, `engine/recover/rewrite.rs`).
+//! Somebody before it may have seen a flush fail: the kernel shows what it has dropped, until a
+//! power cut.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What the engine tells of itself: counters, the report of a start, sizes, block status. Mutants (`make
-//! mutants`) changed it unnoticed; each test names the change.
+//! What the engine tells of itself: counters, the report of a start, sizes, block status. Mutants
+//! (`make mutants`) changed it unnoticed; each test names the change.
 
 mod common;
 
@@ -207,8 +207,8 @@ fn the_report_of_a_start_counts() {
     }
 }
 
-/// A new cache has one checkpoint, and its first start takes no look at every segment for what became of another:
-/// of 100 GiB that would be a hundred thousand reads. After damage it does.
+/// A new cache has one checkpoint, and its first start takes no look at every segment for what
+/// became of another: of 100 GiB that would be a hundred thousand reads. After damage it does.
 #[test]
 fn only_a_damaged_checkpoint_makes_a_start_look_at_every_segment() {
     let mut d = Driver::created(|options| {

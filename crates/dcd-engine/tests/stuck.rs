@@ -1,4 +1,5 @@
-//! A drain and a detach always have an answer: done, or what is left when nothing gets to the data-disk any more.
+//! A drain and a detach always have an answer: done, or what is left when nothing gets to the
+//! data-disk any more.
 
 mod common;
 
@@ -18,7 +19,8 @@ fn driver() -> Driver {
     })
 }
 
-/// Whatever the data-disk says, of lines and of zeroes: the answer comes, tells what is left, and the cache is as it was.
+/// Whatever the data-disk says, of lines and of zeroes: the answer comes, tells what is left, and
+/// the cache is as it was.
 #[test]
 fn a_disk_that_takes_nothing_ends_a_drain_and_a_detach() {
     for error in [IoError::NoSpace, IoError::ReadOnly, IoError::Gone, IoError::Failed] {
@@ -42,7 +44,8 @@ fn a_disk_that_takes_nothing_ends_a_drain_and_a_detach() {
                     "{obstacle:?}"
                 );
             }
-            // It is served as before, and what is asked for when the disk is well again is done at once.
+            // It is served as before, and what is asked for when the disk is well again is done at
+            // once.
             let written = d.write(7, 7);
             d.expect_ok(written);
             d.heal();
@@ -172,8 +175,8 @@ fn readers_that_never_pause_do_not_hold_up_a_drain() {
     assert_eq!(d.result(drain), Ok(()));
 }
 
-/// A write that was given up and never ends holds up everything else, lines and zeroes, but no answer: a drain, a detach and a
-/// shutdown end all the same.
+/// A write that was given up and never ends holds up everything else, lines and zeroes, but no
+/// answer: a drain, a detach and a shutdown end all the same.
 #[test]
 fn a_write_that_never_ends_ends_a_drain_and_a_close() {
     for (kind, lines, zero_lines) in [(Kind::Write, 20, 0), (Kind::WriteZeroes, 0, 100)] {

@@ -1,5 +1,5 @@
-//! Every table that a checkpoint lists has a limit, and keeps it always: in what is there now, in what a
-//! start rebuilds from the log, and in what was written by versions that did not keep it.
+//! Every table that a checkpoint lists has a limit, and keeps it always: in what is there now, in
+//! what a start rebuilds from the log, and in what was written by versions that did not keep it.
 //!
 //! Most tests have limits of a few, which [`Limits`] is for; some have those of the format.
 
@@ -101,7 +101,8 @@ fn ten_thousand_discards_are_not_too_many_for_a_start() {
     assert_eq!(d.read(20_005), 7);
 }
 
-/// One discard, destaged; then writes past the log, each of which cuts it in two when it is replayed.
+/// One discard, destaged; then writes past the log, each of which cuts it in two when it is
+/// replayed.
 #[test]
 fn bypasses_over_a_destaged_discard_are_not_too_many_for_a_start() {
     for end in [End::Kill, End::PowerCut] {
@@ -196,7 +197,8 @@ fn a_checkpoint_that_failed_is_not_too_much_either() {
 
 // ---- what older versions have left ------------------------------------------------------------
 
-/// A log with more zero ranges than the next session may list: as left by a version that did not count them.
+/// A log with more zero ranges than the next session may list: as left by a version that did not
+/// count them.
 fn with_too_many(end: Option<End>) -> Driver {
     let mut d = Driver::with(never_idle);
     d.hold(|io| io.is(Device::DataDisk, Kind::WriteZeroes));
@@ -275,7 +277,8 @@ fn a_start_that_makes_room_may_be_cut_short_anywhere() {
     }
 }
 
-/// A data-disk that cannot zero a range is written to; one that fails is told of, and nothing is lost.
+/// A data-disk that cannot zero a range is written to; one that fails is told of, and nothing is
+/// lost.
 #[test]
 fn room_is_made_on_other_data_disks_too() {
     let mut d = with_too_many(Some(End::Kill));
@@ -325,7 +328,8 @@ fn starts_again_in_order(d: &mut Driver) {
 
 // ---- damaged lines ----------------------------------------------------------------------------
 
-/// Ten durable lines, and two more whose records say that those are durable; four may be listed as damaged.
+/// Ten durable lines, and two more whose records say that those are durable; four may be listed as
+/// damaged.
 fn with_ten_lines(verify_reads: bool) -> Driver {
     let mut d = Driver::with(|options| {
         tiny(options);
@@ -350,7 +354,8 @@ fn are_lost(d: &mut Driver, lines: std::ops::Range<u64>) {
     assert!(d.newest_checkpoint().0.poisoned.len() <= 4);
 }
 
-/// A start finds more damage than a checkpoint lists. No line of it is shown, also where reads are not verified.
+/// A start finds more damage than a checkpoint lists. No line of it is shown, also where reads are
+/// not verified.
 #[test]
 fn damage_beyond_the_limit_is_found_by_a_start_and_not_forgotten() {
     for verify_reads in [true, false] {

@@ -395,8 +395,8 @@ fn trap_08_a_rotten_slot_below_the_durable_mark_loses_only_its_own_blocks() {
 
 // ---- trap 9: crash during recovery ------------------------------------------------------------
 
-/// The power fails after each I/O of a recovery, with and without what was not flushed; and again in
-/// the recovery after that. The content is always the same, and the data-disk is not written to.
+/// The power fails after each I/O of a recovery, with and without what was not flushed; and again
+/// in the recovery after that. The content is always the same, and the data-disk is not written to.
 #[test]
 fn trap_09_recovery_may_be_interrupted_at_any_io() {
     for keeps_unflushed in [false, true] {
@@ -449,8 +449,8 @@ fn trap_09_what_one_recovery_showed_the_next_one_shows_too() {
     assert_eq!(d.read(100), shown);
 }
 
-/// What was only in the surviving segment memory is shown after a restart, and then survives a power
-/// cut too.
+/// What was only in the surviving segment memory is shown after a restart, and then survives a
+/// power cut too.
 #[test]
 fn trap_09_what_a_restart_found_in_memory_survives_a_power_cut() {
     let mut d = Driver::with(never_idle);
@@ -645,7 +645,8 @@ impl Script {
         }
     }
 
-    /// Every line reads as something between what was acknowledged and what was asked for, or fails.
+    /// Every line reads as something between what was acknowledged and what was asked for, or
+    /// fails.
     fn check(&mut self, after_power_cut: bool) {
         for (index, known) in self.versions.into_iter().enumerate() {
             let Ok(bytes) = self.d.try_read((GROUND + index as u64) * 8, 8) else { continue };
@@ -694,8 +695,9 @@ impl Script {
     }
 }
 
-/// Each I/O of the conversation fails once, or is never answered, with everything else working. What
-/// is then read, before and after a power cut and a restart, is never older than what was promised.
+/// Each I/O of the conversation fails once, or is never answered, with everything else working.
+/// What is then read, before and after a power cut and a restart, is never older than what was
+/// promised.
 #[test]
 fn trap_14_every_error_at_every_io_keeps_every_promise() {
     let mut whole = Script::new();

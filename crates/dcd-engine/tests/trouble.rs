@@ -16,8 +16,9 @@ fn tries(d: &Driver, mark: usize) -> Vec<(Time, u64)> {
     writes.map(|io| (io.at, io.length / LINE as u64)).collect()
 }
 
-/// Nothing is taken, whatever says so: one write is tried, ever later, and the log is read once for each. Nothing
-/// that failed is counted as destaged; it is told from the first failure until all is well.
+/// Nothing is taken, whatever says so: one write is tried, ever later, and the log is read once for
+/// each. Nothing that failed is counted as destaged; it is told from the first failure until all is
+/// well.
 #[test]
 fn a_disk_that_takes_nothing_is_tried_with_one_write_ever_later() {
     for error in [IoError::NoSpace, IoError::ReadOnly, IoError::Gone, IoError::Failed] {
@@ -78,8 +79,8 @@ fn beside_what_finds_no_space_the_others_go_on() {
     assert_eq!(d.status().destage_trouble, None);
 }
 
-/// One bad sector among 256 lines that go in one write: found by halves, the others are there soon, and everything
-/// is tried again no more often than that needs.
+/// One bad sector among 256 lines that go in one write: found by halves, the others are there soon,
+/// and everything is tried again no more often than that needs.
 #[test]
 fn one_bad_sector_is_found_by_halves() {
     let mut d = Driver::with(|options| {
@@ -178,8 +179,8 @@ fn clients_learn_why_the_data_disk_failed_their_write() {
     }
 }
 
-/// A data-disk that takes no writes, served for reading only: the log is read, nothing is tried, and a drain or
-/// detach says so at once.
+/// A data-disk that takes no writes, served for reading only: the log is read, nothing is tried,
+/// and a drain or detach says so at once.
 #[test]
 fn a_read_only_data_disk_is_not_written_to() {
     let mut d = Driver::with(never_idle);

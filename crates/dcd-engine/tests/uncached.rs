@@ -1,6 +1,6 @@
-//! The cache-disk fails for good while nothing on it is newer than the data-disk: dcd goes on without
-//! it (contract C23), and whenever the cache-disk comes back, nothing old does. Each test names the
-//! care without which it fails.
+//! The cache-disk fails for good while nothing on it is newer than the data-disk: dcd goes on
+//! without it (contract C23), and whenever the cache-disk comes back, nothing old does. Each test
+//! names the care without which it fails.
 
 mod common;
 
@@ -169,8 +169,8 @@ fn a_probe_comes_before_the_first_record_only() {
 }
 
 /// The care: a record that may be on the cache-disk ends the clean state, whatever its write says.
-/// The record lands, its write is told to have failed; were dcd to go on, the record would come back
-/// over what is written then.
+/// The record lands, its write is told to have failed; were dcd to go on, the record would come
+/// back over what is written then.
 #[test]
 fn a_record_that_may_have_landed_is_not_passed_by() {
     let mut d = clean(AckMode::Memory);
@@ -215,8 +215,8 @@ fn a_probe_may_land_or_not() {
     }
 }
 
-/// A probe that fails and one that is never answered: the one is tried elsewhere, as records are, the
-/// other ends it.
+/// A probe that fails and one that is never answered: the one is tried elsewhere, as records are,
+/// the other ends it.
 #[test]
 fn a_probe_that_fails_is_tried_elsewhere_three_times() {
     let mut d = clean(AckMode::Memory);
@@ -353,8 +353,8 @@ fn what_was_in_memory_survives_the_process_at_every_step() {
     }
 }
 
-/// The care: after that, what the segment memory holds counts no more. A start that replayed it would
-/// put it over what was written since.
+/// The care: after that, what the segment memory holds counts no more. A start that replayed it
+/// would put it over what was written since.
 #[test]
 fn what_was_in_memory_is_not_replayed_over_what_was_written_without_a_cache() {
     for crash_during_recovery in [false, true] {
@@ -391,8 +391,9 @@ fn what_was_in_memory_is_not_replayed_over_what_was_written_without_a_cache() {
     }
 }
 
-/// The care: the next session takes the note away. An older copy of the cache-disk is put back, and its
-/// next session has the same number as the one that was without: its memory counts all the same.
+/// The care: the next session takes the note away. An older copy of the cache-disk is put back, and
+/// its next session has the same number as the one that was without: its memory counts all the
+/// same.
 #[test]
 fn the_note_does_not_outlive_its_session() {
     let mut d = Driver::new();
@@ -412,8 +413,8 @@ fn the_note_does_not_outlive_its_session() {
     assert_eq!(d.read(200), 3);
 }
 
-/// The care: zero ranges go to the data-disk before what lies above them; also on a disk that cannot
-/// zero.
+/// The care: zero ranges go to the data-disk before what lies above them; also on a disk that
+/// cannot zero.
 #[test]
 fn zeroes_go_before_what_lies_above_them() {
     for can_zero in [true, false] {
@@ -462,8 +463,9 @@ fn what_the_data_disk_cannot_zero_is_written_piece_by_piece() {
     assert_eq!(lengths, [64, 128, 256, 256, 120].map(|lines| lines * LINE as u64));
 }
 
-/// The care: a bypassed write that is under way ends before what is in memory goes to the data-disk,
-/// and kills the copies there, as its tombstone would have; one that waits becomes a write as others.
+/// The care: a bypassed write that is under way ends before what is in memory goes to the
+/// data-disk, and kills the copies there, as its tombstone would have; one that waits becomes a
+/// write as others.
 ///
 /// ```text
 /// memory      125 = 4   126 = 6
@@ -525,8 +527,9 @@ fn a_bypass_taken_over_in_mode_durable_is_flushed() {
     assert_eq!((d.read(124), d.read(125)), (5, 5));
 }
 
-/// The care: a start that writes records from memory to an empty log leaves none of them or all, if it
-/// is cut. Else the data-disk, to which all of them were perhaps written, looks changed by someone else.
+/// The care: a start that writes records from memory to an empty log leaves none of them or all, if
+/// it is cut. Else the data-disk, to which all of them were perhaps written, looks changed by
+/// someone else.
 /// ```text
 /// uncached    100, witness = 2    written to the data-disk, not flushed    process dies
 /// start       record 1: 100       record 2: witness                        power cut between them
@@ -762,8 +765,9 @@ fn a_start_without_the_cache_disk_is_refused() {
     assert!(matches!(d.try_open(), Err(OpenError::Io { device: Device::CacheDisk, .. })));
 }
 
-/// Without the care: the checkpoint that said that there is nothing cannot be read, and the log of the one before puts old
-/// data over what was acknowledged without the cache-disk. Found by the fuzzer, with a disk that hangs at the start.
+/// Without the care: the checkpoint that said that there is nothing cannot be read, and the log of
+/// the one before puts old data over what was acknowledged without the cache-disk. Found by the
+/// fuzzer, with a disk that hangs at the start.
 #[test]
 fn an_older_checkpoint_is_not_believed_of_a_session_that_gave_its_cache_disk_up() {
     let mut d = uncached(AckMode::Durable);
@@ -787,7 +791,8 @@ fn an_older_checkpoint_is_not_believed_of_a_session_that_gave_its_cache_disk_up(
 
 // ---- a log that is left unused ----------------------------------------------------------------
 
-/// With `no_log` an empty log stays empty, and a later start with it finds what was written past it.
+/// With `no_log` an empty log stays empty, and a later start with it finds what was written past
+/// it.
 #[test]
 fn a_log_that_is_left_unused_stays_empty() {
     let mut d = clean(AckMode::Memory);
@@ -806,7 +811,8 @@ fn a_log_that_is_left_unused_stays_empty() {
     d.drain();
     d.advance_time(Duration::from_secs(10));
     assert_eq!(d.status().counters.records, records);
-    // The care: neither the process nor the power takes what was flushed, and nothing old comes back.
+    // The care: neither the process nor the power takes what was flushed, and nothing old comes
+    // back.
     for power in [false, true] {
         match power {
             true => d.power_cut(),
@@ -819,8 +825,8 @@ fn a_log_that_is_left_unused_stays_empty() {
     }
 }
 
-/// The care: a log with something in it is not left unused, or reads would miss it. Nor is it with a read area,
-/// whose copies would not learn of changes.
+/// The care: a log with something in it is not left unused, or reads would miss it. Nor is it with
+/// a read area, whose copies would not learn of changes.
 #[test]
 fn a_log_that_is_needed_is_not_left_unused() {
     let mut d = clean(AckMode::Memory);

@@ -1,6 +1,6 @@
-//! What no other test noticed when the engine was changed in one place (`make mutants`): which way things go,
-//! and when. Each test names the change. What the engine tells is in `status.rs`, the pace of destaging in
-//! `pace.rs`.
+//! What no other test noticed when the engine was changed in one place (`make mutants`): which way
+//! things go, and when. Each test names the change. What the engine tells is in `status.rs`, the
+//! pace of destaging in `pace.rs`.
 
 mod common;
 
@@ -35,8 +35,8 @@ fn only_large_writes_of_whole_lines_go_past_the_log() {
     }
 }
 
-/// Noticed: misses that are near one another are read one by one, or distant ones together (a gap of
-/// 64 KiB passes by in less time than a second access takes).
+/// Noticed: misses that are near one another are read one by one, or distant ones together (a gap
+/// of 64 KiB passes by in less time than a second access takes).
 #[test]
 fn misses_up_to_64_kib_apart_are_read_together() {
     let mut d = Driver::with(never_idle);
@@ -127,8 +127,8 @@ fn every_part_of_a_write_finds_room_in_the_end() {
     assert!((200..250).all(|line| d.read(line) == 2));
 }
 
-/// Noticed: with few segments and many buffers, parts that are all or nothing (C14) are smaller than they can be:
-/// six of sixteen segments, less two slots each.
+/// Noticed: with few segments and many buffers, parts that are all or nothing (C14) are smaller
+/// than they can be: six of sixteen segments, less two slots each.
 #[test]
 fn parts_are_as_large_as_a_small_cache_allows() {
     let mut d = Driver::with(|options| {
@@ -175,8 +175,8 @@ fn a_write_that_gets_on_does_not_run_out_of_time() {
 
 // ---- when ------------------------------------------------------------------------------------
 
-/// Noticed: a checkpoint after fewer segments than an eighth of all, or after more: a start reads what
-/// was filled since.
+/// Noticed: a checkpoint after fewer segments than an eighth of all, or after more: a start reads
+/// what was filled since.
 #[test]
 fn a_checkpoint_is_due_after_an_eighth_of_the_segments() {
     let mut d = Driver::with(|options| {
@@ -201,8 +201,8 @@ fn a_checkpoint_is_due_after_an_eighth_of_the_segments() {
     assert!(made_at.windows(2).all(|w| w[1] - w[0] == 8), "{made_at:?}");
 }
 
-/// Noticed: more zero ranges gather than half of those that a checkpoint has room for, or fewer. What is
-/// logged until the next checkpoint needs the other half.
+/// Noticed: more zero ranges gather than half of those that a checkpoint has room for, or fewer.
+/// What is logged until the next checkpoint needs the other half.
 #[test]
 fn zero_ranges_gather_to_half_of_what_a_checkpoint_holds() {
     // A discard may cut a range of the other kind in two: for one range more there must be room.
@@ -225,8 +225,8 @@ fn zero_ranges_gather_to_half_of_what_a_checkpoint_holds() {
     d.expect_ok(one_more);
 }
 
-/// Noticed: a disk that does not answer is given up at another moment than after `io-timeout` (C26), or
-/// nobody asks to be woken for that.
+/// Noticed: a disk that does not answer is given up at another moment than after `io-timeout`
+/// (C26), or nobody asks to be woken for that.
 #[test]
 fn an_io_is_given_up_after_the_timeout() {
     let mut d = Driver::with(never_idle);
@@ -324,8 +324,9 @@ fn empty_segments_are_filled_again_without_a_checkpoint() {
 
 // ---- damage ----------------------------------------------------------------------------------
 
-/// Noticed: a place behind the end of the log that cannot be read is passed over in silence. Records
-/// that were logged again elsewhere may begin there (C22), so a start needs a person's word.
+/// Noticed: a place behind the end of the log that cannot be read is passed over in silence.
+/// Records that were logged again elsewhere may begin there (C22), so a start needs a person's
+/// word.
 #[test]
 fn what_cannot_be_read_behind_the_end_is_not_passed_over() {
     let mut d = Driver::with(never_idle);

@@ -36,7 +36,8 @@ fn what_was_written_is_there_after_draining_and_opening_again() {
     }
 }
 
-/// A part of a stripe waits for its rest while a whole one is written, and not for long. With three data lines of four in a row:
+/// A part of a stripe waits for its rest while a whole one is written, and not for long. With three
+/// data lines of four in a row:
 ///
 /// ```text
 /// stripe        0           1
@@ -78,7 +79,8 @@ fn a_part_of_a_stripe_waits_for_its_rest() {
     }
 }
 
-/// What is in the log of one stripe goes to it together, wherever in the log it is: its parity is computed once.
+/// What is in the log of one stripe goes to it together, wherever in the log it is: its parity is
+/// computed once.
 ///
 /// ```text
 /// stripe            0 (lines 0 to 11)   2 and 3 (24 to 47)   0
@@ -133,8 +135,8 @@ fn stripes_beside_each_other_are_destaged_together() {
     assert_eq!([0, 1, 20, 416, 859].map(|line| bench.read(line)), [2, 1, 2, 1, 2]);
 }
 
-/// Scattered lines of a stripe go to it with one I/O for each member, and what lies between them with them; unless it has rotted, or
-/// is lost.
+/// Scattered lines of a stripe go to it with one I/O for each member, and what lies between them
+/// with them; unless it has rotted, or is lost.
 ///
 /// ```text
 /// column     0   1   2   3
@@ -559,7 +561,8 @@ fn a_blank_disk_in_a_members_place_loses_exactly_what_was_on_it() {
     check(&mut bench, &written, &lost);
 }
 
-/// Noticed: a member that was failed by hand was up to date again after a crash, although that had been answered.
+/// Noticed: a member that was failed by hand was up to date again after a crash, although that had
+/// been answered.
 #[test]
 fn who_fails_a_member_is_answered_when_that_is_durable() {
     let mut bench = Bench::new(raid5());
@@ -587,7 +590,8 @@ fn what_a_rebuild_gives_up_fails_and_the_rest_of_the_stripe_is_protected_again()
     bench.drain();
     let missing = MemberIndex(0);
     let on = |bench: &Bench, line: u64| bench.volume().place(Lba(line * 8)).unwrap();
-    // A line on another member cannot be read while this one is rebuilt: the line of this one in its column is lost with it.
+    // A line on another member cannot be read while this one is rebuilt: the line of this one in
+    // its column is lost with it.
     let victim = written.iter().map(|(line, _)| on(&bench, *line)).find(|at| at.member != missing);
     let victim = victim.unwrap();
     assert_eq!(bench.volume_request(VolumeRequest::FailMember { member: missing }), Ok(None));
@@ -624,7 +628,8 @@ fn records_stay_until_the_members_are_flushed() {
     bench.failing[0] = true;
     let (first, value) = written[0];
     assert_eq!(bench.read(first), value);
-    // A second member takes writes and loses what it took: it cannot be flushed, and then the power goes.
+    // A second member takes writes and loses what it took: it cannot be flushed, and then the power
+    // goes.
     bench.unflushable[1] = true;
     let before = bench.members[1].clone();
     for round in 0..3 {
@@ -740,8 +745,9 @@ fn one_parity_does_not_stand_for_two_rows() {
 
 // ---- members that are late ---------------------------------------------------------------------
 
-/// A member that does not answer for a while (a drive that spins up) is late, and nothing more: who reads is served by the others,
-/// who writes waits, and when it answers it is as up to date as before.
+/// A member that does not answer for a while (a drive that spins up) is late, and nothing more: who
+/// reads is served by the others, who writes waits, and when it answers it is as up to date as
+/// before.
 #[test]
 fn a_late_member_is_given_time_and_reads_go_elsewhere() {
     for level in [RaidLevel::Raid1, RaidLevel::Raid5] {
@@ -776,7 +782,8 @@ fn a_late_member_is_given_time_and_reads_go_elsewhere() {
     }
 }
 
-/// One that never answers is done without after `member-timeout`, not before; and a pause of ours is none of its time.
+/// One that never answers is done without after `member-timeout`, not before; and a pause of ours
+/// is none of its time.
 #[test]
 fn a_member_that_hangs_is_done_without_when_its_time_is_over() {
     for level in [RaidLevel::Raid1, RaidLevel::Raid5] {

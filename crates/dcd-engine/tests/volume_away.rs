@@ -1,5 +1,5 @@
-//! Members that are away: what belongs on them stays in the log, takes its share of it and no more, and is told. What is on the
-//! others goes on.
+//! Members that are away: what belongs on them stays in the log, takes its share of it and no more,
+//! and is told. What is on the others goes on.
 
 #[path = "common/volume.rs"]
 mod bench;
@@ -40,7 +40,8 @@ fn fill_whole(bench: &mut Bench) -> Vec<(u64, u8)> {
     written
 }
 
-/// Lines of a lost member are written until they are refused; then everything else is written several times over.
+/// Lines of a lost member are written until they are refused; then everything else is written
+/// several times over.
 fn share_is_bounded(mut bench: Bench, written: Vec<(u64, u8)>, lose: impl Fn(&mut Bench)) {
     let (lost, healthy) = split(&bench, &written);
     lose(&mut bench);
@@ -151,7 +152,8 @@ fn zeroes_for_a_missing_member_hold_up_nothing_else() {
     assert_eq!((bench.read(lost[3]), bench.read(healthy[3])), (0, 0));
 }
 
-/// What waits for a member that is away, lines or zeroes, ends a drain with a word, whatever is destaged to the others meanwhile.
+/// What waits for a member that is away, lines or zeroes, ends a drain with a word, whatever is
+/// destaged to the others meanwhile.
 #[test]
 fn a_drain_that_waits_for_a_missing_member_ends() {
     for zeroes in [false, true] {

@@ -1,5 +1,6 @@
-//! Disks as they were at an earlier time, put back in the place of a member: what they have missed of RAID 0 sets nobody else has,
-//! so they are told by their labels and refused, whatever else of them is as it should be.
+//! Disks as they were at an earlier time, put back in the place of a member: what they have missed
+//! of RAID 0 sets nobody else has, so they are told by their labels and refused, whatever else of
+//! them is as it should be.
 
 #[path = "common/volume.rs"]
 mod bench;
@@ -156,8 +157,8 @@ fn a_member_that_was_away_is_no_older_copy() {
     check(&mut bench, &written);
 }
 
-/// The power is cut while a member gets its label, which is torn. It still has the newest that is known of it, also when
-/// it was away for some starts and has missed theirs.
+/// The power is cut while a member gets its label, which is torn. It still has the newest that is
+/// known of it, also when it was away for some starts and has missed theirs.
 #[test]
 fn a_torn_label_leaves_the_one_before() {
     for starts_without in 0..4 {

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use dcd_engine::{Lba, Operation, RequestError, VolumeError, VolumeRequest};
 
-/// A table of pointers that is full becomes larger while the volume is used, at the cost of its journal.
+/// A table of pointers that is full becomes larger while the volume is used, at the cost of its
+/// journal.
 ///
 /// ```text
 /// before    ... pages | journal ................... |

@@ -1,5 +1,5 @@
-//! Zeroing on the data-disk: pieces as long as the disk does in a moment, progress whatever happens, and
-//! nobody who waits for it without need.
+//! Zeroing on the data-disk: pieces as long as the disk does in a moment, progress whatever
+//! happens, and nobody who waits for it without need.
 
 mod common;
 
@@ -18,7 +18,8 @@ fn lines_of(d: &Driver, id: IoId) -> u64 {
     }
 }
 
-/// A step on a disk that must write zeroes, so many lines a second, one piece after the other. How long it took.
+/// A step on a disk that must write zeroes, so many lines a second, one piece after the other. How
+/// long it took.
 fn slow_step(d: &mut Driver, speed: u64) -> Duration {
     let Some(id) = d.find_io(Device::DataDisk, Kind::WriteZeroes) else {
         d.step();
@@ -50,8 +51,8 @@ fn slow_disk(io_timeout: Duration) -> Driver {
     d
 }
 
-/// A disk that would need 16 s for all of it, and may take 3 for an answer: no piece comes near that, and
-/// after the first each takes a tenth at most.
+/// A disk that would need 16 s for all of it, and may take 3 for an answer: no piece comes near
+/// that, and after the first each takes a tenth at most.
 #[test]
 fn pieces_are_as_long_as_the_disk_is_fast() {
     let (speed, timeout) = (64, Duration(3 * SECOND.0));
@@ -93,8 +94,8 @@ fn a_disk_that_frees_space_is_asked_for_all_at_once() {
     assert_eq!(d.count_since(mark, Device::DataDisk, Kind::WriteZeroes), 1);
 }
 
-/// A piece that ends after it was given up has been zeroed all the same: it is not begun again. Its time was
-/// longer than that of another I/O, by what it asks for.
+/// A piece that ends after it was given up has been zeroed all the same: it is not begun again. Its
+/// time was longer than that of another I/O, by what it asks for.
 #[test]
 fn what_lands_late_is_not_begun_again() {
     let timeout = Duration(3 * SECOND.0);
@@ -147,8 +148,9 @@ fn what_landed_late_and_was_overwritten_does_not_count() {
     assert!((100..164).all(|line| d.data_disk.line(line) == 0));
 }
 
-/// Half an hour of zeroing is under way. Who waits for room in the log waits for a piece of it: lines elsewhere have their
-/// turn after each, and of what lies below those that are zeroed there, only that part is needed.
+/// Half an hour of zeroing is under way. Who waits for room in the log waits for a piece of it:
+/// lines elsewhere have their turn after each, and of what lies below those that are zeroed there,
+/// only that part is needed.
 #[test]
 fn a_full_cache_does_not_wait_until_all_is_zeroed() {
     for place in [5000, 200] {
@@ -167,8 +169,8 @@ fn a_full_cache_does_not_wait_until_all_is_zeroed() {
     }
 }
 
-/// Discards that wait for room among the zero ranges hold up only what changes the same blocks: writes elsewhere are answered
-/// at once, and a flush covers what was answered.
+/// Discards that wait for room among the zero ranges hold up only what changes the same blocks:
+/// writes elsewhere are answered at once, and a flush covers what was answered.
 #[test]
 fn stalled_discards_hold_up_only_the_same_blocks() {
     let most = ZERO_RANGES_MAX / 2 + 64;

@@ -1,5 +1,6 @@
-//! The part of a load that uses the read area: sequences are stored, the disks rest until they are copied, reads
-//! follow them, and changes come in between. Hot blocks need no more than that lines are read again.
+//! The part of a load that uses the read area: sequences are stored, the disks rest until they are
+//! copied, reads follow them, and changes come in between. Hot blocks need no more than that lines
+//! are read again.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,8 @@ const NAMES: u64 = 4;
 /// Reads that may be asked for again.
 const RECENT_MAX: usize = 8;
 
-/// The ranges of a sequence in order, as blocks: each is a line, `step` lines behind the one before, round and round.
+/// The ranges of a sequence in order, as blocks: each is a line, `step` lines behind the one
+/// before, round and round.
 pub fn places(
     line: u64,
     lines: u64,
@@ -151,7 +153,8 @@ impl CopyLoad {
         }
     }
 
-    /// A change that goes past the log, or is destaged at once, where a copy is being made or was just given up.
+    /// A change that goes past the log, or is destaged at once, where a copy is being made or was
+    /// just given up.
     fn plan_race(&mut self, random: &mut Random, options: &Options) {
         let whole = (options.bypass_bytes / 512).next_multiple_of(8);
         let blocks = if whole <= 64 && random.below(3) > 0 { whole } else { 8 };

@@ -1,8 +1,10 @@
-//! Runs that find mistakes which random runs find rarely, each shrunk from the first random run that did, or from a
-//! run that once found such a mistake in the engine. Random runs are now and then variations of one of them
-//! ([`vary`]): what was needed once, two failures in the right order, a full log, is needed again.
+//! Runs that find mistakes which random runs find rarely, each shrunk from the first random run
+//! that did, or from a run that once found such a mistake in the engine. Random runs are now and
+//! then variations of one of them ([`vary`]): what was needed once, two failures in the right
+//! order, a full log, is needed again.
 //!
-//! Nothing says which run is for which mistake. Without a mistake none may find anything (`tests/found.rs`).
+//! Nothing says which run is for which mistake. Without a mistake none may find anything
+//! (`tests/found.rs`).
 
 use dcd_engine::{AckMode, Limits};
 
@@ -23,8 +25,8 @@ pub struct Shrunk {
     pub script: Script,
 }
 
-/// One of them, changed here and there: other numbers decide what ends first, steps are left out, repeated or put
-/// in, ranges are moved.
+/// One of them, changed here and there: other numbers decide what ends first, steps are left out,
+/// repeated or put in, ranges are moved.
 pub fn vary(random: &mut Random) -> Script {
     let mut corpus = corpus();
     // Those of later are drawn aside: the variations of all seeds are what they were before them.
@@ -516,7 +518,8 @@ pub fn corpus() -> Vec<Shrunk> {
                 ],
             },
         },
-        // A segment with fragments that lie over zeroes is emptied by overwriting alone, and announced.
+        // A segment with fragments that lie over zeroes is emptied by overwriting alone, and
+        // announced.
         Shrunk {
             name: "zeroes-below-overwritten-go",
             script: Script {

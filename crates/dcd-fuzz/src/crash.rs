@@ -1,4 +1,5 @@
-//! A crash: what it leaves, the recovery with further crashes in it, and the check of what is there.
+//! A crash: what it leaves, the recovery with further crashes in it, and the check of what is
+//! there.
 //!
 //! ```text
 //! 1. Copy both disks and decide what becomes of every write that is not durable.

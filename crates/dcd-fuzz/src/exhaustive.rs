@@ -1,9 +1,11 @@
-//! All sequences of few operations, with every I/O a crash point (the method of ACE and CrashMonkey).
+//! All sequences of few operations, with every I/O a crash point (the method of ACE and
+//! CrashMonkey).
 //!
-//! An alphabet of eighteen operations on three places; half of the sequences with limits of checkpoints that two of them reach. Of each sequence only the last operation is
-//! probed: what crashes in an earlier one is the last of a shorter sequence. After every input of
-//! it the machine crashes: with all subsets of the writes that are not certain, if they are few,
-//! else with none, all and some; with all of them torn; and by death of the process.
+//! An alphabet of eighteen operations on three places; half of the sequences with limits of
+//! checkpoints that two of them reach. Of each sequence only the last operation is probed: what
+//! crashes in an earlier one is the last of a shorter sequence. After every input of it the machine
+//! crashes: with all subsets of the writes that are not certain, if they are few, else with none,
+//! all and some; with all of them torn; and by death of the process.
 //!
 //! Each sequence is run twice: once every operation ends before the next begins, once all are under
 //! way together.

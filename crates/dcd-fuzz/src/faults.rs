@@ -2,8 +2,8 @@
 //!
 //! A kind is injected by a step of the script ([`crate::script::Op::Fault`]), as an I/O error that
 //! waits for the next I/O it fits ([`Trap`]) or at once. With the fault the checker learns what may
-//! now be seen ([`Allowed`]): nothing else may. The table in `docs/testing.md` says the same in words;
-//! a test compares the two.
+//! now be seen ([`Allowed`]): nothing else may. The table in `docs/testing.md` says the same in
+//! words; a test compares the two.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -165,7 +165,8 @@ kinds! {
     MemoryLost = "memory-lost", 30, Survive;
     /// An hour passes unnoticed: the process, or the machine, was stopped.
     ClockJump = "clock-jump", 31, Survive;
-    /// To zero a range of the data-disk takes as long as it is: all of it longer than an answer may take.
+    /// To zero a range of the data-disk takes as long as it is: all of it longer than an answer may
+    /// take.
     SlowZeroes = "slow-zeroes", 33, Survive;
     /// The data-disk takes no writes for a while; it can be read.
     ReadOnly = "read-only", 34, LoudOrSurvive;

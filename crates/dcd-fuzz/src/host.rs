@@ -24,12 +24,12 @@ use crate::space::Space;
 /// Where the superblock copies are.
 const SUPERBLOCKS: [usize; 2] = [0, 64 << 10];
 
-/// How long an engine may let its user wait while I/Os could end. Not as long as it is until it looks again whether they
-/// have: that would go on until they were given up.
+/// How long an engine may let its user wait while I/Os could end. Not as long as it is until it
+/// looks again whether they have: that would go on until they were given up.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
-/// What a disk takes that is slow at zeroing: 8 s a line. What the engine asks for first takes a sixth of the time that an answer
-/// may take, the whole of the smallest disk all of it, and more.
+/// What a disk takes that is slow at zeroing: 8 s a line. What the engine asks for first takes a
+/// sixth of the time that an answer may take, the whole of the smallest disk all of it, and more.
 const ZEROING_NANOS_PER_BYTE: u64 = 8_000_000_000 / 4096;
 
 /// An I/O under way.
@@ -288,7 +288,8 @@ impl Host {
         }
     }
 
-    /// The memory that a start takes, as every driver does: the one that the superblock names, and no other.
+    /// The memory that a start takes, as every driver does: the one that the superblock names, and
+    /// no other.
     fn choose_memory<'a>(
         &mut self,
         superblock: &Superblock,
@@ -347,7 +348,8 @@ impl Host {
 
     // ---- the loop -----------------------------------------------------------------------------
 
-    /// Other settings, and all that comes of them; they may be refused, and then nothing may change.
+    /// Other settings, and all that comes of them; they may be refused, and then nothing may
+    /// change.
     pub fn configure(&mut self, config: &EngineConfig) {
         self.trace(|| format!("{:?} {config:?}", self.now));
         let now = self.now;
@@ -507,8 +509,8 @@ impl Host {
         self.end_io(index, random);
     }
 
-    /// Ends an I/O, or lets time pass until one can end or the engine wants to be asked. False if nothing will ever
-    /// happen.
+    /// Ends an I/O, or lets time pass until one can end or the engine wants to be asked. False if
+    /// nothing will ever happen.
     pub fn go_on(&mut self, random: &mut Random) -> bool {
         match self.ios.is_empty() {
             true => self.wake(),
@@ -689,7 +691,8 @@ impl Host {
 
     /// A disk did not do what it said, here.
     pub fn promise_broken(&mut self, device: Device, offset: u64, length: u64) {
-        // Copies are rebuilt from the data-disk; behind them is the end mark, without which nothing opens.
+        // Copies are rebuilt from the data-disk; behind them is the end mark, without which nothing
+        // opens.
         let end_mark = (self.cache_disk.len() - END_MARK_BYTES) as u64;
         let is_in_copies = offset >= self.read_area_offset && offset + length <= end_mark;
         if device == Device::CacheDisk && is_in_copies {

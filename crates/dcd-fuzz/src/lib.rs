@@ -1,9 +1,9 @@
 //! Runs the dcd engine on disks that lose what was not flushed, stops it at any instant, recovers,
 //! and compares with a plain model.
 //!
-//! A run is a [`script::Script`]: options and steps, drawn from one seed. Everything follows from it:
-//! the load, the order in which I/Os end, the moments of the crashes, what survives them, the faults.
-//! [`run::replay`] of the same script repeats a run exactly.
+//! A run is a [`script::Script`]: options and steps, drawn from one seed. Everything follows from
+//! it: the load, the order in which I/Os end, the moments of the crashes, what survives them, the
+//! faults. [`run::replay`] of the same script repeats a run exactly.
 //!
 //! ```text
 //! script     what happens: options, steps           host    engine, disks, clock, waiting faults

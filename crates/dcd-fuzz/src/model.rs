@@ -1,9 +1,9 @@
 //! What reads may return: while running, and after a crash (contract C1, C2, C3, C4, C9, C14).
 //!
 //! Every change has a number, and every 512-byte block it writes carries it, so a block tells which
-//! change it shows. Changes that overlap may be under way together; then their order is known by the
-//! block, and only as far as someone outside could know it: a change was done before another if it was
-//! answered before the other was submitted, or if a read has shown them in that order.
+//! change it shows. Changes that overlap may be under way together; then their order is known by
+//! the block, and only as far as someone outside could know it: a change was done before another if
+//! it was answered before the other was submitted, or if a read has shown them in that order.
 //!
 //! After a crash the blocks tell which changes survived (*seen*) and which did not (a block
 //! of theirs shows something older: *lost*). That is a prefix of the history if and only if
@@ -14,8 +14,8 @@
 //!
 //! Of the latter two nothing is promised while dcd runs without its cache-disk (C23).
 //!
-//! Only blocks that changed since the model last settled have versions: a check looks at those, and at
-//! as many others as its caller reads.
+//! Only blocks that changed since the model last settled have versions: a check looks at those, and
+//! at as many others as its caller reads.
 
 use dcd_engine::units::BLOCK_SIZE;
 
@@ -242,8 +242,8 @@ impl Model {
         self.versions.resize(blocks as usize, Vec::new());
     }
 
-    /// Ranges of writes that are only on the data-disk and that no flush has covered: bypasses that are
-    /// not acknowledged and, without a cache-disk, everything that is not durable.
+    /// Ranges of writes that are only on the data-disk and that no flush has covered: bypasses that
+    /// are not acknowledged and, without a cache-disk, everything that is not durable.
     pub fn unflushed_on_data_disk(&self) -> Vec<(u64, u64)> {
         let is_open = |change: &&Change| match self.is_plain {
             true => !is_durable(change, self.durable_before),
@@ -335,7 +335,8 @@ impl Model {
         }
         let base = (newest.0 == 0).then_some(self.base[block as usize]);
         let shows = versions.iter().filter(move |version| {
-            // One that failed may show or not, and another time again, until something comes after it.
+            // One that failed may show or not, and another time again, until something comes after
+            // it.
             let limit = match self.change_of(version).failed {
                 true => newest_submitted,
                 false if version.change == newest.1 => second,
@@ -362,7 +363,8 @@ impl Model {
         loose.any(|version| candidates().any(|candidate| candidate == self.value_of(version)))
     }
 
-    /// A read that was submitted at `submitted` and has just ended has shown this: so it was done last.
+    /// A read that was submitted at `submitted` and has just ended has shown this: so it was done
+    /// last.
     fn observe(&mut self, block: u64, shown: ChangeNumber, submitted: u64) {
         if self.versions[block as usize].len() < 2 {
             return;

@@ -24,7 +24,8 @@ pub const TINY: Limits = Limits {
     checkpoint_part: 2,
 };
 
-/// Decides which runs use the log again early: with this number not those that a search for a mistake begins with.
+/// Decides which runs use the log again early: with this number not those that a search for a
+/// mistake begins with.
 const REUSE_DRAW: u64 = 0x7265_7573_85f3;
 
 /// The same, and space of the log is used again as ever.
@@ -175,8 +176,8 @@ impl Options {
         .consistent()
     }
 
-    /// When space of the log is used again: in half of the runs as soon as it can be, and announced in all ways, although they
-    /// log little.
+    /// When space of the log is used again: in half of the runs as soon as it can be, and announced
+    /// in all ways, although they log little.
     pub fn draw_reuse(random: &mut Random, limits: Limits) -> Limits {
         let mut limits = reused_late(limits);
         if random.one_in(2) {
@@ -200,8 +201,8 @@ impl Options {
         self.limits.listed_free == TINY.listed_free
     }
 
-    /// Whether some of its sessions have wider limits, and leave more than the next may list, as older versions
-    /// did.
+    /// Whether some of its sessions have wider limits, and leave more than the next may list, as
+    /// older versions did.
     pub fn has_wide_sessions(&self) -> bool {
         self.has_tiny_limits() && self.shears
     }
@@ -272,7 +273,8 @@ impl Options {
             // What is done must be the same with any; this one has nothing to do with the load.
             hash_seed: self.data_blocks << 32 | self.max_delay_ms,
             limits: self.limits,
-            // Runs read little, and each crash point opens an engine: two fifths of its time went into zeroing these.
+            // Runs read little, and each crash point opens an engine: two fifths of its time went
+            // into zeroing these.
             detector: Some(DetectorSettings {
                 history_lines: 1 << 12,
                 lines_max: 1 << 9,

@@ -374,8 +374,8 @@ impl Run {
         self.ask(Asked::Change { number, fua, is_atomic, ack_changes }, operation, fua)
     }
 
-    /// Each setting as at the start, or another one. Not those that the model reckons with: what goes past the log, and
-    /// whether rot in what is read is noticed.
+    /// Each setting as at the start, or another one. Not those that the model reckons with: what
+    /// goes past the log, and whether rot in what is read is noticed.
     fn configure(&mut self, random: &mut Random) -> Result<(), Violation> {
         let mut config = self.options.engine();
         if random.one_in(2) {
@@ -464,8 +464,9 @@ impl Run {
             if !self.may_fail(asked, error) {
                 return Err(Violation(format!("a request failed: {error}")));
             }
-            // Refused, loudly: what was acknowledged before must still be there after a restart. But a
-            // kernel may still show what it could not write, and show it no more after a power cut.
+            // Refused, loudly: what was acknowledged before must still be there after a restart.
+            // But a kernel may still show what it could not write, and show it no more after a
+            // power cut.
             if let Asked::Change { number, is_atomic, .. } = asked {
                 self.model.acknowledge(number, false);
                 if let Some((start, blocks)) = self.model.range(number).filter(|_| !is_atomic) {
@@ -729,8 +730,8 @@ impl Run {
         self.crash_after_close(random)
     }
 
-    /// The data-disk stands on its own, and somebody uses it. The cache that is opened again must not show
-    /// anything older (C29).
+    /// The data-disk stands on its own, and somebody uses it. The cache that is opened again must
+    /// not show anything older (C29).
     fn change_detached(
         &mut self,
         start: u64,
@@ -848,8 +849,8 @@ impl Run {
         self.compare_detached(&shown)
     }
 
-    /// Neither a drain nor a detach succeeds while something is lost, whether somebody has noticed it before or
-    /// they find it; nor does one that gives up less than all of it (C21).
+    /// Neither a drain nor a detach succeeds while something is lost, whether somebody has noticed
+    /// it before or they find it; nor does one that gives up less than all of it (C21).
     fn part_from_damaged(&mut self, random: &mut Random) -> Result<(), Violation> {
         if !self.host.allowed.reads_fail || self.host.has_failed() {
             return Ok(());

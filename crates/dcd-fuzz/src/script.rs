@@ -1,6 +1,6 @@
 //! A run as a list of steps. Each step has all that decides what it does, a small seed of its own
-//! included, so any of them can be left out and the others do the same as before as far as they can.
-//! That is what lets [`crate::minimise`] shrink a failing run.
+//! included, so any of them can be left out and the others do the same as before as far as they
+//! can. That is what lets [`crate::minimise`] shrink a failing run.
 
 use dcd_engine::{AckMode, DestagePolicyKind};
 
@@ -124,7 +124,8 @@ pub enum Op {
     Configure,
 }
 
-/// In half of the runs from this seed on settings change. What came before are the runs that they were.
+/// In half of the runs from this seed on settings change. What came before are the runs that they
+/// were.
 pub const CONFIGURED_FROM: u64 = 800_000_000;
 
 /// A step.
@@ -149,7 +150,8 @@ pub struct Script {
 struct Load {
     steps: u64,
     blocks_used: u64,
-    /// Where most of them begin. At both ends of the volume lie witnesses, and nothing goes past the log there.
+    /// Where most of them begin. At both ends of the volume lie witnesses, and nothing goes past
+    /// the log there.
     home: u64,
     request_blocks_max: u64,
     flush_one_in: u64,
@@ -171,8 +173,8 @@ fn chance(random: &mut Random, n: u64) -> bool {
 }
 
 impl Script {
-    /// The run of a seed. Of eight runs one is a variation of the corpus, with the faults of that; the others have
-    /// crashes, and some of them I/O errors.
+    /// The run of a seed. Of eight runs one is a variation of the corpus, with the faults of that;
+    /// the others have crashes, and some of them I/O errors.
     pub fn of_seed(seed: u64) -> Script {
         let mut random = Random::new(seed);
         if random.one_in(8) {
@@ -346,8 +348,8 @@ impl Load {
         }
     }
 
-    /// One of several requests for the same blocks, or those behind them, while the disks are slow to answer and
-    /// everything is being destaged.
+    /// One of several requests for the same blocks, or those behind them, while the disks are slow
+    /// to answer and everything is being destaged.
     fn draw_contest_op(&self, random: &mut Random, options: &Options, range: (u64, u64)) -> Op {
         let (mut start, blocks) = range;
         if random.one_in(3) && start + 2 * blocks <= options.data_blocks {

@@ -1,6 +1,6 @@
-//! Does the fuzzer find what it is for? Each mistake made on purpose ([`crate::mistakes`]) is turned
-//! on in turn, and the same random runs as ever must find it. Nothing here knows which mistake it is
-//! looking for, but which of the kinds of runs look for it.
+//! Does the fuzzer find what it is for? Each mistake made on purpose ([`crate::mistakes`]) is
+//! turned on in turn, and the same random runs as ever must find it. Nothing here knows which
+//! mistake it is looking for, but which of the kinds of runs look for it.
 //!
 //! Two more trials keep this honest: without any mistake the same runs must find nothing, and the
 //! *canary*, a cache that throws writes away, must be found at once.
@@ -25,8 +25,8 @@ pub const CANARY: &str = "canary";
 /// Runs in which the canary must be found.
 pub const CANARY_RUNS_MAX: u64 = 10;
 
-/// Runs on volumes that fail without any mistake: what they have found is not mended yet (`docs/testing.md`, known to fail).
-/// They prove nothing, and are left out.
+/// Runs on volumes that fail without any mistake: what they have found is not mended yet
+/// (`docs/testing.md`, known to fail). They prove nothing, and are left out.
 const KNOWN_TO_FAIL: &[(VolumeKind, u64)] = &[];
 
 /// What came of one mistake, or of none.
@@ -74,8 +74,9 @@ impl Trial {
     }
 }
 
-/// The run with this number. By turns: plain random runs; a pair of any kinds of faults; a few of those
-/// kinds that leave all of the contract in force, for which checks are the sharpest; a variation of the corpus.
+/// The run with this number. By turns: plain random runs; a pair of any kinds of faults; a few of
+/// those kinds that leave all of the contract in force, for which checks are the sharpest; a
+/// variation of the corpus.
 pub fn script(seed: u64, index: u64) -> Script {
     let seed = seed.wrapping_add(index);
     let mut random = Random::new(!seed);

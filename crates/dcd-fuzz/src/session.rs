@@ -1,7 +1,7 @@
 //! Many runs on several threads: what `dcd fuzz` does.
 //!
-//! Work is numbered, and each number is one seed, sequence, sweep or pair, so what is found does not
-//! depend on how many threads there are.
+//! Work is numbered, and each number is one seed, sequence, sweep or pair, so what is found does
+//! not depend on how many threads there are.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;

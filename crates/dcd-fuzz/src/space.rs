@@ -1,8 +1,9 @@
-//! Which space on the data-disk may be freed. A client that discards gives space back; one that writes zeroes and
-//! wants to keep the space, keeps it; also when a crash lies between the request and the data-disk.
+//! Which space on the data-disk may be freed. A client that discards gives space back; one that
+//! writes zeroes and wants to keep the space, keeps it; also when a crash lies between the request
+//! and the data-disk.
 //!
-//! What came last where both were asked for is not looked at: a block for which only one of them was ever asked
-//! must be treated so.
+//! What came last where both were asked for is not looked at: a block for which only one of them
+//! was ever asked must be treated so.
 
 /// What was ever asked for each block.
 #[derive(Clone, Default)]

@@ -1,8 +1,8 @@
 //! Fails the n-th I/O, for every n until none is left: the method of SQLite and of Open CAS.
 //!
 //! For each script, each disk, each of read, write, flush and discard, once and from then on. The
-//! script crashes in the middle, so recovery is swept as well. At the end the disks are healthy, and
-//! everything must be as the contract says.
+//! script crashes in the middle, so recovery is swept as well. At the end the disks are healthy,
+//! and everything must be as the contract says.
 
 use std::time::Instant;
 

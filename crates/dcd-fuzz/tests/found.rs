@@ -109,8 +109,8 @@ fn found_by_sweep_104() {
     });
 }
 
-// A checkpoint was written; a flush of the log failed and took it along; the checkpoint's own flush,
-// started later, was believed (C22).
+// A checkpoint was written; a flush of the log failed and took it along; the checkpoint's own
+// flush, started later, was believed (C22).
 #[test]
 fn found_by_sweep_452() {
     replay(Script {
@@ -266,8 +266,8 @@ fn found_by_seed_920099() {
     });
 }
 
-// A start was refused because it could not flush the data-disk, which then held what dcd, without its
-// cache-disk, had written and not flushed: the model was too strict.
+// A start was refused because it could not flush the data-disk, which then held what dcd, without
+// its cache-disk, had written and not flushed: the model was too strict.
 #[test]
 fn found_by_seed_910079() {
     replay(Script {
@@ -346,8 +346,8 @@ fn found_by_seed_837() {
     });
 }
 
-// A start made room among the zero ranges after an orderly end, and lost power in the middle of a discard. What it left there
-// looked like a change by somebody else.
+// A start made room among the zero ranges after an orderly end, and lost power in the middle of a
+// discard. What it left there looked like a change by somebody else.
 #[test]
 fn found_by_seed_70000526() {
     replay(Script {
@@ -410,8 +410,9 @@ fn found_by_seed_70000526() {
     });
 }
 
-// An open record that survived announced a segment in which a start with the older checkpoint begins. The newer one could
-// not be read, the record did not follow from the older, and a start went on without what had been acknowledged in it.
+// An open record that survived announced a segment in which a start with the older checkpoint
+// begins. The newer one could not be read, the record did not follow from the older, and a start
+// went on without what had been acknowledged in it.
 #[test]
 fn an_open_record_behind_a_checkpoint_that_is_not_found_is_missed() {
     replay(Script {
@@ -436,8 +437,9 @@ fn an_open_record_behind_a_checkpoint_that_is_not_found_is_missed() {
     });
 }
 
-// The corpus has those that also find mistakes made on purpose: a start that believed what the kernel showed of records
-// after a failed flush (tests/rewrite.rs of the engine), and one from an older checkpoint that missed records (C19).
+// The corpus has those that also find mistakes made on purpose: a start that believed what the
+// kernel showed of records after a failed flush (tests/rewrite.rs of the engine), and one from an
+// older checkpoint that missed records (C19).
 #[test]
 fn the_corpus_finds_nothing() {
     for shrunk in corpus() {
@@ -447,8 +449,9 @@ fn the_corpus_finds_nothing() {
     }
 }
 
-/// The checkpoint of a detach could not be read once. The one before lists what was moved since, which would be moved again over what
-/// others may have written to the data-disk on its own: refused.
+/// The checkpoint of a detach could not be read once. The one before lists what was moved since,
+/// which would be moved again over what others may have written to the data-disk on its own:
+/// refused.
 #[test]
 fn found_by_seed_700004040() {
     replay(Script {
@@ -477,8 +480,9 @@ fn found_by_seed_700004040() {
     });
 }
 
-/// Zeroes that were under way when a small index was gathered, in two parts because of the segments, ended between them: a line that was
-/// destaged above them then was in no index, and the listed zeroes hid it (C12).
+/// Zeroes that were under way when a small index was gathered, in two parts because of the
+/// segments, ended between them: a line that was destaged above them then was in no index, and the
+/// listed zeroes hid it (C12).
 #[test]
 fn found_by_seed_700043400() {
     replay(Script {
@@ -516,8 +520,9 @@ fn found_by_seed_700043400() {
     });
 }
 
-/// Lines were destaged above zeroes that the checkpoint lists, and their segments announced. The start cut the zeroes around each
-/// of them: more ranges than were counted. Now such segments wait for a checkpoint.
+/// Lines were destaged above zeroes that the checkpoint lists, and their segments announced. The
+/// start cut the zeroes around each of them: more ranges than were counted. Now such segments wait
+/// for a checkpoint.
 #[test]
 fn found_by_seed_700041522() {
     replay(Script {

@@ -12,8 +12,8 @@ fn replay(script: VolumeScript) {
     }
 }
 
-// A parity rotted, a rebuild gave up the line that it was needed for, and the journal wrote the parity again: the column had one
-// line less than the model knew.
+// A parity rotted, a rebuild gave up the line that it was needed for, and the journal wrote the
+// parity again: the column had one line less than the model knew.
 #[test]
 fn raid5_seed_1046() {
     replay(VolumeScript {
@@ -37,7 +37,8 @@ fn raid5_seed_1046() {
             // 5 I/Os end
             // a rebuild has ended: rest
             CalmOp(0xfec05e835964ddac),
-            // MemberIndex(2) rots at 1077248: LinePlace { set: 0, stripe: 1, unit: 2, line_in_unit: 3 }
+            // MemberIndex(2) rots at 1077248: LinePlace { set: 0, stripe: 1, unit: 2, line_in_unit:
+            // 3 }
             CalmOp(0xe92b5dee58cdc193),
             // volume(failmember { member: memberindex(3) })
             // 2 I/Os end
@@ -54,8 +55,8 @@ fn raid5_seed_1046() {
     });
 }
 
-// A block was freed while the log had no room, and the flush behind that did not wait for its discard: after a power cut it had
-// what was there before.
+// A block was freed while the log had no room, and the flush behind that did not wait for its
+// discard: after a power cut it had what was there before.
 #[test]
 fn tiered_seed_1235() {
     replay(VolumeScript {
@@ -101,7 +102,8 @@ fn tiered_seed_1235() {
             // discard 120+16
             // write 2376+152
             CalmOp(0x24474fe37c339a4a),
-            // volume(setattributes { ranges: [lbarange { start: lba(2368), blocks: 64 }], change: attributechange { set: random,write-most, clear: important } })
+            // volume(setattributes { ranges: [lbarange { start: lba(2368), blocks: 64 }], change:
+            // attributechange { set: random,write-most, clear: important } })
             CalmOp(0x8f111096c32d1550),
             // read 1976+88
             CalmOp(0x7a40951e3d33aa6e),
@@ -128,7 +130,8 @@ fn tiered_seed_1235() {
     });
 }
 
-// A block was freed while the log had no room, and in the end its discard failed; the flush that waited for it said that all was well.
+// A block was freed while the log had no room, and in the end its discard failed; the flush that
+// waited for it said that all was well.
 #[test]
 fn tiered_seed_2063() {
     replay(VolumeScript {
@@ -143,8 +146,9 @@ fn tiered_seed_2063() {
             CalmOp(0x10d6d52e87766e01),
             // 4 I/Os end
             CalmOp(0xe4732f41aa3da799),
-            // volume(failmember { member: memberindex(5) })
-            // volume(setattributes { ranges: [lbarange { start: lba(1088), blocks: 256 }], change: attributechange { set: random,hot,temporary,metadata, clear: sequential,write-most } })
+            // volume(failmember { member: memberindex(5) }) volume(setattributes { ranges:
+            // [lbarange { start: lba(1088), blocks: 256 }], change: attributechange { set:
+            // random,hot,temporary,metadata, clear: sequential,write-most } })
             CalmOp(0xb0d56a3a2270fc80),
             // volume(rebuild { member: memberindex(5) })
             // write 112+16
@@ -167,7 +171,9 @@ fn tiered_seed_2063() {
             CalmOp(0xb9d6a4a6e8b4f39b),
             // 11 I/Os end
             CalmOp(0x2a6126f649e185fb),
-            // volume(setattributes { ranges: [lbarange { start: lba(448), blocks: 256 }], change: attributechange { set: important,hot, clear: sequential,write-most,temporary,metadata } })
+            // volume(setattributes { ranges: [lbarange { start: lba(448), blocks: 256 }], change:
+            // attributechange { set: important,hot, clear: sequential,write-most,temporary,metadata
+            // } })
             CalmOp(0xee6ffd5826177cee),
             // power cut
             // member 4 is not there any more
@@ -201,7 +207,8 @@ fn tiered_seed_2063() {
             CalmOp(0x8f13be0b71fa9276),
             // write 2176+192
             CalmOp(0x8cb127123fabf5e6),
-            // volume(setattributes { ranges: [lbarange { start: lba(64), blocks: 128 }], change: attributechange { set: important,sequential,cold, clear: write-most,metadata } })
+            // volume(setattributes { ranges: [lbarange { start: lba(64), blocks: 128 }], change:
+            // attributechange { set: important,sequential,cold, clear: write-most,metadata } })
             CalmOp(0x25f366d80add8ed1),
             // write 16+24
             CalmOp(0xbb0bf452881078c2),
@@ -237,8 +244,9 @@ fn tiered_seed_2063() {
     });
 }
 
-// A member failed to flush what a RAID 0 set was told, for a write with FUA that waited for it. No flush of the engine heard of it: the log
-// forgot what it had destaged, and the place of the extent was never made durable.
+// A member failed to flush what a RAID 0 set was told, for a write with FUA that waited for it. No
+// flush of the engine heard of it: the log forgot what it had destaged, and the place of the extent
+// was never made durable.
 #[test]
 fn tiered_seed_2334() {
     replay(VolumeScript {
@@ -278,7 +286,8 @@ fn tiered_seed_2334() {
             CalmOp(0xa010ef3aaea2a69e),
             // write 712+56
             CalmOp(0x8e20d49035c2c769),
-            // volume(setattributes { ranges: [lbarange { start: lba(256), blocks: 384 }], change: attributechange { set: important,cold, clear: none } })
+            // volume(setattributes { ranges: [lbarange { start: lba(256), blocks: 384 }], change:
+            // attributechange { set: important,cold, clear: none } })
             CalmOp(0x567ac2566b84f5d),
             // 6 I/Os end
             CalmOp(0x8501e85133ab3545),
@@ -295,8 +304,9 @@ fn tiered_seed_2334() {
     });
 }
 
-// A rebuild began before the journal knew that its member was not up to date, and two changes of states counted as durable with the first: after
-// the power cut the torn writes of the rebuild stood on a member that was believed.
+// A rebuild began before the journal knew that its member was not up to date, and two changes of
+// states counted as durable with the first: after the power cut the torn writes of the rebuild
+// stood on a member that was believed.
 #[test]
 fn tiered_seed_2035() {
     replay(VolumeScript {
@@ -354,7 +364,8 @@ fn tiered_seed_2035() {
     });
 }
 
-// A block was collected, then written as a plain one; the next collection discarded it once more, behind that.
+// A block was collected, then written as a plain one; the next collection discarded it once more,
+// behind that.
 #[test]
 fn raid5_seed_22013() {
     replay(VolumeScript {
@@ -405,8 +416,9 @@ fn raid5_seed_22013() {
     });
 }
 
-// A blank disk came in a member's place, and the start that saw it did not come far; then the disk was back as it was at the start before, and
-// is believed. Where it and the blank one held nothing, the model did not know that it lacks lines.
+// A blank disk came in a member's place, and the start that saw it did not come far; then the disk
+// was back as it was at the start before, and is believed. Where it and the blank one held nothing,
+// the model did not know that it lacks lines.
 #[test]
 fn raid5_seed_20294() {
     replay(VolumeScript {
@@ -498,8 +510,9 @@ fn raid5_seed_20294() {
     });
 }
 
-// In a column of a degraded set a line rotted, and the one of the missing member was nobody's: a write past the log fails until that line is
-// given up. The model knew of losses only where somebody had lost something.
+// In a column of a degraded set a line rotted, and the one of the missing member was nobody's: a
+// write past the log fails until that line is given up. The model knew of losses only where
+// somebody had lost something.
 #[test]
 fn raid5_seed_22270() {
     replay(VolumeScript {
@@ -551,8 +564,8 @@ fn raid5_seed_22270() {
             CalmOp(0x8ac2a9ed4dde9a7f),
             // all I/Os end
             CalmOp(0xe65efef1ed3e26f4),
-            // volume(failmember { member: memberindex(2) })
-            // MemberIndex(3) rots at 1089536: LinePlace { set: 0, stripe: 2, unit: 0, line_in_unit: 2 }
+            // volume(failmember { member: memberindex(2) }) MemberIndex(3) rots at 1089536:
+            // LinePlace { set: 0, stripe: 2, unit: 0, line_in_unit: 2 }
             CalmOp(0x1817f6d51d87249a),
             // write 208+24
             CalmOp(0xd8c8a29411d8a0c3),
@@ -562,8 +575,8 @@ fn raid5_seed_22270() {
     });
 }
 
-// A rebuild gave up a row while a member that is not stale did not answer: the parity still had that row in it, and counted as that of the
-// others when the member was back.
+// A rebuild gave up a row while a member that is not stale did not answer: the parity still had
+// that row in it, and counted as that of the others when the member was back.
 #[test]
 fn raid5_seed_30466() {
     replay(VolumeScript {
@@ -628,7 +641,8 @@ fn raid5_seed_30466() {
     });
 }
 
-// A set was full when a start looked for what is to be moved, and had room when the model looked: zeroes that the log had kept had come down.
+// A set was full when a start looked for what is to be moved, and had room when the model looked:
+// zeroes that the log had kept had come down.
 #[test]
 fn tiered_seed_40067() {
     replay(VolumeScript {
@@ -705,8 +719,8 @@ fn tiered_seed_40067() {
     });
 }
 
-// A scrub wrote to a disk that failed what the others said of its lines, and power was cut: what a torn write leaves there its checksum finds,
-// but nothing writes it again before somebody reads it.
+// A scrub wrote to a disk that failed what the others said of its lines, and power was cut: what a
+// torn write leaves there its checksum finds, but nothing writes it again before somebody reads it.
 #[test]
 fn raid5_seed_40389() {
     replay(VolumeScript {
@@ -793,7 +807,8 @@ fn raid5_seed_40389() {
     });
 }
 
-// A read failed once, and what a scrub wrote there to repair it was torn by a power cut: damage that the model did not know.
+// A read failed once, and what a scrub wrote there to repair it was torn by a power cut: damage
+// that the model did not know.
 #[test]
 fn raid5_seed_61851() {
     replay(VolumeScript {
@@ -850,7 +865,8 @@ fn raid5_seed_61851() {
     });
 }
 
-// Two members were away, and an extent moved to RAID 5: both of its rows were in the parity alone, so that neither could be had.
+// Two members were away, and an extent moved to RAID 5: both of its rows were in the parity alone,
+// so that neither could be had.
 #[test]
 fn tiered_seed_60560() {
     replay(VolumeScript {
@@ -889,7 +905,9 @@ fn tiered_seed_60560() {
             // write 136+88
             // write 1120+136
             CalmOp(0xf37e9406d955d693),
-            // volume(setattributes { ranges: [lbarange { start: lba(1584), blocks: 64 }], change: attributechange { set: random,cold,write-most,temporary, clear: important,sequential,metadata } })
+            // volume(setattributes { ranges: [lbarange { start: lba(1584), blocks: 64 }], change:
+            // attributechange { set: random,cold,write-most,temporary, clear:
+            // important,sequential,metadata } })
             CalmOp(0xbfe0ceff51892b7a),
             // all I/Os end
             CalmOp(0x94cd7d1ba0b20b58),
@@ -912,8 +930,9 @@ fn tiered_seed_60560() {
             // volume(failmember { member: memberindex(0) })
             // all I/Os end
             CalmOp(0x21e7665ef8b35f61),
-            // the next write of MemberIndex(0): Lose
-            // volume(setattributes { ranges: [lbarange { start: lba(1184), blocks: 48 }], change: attributechange { set: write-most, clear: important,random,hot,metadata } })
+            // the next write of MemberIndex(0): Lose volume(setattributes { ranges: [lbarange {
+            // start: lba(1184), blocks: 48 }], change: attributechange { set: write-most, clear:
+            // important,random,hot,metadata } })
             CalmOp(0x78c9e5145ba13ebe),
             // volume(rebuild { member: memberindex(0) })
             CalmOp(0x3c7f2a62126b851),
@@ -955,7 +974,8 @@ fn tiered_seed_64133() {
             CalmOp(0x9fe7e5c54aa470f4),
             // rest
             CalmOp(0x7d75b64bc119f3d9),
-            // volume(setattributes { ranges: [lbarange { start: lba(64), blocks: 96 }], change: attributechange { set: important,random, clear: sequential,hot,read-most } })
+            // volume(setattributes { ranges: [lbarange { start: lba(64), blocks: 96 }], change:
+            // attributechange { set: important,random, clear: sequential,hot,read-most } })
             CalmOp(0x525b61dc24c650be),
             // volume(failmember { member: memberindex(2) })
             // 4 I/Os end
@@ -975,8 +995,8 @@ fn tiered_seed_64133() {
     });
 }
 
-// The zeroes of a freed block came down to the volume while the flush behind them waited for the journal: it was free, and the journal
-// did not say so.
+// The zeroes of a freed block came down to the volume while the flush behind them waited for the
+// journal: it was free, and the journal did not say so.
 #[test]
 fn tiered_seed_71863() {
     replay(VolumeScript {
@@ -994,7 +1014,8 @@ fn tiered_seed_71863() {
             CalmOp(0x1c8f66f3f6d5da60),
             // write 1208+16, FUA
             CalmOp(0x81b617dd5f6fd915),
-            // volume(setattributes { ranges: [lbarange { start: lba(1152), blocks: 384 }], change: attributechange { set: important,sequential,hot,read-most, clear: metadata } })
+            // volume(setattributes { ranges: [lbarange { start: lba(1152), blocks: 384 }], change:
+            // attributechange { set: important,sequential,hot,read-most, clear: metadata } })
             CalmOp(0xb71af83702ec9698),
             // volume(createpointer { from: lba(1024), to: lba(1024) })
             CalmOp(0xc069f077547fd2c6),
@@ -1006,8 +1027,9 @@ fn tiered_seed_71863() {
             CalmOp(0x845b1506f4e22eb0),
             // write 2768+16
             CalmOp(0x4869eb68d11825a3),
-            // volume(rebuild { member: memberindex(3) })
-            // volume(setattributes { ranges: [lbarange { start: lba(2688), blocks: 128 }], change: attributechange { set: important,random,hot,write-most, clear: sequential,metadata } })
+            // volume(rebuild { member: memberindex(3) }) volume(setattributes { ranges: [lbarange {
+            // start: lba(2688), blocks: 128 }], change: attributechange { set:
+            // important,random,hot,write-most, clear: sequential,metadata } })
             CalmOp(0x3a25b934cb6c064b),
             // write 344+8
             CalmOp(0x875e82909b6a493a),
@@ -1031,8 +1053,9 @@ fn tiered_seed_71863() {
     });
 }
 
-// A line that had been destaged was still in the log, a write went past the log to its place, and readers saw the one or the other as it was sooner to be
-// read: the new before the write was answered, and then the old again.
+// A line that had been destaged was still in the log, a write went past the log to its place, and
+// readers saw the one or the other as it was sooner to be read: the new before the write was
+// answered, and then the old again.
 #[test]
 fn tiered_seed_91930() {
     replay(VolumeScript {
@@ -1085,7 +1108,8 @@ fn tiered_seed_91930() {
             CalmOp(0x28eecc03a4fe9aa8),
             // flush
             CalmOp(0x40042ca321730711),
-            // volume(setattributes { ranges: [lbarange { start: lba(384), blocks: 8 }], change: attributechange { set: temporary, clear: random,read-most } })
+            // volume(setattributes { ranges: [lbarange { start: lba(384), blocks: 8 }], change:
+            // attributechange { set: temporary, clear: random,read-most } })
             CalmOp(0x7c7320162007ff3b),
             // 3 I/Os end
             // power cut, of a copy
@@ -1114,7 +1138,8 @@ fn tiered_seed_91930() {
             CalmOp(0xb423e822a57c413e),
             // volume(scrub)
             CalmOp(0x21ce09a3f98f47f1),
-            // volume(setattributes { ranges: [lbarange { start: lba(432), blocks: 16 }], change: attributechange { set: sequential,cold, clear: temporary } })
+            // volume(setattributes { ranges: [lbarange { start: lba(432), blocks: 16 }], change:
+            // attributechange { set: sequential,cold, clear: temporary } })
             CalmOp(0xd71ae3fcf54e306f),
             // power cut, of a copy
             CalmProbe(0xb87da66f42f69a42),
@@ -1122,8 +1147,9 @@ fn tiered_seed_91930() {
     });
 }
 
-// A mistake of the model. A scrub wrote anew what it could not read while its member did not answer, and the process died: what was written over itself counted as
-// torn, and so as lost when another member went.
+// A mistake of the model. A scrub wrote anew what it could not read while its member did not
+// answer, and the process died: what was written over itself counted as torn, and so as lost when
+// another member went.
 #[test]
 fn raid5_seed_117831() {
     replay(VolumeScript {

@@ -1,5 +1,5 @@
-//! The fuzzer finds mistakes that were made on purpose. Only in the copy of the sources that has them
-//! (`scripts/test.sh`, `dcd-mistakes`): an ordinary build has nothing to find.
+//! The fuzzer finds mistakes that were made on purpose. Only in the copy of the sources that has
+//! them (`scripts/test.sh`, `dcd-mistakes`): an ordinary build has nothing to find.
 
 use dcd_fuzz::mistakes::{Mistake, turn_on};
 use dcd_fuzz::seeded::{CANARY, CANARY_RUNS_MAX, tried, try_all, try_bug};

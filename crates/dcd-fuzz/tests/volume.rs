@@ -1,4 +1,5 @@
-//! Random runs on volumes, with fixed seeds: members fail, vanish, come back old, are replaced, and rot.
+//! Random runs on volumes, with fixed seeds: members fail, vanish, come back old, are replaced, and
+//! rot.
 
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
@@ -72,7 +73,8 @@ fn a_cache_disk_that_fails_loses_nothing_that_was_acknowledged() {
     assert!(volume.cache_disks_failed > 20, "{volume:?}");
 }
 
-/// Unless the log has no room to write again what may be lost: then the next start finds that in the segment memory.
+/// Unless the log has no room to write again what may be lost: then the next start finds that in
+/// the segment memory.
 #[test]
 fn a_single_failure_of_the_cache_disk_is_not_noticed() {
     let mut volume = dcd_fuzz::report::VolumeUse::default();
@@ -106,10 +108,10 @@ fn one_thing_again_and_again_is_borne() {
     assert!(volume.members_replaced > 50, "{volume:?}");
 }
 
-/// Runs that once failed. A write to an extent without a place counted as waiting for a member although
-/// all places were taken until the journal knew which were left (RAID 1). And checks were wrong: what
-/// the log holds for a member was compared across a crash (RAID 0), and a member without a line of
-/// RAID 0 at the start need not be refused (tiers).
+/// Runs that once failed. A write to an extent without a place counted as waiting for a member
+/// although all places were taken until the journal knew which were left (RAID 1). And checks were
+/// wrong: what the log holds for a member was compared across a crash (RAID 0), and a member
+/// without a line of RAID 0 at the start need not be refused (tiers).
 #[test]
 fn runs_that_once_failed_do_not() {
     use VolumeKind::{Raid0, Raid1, Tiered};

@@ -1,5 +1,5 @@
-//! A file that is read in several places at once: each column has its own. What a damaged file says of sizes is
-//! checked before memory is taken for it.
+//! A file that is read in several places at once: each column has its own. What a damaged file says
+//! of sizes is checked before memory is taken for it.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
-//! The `parquet` crate panics on some damaged files (a length of more bits than there are, for example). Here that is
-//! an error like others, and nothing is printed.
+//! The `parquet` crate panics on some damaged files (a length of more bits than there are, for
+//! example). Here that is an error like others, and nothing is printed.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

@@ -1,5 +1,5 @@
-//! Traces and tables of results as Parquet: the only part of dcd that needs the `parquet` crate, and built only with
-//! the feature of that name.
+//! Traces and tables of results as Parquet: the only part of dcd that needs the `parquet` crate,
+//! and built only with the feature of that name.
 //!
 //! ```text
 //! trace.rs   requests: the columns, TraceWriter, TraceReader; by row groups, so memory does not grow with the file
@@ -8,7 +8,8 @@
 //! guard.rs   panics of the `parquet` crate become errors
 //! ```
 //!
-//! Files come from outside: what is damaged is an [`Error`]. `tests/round_trip.rs` tries damage everywhere.
+//! Files come from outside: what is damaged is an [`Error`]. `tests/round_trip.rs` tries damage
+//! everywhere.
 
 mod file;
 mod guard;

@@ -1,5 +1,5 @@
-//! Proves that what is written is read again, also over several row groups, and that damage anywhere is an error or
-//! unnoticed, never a panic.
+//! Proves that what is written is read again, also over several row groups, and that damage
+//! anywhere is an error or unnoticed, never a panic.
 
 use std::fs::File;
 use std::io::Write;
@@ -75,8 +75,8 @@ fn a_file_that_ends_early_is_an_error() {
     }
 }
 
-/// Every byte, changed in three ways. What only changes values may be unnoticed: Parquet has no checksums unless they
-/// are asked for.
+/// Every byte, changed in three ways. What only changes values may be unnoticed: Parquet has no
+/// checksums unless they are asked for.
 #[test]
 fn damage_anywhere_is_no_panic() {
     let bytes = written(200);

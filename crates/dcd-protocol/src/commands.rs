@@ -116,8 +116,8 @@ fn is_not(flag: &bool) -> bool {
     !flag
 }
 
-/// How far a drain or detach has come, in lines of 4 KiB, those that become zeroes included. The total grows when more is
-/// written.
+/// How far a drain or detach has come, in lines of 4 KiB, those that become zeroes included. The
+/// total grows when more is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Moved.

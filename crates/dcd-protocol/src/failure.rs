@@ -211,7 +211,8 @@ impl Failure {
         value
     }
 
-    /// What an answer says that is no success. Whatever is not what it should be counts as not said.
+    /// What an answer says that is no success. Whatever is not what it should be counts as not
+    /// said.
     pub fn from_value(value: &Value) -> Failure {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         Failure {

@@ -1,5 +1,6 @@
-//! The words of the control socket: what a client may ask, and what a daemon answers. No sockets here, and no engine:
-//! the daemon, the command and the clients of volumes all speak with these types.
+//! The words of the control socket: what a client may ask, and what a daemon answers. No sockets
+//! here, and no engine: the daemon, the command and the clients of volumes all speak with these
+//! types.
 //!
 //! One JSON object per line, asked and answered in order:
 //!
@@ -12,9 +13,9 @@
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}
 //! ```
 //!
-//! Whatever takes long is preceded by lines of progress, every two seconds at least: a client takes a daemon that says
-//! nothing for 15 seconds for one that was stopped. A refusal is a [`Failure`]: a [`Code`] for programs, and words for people,
-//! which may change.
+//! Whatever takes long is preceded by lines of progress, every two seconds at least: a client takes
+//! a daemon that says nothing for 15 seconds for one that was stopped. A refusal is a [`Failure`]:
+//! a [`Code`] for programs, and words for people, which may change.
 
 pub mod commands;
 pub mod failure;

@@ -1,8 +1,10 @@
-//! Several users at one disk: each waits for his own requests only, and all of them think on one processor.
+//! Several users at one disk: each waits for his own requests only, and all of them think on one
+//! processor.
 //!
-//! A user submits a request, waits until it is done, thinks as long as lies between it and the next in his stream, and
-//! submits that. The processor serves one user at a time, in the order in which their requests were done. [`crate::replay`]
-//! has one request at a time, or does not wait at all; here as many wait as there are users who do not think.
+//! A user submits a request, waits until it is done, thinks as long as lies between it and the next
+//! in his stream, and submits that. The processor serves one user at a time, in the order in which
+//! their requests were done. [`crate::replay`] has one request at a time, or does not wait at all;
+//! here as many wait as there are users who do not think.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

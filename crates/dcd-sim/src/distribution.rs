@@ -48,7 +48,8 @@ impl Distribution {
         self.histogram.len()
     }
 
-    /// How many are at most each bound and above the one before it, and last, above all bounds; to three digits.
+    /// How many are at most each bound and above the one before it, and last, above all bounds; to
+    /// three digits.
     pub fn counts_up_to(&self, bounds: &[u64]) -> Vec<u64> {
         let mut counts = vec![0; bounds.len() + 1];
         for step in self.histogram.iter_recorded() {

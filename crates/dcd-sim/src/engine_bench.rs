@@ -41,9 +41,9 @@ const BURST_LINES: u64 = 128 << 10;
 /// Bursts that touch all memory first and are not counted.
 const WARM_UP_ROUNDS: u32 = 3;
 
-/// Runs `rounds` rounds on a cache of 1 GiB, and tells `progress` of each. In each round: a burst of
-/// random 4 KiB writes, drained; four bursts without a pause, drained; a burst that is read back.
-/// `clock` tells the time, best that of the processor.
+/// Runs `rounds` rounds on a cache of 1 GiB, and tells `progress` of each. In each round: a burst
+/// of random 4 KiB writes, drained; four bursts without a pause, drained; a burst that is read
+/// back. `clock` tells the time, best that of the processor.
 ///
 /// # Panics
 /// If the engine cannot be opened on disks in memory, which would be a bug.

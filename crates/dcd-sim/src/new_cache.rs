@@ -3,7 +3,8 @@
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{DataDiskInfo, Geometry, Superblock, Uuid};
 
-/// Writes a new cache of that geometry by `write` (byte address, bytes), and returns its superblock.
+/// Writes a new cache of that geometry by `write` (byte address, bytes), and returns its
+/// superblock.
 ///
 /// # Panics
 /// If the engine cannot read what it has written.

@@ -13,8 +13,8 @@ pub enum Pace {
         /// 1 for the recorded times; larger is slower.
         stretch: f64,
     },
-    /// Each when the one before is done. Where latencies were recorded, the time from the end of one to the next is
-    /// kept; otherwise the time from request to request, if the disk is so fast.
+    /// Each when the one before is done. Where latencies were recorded, the time from the end of
+    /// one to the next is kept; otherwise the time from request to request, if the disk is so fast.
     Closed,
 }
 
@@ -37,8 +37,8 @@ impl Pacer {
         self.pace == Pace::Closed
     }
 
-    /// When the next request comes, from the beginning on; `end_ns` is when those before were done. None: after
-    /// more than a century.
+    /// When the next request comes, from the beginning on; `end_ns` is when those before were done.
+    /// None: after more than a century.
     pub fn submission_ns(&mut self, request: &Request, end_ns: u64) -> Option<u64> {
         let submitted_ns = match (self.pace, self.previous) {
             (Pace::Open { stretch }, _) => {

@@ -1,9 +1,10 @@
-//! Replays a trace on a disk model or a cache above one, on virtual time: request by request, in memory that
-//! does not grow with the trace.
+//! Replays a trace on a disk model or a cache above one, on virtual time: request by request, in
+//! memory that does not grow with the trace.
 //!
-//! A write with PREFLUSH has a flush before it and is done with the later of the two. Discards are counted only. The
-//! *service time* of a request is what the disk spends on it, or how long it waits for room in a cache; the
-//! *response time* is from its coming to its end, the *queue time* is the rest (Haining, chapter 7).
+//! A write with PREFLUSH has a flush before it and is done with the later of the two. Discards are
+//! counted only. The *service time* of a request is what the disk spends on it, or how long it
+//! waits for room in a cache; the *response time* is from its coming to its end, the *queue time*
+//! is the rest (Haining, chapter 7).
 
 use std::collections::HashMap;
 
@@ -143,7 +144,8 @@ pub struct ReplayFacts {
 /// What the disks spent on the reads of clients. Parts are in [`TargetFacts`].
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct ReadAccess {
-    /// Sum of the access times of all disk reads that served reads of clients, those ahead of them included.
+    /// Sum of the access times of all disk reads that served reads of clients, those ahead of them
+    /// included.
     pub read_disk_time_ms: f64,
     /// Sum of the distances that the arms went for them, in blocks of 512 bytes.
     pub seek_distance: u64,
@@ -300,14 +302,16 @@ impl Replay {
         }
     }
 
-    /// Waits for what is not done yet. What a cache holds then stays there; what moving it would take is told apart.
+    /// Waits for what is not done yet. What a cache holds then stays there; what moving it would
+    /// take is told apart.
     pub fn finish(self) -> ReplayFacts {
         let (mut facts, mut target, end) = self.finish_pass();
         facts.drain = target.drain(end);
         facts
     }
 
-    /// The same, for a replay that others on the same target follow: without what emptying a cache would take.
+    /// The same, for a replay that others on the same target follow: without what emptying a cache
+    /// would take.
     pub fn finish_pass(mut self) -> (ReplayFacts, Box<dyn Target>, Time) {
         self.wait_for_all();
         let [reads, writes, discards, flushes] = self.counts;

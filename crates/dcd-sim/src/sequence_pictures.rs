@@ -1,7 +1,9 @@
-//! What each disk read of a load costs, with its sequence and without: the ODSC thesis' Figures 4.1 to 4.3.
+//! What each disk read of a load costs, with its sequence and without: the ODSC thesis' Figures 4.1
+//! to 4.3.
 //!
-//! The load comes twice, in a closed loop, on the models of both disks: once without sequences, and once when all of it
-//! is kept as one and copied. What is read ahead, and how much at a time, is the engine's.
+//! The load comes twice, in a closed loop, on the models of both disks: once without sequences, and
+//! once when all of it is kept as one and copied. What is read ahead, and how much at a time, is
+//! the engine's.
 
 use dcd_engine::units::LINE_SIZE;
 use dcd_engine::{Device, Time};
@@ -119,8 +121,8 @@ impl SequencePictures {
         Ok(SequencePictures { without, with: Accesses(log.take_accesses()) })
     }
 
-    /// Seek distance of each disk read, access time of each, and the one over the other. The points of the last are
-    /// not to be joined.
+    /// Seek distance of each disk read, access time of each, and the one over the other. The points
+    /// of the last are not to be joined.
     pub fn plots(&self, name: &str) -> [Plot; 3] {
         let number = |number: usize| number as f64 + 1.0;
         let [read, distance, time] =

@@ -1,4 +1,5 @@
-//! What sequences bring on a load that comes again and again, as a boot or the start of a program does.
+//! What sequences bring on a load that comes again and again, as a boot or the start of a program
+//! does.
 //!
 //! ```text
 //! before              once, nothing is known of the load                    what the others are compared with
@@ -6,8 +7,9 @@
 //! detect              on a new cache: so many times, each followed by a rest; the last one counts
 //! ```
 //!
-//! Whoever reads has forgotten everything between two times: a trace holds what a client with cold caches asks for.
-//! All times run on one clock and on the same engine; the facts are those of one time alone.
+//! Whoever reads has forgotten everything between two times: a trace holds what a client with cold
+//! caches asks for. All times run on one clock and on the same engine; the facts are those of one
+//! time alone.
 
 use dcd_engine::format::geometry::{COPIES_PER_PAGE, COPY_PAGE_SPACE_BYTES};
 use dcd_engine::units::BLOCK_SIZE;
@@ -109,8 +111,9 @@ impl Recorded {
     }
 }
 
-/// A disk with a read area that has room for a sequence of so many lines: on that cache-disk, or on the first part
-/// of the disk itself. Hot blocks are not copied, and all of the area is for sequences.
+/// A disk with a read area that has room for a sequence of so many lines: on that cache-disk, or on
+/// the first part of the disk itself. Hot blocks are not copied, and all of the area is for
+/// sequences.
 pub fn setup_for(disk: &Profile, cache_disk: Option<&Profile>, lines: u64, seed: u64) -> Setup {
     let read_area_bytes = lines.div_ceil(COPIES_PER_PAGE.into()) * COPY_PAGE_SPACE_BYTES;
     let log = LogSetup {
@@ -140,13 +143,15 @@ pub(crate) fn build<E>(
     setup.build().map_err(SequenceRunError::Setup)
 }
 
-/// Has what was recorded kept and copied. When that is over, and how long copying took; facts count from then on.
+/// Has what was recorded kept and copied. When that is over, and how long copying took; facts count
+/// from then on.
 pub(crate) fn keep<E>(
     log: &mut LogTarget,
     now: Time,
     recorded: Recorded,
 ) -> Result<(Time, Duration), SequenceRunError<E>> {
-    // What was written is on the data-disk by then, if there is time: lines in the log get no copies.
+    // What was written is on the data-disk by then, if there is time: lines in the log get no
+    // copies.
     let (start, _) = log.rest(now, REST, REST);
     if !recorded.0.is_empty() {
         log.keep_sequence(start, NAME, recorded.0).map_err(SequenceRunError::Refused)?;
@@ -156,8 +161,8 @@ pub(crate) fn keep<E>(
     Ok((start, copying))
 }
 
-/// Runs a load with sequences. `feed` gives all requests of a load to what it is called with, each time it is.
-/// `has_other_last`: the two loads are not the same.
+/// Runs a load with sequences. `feed` gives all requests of a load to what it is called with, each
+/// time it is. `has_other_last`: the two loads are not the same.
 ///
 /// # Errors
 /// If it cannot be set up, the load cannot be replayed, or is too large to be kept.

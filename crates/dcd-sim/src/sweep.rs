@@ -1,7 +1,9 @@
-//! Many simulations of the same load: the points of a grid, on several threads, told in the order of the grid.
+//! Many simulations of the same load: the points of a grid, on several threads, told in the order
+//! of the grid.
 //!
-//! Each point reads its load anew, so memory does not grow with it, and depends on nothing but itself: the same
-//! grid gives the same rows, however many threads there are and wherever it was interrupted.
+//! Each point reads its load anew, so memory does not grow with it, and depends on nothing but
+//! itself: the same grid gives the same rows, however many threads there are and wherever it was
+//! interrupted.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -141,8 +143,8 @@ impl TraceSource {
     }
 }
 
-/// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order, with its
-/// index. Ends early when `done` says so.
+/// Runs the points from the `first` on, on `jobs` threads; tells `done` of each, in their order,
+/// with its index. Ends early when `done` says so.
 pub fn run(
     load: &Load,
     points: &[Point],

@@ -1,8 +1,8 @@
 //! The command line: verbs, flags and their help. Everything that can be checked without opening
 //! a device is checked here, so a bad flag costs nothing.
 //!
-//! What a verb may be asked for stands beside the verb, in `command/`. `docs/cli.md` has all of it in
-//! words; `tests/documents.rs` compares the two.
+//! What a verb may be asked for stands beside the verb, in `command/`. `docs/cli.md` has all of it
+//! in words; `tests/documents.rs` compares the two.
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};

@@ -117,7 +117,8 @@ fn names(value: &DeValue<'_>) -> Result<Vec<String>, ValueProblem> {
     }
 }
 
-/// Sets one key to what somebody has written without the quotes of a file; false when there is no such key.
+/// Sets one key to what somebody has written without the quotes of a file; false when there is no
+/// such key.
 pub fn set_text(settings: &mut Settings, key: &str, value: &str) -> Result<bool, ValueProblem> {
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let value = match value {

@@ -1,6 +1,8 @@
-//! Which dcd is meant: by its control socket, by the name of its service, or by the device that it serves.
+//! Which dcd is meant: by its control socket, by the name of its service, or by the device that it
+//! serves.
 //!
-//! A service `dcd@NAME` has its control socket at `/run/dcd/NAME.ctl`, so names and devices are looked for there.
+//! A service `dcd@NAME` has its control socket at `/run/dcd/NAME.ctl`, so names and devices are
+//! looked for there.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -869,7 +869,8 @@ fn command_line_words(error: &clap::Error) -> (String, String) {
     (wrong, hint)
 }
 
-/// One line on stderr, whatever line ends and commands for terminals a path or an error may contain.
+/// One line on stderr, whatever line ends and commands for terminals a path or an error may
+/// contain.
 pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
     use std::io::Write;
     let text = plain(text);

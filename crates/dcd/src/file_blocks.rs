@@ -6,9 +6,10 @@
 //!      = bytes of the volume
 //! ```
 //!
-//! The kernel cannot say whether the device below is the one of a certain dcd, so its size is compared. What the user says of
-//! the beginning is compared with what sysfs says, or with what is there. A dhisfs says itself which blocks of the volume a file
-//! has. A wrong answer makes wrong hints, which may cost time and nothing else.
+//! The kernel cannot say whether the device below is the one of a certain dcd, so its size is
+//! compared. What the user says of the beginning is compared with what sysfs says, or with what is
+//! there. A dhisfs says itself which blocks of the volume a file has. A wrong answer makes wrong
+//! hints, which may cost time and nothing else.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -158,7 +159,8 @@ pub fn open(path: &Path) -> Result<Option<File>, CommandError> {
     opened.map(Some).map_err(failed("open"))
 }
 
-/// Finds where the file system of `path` begins on a volume of this size. `offset` is what the user says of it.
+/// Finds where the file system of `path` begins on a volume of this size. `offset` is what the user
+/// says of it.
 pub fn file_system_start(
     path: &Path,
     volume_bytes: u64,
@@ -214,7 +216,8 @@ pub fn device_start(
     Ok(FileSystemStart { device, offset_bytes, way, is_dhisfs: false })
 }
 
-/// The extended attribute in which a dhisfs tells the blocks of a file, from a place in the file on.
+/// The extended attribute in which a dhisfs tells the blocks of a file, from a place in the file
+/// on.
 const DHISFS_BLOCKS: &str = "user.dcd.blocks";
 /// It takes no more.
 const DHISFS_BLOCKS_BYTES: usize = 64 << 10;
@@ -260,8 +263,8 @@ fn blocks_in_dhisfs(file: &File) -> std::io::Result<FileBlocks> {
     }
 }
 
-/// What a dhisfs tells: size and number of blocks of the volume, and on a line each the place in the file, the block and the
-/// number of blocks of what lies in one piece.
+/// What a dhisfs tells: size and number of blocks of the volume, and on a line each the place in
+/// the file, the block and the number of blocks of what lies in one piece.
 struct DhisfsBlocks {
     block_bytes: u64,
     blocks: u64,
@@ -328,8 +331,8 @@ impl Devices<'_> {
         name.map_or_else(|| "an unknown device".into(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Whether a file system on a device may begin at this byte of the volume, and how that is known; else what is known
-    /// instead. `known` is where it begins as far as it can be followed.
+    /// Whether a file system on a device may begin at this byte of the volume, and how that is
+    /// known; else what is known instead. `known` is where it begins as far as it can be followed.
     fn check_offset(
         &self,
         device: u64,
@@ -352,7 +355,8 @@ impl Devices<'_> {
                 "with {size} it would end behind the volume of {volume_bytes} bytes"
             ));
         }
-        // Through device-mapper and the like nothing tells where; but what is there can be compared.
+        // Through device-mapper and the like nothing tells where; but what is there can be
+        // compared.
         let unchecked = "as given with --offset".to_owned();
         let Some(whole) = self.volume_below(device, volume_bytes) else { return Ok(unchecked) };
         let first = |number, offset| {
@@ -463,8 +467,8 @@ fn as_large(name: &str, found: u64, volume_bytes: u64) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A sysfs with nbd0 (43:0) of 1 MiB, its partition (43:1) at block 64, dm-0 (253:0), and a loop device (7:0) over a
-    /// plain file.
+    /// A sysfs with nbd0 (43:0) of 1 MiB, its partition (43:1) at block 64, dm-0 (253:0), and a
+    /// loop device (7:0) over a plain file.
     fn sysfs() -> PathBuf {
         let root = std::env::temp_dir().join(format!("dcd-sysfs-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&root);

@@ -9,8 +9,8 @@
 //! set = "temporary"
 //! ```
 //!
-//! A pattern without `/` is for the name of a file, one with `/` for its path below the watched directory. The first
-//! rule that fits decides. Reached by the byte fuzzer.
+//! A pattern without `/` is for the name of a file, one with `/` for its path below the watched
+//! directory. The first rule that fits decides. Reached by the byte fuzzer.
 
 use std::path::Path;
 
@@ -65,7 +65,8 @@ pub fn parse(path: &Path, text: &str) -> Result<HintRules, TableFileError> {
     Ok(HintRules { rules })
 }
 
-/// What may be said of the blocks of a file: pointers and their roots are for programs without a file system.
+/// What may be said of the blocks of a file: pointers and their roots are for programs without a
+/// file system.
 pub fn parse_attributes(text: &str) -> Result<Attributes, String> {
     let attributes: Attributes =
         text.parse().map_err(|error: dcd_engine::volume::attributes::AttributeError| {

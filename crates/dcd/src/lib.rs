@@ -1,6 +1,7 @@
-//! What the command reads from files and disks of others: the settings of a served disk and the configuration file
-//! they may stand in, the configuration of a volume, rules for hints, superblocks of file systems. A library of its
-//! own, so that the byte fuzzer reaches its parsers; the command is `main.rs`.
+//! What the command reads from files and disks of others: the settings of a served disk and the
+//! configuration file they may stand in, the configuration of a volume, rules for hints,
+//! superblocks of file systems. A library of its own, so that the byte fuzzer reaches its parsers;
+//! the command is `main.rs`.
 
 pub mod config_file;
 pub mod hint_rules;

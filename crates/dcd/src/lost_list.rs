@@ -14,7 +14,8 @@ use crate::output::count;
 /// So many ranges are told on stderr.
 const TOLD_MAX: usize = 16;
 
-/// Tells what is lost. With a file, it is durable there afterwards: one range a line, its first byte and its bytes.
+/// Tells what is lost. With a file, it is durable there afterwards: one range a line, its first
+/// byte and its bytes.
 pub fn tell(lost: &LostReport, file: Option<&Path>) -> Result<(), CommandError> {
     if let Some(path) = file {
         let mut text = String::from("# first byte, bytes\n");

@@ -1,8 +1,9 @@
 //! The command `dcd`: reads the command line, runs one verb, ends with a documented exit code.
 //!
-//! [`cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for, `command/` does it (one file per verb),
-//! [`output`] and [`progress`] tell about it, [`error`] says what went wrong. [`daemons`] finds who is running, [`image`] reads
-//! cache-disks for `check` and `inspect`, which never write.
+//! [`cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for,
+//! `command/` does it (one file per verb), [`output`] and [`progress`] tell about it, [`error`]
+//! says what went wrong. [`daemons`] finds who is running, [`image`] reads cache-disks for `check`
+//! and `inspect`, which never write.
 
 use std::process::ExitCode;
 
@@ -11,8 +12,9 @@ use dcd_settings::{
     config_file, hint_rules, running_settings, settings, static_metadata, toml_values, volume_file,
 };
 
-/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
-/// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.
+/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full
+/// disk, a pipe whose reader has gone, a terminal that was closed. In place of the macro of the
+/// standard library, for this whole crate.
 macro_rules! eprintln {
     ($($words:tt)*) => {{
         use std::io::Write as _;

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::error::CommandError;
 
-/// Writes `text` to stdout, at once: a script waits for the ready line. Whatever in it comes from outside is obeyed by no
-/// terminal.
+/// Writes `text` to stdout, at once: a script waits for the ready line. Whatever in it comes from
+/// outside is obeyed by no terminal.
 pub fn print(text: &str) -> Result<(), CommandError> {
     let text = plain_lines(text, Paint::for_stdout().colours);
     let mut stdout = std::io::stdout().lock();

@@ -1,5 +1,5 @@
-//! Pages and pictures that take the place of an earlier one, but of nothing else: a mistyped name of a trace must not
-//! cost the trace.
+//! Pages and pictures that take the place of an earlier one, but of nothing else: a mistyped name
+//! of a trace must not cost the trace.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -38,7 +38,8 @@ pub struct PageFile<'a> {
 }
 
 impl<'a> PageFile<'a> {
-    /// Whether a page of `maker`, which all begin so, may be written there: asked before an hour is spent on it.
+    /// Whether a page of `maker`, which all begin so, may be written there: asked before an hour is
+    /// spent on it.
     pub fn check(
         path: &'a Path,
         maker: &'static str,
@@ -69,7 +70,8 @@ impl<'a> PageFile<'a> {
         Ok(PageFile { path, maker, beginning })
     }
 
-    /// Writes it, unless something else has come there meanwhile: what is recorded first may have the same name.
+    /// Writes it, unless something else has come there meanwhile: what is recorded first may have
+    /// the same name.
     pub fn write(self, text: &str) -> Result<(), CommandError> {
         PageFile::check(self.path, self.maker, self.beginning)?;
         std::fs::write(self.path, text).map_err(|source| {

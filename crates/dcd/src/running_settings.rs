@@ -1,7 +1,7 @@
 //! The settings of a daemon that serves: what was said at the start, in the file, and since.
 //!
-//! What `dcd set` has said counts most, then the flags, then the file. Those in [`CHANGEABLE`] are changed in the cache that
-//! runs; of the others a daemon knows what it was started with.
+//! What `dcd set` has said counts most, then the flags, then the file. Those in [`CHANGEABLE`] are
+//! changed in the cache that runs; of the others a daemon knows what it was started with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -326,7 +326,8 @@ mod tests {
         (report.value.clone(), report.origin)
     }
 
-    /// What is listed may be set, and is the same then; what is not said is what the engine does without.
+    /// What is listed may be set, and is the same then; what is not said is what the engine does
+    /// without.
     #[test]
     fn what_is_listed_may_be_set() {
         let mut book = RunningSettings::new(None, Settings::default(), Settings::default());

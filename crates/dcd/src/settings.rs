@@ -26,13 +26,16 @@ pub struct Settings {
     /// The cache-disk, made by `dcd create`.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub cache_disk: Option<DeviceSpec>,
-    /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any order.
+    /// The disk it belongs to. Of a volume, each of its disks in a --data-disk of its own, in any
+    /// order.
     #[arg(long, value_name = "DISK")]
     pub data_disk: Vec<DeviceSpec>,
-    /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT, which beyond this machine needs --tls-cert. May be given again.
+    /// Serve NBD here: unix:PATH, or tcp:ADDRESS:PORT, which beyond this machine needs --tls-cert.
+    /// May be given again.
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
-    /// Certificate of this server, PEM. With it NBD over TCP is taken only with TLS 1.3 and a certificate of the client.
+    /// Certificate of this server, PEM. With it NBD over TCP is taken only with TLS 1.3 and a
+    /// certificate of the client.
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of that certificate, PEM.
@@ -41,14 +44,15 @@ pub struct Settings {
     /// Certificates of the authorities that sign those of clients, PEM.
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Only clients whose certificate has this name (its common name, or one of its alternative names) may connect. May be given
-    /// again.
+    /// Only clients whose certificate has this name (its common name, or one of its alternative
+    /// names) may connect. May be given again.
     #[arg(long, value_name = "NAME")]
     pub tls_allow: Vec<String>,
     /// Clients whose certificate has this name may connect and only read. May be given again.
     #[arg(long, value_name = "NAME")]
     pub tls_read_only: Vec<String>,
-    /// Listen on any TCP address without TLS: whoever reaches the port may read and change everything.
+    /// Listen on any TCP address without TLS: whoever reaches the port may read and change
+    /// everything.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub insecure_tcp: Option<bool>,
@@ -65,18 +69,20 @@ pub struct Settings {
     #[arg(long = "loop", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub loop_device: Option<bool>,
-    /// Make a block device, /dev/ublkbN, with this number or the next free one. Needs root and Linux 6.5 or newer with the
-    /// module ublk_drv. A device that an earlier dcd of this cache left is taken over, with all that waits in it.
+    /// Make a block device, /dev/ublkbN, with this number or the next free one. Needs root and
+    /// Linux 6.5 or newer with the module ublk_drv. A device that an earlier dcd of this cache left
+    /// is taken over, with all that waits in it.
     #[arg(long, num_args = 0..=1, default_missing_value = "any", value_name = "NUMBER", value_parser = parse_ublk)]
     pub ublk: Option<UblkNumber>,
-    /// Await a virtual machine on this unix socket: the disk of QEMU's vhost-user-blk-pci. Its memory must be a memfd
-    /// that is shared (docs/vhost-user.md).
+    /// Await a virtual machine on this unix socket: the disk of QEMU's vhost-user-blk-pci. Its
+    /// memory must be a memfd that is shared (docs/vhost-user.md).
     #[arg(long, value_name = "SOCKET")]
     pub vhost_user: Option<PathBuf>,
     /// Take commands (status, flush, drain, detach) on this unix socket.
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
-    /// Serve metrics for Prometheus here, over plain HTTP: ADDRESS:PORT. Whoever can connect can read them.
+    /// Serve metrics for Prometheus here, over plain HTTP: ADDRESS:PORT. Whoever can connect can
+    /// read them.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_socket_address)]
     pub metrics: Option<SocketAddr>,
     /// When a write is acknowledged [default: memory]; NBD over TCP has --tcp-ack.
@@ -117,19 +123,20 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_verify_reads: Option<bool>,
-    /// Leave the log unused: every write goes straight to the data-disks, and a volume is a plain RAID. The log
-    /// must be empty. For comparison.
+    /// Leave the log unused: every write goes straight to the data-disks, and a volume is a plain
+    /// RAID. The log must be empty. For comparison.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_log: Option<bool>,
-    /// Call a member of a volume suspect after so many errors and rotten lines; 0: never [default: 16].
+    /// Call a member of a volume suspect after so many errors and rotten lines; 0: never [default:
+    /// 16].
     #[arg(long, value_name = "NUMBER")]
     pub suspect_after: Option<u64>,
     /// How long a write waits for room in a full cache before it fails [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub full_timeout: Option<Duration>,
-    /// A drain or detach ends when nothing more gets to the data-disk for so long, or for an eighth of it when
-    /// a disk says no or a member is away [default: 60s].
+    /// A drain or detach ends when nothing more gets to the data-disk for so long, or for an eighth
+    /// of it when a disk says no or a member is away [default: 60s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub drain_timeout: Option<Duration>,
     /// After how long without an answer a disk counts as failed [default: 30s].
@@ -151,7 +158,8 @@ pub struct Settings {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_hot_blocks: Option<bool>,
-    /// Do not look for sequences in what is read; those that were recorded or found before are served.
+    /// Do not look for sequences in what is read; those that were recorded or found before are
+    /// served.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub no_detect: Option<bool>,
@@ -163,47 +171,52 @@ pub struct Settings {
     /// reading what is lost. Never in a configuration file.
     #[arg(long)]
     pub accept_damage: bool,
-    /// Start although the record of pairs of this host says that these disks do not belong together, or one is older than the
-    /// other. Never in a configuration file.
+    /// Start although the record of pairs of this host says that these disks do not belong
+    /// together, or one is older than the other. Never in a configuration file.
     #[arg(long)]
     pub trust_disks: bool,
-    /// Serve a volume although disks are missing that held something of it. Never in a configuration file.
+    /// Serve a volume although disks are missing that held something of it. Never in a
+    /// configuration file.
     #[arg(long)]
     pub degraded: bool,
-    /// A blank disk that takes the place of a lost one of a volume, by its number; what belongs on it is written to it while
-    /// the volume is served. Never in a configuration file. May be given again.
+    /// A blank disk that takes the place of a lost one of a volume, by its number; what belongs on
+    /// it is written to it while the volume is served. Never in a configuration file. May be given
+    /// again.
     #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
     pub replace_member: Vec<(u8, DeviceSpec)>,
-    /// Where the memory is that outlives a crash of dcd [default: a directory of its own below /run/dcd; of other users below
-    /// $XDG_RUNTIME_DIR/dcd, or /dev/shm/dcd-UID].
+    /// Where the memory is that outlives a crash of dcd [default: a directory of its own below
+    /// /run/dcd; of other users below $XDG_RUNTIME_DIR/dcd, or /dev/shm/dcd-UID].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
-    /// Start although the memory of the last session is not found, in which writes may be that were acknowledged and not
-    /// flushed: as after a power cut. Without effect where it is found. Never in a configuration file.
+    /// Start although the memory of the last session is not found, in which writes may be that were
+    /// acknowledged and not flushed: as after a power cut. Without effect where it is found. Never
+    /// in a configuration file.
     #[arg(long)]
     pub memory_lost: bool,
     /// Run the thread that serves on this processor and nowhere else.
     #[arg(long = "cpu", value_name = "NUMBER")]
     pub processor: Option<usize>,
-    /// Look for the next request for so long before sleeping, as long as requests come that soon; 0: never; auto: ten times
-    /// what waking up takes here, at most 1ms. Costs processor time that nobody else wants [default: auto].
+    /// Look for the next request for so long before sleeping, as long as requests come that soon;
+    /// 0: never; auto: ten times what waking up takes here, at most 1ms. Costs processor time that
+    /// nobody else wants [default: auto].
     #[arg(long, value_name = "TIME", value_parser = parse_busy_poll)]
     pub busy_poll: Option<BusyPollMax>,
-    /// Start before the disks are there, and wait for them. For services; `dcd status` tells what is waited for.
+    /// Start before the disks are there, and wait for them. For services; `dcd status` tells what
+    /// is waited for.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub wait: Option<bool>,
-    /// When a signal comes while the disk is mounted, open, or connected to by NBD clients, serve them on for so long, until
-    /// they have gone; 0s: not at all. Users of a ublk device, and virtual machines of vhost-user, wait for the next start
-    /// instead [default: 30s].
+    /// When a signal comes while the disk is mounted, open, or connected to by NBD clients, serve
+    /// them on for so long, until they have gone; 0s: not at all. Users of a ublk device, and
+    /// virtual machines of vhost-user, wait for the next start instead [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub stop_timeout: Option<Duration>,
     /// Keep all memory of dcd from being swapped out.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_name = "true|false")]
     pub lock_memory: Option<bool>,
-    /// Refuse to start if more memory than this may come to be needed, with 64 MiB for each NBD client; and take
-    /// only as many NBD clients at a time as it is enough for.
+    /// Refuse to start if more memory than this may come to be needed, with 64 MiB for each NBD
+    /// client; and take only as many NBD clients at a time as it is enough for.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_max: Option<u64>,
 }

@@ -1,17 +1,18 @@
-//! Where ext2, ext3, ext4 and XFS keep what they need to find everything else, as far as that stays where mkfs put it:
-//! superblocks, group descriptors, bitmaps, inode tables and the journal of ext4; the headers of the allocation groups
-//! and the internal log of XFS.
+//! Where ext2, ext3, ext4 and XFS keep what they need to find everything else, as far as that stays
+//! where mkfs put it: superblocks, group descriptors, bitmaps, inode tables and the journal of
+//! ext4; the headers of the allocation groups and the internal log of XFS.
 //!
-//! The bytes are those of a disk and may be anything: each number is checked before it is used, what does not lie on
-//! the disk is left out, and the work is bounded. A wrong answer is a wrong hint, which may cost time and nothing
-//! else. Reached by the byte fuzzer.
+//! The bytes are those of a disk and may be anything: each number is checked before it is used,
+//! what does not lie on the disk is left out, and the work is bounded. A wrong answer is a wrong
+//! hint, which may cost time and nothing else. Reached by the byte fuzzer.
 
 use std::io;
 
 /// A byte range of the file system.
 pub type ByteRange = std::ops::Range<u64>;
 
-/// Groups of ext4, allocation groups of XFS: more are no file system of these days (256 TiB with groups of 128 MiB).
+/// Groups of ext4, allocation groups of XFS: more are no file system of these days (256 TiB with
+/// groups of 128 MiB).
 const GROUPS_MAX: u64 = 1 << 21;
 /// Pieces that a journal may lie in, and nodes of the tree that lists them.
 const JOURNAL_NODES_MAX: usize = 1024;
@@ -248,7 +249,8 @@ impl Ext4 {
         for group in (0..self.groups).filter(|group| self.has_superblock(*group)) {
             blocks.push(self.start_of(group), 1 + self.meta_bg_first + self.reserved);
         }
-        // Each block of descriptors lies in the first, second and last of the groups that it describes.
+        // Each block of descriptors lies in the first, second and last of the groups that it
+        // describes.
         for block in self.meta_bg_first..self.table_blocks {
             let group = block * self.in_block;
             for group in [group, group + 1, group + self.in_block - 1]
@@ -342,11 +344,13 @@ fn journal(
     }
     let map = &inode[40..100];
     if le32(&inode, 32) & EXTENTS_FLAG == 0 {
-        // Direct blocks, and the blocks that lead to others: the journal of ext3, which lies together.
+        // Direct blocks, and the blocks that lead to others: the journal of ext3, which lies
+        // together.
         let direct: Vec<u64> = (0..12).map(|at| u64::from(le32(map, at * 4))).collect();
         let Some(first) = direct.first().filter(|first| **first > 0) else { return };
         let data = u64::from(le32(&inode, 4)).div_ceil(blocks.size);
-        // Blocks of addresses lie between those of data, one for each size / 4, and one or two above these.
+        // Blocks of addresses lie between those of data, one for each size / 4, and one or two
+        // above these.
         blocks.push(*first, data + data.div_ceil(blocks.size / 4) + 2);
         return;
     }

@@ -1,4 +1,5 @@
-//! The configuration of a volume (`dcd create --volume CONFIG.toml`), and what becomes of it on members of given sizes.
+//! The configuration of a volume (`dcd create --volume CONFIG.toml`), and what becomes of it on
+//! members of given sizes.
 //!
 //! ```toml
 //! extent = "64k"
@@ -10,8 +11,8 @@
 //! level = 5
 //! ```
 //!
-//! A set is a slice at the same place and of the same size on each of its members, behind the label. Slices follow
-//! each other in the order of the file:
+//! A set is a slice at the same place and of the same size on each of its members, behind the
+//! label. Slices follow each other in the order of the file:
 //!
 //! ```text
 //! member 0   label | set 0 | set 1          |
@@ -19,7 +20,8 @@
 //! member 2   label | ..... | set 1          | not used: this member is larger
 //! ```
 //!
-//! Whatever is wrong is told with line and key, before anything is written. Reached by the byte fuzzer.
+//! Whatever is wrong is told with line and key, before anything is written. Reached by the byte
+//! fuzzer.
 
 use std::path::Path;
 
@@ -72,7 +74,8 @@ const POINTERS_MAX: u32 = 1 << 30;
 /// Share of the cache-disk that the journal takes, at most this much.
 const JOURNAL_SHARE: u64 = 16;
 const JOURNAL_BYTES_DEFAULT_MAX: u64 = 64 << 20;
-/// The longest record (129 lines) finds room in an empty ring wherever that begins, also if it has to skip the end.
+/// The longest record (129 lines) finds room in an empty ring wherever that begins, also if it has
+/// to skip the end.
 const JOURNAL_BYTES_LEAST: u64 = 2 << 20;
 const _: () = assert!(JOURNAL_BYTES_LEAST >= JOURNAL_BYTES_MIN);
 const _: () = assert!(JOURNAL_BYTES_LEAST / LINE_SIZE > 2 * (JOURNAL_PAYLOAD_LINES_MAX as u64 + 1));
@@ -478,7 +481,8 @@ impl VolumeFile {
         for (index, set) in self.sets.iter().enumerate() {
             let members = &members_of[index];
             let start = members.iter().map(|it| ends[usize::from(*it)]).max().unwrap_or(0);
-            // Of each member: what is left behind the beginning, without what later sets have asked for.
+            // Of each member: what is left behind the beginning, without what later sets have asked
+            // for.
             let left = |member: u8| {
                 let later =
                     (index + 1..self.sets.len()).filter(|at| members_of[*at].contains(&member));

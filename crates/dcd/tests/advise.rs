@@ -1,5 +1,6 @@
-//! Proves that `dcd advise` tells what `dcd simulate` tells, recommends a log where one helps and none where none does,
-//! is honest about traces that the disk cannot follow, and overwrites nothing but its own pages.
+//! Proves that `dcd advise` tells what `dcd simulate` tells, recommends a log where one helps and
+//! none where none does, is honest about traces that the disk cannot follow, and overwrites nothing
+//! but its own pages.
 
 mod common;
 

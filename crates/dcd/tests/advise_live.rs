@@ -1,4 +1,5 @@
-//! Proves on a real device: `dcd advise --live` records what a block device is asked for, then advises on it.
+//! Proves on a real device: `dcd advise --live` records what a block device is asked for, then
+//! advises on it.
 
 mod harness;
 

@@ -1,7 +1,7 @@
 //! Proves on the real program that bad input is refused in one line with a hint and the documented
 //! exit code, that nothing is written when it is, and that damage is never served as data: wrong,
-//! foreign and stale caches, swapped, cut and bit-flipped disks, disks that changed behind the cache,
-//! NBD peers that lie about lengths.
+//! foreign and stale caches, swapped, cut and bit-flipped disks, disks that changed behind the
+//! cache, NBD peers that lie about lengths.
 
 mod harness;
 
@@ -148,8 +148,8 @@ fn a_cut_cache_disk_is_refused_or_right() {
     }
 }
 
-/// Serves, checks and inspects a damaged copy: right data (or EIO where it is lost), or a refusal in
-/// one line that wrote nothing. Returns whether it was served.
+/// Serves, checks and inspects a damaged copy: right data (or EIO where it is lost), or a refusal
+/// in one line that wrote nothing. Returns whether it was served.
 fn examine(site: &Site, what: &str) -> bool {
     let before = site.disks();
     for verb in [
@@ -206,7 +206,8 @@ fn every_region_of_the_cache_disk_may_have_a_flipped_bit() {
     let data = fs::read(site.path("d")).unwrap();
     let superblock = json(&site.dcd("inspect superblock --cache-disk c --json").ok());
     let text = superblock.to_string();
-    // The regions: both superblocks, both checkpoints (header, payload, unused), records, slots, rest.
+    // The regions: both superblocks, both checkpoints (header, payload, unused), records, slots,
+    // rest.
     let segments = json(&site.dcd("inspect segments --cache-disk c --json").ok());
     let live = segments.as_array().unwrap().iter().position(|s| s["live_slots"] != 0);
     let live = live.unwrap_or_else(|| panic!("no live segment: {text}"));

@@ -1,6 +1,6 @@
 //! Proves that a drain and a detach can be cancelled: by Ctrl-C of the command, by the loss of its
-//! connection, by an explicit `--cancel`, by a signal to the daemon or to the offline detach; and that
-//! nothing is lost, the pair stays one, and a repetition ends it.
+//! connection, by an explicit `--cancel`, by a signal to the daemon or to the offline detach; and
+//! that nothing is lost, the pair stays one, and a repetition ends it.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! `dcd dhisfs` on a volume in memory behind sockets, and on a real one: make, mount, use, kill -9 of either program,
-//! mount again, check.
+//! `dcd dhisfs` on a volume in memory behind sockets, and on a real one: make, mount, use, kill -9
+//! of either program, mount again, check.
 
 mod common;
 #[path = "../../dcd-client/tests/server/mod.rs"]
@@ -135,7 +135,8 @@ fn what_was_synced_survives_kill_9() {
     }
     fsck().ok();
 
-    // Damage is found: a file whose inode has changed. The journal has copies of inodes, which know where they belong.
+    // Damage is found: a file whose inode has changed. The journal has copies of inodes, which know
+    // where they belong.
     let mut device = server.device.lock().unwrap();
     let blocks = dcd_client::BlockDevice::geometry(&*device).blocks;
     let mut damaged = 0;
@@ -231,8 +232,8 @@ fn a_real_volume_keeps_what_was_synced_when_dcd_is_killed() {
     served.stop();
 }
 
-/// A volume with few pointers is full when they are used up, which is no harm: what does not fit is refused, and there can be
-/// more at any time. Served read-only it is mounted read-only.
+/// A volume with few pointers is full when they are used up, which is no harm: what does not fit is
+/// refused, and there can be more at any time. Served read-only it is mounted read-only.
 #[test]
 fn a_volume_with_few_pointers_is_full_and_nothing_else() {
     if !has_fuse("a_volume_with_few_pointers_is_full_and_nothing_else") {

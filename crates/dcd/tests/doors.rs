@@ -1,5 +1,6 @@
-//! Proves what the doors of the control socket hold: nobody waits for ever for a daemon that was stopped, nobody believes a
-//! server of somebody else, and nobody who holds connections keeps others out.
+//! Proves what the doors of the control socket hold: nobody waits for ever for a daemon that was
+//! stopped, nobody believes a server of somebody else, and nobody who holds connections keeps
+//! others out.
 
 mod common;
 
@@ -97,7 +98,8 @@ fn who_cannot_even_connect_is_told_so() {
     }
 }
 
-/// A server of the user `nobody`, in a folder where everybody may write, and in one that root has given.
+/// A server of the user `nobody`, in a folder where everybody may write, and in one that root has
+/// given.
 #[test]
 fn a_server_of_somebody_else_is_not_believed() {
     const NOBODY: u32 = 65534;
@@ -164,7 +166,8 @@ fn who_holds_connections_keeps_nobody_out() {
     assert!(began.elapsed() < Duration::from_secs(10));
     assert_eq!(ping(), "{\"ok\":true}\n");
     drop(idle);
-    // All places at work: recordings, which last. The status is seen still, and what is not short is refused.
+    // All places at work: recordings, which last. The status is seen still, and what is not short
+    // is refused.
     let busy: Vec<_> = (0..16)
         .map(|_| {
             let mut stream = connect();
@@ -250,7 +253,8 @@ fn what_has_no_end_is_not_read_to_it() {
     }
 }
 
-/// All that is for people goes through one function: nobody writes to standard output or standard error past it.
+/// All that is for people goes through one function: nobody writes to standard output or standard
+/// error past it.
 #[test]
 fn nothing_is_written_past_the_function_for_people() {
     let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -1,6 +1,6 @@
-//! Injects faults into the disks of the real program and shows what the contract promises (C21-C26):
-//! errors where the data is not known, everything else goes on, and once the fault is gone and dcd is
-//! started again, whatever was acknowledged and flushed is there.
+//! Injects faults into the disks of the real program and shows what the contract promises
+//! (C21-C26): errors where the data is not known, everything else goes on, and once the fault is
+//! gone and dcd is started again, whatever was acknowledged and flushed is there.
 
 mod harness;
 

@@ -1,5 +1,6 @@
-//! Proves that `dcd figures` does the papers' experiments: the findings hold or do not as docs/simulation.md says, the
-//! numbers beside the printed ones are those of the load, and each figure is a picture and on the page.
+//! Proves that `dcd figures` does the papers' experiments: the findings hold or do not as
+//! docs/simulation.md says, the numbers beside the printed ones are those of the load, and each
+//! figure is a picture and on the page.
 
 mod common;
 
@@ -82,7 +83,8 @@ fn the_other_papers_stand_beside_ours() {
     assert_eq!(facts["left_out"].as_array().unwrap().len(), 0);
 }
 
-/// A trace without measured times has no Figure 6.2, which is said; the second disk has nothing else.
+/// A trace without measured times has no Figure 6.2, which is said; the second disk has nothing
+/// else.
 #[test]
 fn figure_6_2_needs_measured_times() {
     let folder = Folder::new();

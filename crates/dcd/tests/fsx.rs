@@ -23,8 +23,9 @@ fn fsx_in_block_mode_on_the_loop_device() {
         skipped(NAME, "fsx is not there; `make tools` installs it with cargo");
         return;
     };
-    // Small segments and little idle time: destage and checkpoints go on beneath it. With a read area, hot blocks
-    // and a sequence of a part of the disk are copied beneath it as well, and served.
+    // Small segments and little idle time: destage and checkpoints go on beneath it. With a read
+    // area, hot blocks and a sequence of a part of the disk are copied beneath it as well, and
+    // served.
     for (ack, policy, cache, read_area) in [
         ("memory", "first-write-first", "3M", ""),
         ("log", "least-valid-first", "3M", ""),

@@ -1,8 +1,9 @@
-//! Proves `dcd hint` on a real ext4: attributes reach exactly the blocks of the files they are said of, names decide
-//! where nothing else is said, directories hand theirs on, what changes is looked at again, and files that share an
-//! extent do not take it from each other.
+//! Proves `dcd hint` on a real ext4: attributes reach exactly the blocks of the files they are said
+//! of, names decide where nothing else is said, directories hand theirs on, what changes is looked
+//! at again, and files that share an extent do not take it from each other.
 //!
-//! The volume is one of this test's own, which speaks as a daemon does: what is proved is what the command asks for.
+//! The volume is one of this test's own, which speaks as a daemon does: what is proved is what the
+//! command asks for.
 
 mod harness;
 

@@ -1,5 +1,6 @@
-//! Proves that `dcd inspect --file` tells the blocks of the served device that really hold a file, on ext4 and XFS, also
-//! behind a loop device with an offset, and that it says so when it cannot know.
+//! Proves that `dcd inspect --file` tells the blocks of the served device that really hold a file,
+//! on ext4 and XFS, also behind a loop device with an offset, and that it says so when it cannot
+//! know.
 
 mod harness;
 
@@ -16,7 +17,8 @@ struct Mounted {
     device: String,
 }
 
-/// A file system on the served device, or on a loop device that begins `offset` bytes behind its start.
+/// A file system on the served device, or on a loop device that begins `offset` bytes behind its
+/// start.
 fn mounted(make: &str, data_bytes: u64, offset: u64) -> Mounted {
     let site = Site::new("32M", data_bytes);
     for name in ["fuse", "mnt"] {

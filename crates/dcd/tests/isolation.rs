@@ -1,5 +1,6 @@
-//! Proves that `--cpu` keeps the serving thread on its processor, that `--memory-max` refuses what may come to need
-//! more and bounds the number of clients, and that `--null` serves the data-disk without a cache.
+//! Proves that `--cpu` keeps the serving thread on its processor, that `--memory-max` refuses what
+//! may come to need more and bounds the number of clients, and that `--null` serves the data-disk
+//! without a cache.
 
 mod harness;
 
@@ -21,7 +22,8 @@ fn allowed(pid: i32, name: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// The processors that the first thread may run on: others have its name, too, until they take their own.
+/// The processors that the first thread may run on: others have its name, too, until they take
+/// their own.
 fn allowed_first(pid: i32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -74,8 +76,9 @@ fn too_little_memory_is_refused_with_the_sum() {
     daemon.stop();
 }
 
-/// What is counted at worst is what a real run takes: of two caches, full of lines, more with each slot than the other, never more than
-/// is counted, also while it writes a checkpoint and while it starts after `kill -9`.
+/// What is counted at worst is what a real run takes: of two caches, full of lines, more with each
+/// slot than the other, never more than is counted, also while it writes a checkpoint and while it
+/// starts after `kill -9`.
 #[test]
 fn memory_max_counts_what_is_used() {
     // Neither clean lines nor sequences are in it, so what is left can be seen.
@@ -139,8 +142,9 @@ fn least_of(hint: &str) -> Option<u64> {
     Some(number.parse::<f64>().ok()?.ceil() as u64)
 }
 
-/// That it can do nothing else is shown where the rules are (`confine.rs`); this shows that they hold while it serves, and that
-/// all that is done later is within them: a drain, a check-point, an end that removes its sockets and its memory.
+/// That it can do nothing else is shown where the rules are (`confine.rs`); this shows that they
+/// hold while it serves, and that all that is done later is within them: a drain, a check-point, an
+/// end that removes its sockets and its memory.
 #[test]
 fn what_serves_gives_up_other_rights() {
     let site = Site::new("8M", 16 << 20);

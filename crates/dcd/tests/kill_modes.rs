@@ -13,7 +13,8 @@ use rustix::process::Signal;
 
 const MIX: Mix =
     Mix { volume: 8 << 20, sectors_max: 96, flush_every: 40, fua_every: 20, zero_every: 15 };
-/// A small cache, so that the log wraps, destages and writes checkpoints all the time; hot blocks are copied beneath it.
+/// A small cache, so that the log wraps, destages and writes checkpoints all the time; hot blocks
+/// are copied beneath it.
 const FLAGS: &str = "--quiet --idle-max 20ms --idle-min 1ms --segment-buffers 4 --one-disk no";
 
 fn site() -> Site {

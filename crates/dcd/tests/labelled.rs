@@ -1,6 +1,8 @@
-//! Proves on the real program that a data-disk with a label (contract C29) is never refused beside its own cache, whenever dcd
-//! was killed; that an older copy of either disk, another disk and another cache are refused with nothing written; that what is on it
-//! is found by nobody who does not know of the label; and that after a detach its payload is there, for losetup and for a new cache.
+//! Proves on the real program that a data-disk with a label (contract C29) is never refused beside
+//! its own cache, whenever dcd was killed; that an older copy of either disk, another disk and
+//! another cache are refused with nothing written; that what is on it is found by nobody who does
+//! not know of the label; and that after a detach its payload is there, for losetup and for a new
+//! cache.
 
 mod harness;
 
@@ -255,7 +257,8 @@ fn one_lost_copy_of_anything_is_no_reason() {
         folder.serve(&serve_line()).stop();
         let file = fs::File::options().write(true).open(folder.path(disk)).unwrap();
         file.write_all_at(&[0x55; 4096], at).unwrap();
-        // The other superblock of the cache-disk may be that of the session before, which had a memory.
+        // The other superblock of the cache-disk may be that of the session before, which had a
+        // memory.
         let outcome = folder.dcd(&format!("{DETACH} --memory-lost"));
         assert!(outcome.code == Some(0), "{disk} {at}: {}", outcome.stderr);
     }

@@ -1,6 +1,6 @@
-//! Proves that nothing which is lost is called done: dirty lines that rot in the log keep `dcd drain` and `dcd detach`, on
-//! line and off line, from succeeding; what is lost is named, all else is brought home, and only `--accept-damage`, after
-//! the list is on the disk, gives it up.
+//! Proves that nothing which is lost is called done: dirty lines that rot in the log keep `dcd
+//! drain` and `dcd detach`, on line and off line, from succeeding; what is lost is named, all else
+//! is brought home, and only `--accept-damage`, after the list is on the disk, gives it up.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! Memory that outlives the process, where it is not where the next start looks: elsewhere, gone, replaced, removed while it
-//! is served, of another name space. Nothing that was acknowledged is lost without a word, and a start that fails leaves
-//! nothing behind.
+//! Memory that outlives the process, where it is not where the next start looks: elsewhere, gone,
+//! replaced, removed while it is served, of another name space. Nothing that was acknowledged is
+//! lost without a word, and a start that fails leaves nothing behind.
 
 mod harness;
 

@@ -1,6 +1,6 @@
-//! Memory that outlives the process, and other users of the machine: none of them can take its name, or hold up a start
-//! with what he has put there; and what a daemon of another user has left is found by root, which is never told to
-//! remove it.
+//! Memory that outlives the process, and other users of the machine: none of them can take its
+//! name, or hold up a start with what he has put there; and what a daemon of another user has left
+//! is found by root, which is never told to remove it.
 
 mod harness;
 

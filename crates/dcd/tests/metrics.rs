@@ -1,5 +1,6 @@
-//! Proves on the real program that metrics come out, over the control socket and over HTTP, that they count what was
-//! done, and that hostile HTTP clients are turned away and cost nobody else anything.
+//! Proves on the real program that metrics come out, over the control socket and over HTTP, that
+//! they count what was done, and that hostile HTTP clients are turned away and cost nobody else
+//! anything.
 
 mod common;
 
@@ -104,7 +105,8 @@ fn hostile_clients_are_turned_away() {
         let answer = http(&address, request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
-    // Clients that say nothing take all places, one more is turned away at once, and users are served meanwhile.
+    // Clients that say nothing take all places, one more is turned away at once, and users are
+    // served meanwhile.
     let idle: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(&address).unwrap()).collect();
     let began = Instant::now();
     let until = began + Duration::from_secs(30);

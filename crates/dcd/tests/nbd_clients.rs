@@ -1,6 +1,6 @@
-//! Runs unmodified NBD clients against the real program, with each ack mode: nbdinfo, nbdcopy over 4
-//! connections, nbdsh, qemu-io, qemu-img and fio with verification. And the same random load on dcd
-//! and on a plain file: after `detach` the data-disk holds the same bytes.
+//! Runs unmodified NBD clients against the real program, with each ack mode: nbdinfo, nbdcopy over
+//! 4 connections, nbdsh, qemu-io, qemu-img and fio with verification. And the same random load on
+//! dcd and on a plain file: after `detach` the data-disk holds the same bytes.
 
 mod harness;
 

@@ -1,6 +1,7 @@
-//! Proves that an honest client of NBD over TCP gets in at once beside crowds that do not: a thousand bare connects a second,
-//! idle connections, clients that negotiate for ever and come again when they are sent away, handshakes of TLS without a
-//! certificate. All on loopback, for some seconds.
+//! Proves that an honest client of NBD over TCP gets in at once beside crowds that do not: a
+//! thousand bare connects a second, idle connections, clients that negotiate for ever and come
+//! again when they are sent away, handshakes of TLS without a certificate. All on loopback, for
+//! some seconds.
 
 mod harness;
 
@@ -16,7 +17,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 const HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// An honest client gets in in this time; on a machine that does other things as well, half of them do.
+/// An honest client gets in in this time; on a machine that does other things as well, half of them
+/// do.
 const AT_ONCE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bare connects in a second, and those of them that are kept.

@@ -1,5 +1,5 @@
-//! What clients of NBD may make the daemon hold, together: who begins great writes and does not go on takes the room that all
-//! share, and stops nobody; who waits for room gets it in turn.
+//! What clients of NBD may make the daemon hold, together: who begins great writes and does not go
+//! on takes the room that all share, and stops nobody; who waits for room gets it in turn.
 
 mod harness;
 
@@ -46,7 +46,8 @@ fn who_holds_the_room_that_all_share_stops_nobody_and_gives_it_back() {
     waiting[0].0.patience(Duration::from_millis(300));
     assert!(matches!(waiting[0].0.reply(), Err(Failure::Gone(_))));
     modest.flush().unwrap();
-    // Who sends many requests at once gets them all, a little at a time, from memory as well as from the disk.
+    // Who sends many requests at once gets them all, a little at a time, from memory as well as
+    // from the disk.
     for offset in (0..MIB as u64).step_by(READ) {
         modest.write(offset, &[5; READ]).unwrap();
     }

@@ -1,5 +1,6 @@
-//! The real program over TCP with TLS, against clients that others wrote: libnbd, nbdcopy, QEMU, and Python's OpenSSL.
-//! The certificates are made by the recipe of docs/nbd.md, as it stands there.
+//! The real program over TCP with TLS, against clients that others wrote: libnbd, nbdcopy, QEMU,
+//! and Python's OpenSSL. The certificates are made by the recipe of docs/nbd.md, as it stands
+//! there.
 
 mod harness;
 
@@ -302,7 +303,8 @@ fn half_open_handshakes_give_way() {
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let mut greeting = [0; 18];
         client.read_exact(&mut greeting).unwrap();
-        // Some say nothing, some stop in the middle of an option, in front of TLS, or in its first record.
+        // Some say nothing, some stop in the middle of an option, in front of TLS, or in its first
+        // record.
         client.write_all(&hello[..[0, 10, hello.len()][stage % 3]]).unwrap();
         if stage == 5 {
             client.read_exact(&mut [0; 20]).unwrap();

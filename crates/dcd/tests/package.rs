@@ -1,6 +1,7 @@
-//! Proves that the Debian package is built, holds what it should, is installed, upgraded and removed cleanly, and is not
-//! removed while it would take a disk away from somebody. It is installed into a directory, with dpkg's own database there;
-//! scripts that would speak to systemd and udev find none.
+//! Proves that the Debian package is built, holds what it should, is installed, upgraded and
+//! removed cleanly, and is not removed while it would take a disk away from somebody. It is
+//! installed into a directory, with dpkg's own database there; scripts that would speak to systemd
+//! and udev find none.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Proves, in builds with Parquet, that traces survive it and are read from it wherever traces are read, that results
-//! of sweeps are written as it, and that files which end early are one line of error.
+//! Proves, in builds with Parquet, that traces survive it and are read from it wherever traces are
+//! read, that results of sweeps are written as it, and that files which end early are one line of
+//! error.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Proves on the real program that a pause of it which is longer than every limit costs nothing but the pause: under
-//! load, with requests in flight, again and again, and between kills. What ended meanwhile is no hung disk (C26).
+//! Proves on the real program that a pause of it which is longer than every limit costs nothing but
+//! the pause: under load, with requests in flight, again and again, and between kills. What ended
+//! meanwhile is no hung disk (C26).
 
 mod harness;
 
@@ -26,7 +27,8 @@ fn is_healthy(status: &Value) -> bool {
     status["cache_disk_failed"] == false && zero("cache_disk_errors") && zero("data_disk_errors")
 }
 
-/// Requests in flight, a pause, all answers; and every other time a kill behind it, which is as right as ever.
+/// Requests in flight, a pause, all answers; and every other time a kill behind it, which is as
+/// right as ever.
 fn pauses_and_kills(lane: u64, pauses: u64) -> u64 {
     let seed = seed() ^ (77 + lane);
     let mut random = Random::new(seed);
@@ -108,8 +110,9 @@ fn write(client: &mut Client, value: u8) {
     (0..4).for_each(|part| client.write(part << 18, &[value; 1 << 18]).unwrap());
 }
 
-/// A member that does not answer for a while (a drive that spins up) is late, which is said, and is as it was when it
-/// answers. One that never answers is stale, which is said when it happens, at the end, and by the next start.
+/// A member that does not answer for a while (a drive that spins up) is late, which is said, and is
+/// as it was when it answers. One that never answers is stale, which is said when it happens, at
+/// the end, and by the next start.
 #[test]
 fn a_late_member_is_given_time_and_told_of() {
     let site = Site::empty();

@@ -1,8 +1,8 @@
 //! Proves on the real program that a power cut of the whole machine loses no flushed byte (C2, C9).
 //! The volatile disks are those of `harness/volatile.rs`; the load is requests over one NBD
-//! connection, so that the exact prefix can be told. dcd is killed with -9 at the instant at which the
-//! disks lose what was not flushed, the memory that would have outlived dcd is removed, and the same
-//! line is served again.
+//! connection, so that the exact prefix can be told. dcd is killed with -9 at the instant at which
+//! the disks lose what was not flushed, the memory that would have outlived dcd is removed, and the
+//! same line is served again.
 
 mod harness;
 

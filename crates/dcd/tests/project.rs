@@ -73,8 +73,9 @@ fn versions_of_the_libfuzzer_programs_are_up_to_date() {
     }
 }
 
-/// Under a cargo and a libFuzzer that only note what they are asked for: turns follow each other for as long as was asked, the
-/// corpus and the counts stay for the next run, and what fails is told.
+/// Under a cargo and a libFuzzer that only note what they are asked for: turns follow each other
+/// for as long as was asked, the corpus and the counts stay for the next run, and what fails is
+/// told.
 #[test]
 fn byte_fuzzing_goes_on_where_it_was() {
     let folder =
@@ -203,7 +204,8 @@ fn promises_of_the_threat_model_have_tests() {
     assert!(attackers >= 8 && tests >= 50, "{attackers} attackers, {tests} tests");
 }
 
-/// The map of the code leads somewhere: each file that it names is there, and each name in the four paths is in the sources.
+/// The map of the code leads somewhere: each file that it names is there, and each name in the four
+/// paths is in the sources.
 #[test]
 fn places_that_the_architecture_names_exist() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();

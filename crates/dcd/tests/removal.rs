@@ -1,6 +1,6 @@
-//! Proves that the package is not removed while a cache holds what its data-disk does not, however its settings are written: the
-//! very `prerm` script is run, on a machine in a directory (`DPKG_ROOT`), and once in a root of its own with a `systemctl` that
-//! notes what it is told.
+//! Proves that the package is not removed while a cache holds what its data-disk does not, however
+//! its settings are written: the very `prerm` script is run, on a machine in a directory
+//! (`DPKG_ROOT`), and once in a root of its own with a `systemctl` that notes what it is told.
 
 mod common;
 
@@ -242,7 +242,8 @@ fn without_an_answer_nothing_is_removed() {
     assert!(command.status().unwrap().success());
 }
 
-/// With systemd running, everything that could start it again is stopped before what runs, and only when all is detached.
+/// With systemd running, everything that could start it again is stopped before what runs, and only
+/// when all is detached.
 #[test]
 fn sockets_and_services_are_stopped() {
     let machine = Machine::with_dirty_pair();

@@ -1,5 +1,5 @@
-//! Cache-disks that no start takes, and what `dcd salvage` finds on them: everything that is whole, and
-//! never an older copy for a newer one without saying so.
+//! Cache-disks that no start takes, and what `dcd salvage` finds on them: everything that is whole,
+//! and never an older copy for a newer one without saying so.
 
 mod harness;
 
@@ -70,7 +70,8 @@ fn lines_of(found: &Value, kind: &str) -> Vec<u64> {
 fn a_flipped_bit_in_the_newest_checkpoint_costs_nothing() {
     let site = dirty(1000);
     let untouched = fs::read(site.path("c")).unwrap();
-    // The line, the slot and the checksum of an item; and a bit of the header, with which the older one counts.
+    // The line, the slot and the checksum of an item; and a bit of the header, with which the older
+    // one counts.
     for (at, bits) in [(0, 1), (3, 4), (8, 1), (10, 2), (13, 0x80), (15, 1)]
         .map(|(byte, bits)| (4096 + 600 * 16 + byte, bits))
         .into_iter()
@@ -181,8 +182,8 @@ fn where_the_newest_copy_is_damaged_no_older_one_is_taken() {
     }
 }
 
-/// Segments that were filled again and again, killed at some moment, without any checkpoint: what is called
-/// certain is the newest, and what is neither found nor called lost is on the data-disk.
+/// Segments that were filled again and again, killed at some moment, without any checkpoint: what
+/// is called certain is the newest, and what is neither found nor called lost is on the data-disk.
 #[test]
 fn without_a_checkpoint_an_aged_log_tells_what_is_certain() {
     let mut random = Random::new(seed());

@@ -1,5 +1,6 @@
-//! Proves on the real program that a sequence can be recorded, added from a trace, listed, looked at, pinned and removed; that reads
-//! that follow it come from its copies, also after `kill -9`; and that whoever asks for something odd is told so.
+//! Proves on the real program that a sequence can be recorded, added from a trace, listed, looked
+//! at, pinned and removed; that reads that follow it come from its copies, also after `kill -9`;
+//! and that whoever asks for something odd is told so.
 
 mod harness;
 

@@ -392,8 +392,8 @@ fn a_running_daemon_records_what_it_is_asked_for() {
     assert_eq!(served.wait().code, Some(0));
 }
 
-/// Thirty-two reads at a time, one behind the other, as `fio --rw=read --iodepth=32` asks for them: many are taken from the
-/// socket at once, and so come at the same time. They stay in their order.
+/// Thirty-two reads at a time, one behind the other, as `fio --rw=read --iodepth=32` asks for them:
+/// many are taken from the socket at once, and so come at the same time. They stay in their order.
 #[test]
 fn a_sequence_of_many_at_a_time_is_recorded_as_one() {
     let folder = pair();

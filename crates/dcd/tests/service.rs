@@ -1,6 +1,7 @@
-//! Proves on the real program what a service manager relies on: it is told when the disk is served, gets signs of life,
-//! keeps the segment memory, hands over sockets; a dcd whose disks are missing waits, says so and can be stopped; units are
-//! as hardened as is promised, and udev is told which disks belong to caches.
+//! Proves on the real program what a service manager relies on: it is told when the disk is served,
+//! gets signs of life, keeps the segment memory, hands over sockets; a dcd whose disks are missing
+//! waits, says so and can be stopped; units are as hardened as is promised, and udev is told which
+//! disks belong to caches.
 
 mod common;
 
@@ -361,7 +362,8 @@ fn both_services_may_make_the_same_calls() {
     assert_eq!(one, other);
 }
 
-/// The last program of systemd unmounts its own mounts only: what gives a unit others, leaves the file system mounted there.
+/// The last program of systemd unmounts its own mounts only: what gives a unit others, leaves the
+/// file system mounted there.
 #[test]
 fn the_late_unit_has_no_mounts_of_its_own() {
     let unit = std::fs::read_to_string(packaging("dcd-late@.service")).unwrap();

@@ -1,5 +1,6 @@
-//! Proves `dcd set` and SIGHUP on the real program: what is set counts at once, in the cache that runs; what cannot be is refused, and
-//! then nothing is set; a configuration file is read again from within the confined daemon.
+//! Proves `dcd set` and SIGHUP on the real program: what is set counts at once, in the cache that
+//! runs; what cannot be is refused, and then nothing is set; a configuration file is read again
+//! from within the confined daemon.
 
 mod common;
 
@@ -146,7 +147,8 @@ fn what_cannot_be_set_is_refused_and_nothing_is_set_with_it() {
     assert!(stderr.contains("SIGHUP: nothing to do"), "{stderr}");
 }
 
-/// The file is another one in the same place by then, as editors make it, and the daemon has given up all other files.
+/// The file is another one in the same place by then, as editors make it, and the daemon has given
+/// up all other files.
 #[test]
 fn sighup_has_the_file_read_again() {
     let folder = pair();

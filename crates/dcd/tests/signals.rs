@@ -1,5 +1,5 @@
-//! Proves that no signal that can be caught kills a dcd that serves, and that nobody need read what it says: standard error
-//! on a full disk, or a pipe without a reader.
+//! Proves that no signal that can be caught kills a dcd that serves, and that nobody need read what
+//! it says: standard error on a full disk, or a pipe without a reader.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Proves that `dcd simulate` puts the caches in front of the disk that its flags describe, and that `dcd sweep`
-//! tells the same as `dcd simulate`, goes on after an interruption, and overwrites nothing.
+//! Proves that `dcd simulate` puts the caches in front of the disk that its flags describe, and
+//! that `dcd sweep` tells the same as `dcd simulate`, goes on after an interruption, and overwrites
+//! nothing.
 
 mod common;
 
@@ -217,8 +218,8 @@ fn a_sweep_takes_several_loads_and_all_settings_of_the_memory() {
     folder.dcd(&format!("{line} --out one.json --jobs 1")).ok();
     let all = std::fs::read_to_string(folder.path("one.json")).unwrap();
     let rows: Vec<Value> = all.lines().map(json).collect();
-    // For each load: without memory; two idle times and two numbers of groups with LRU, and with the stack model each of
-    // these with two hot zones.
+    // For each load: without memory; two idle times and two numbers of groups with LRU, and with
+    // the stack model each of these with two hot zones.
     assert_eq!(rows.len(), 2 * (1 + 4 + 8), "{all}");
     let keys = ["load", "policy", "idle_ms", "groups_at_once", "hot_zone", "nvram_bytes"];
     let facts = |row: usize| keys.map(|key| rows[row][key].clone());

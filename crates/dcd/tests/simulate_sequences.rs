@@ -1,6 +1,7 @@
-//! Proves what sequences bring in simulations: `dcd simulate --sequences` runs the engine with a load that it knows,
-//! recorded or found, and tells disk times and seeks beside those of before; `dcd sweep`, `dcd advise` and
-//! `dcd figures` tell the same; `dcd sequence show` simulates and draws what a running dcd keeps.
+//! Proves what sequences bring in simulations: `dcd simulate --sequences` runs the engine with a
+//! load that it knows, recorded or found, and tells disk times and seeks beside those of before;
+//! `dcd sweep`, `dcd advise` and `dcd figures` tell the same; `dcd sequence show` simulates and
+//! draws what a running dcd keeps.
 
 mod common;
 
@@ -11,7 +12,8 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// 400 reads of 8 KiB, each far from the one before, none twice; of ten requests, so many are writes elsewhere.
+/// 400 reads of 8 KiB, each far from the one before, none twice; of ten requests, so many are
+/// writes elsewhere.
 fn folder_with_start(writes_of_ten: u64) -> Folder {
     let folder = Folder::new();
     let mut trace = "t_us,op,off,len\n".to_owned();

@@ -1,5 +1,6 @@
-//! Proves that what is taken for the static metadata of ext2 to ext4 and XFS is what the tools of those file systems
-//! say it is, for the shapes that mkfs makes, and that cut and overwritten ones never lead beyond the disk.
+//! Proves that what is taken for the static metadata of ext2 to ext4 and XFS is what the tools of
+//! those file systems say it is, for the shapes that mkfs makes, and that cut and overwritten ones
+//! never lead beyond the disk.
 
 mod harness;
 

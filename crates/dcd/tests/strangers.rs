@@ -1,4 +1,5 @@
-//! Proves what other users of the machine get of a daemon: nothing. Each tries as `nobody`, in a thread that has become that user.
+//! Proves what other users of the machine get of a daemon: nothing. Each tries as `nobody`, in a
+//! thread that has become that user.
 
 mod common;
 
@@ -54,7 +55,8 @@ fn no_door_is_open_to_another_user() {
         });
         assert_eq!(kind, ErrorKind::PermissionDenied, "{files:?}");
     }
-    // Somebody has opened the doors, or the file system keeps no modes: control asks the kernel who it is.
+    // Somebody has opened the doors, or the file system keeps no modes: control asks the kernel who
+    // it is.
     std::fs::set_permissions(at("ctl"), std::fs::Permissions::from_mode(0o666)).unwrap();
     for asked in ["status", "drain", "stop", "detach"] {
         let control = at("ctl");

@@ -1,5 +1,6 @@
-//! Proves that `dcd drain` and `dcd detach` always answer, on line and off line: when nothing more gets to the data-disk,
-//! they say what is left and why, with an exit code of their own, the pair stays one, and later they end it.
+//! Proves that `dcd drain` and `dcd detach` always answer, on line and off line: when nothing more
+//! gets to the data-disk, they say what is left and why, with an exit code of their own, the pair
+//! stays one, and later they end it.
 
 mod common;
 

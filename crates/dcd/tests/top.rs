@@ -1,5 +1,5 @@
-//! Proves on the real program that `dcd top` shows running daemons where there is no terminal, as text and as JSON, and
-//! says why it has nothing to show. Pictures are tested beside `frame.rs`.
+//! Proves on the real program that `dcd top` shows running daemons where there is no terminal, as
+//! text and as JSON, and says why it has nothing to show. Pictures are tested beside `frame.rs`.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Proves on real devices: `dcd trace record` writes down what a block device was asked for, and `dcd trace replay`
-//! sends a trace to a disk behind NBD at its pace.
+//! Proves on real devices: `dcd trace record` writes down what a block device was asked for, and
+//! `dcd trace replay` sends a trace to a disk behind NBD at its pace.
 
 mod harness;
 

@@ -1,6 +1,7 @@
-//! Proves that nobody loses the disk under him without a word: a detach under a mounted file system, an open file, a device
-//! made of it, or a connected client is refused with their names, waits for them, or takes the disk away when that is forced;
-//! a signal serves them on, syncs their file systems, and ends when they have gone, at a time limit, or at a second signal.
+//! Proves that nobody loses the disk under him without a word: a detach under a mounted file
+//! system, an open file, a device made of it, or a connected client is refused with their names,
+//! waits for them, or takes the disk away when that is forced; a signal serves them on, syncs their
+//! file systems, and ends when they have gone, at a time limit, or at a second signal.
 //!
 //! Mounts need root, FUSE and loop devices: without them those cases are left out.
 
@@ -114,8 +115,8 @@ fn end(line: &str, child: Child) -> Outcome {
     Outcome::of(line, child.wait_with_output().unwrap())
 }
 
-/// `kill -9` and a new start: what is still mounted from the old loop device is dead, and that is told, with what to do; where
-/// nobody used it the name is the same.
+/// `kill -9` and a new start: what is still mounted from the old loop device is dead, and that is
+/// told, with what to do; where nobody used it the name is the same.
 #[test]
 fn a_mount_that_died_with_its_daemon_is_told_of() {
     if !can_mount() {
@@ -215,8 +216,8 @@ fn a_signal_serves_those_who_have_it_mounted_until_they_have_gone() {
     }
 }
 
-/// At the time limit, or at a second signal, it ends: with another exit code than 0, and with what had been written until
-/// then, synced or not.
+/// At the time limit, or at a second signal, it ends: with another exit code than 0, and with what
+/// had been written until then, synced or not.
 #[test]
 fn a_stop_under_a_mount_loses_nothing_that_was_written_before() {
     if !can_mount() {

@@ -1,6 +1,7 @@
-//! Proves on the real program that a volume can be made, served with its disks in any order, killed, degraded, given a new
-//! disk and rebuilt, scrubbed, and told of on the control socket; that hints reach it through an ordinary file system; and
-//! that whatever does not fit is refused with a hint and nothing written.
+//! Proves on the real program that a volume can be made, served with its disks in any order,
+//! killed, degraded, given a new disk and rebuilt, scrubbed, and told of on the control socket;
+//! that hints reach it through an ordinary file system; and that whatever does not fit is refused
+//! with a hint and nothing written.
 
 mod harness;
 
@@ -430,7 +431,8 @@ fn files_go_where_their_names_say() {
     daemon.stop();
 }
 
-/// What a command answered 0 for is there after a kill whose memory is lost, too: nobody flushes between.
+/// What a command answered 0 for is there after a kill whose memory is lost, too: nobody flushes
+/// between.
 #[test]
 fn what_was_answered_survives_a_kill_at_once() {
     let site = made(TIERED);

@@ -1,5 +1,6 @@
-//! Proves that `dcd detach --wipe` leaves none of what was written on the cache-disk, wipes nothing before the detach is complete,
-//! and can be killed at any moment and repeated: the data-disk has everything each time.
+//! Proves that `dcd detach --wipe` leaves none of what was written on the cache-disk, wipes nothing
+//! before the detach is complete, and can be killed at any moment and repeated: the data-disk has
+//! everything each time.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Proves that `dcd trace generate` writes what `dcd simulate --workload` simulates, that what is wrong with a
-//! workload is one line, and that the page about workloads names all of them.
+//! Proves that `dcd trace generate` writes what `dcd simulate --workload` simulates, that what is
+//! wrong with a workload is one line, and that the page about workloads names all of them.
 
 mod common;
 

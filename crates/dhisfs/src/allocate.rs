@@ -1,13 +1,16 @@
-//! Blocks from the device. Nothing here knows which blocks are free; some that were allocated and are not used (yet, or
-//! any more) wait for the next file. What waits when the program ends is collected by the next mount.
+//! Blocks from the device. Nothing here knows which blocks are free; some that were allocated and
+//! are not used (yet, or any more) wait for the next file. What waits when the program ends is
+//! collected by the next mount.
 //!
-//! Nothing may be written to a block before its allocation is durable: a crash could keep the write and not the
-//! allocation, and then the block has room that nobody collects. So more are allocated than are wanted, those that
-//! are left become durable with the next flush, whatever it is for, and are used before others. If others are
-//! used as well, the contents of files wait for a flush more (`commit.rs`, 0).
+//! Nothing may be written to a block before its allocation is durable: a crash could keep the write
+//! and not the allocation, and then the block has room that nobody collects. So more are allocated
+//! than are wanted, those that are left become durable with the next flush, whatever it is for, and
+//! are used before others. If others are used as well, the contents of files wait for a flush more
+//! (`commit.rs`, 0).
 //!
-//! What a change needs is had before it changes anything: blocks, and room for the pointers to them (`pointers.rs`). Where
-//! something is removed and that takes a block on the way, it takes one of a few that are kept for it.
+//! What a change needs is had before it changes anything: blocks, and room for the pointers to them
+//! (`pointers.rs`). Where something is removed and that takes a block on the way, it takes one of a
+//! few that are kept for it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,7 +25,8 @@ const BATCH: usize = 16;
 /// Of each kind that the running transaction needed, so many wait when it is durable.
 const READY: usize = 64;
 
-/// Blocks that are kept for removing files, which then are listed in a directory of their own while they are used.
+/// Blocks that are kept for removing files, which then are listed in a directory of their own while
+/// they are used.
 const KEPT: usize = 8;
 
 /// Blocks, by what they were allocated as.
@@ -58,13 +62,14 @@ impl Allocator {
         self.all_waiting().count() - self.kept.len()
     }
 
-    /// What was fresh is part of a transaction that goes to the journal: the device will know a pointer to it.
+    /// What was fresh is part of a transaction that goes to the journal: the device will know a
+    /// pointer to it.
     pub(crate) fn freeze(&mut self) {
         self.fresh.clear();
     }
 
-    /// A flush begins, after which all that was allocated until now is durable. Whether there have to be two: one before
-    /// anything is written.
+    /// A flush begins, after which all that was allocated until now is durable. Whether there have
+    /// to be two: one before anything is written.
     pub(crate) fn begin_flush(&mut self) -> bool {
         for (kind, blocks) in std::mem::take(&mut self.new) {
             self.flushing.entry(kind).or_default().extend(blocks);
@@ -134,8 +139,8 @@ impl Allocator {
 }
 
 impl<D: BlockDevice> FileSystem<D> {
-    /// A block for each of these, and room for so many pointers. All that a change needs is to be asked for at once, before
-    /// it changes anything.
+    /// A block for each of these, and room for so many pointers. All that a change needs is to be
+    /// asked for at once, before it changes anything.
     pub(crate) fn allocate(
         &mut self,
         wanted: &[Allocation],
@@ -250,7 +255,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(blocks)
     }
 
-    /// Has some blocks wait for the next files, of the kinds that were used last. If there are none, those files find out.
+    /// Has some blocks wait for the next files, of the kinds that were used last. If there are
+    /// none, those files find out.
     pub(crate) fn allocate_ahead(&mut self) {
         self.keep_some();
         for (attributes, missing) in self.allocator.wanted() {
@@ -278,8 +284,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(true)
     }
 
-    /// A block goes out of a file, and with it what only the running transaction hangs below it. What the device knows
-    /// to be below it the device frees.
+    /// A block goes out of a file, and with it what only the running transaction hangs below it.
+    /// What the device knows to be below it the device frees.
     pub(crate) fn forget(&mut self, block: u64) {
         let mut open = vec![block];
         while let Some(block) = open.pop() {

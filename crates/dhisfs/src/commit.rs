@@ -3,44 +3,56 @@
 //! A commit ([`FileSystem::sync`]):
 //!
 //! 0. Flush, if one of these blocks was allocated since the last one: see `allocate.rs`.
-//! 1. The contents of files go to their blocks. *A crash here: blocks that nothing durable points to, and new contents
-//!    of blocks that were overwritten, as a program that did not ask for `fsync` has to expect.*
-//! 2. Flush: these contents are durable, and so are the allocations of all blocks that the transaction names.
-//!    *A crash here: the allocated blocks cannot be reached; the next mount lets the device collect them.*
-//! 3. The transaction goes to the journal, with one checksum. *A crash here: it is whole, or it does not count.*
-//! 4. Flush: the transaction is durable; `fsync` returns. *A crash after this: the mount replays it.*
-//! 5. The device is told of the new pointers. *A crash here: the journal still has them, and tells again.*
+//! 1. The contents of files go to their blocks. *A crash here: blocks that nothing durable points
+//!    to, and new contents of blocks that were overwritten, as a program that did not ask for
+//!    `fsync` has to expect.*
+//! 2. Flush: these contents are durable, and so are the allocations of all blocks that the
+//!    transaction names. *A crash here: the allocated blocks cannot be reached; the next mount lets
+//!    the device collect them.*
+//! 3. The transaction goes to the journal, with one checksum. *A crash here: it is whole, or it
+//!    does not count.*
+//! 4. Flush: the transaction is durable; `fsync` returns. *A crash after this: the mount replays
+//!    it.*
+//! 5. The device is told of the new pointers. *A crash here: the journal still has them, and tells
+//!    again.*
 //!
-//! A checkpoint ([`FileSystem::checkpoint`]), when the journal is half full, when memory is short, when blocks are to be
-//! freed, and at the end:
+//! A checkpoint ([`FileSystem::checkpoint`]), when the journal is half full, when memory is short,
+//! when blocks are to be freed, and at the end:
 //!
-//! 6. All blocks that are in the journal go to their places. *A crash here: they are replayed over whatever is there.*
-//! 7. Flush; then the header says that no image is needed any more; flush. From here on no image of the journal can come
-//!    back over a block, so blocks may be freed and used for something else.
-//! 8. The device is told of the pointers that are gone, and frees what nothing points to. *A crash here: the journal
-//!    still has them. No transaction names a block that was allocated meanwhile, so those that are told twice mean the
-//!    same.* It says how many there are now: what is gone is room for others.
-//! 9. Flush; then the header says that the journal is empty, which is durable before anything is written to the journal
-//!    again (2).
+//! 6. All blocks that are in the journal go to their places. *A crash here: they are replayed over
+//!    whatever is there.*
+//! 7. Flush; then the header says that no image is needed any more; flush. From here on no image of
+//!    the journal can come back over a block, so blocks may be freed and used for something else.
+//! 8. The device is told of the pointers that are gone, and frees what nothing points to. *A crash
+//!    here: the journal still has them. No transaction names a block that was allocated meanwhile,
+//!    so those that are told twice mean the same.* It says how many there are now: what is gone is
+//!    room for others.
+//! 9. Flush; then the header says that the journal is empty, which is durable before anything is
+//!    written to the journal again (2).
 //!
-//! **Who waits for whom.** Each of the two is cut into steps that look at what is in memory, and steps that only write what
-//! the ones before have put together ([`Commit::write`], [`Checkpoint::write`], [`tell_pointers`]). Others may change
-//! the file system while the latter run (`shared.rs`); one commit or checkpoint is under way at a time, and all that
-//! is written is written by them. What changes meanwhile belongs to the next transaction:
+//! **Who waits for whom.** Each of the two is cut into steps that look at what is in memory, and
+//! steps that only write what the ones before have put together ([`Commit::write`],
+//! [`Checkpoint::write`], [`tell_pointers`]). Others may change the file system while the latter
+//! run (`shared.rs`); one commit or checkpoint is under way at a time, and all that is written is
+//! written by them. What changes meanwhile belongs to the next transaction:
 //!
-//! - contents and metadata are written as they were at one moment, 1 and 3, in copies that nobody changes;
+//! - contents and metadata are written as they were at one moment, 1 and 3, in copies that nobody
+//!   changes;
 //! - a checkpoint writes blocks as they are in the journal, not as they are now;
-//! - a block that goes while its image is in the journal keeps its place until the transaction that lets it go is durable;
-//! - blocks that 8 frees may be allocated at once. Nothing names them before the next transaction, which comes after 9:
-//!   if 8 is told again after a crash, they are collected, named by nobody.
+//! - a block that goes while its image is in the journal keeps its place until the transaction that
+//!   lets it go is durable;
+//! - blocks that 8 frees may be allocated at once. Nothing names them before the next transaction,
+//!   which comes after 9: if 8 is told again after a crash, they are collected, named by nobody.
 //!
-//! A mount ([`FileSystem::recover`]) does 6 to 9 with what it finds in the journal, where of all changes of one pointer
-//! only the last counts, and then lets the device collect what cannot be reached.
+//! A mount ([`FileSystem::recover`]) does 6 to 9 with what it finds in the journal, where of all
+//! changes of one pointer only the last counts, and then lets the device collect what cannot be
+//! reached.
 //!
-//! **A replay finds room.** Nothing above is given back before the header says durably that the journal is empty, and no
-//! change is accepted for which there would be no room with everything that comes before it (`pointers.rs`, `allocate.rs`).
-//! Where that was not so, by an older version or another program, a mount refuses and changes nothing
-//! that a larger table of pointers would not make good.
+//! **A replay finds room.** Nothing above is given back before the header says durably that the
+//! journal is empty, and no change is accepted for which there would be no room with everything
+//! that comes before it (`pointers.rs`, `allocate.rs`). Where that was not so, by an older version
+//! or another program, a mount refuses and changes nothing that a larger table of pointers would
+//! not make good.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -203,7 +215,8 @@ impl<D: BlockDevice> FileSystem<D> {
         self.sync_with(&mut |_| {})
     }
 
-    /// The same; between its steps somebody else may do something, as with a mount that several programs use.
+    /// The same; between its steps somebody else may do something, as with a mount that several
+    /// programs use.
     pub fn sync_with(&mut self, between: &mut dyn FnMut(&mut Self)) -> FsResult<()> {
         if self.options.read_only {
             return Ok(());
@@ -212,7 +225,8 @@ impl<D: BlockDevice> FileSystem<D> {
         if self.wants_checkpoint() { self.empty_journal(between) } else { Ok(()) }
     }
 
-    /// What should be done now and then: what was done is made durable, and what is not needed any more is freed.
+    /// What should be done now and then: what was done is made durable, and what is not needed any
+    /// more is freed.
     pub fn tidy(&mut self) -> FsResult<()> {
         self.tidy_with(&mut |_| {})
     }
@@ -328,13 +342,15 @@ impl<D: BlockDevice> FileSystem<D> {
         creates
     }
 
-    /// Whether the journal, or memory, is so full that what is in the journal has to go to its place.
+    /// Whether the journal, or memory, is so full that what is in the journal has to go to its
+    /// place.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         let (all, taken) = self.journal.fill();
         taken > all / 2 || self.pointers.to_delete() > DELETES_MAX
     }
 
-    /// Puts together what brings everything that is in the journal to its place; nothing if there is nothing in it.
+    /// Puts together what brings everything that is in the journal to its place; nothing if there
+    /// is nothing in it.
     pub(crate) fn begin_checkpoint(&mut self) -> Option<Checkpoint> {
         if self.journal.fill().1 == 0 {
             return None;
@@ -379,7 +395,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// Tells what found no room once more, after some was made: for as many as all blocks may take, or as there can be.
+    /// Tells what found no room once more, after some was made: for as many as all blocks may take,
+    /// or as there can be.
     fn tell_with_more_room(&mut self, untold: Vec<PointerChange>) -> FsResult<Vec<PointerChange>> {
         if untold.is_empty() || !self.options.make_pointer_room {
             return Ok(untold);
@@ -406,7 +423,8 @@ impl<D: BlockDevice> FileSystem<D> {
             }
             changes.extend(transaction.changes.iter().map(|it| ((it.from, it.to), it.verb)));
         }
-        // 5, again: before anything is freed, because what is freed may be pointed to from elsewhere now.
+        // 5, again: before anything is freed, because what is freed may be pointed to from
+        // elsewhere now.
         let changes = changes.into_iter();
         let changes = changes.map(|((from, to), verb)| PointerChange { verb, from, to });
         let (creates, deletes): (Vec<_>, Vec<_>) =
@@ -426,7 +444,8 @@ impl<D: BlockDevice> FileSystem<D> {
             }
             let untold = self.tell_with_more_room(untold)?;
             if !untold.is_empty() {
-                // The journal still has all of it; and nothing is collected, since what these lead to is in use.
+                // The journal still has all of it; and nothing is collected, since what these lead
+                // to is in use.
                 let missing = untold.len() as u64;
                 let room = self.device.usage()?.pointers_max;
                 return Err(FsError::PointerRoom { missing, room });

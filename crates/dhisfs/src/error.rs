@@ -72,7 +72,8 @@ pub enum FsError {
         /// Why not.
         source: std::io::Error,
     },
-    /// These blocks are needed first: they are read while others go on, and then it is done anew. Nobody sees it.
+    /// These blocks are needed first: they are read while others go on, and then it is done anew.
+    /// Nobody sees it.
     #[error("blocks {blocks:?} have to be read first")]
     NotInMemory {
         /// Which.

@@ -9,8 +9,9 @@ use crate::error::{FsError, FsResult};
 
 /// The right to use the file system of a volume, until it is dropped or the process ends.
 ///
-/// It is a socket without a file, named after the control socket of the daemon: the kernel removes it with the process,
-/// however that ends, and a daemon that was started again has another control socket, with which no older mount can work.
+/// It is a socket without a file, named after the control socket of the daemon: the kernel removes
+/// it with the process, however that ends, and a daemon that was started again has another control
+/// socket, with which no older mount can work.
 pub struct Exclusive(#[expect(dead_code, reason = "it is held")] UnixListener);
 
 impl Exclusive {

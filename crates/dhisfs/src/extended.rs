@@ -8,8 +8,8 @@ use crate::format::inode::{Inode, extended_bytes_max};
 
 /// The name under which the hint is set and read.
 pub const HINT_NAME: &[u8] = b"user.dcd.hint";
-/// The name under which it is read which blocks of the device a file or directory has; with `.N` behind it, from block `N` of
-/// the file on. It is in no list.
+/// The name under which it is read which blocks of the device a file or directory has; with `.N`
+/// behind it, from block `N` of the file on. It is in no list.
 pub const BLOCKS_NAME: &[u8] = b"user.dcd.blocks";
 /// What is told at once.
 const BLOCKS_BYTES_MAX: usize = 60_000;
@@ -55,8 +55,8 @@ impl<D: BlockDevice> FileSystem<D> {
         found.map_or_else(|| refuse(libc::ENODATA), Ok)
     }
 
-    /// First the size and number of blocks of the device; then of each piece its place in the file, its first block, and how
-    /// many blocks it has.
+    /// First the size and number of blocks of the device; then of each piece its place in the file,
+    /// its first block, and how many blocks it has.
     fn blocks_in_words(&mut self, file: u64, from: u64) -> FsResult<Vec<u8>> {
         if !has_extended(self.inode(file)?) {
             return refuse(libc::ENODATA);
@@ -177,7 +177,8 @@ impl<D: BlockDevice> FileSystem<D> {
     fn set_hint(&mut self, file: u64, hint: Attributes, is_chosen: bool) -> FsResult<()> {
         let inode = self.inode(file)?;
         let old = inode.hint;
-        // A directory says it to what is made in it, not to all that is below it: the device is not told.
+        // A directory says it to what is made in it, not to all that is below it: the device is not
+        // told.
         if inode.is_file() && hint != old {
             self.tell_hint(file, old, hint)?;
         }

@@ -146,7 +146,8 @@ impl<D: BlockDevice> FileSystem<D> {
         let near = Some(before.unwrap_or(file));
         let mut wanted = vec![self.list_allocation(file, hint); lists];
         wanted.extend(holes.iter().map(|_| Allocation { near, attributes: hint }));
-        // What is changed in part, and the end of the file, which may show what was cut off once, is read first.
+        // What is changed in part, and the end of the file, which may show what was cut off once,
+        // is read first.
         let partial = |index: u64| {
             let start = index * block_bytes;
             start < offset || start + block_bytes > end
@@ -201,8 +202,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// Zeroes behind the end of a file that becomes longer: a shorter one keeps what was cut off in its last block. The
-    /// page is in memory, or there is none.
+    /// Zeroes behind the end of a file that becomes longer: a shorter one keeps what was cut off in
+    /// its last block. The page is in memory, or there is none.
     fn clear_tail(&mut self, file: u64, size: u64) {
         let block_bytes = self.block_bytes() as u64;
         let within = (size % block_bytes) as usize;
@@ -263,7 +264,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// The first place from `offset` on that holds something, or does not: for `SEEK_DATA` and `SEEK_HOLE`.
+    /// The first place from `offset` on that holds something, or does not: for `SEEK_DATA` and
+    /// `SEEK_HOLE`.
     pub fn seek(&mut self, file: u64, offset: u64, data: bool) -> FsResult<u64> {
         let size = self.inode(file)?.size;
         if offset >= size {

@@ -45,7 +45,8 @@ impl Default for MountOptions {
     }
 }
 
-/// A mounted file system. One thread at a time; `shared.rs` lets others go on while one waits for a disk.
+/// A mounted file system. One thread at a time; `shared.rs` lets others go on while one waits for a
+/// disk.
 pub struct FileSystem<D> {
     /// For everything, unless it is shared: then for what cannot wait.
     pub(crate) device: D,
@@ -56,7 +57,8 @@ pub struct FileSystem<D> {
     pub(crate) pointers: Pointers,
     pub(crate) allocator: Allocator,
     pub(crate) directories: Directories,
-    /// How often an inode was looked up or opened, and not forgotten or closed: it lives until it is not in here.
+    /// How often an inode was looked up or opened, and not forgotten or closed: it lives until it
+    /// is not in here.
     pub(crate) held: HashMap<u64, u64>,
     /// Those without a name.
     pub(crate) orphans: HashSet<u64>,
@@ -67,8 +69,8 @@ pub struct FileSystem<D> {
     pub(crate) is_unflushed: bool,
     /// The change under way has changed something already.
     pub(crate) has_changed: bool,
-    /// What is under way can be left and begun anew: nothing has been changed or allocated for it, and who asked for it
-    /// reads what it needs.
+    /// What is under way can be left and begun anew: nothing has been changed or allocated for it,
+    /// and who asked for it reads what it needs.
     pub(crate) may_begin_anew: bool,
     /// Blocks that were read for what is under way, and are as they were.
     pub(crate) arrived: HashMap<u64, Vec<u8>>,
@@ -215,9 +217,9 @@ impl<D: BlockDevice> FileSystem<D> {
         self.next_generation
     }
 
-    /// Runs a change of the file system: all of it becomes part of one transaction, or none. What can fail comes before
-    /// the first thing that is changed; where something fails later (a disk), nothing is written any more, so half a
-    /// change is never durable.
+    /// Runs a change of the file system: all of it becomes part of one transaction, or none. What
+    /// can fail comes before the first thing that is changed; where something fails later (a disk),
+    /// nothing is written any more, so half a change is never durable.
     pub(crate) fn change<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> FsResult<T>,
@@ -261,8 +263,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// Whether there is room for another change, if others make room while changes go on: then there may be twice as
-    /// much. The journal has room for that: half of it is always free.
+    /// Whether there is room for another change, if others make room while changes go on: then
+    /// there may be twice as much. The journal has room for that: half of it is always free.
     pub(crate) fn room(&self) -> Room {
         let limits = self.limits();
         let (running, pinned, dirty) = (self.running(), self.metadata.pinned(), self.pages.dirty());
@@ -323,7 +325,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(bytes)
     }
 
-    /// The first of these blocks of metadata that are neither in memory nor have arrived, to be read at once.
+    /// The first of these blocks of metadata that are neither in memory nor have arrived, to be
+    /// read at once.
     pub(crate) fn not_in_memory(&self, blocks: &[u64]) -> Vec<u64> {
         let is_missing = |block: &u64| {
             !self.metadata.contains(*block)

@@ -1,5 +1,5 @@
-//! Checks a file system: the tree of names, the number of names of each file, that each block is used once and is the
-//! device's to use, and that the device knows as many pointers as there are.
+//! Checks a file system: the tree of names, the number of names of each file, that each block is
+//! used once and is the device's to use, and that the device knows as many pointers as there are.
 
 use std::collections::{HashMap, HashSet};
 
@@ -62,7 +62,8 @@ impl Checked {
 }
 
 impl<D: BlockDevice> FileSystem<D> {
-    /// Checks everything. Nothing else may be done meanwhile, and everything is made durable before.
+    /// Checks everything. Nothing else may be done meanwhile, and everything is made durable
+    /// before.
     pub fn check(&mut self) -> FsResult<Report> {
         self.sync()?;
         self.checkpoint()?;

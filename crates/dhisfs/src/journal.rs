@@ -134,7 +134,8 @@ impl Journal {
         blocks_of(self.block_bytes, images, changes) <= all - taken
     }
 
-    /// What has to be written where for a transaction, for which there is room. The next one goes behind it.
+    /// What has to be written where for a transaction, for which there is room. The next one goes
+    /// behind it.
     pub(crate) fn append(&mut self, transaction: &Transaction) -> (Vec<u64>, Vec<u8>) {
         let bytes = transaction.encode(self.block_bytes, &self.uuid, self.next.block);
         let end = self.next.block + (bytes.len() / self.block_bytes) as u64;
@@ -150,7 +151,8 @@ impl Journal {
         self.next_header()
     }
 
-    /// What has to be written when the device knows all pointers: that nothing in the ring is needed any more.
+    /// What has to be written when the device knows all pointers: that nothing in the ring is
+    /// needed any more.
     pub(crate) fn pointers_are_told(&mut self) -> HeaderWrite {
         self.header.pointers_from = self.next;
         self.next_header()

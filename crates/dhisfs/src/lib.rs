@@ -1,5 +1,6 @@
-//! dhisfs: a file system for a device that allocates blocks itself, is told which block points to which and what blocks
-//! are, and frees what nothing points to (the Ext2DHIS of the DHIS paper, for a volume of dcd).
+//! dhisfs: a file system for a device that allocates blocks itself, is told which block points to
+//! which and what blocks are, and frees what nothing points to (the Ext2DHIS of the DHIS paper, for
+//! a volume of dcd).
 //!
 //! | file | holds |
 //! |---|---|
@@ -21,8 +22,9 @@
 //!
 //! How it survives crashes: `commit.rs`, and `docs/dhisfs.md`.
 
-/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full disk, a pipe whose reader
-/// has gone, a terminal that was closed. In place of the macro of the standard library, for this whole crate.
+/// Messages for people. Nothing fails, and nothing panics, because nobody can read them: a full
+/// disk, a pipe whose reader has gone, a terminal that was closed. In place of the macro of the
+/// standard library, for this whole crate.
 macro_rules! eprintln {
     ($($words:tt)*) => {{
         use std::io::Write as _;

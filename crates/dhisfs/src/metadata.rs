@@ -1,4 +1,5 @@
-//! Blocks of metadata in memory: those that were used last, and all that are newer than on the device.
+//! Blocks of metadata in memory: those that were used last, and all that are newer than on the
+//! device.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,9 +34,11 @@ pub(crate) struct MetadataCache {
     clock: u64,
     /// Changed by the transaction that is being collected.
     running: BTreeSet<u64>,
-    /// In the journal, or on the way there, and not in their places yet: as they are there. They may have changed since.
+    /// In the journal, or on the way there, and not in their places yet: as they are there. They
+    /// may have changed since.
     logged: BTreeMap<u64, Image>,
-    /// Logged, and gone by the transaction that is being collected: only when it is durable they need no place any more.
+    /// Logged, and gone by the transaction that is being collected: only when it is durable they
+    /// need no place any more.
     gone: BTreeSet<u64>,
 }
 

@@ -21,8 +21,9 @@ const FILE_BLOCKS_MIN: u64 = 64;
 /// The journal takes one of so many pointers, unless somebody says how large it is.
 const JOURNAL_POINTERS_SHARE: u64 = 8;
 
-/// For how many pointers the device should have room, if files are to use all of its blocks: one to each block, with some
-/// more for files with several names, and those that are kept for removing files.
+/// For how many pointers the device should have room, if files are to use all of its blocks: one to
+/// each block, with some more for files with several names, and those that are kept for removing
+/// files.
 pub fn pointers_for(blocks: u64) -> u64 {
     (blocks + blocks / 16 + 2 * kept(blocks)).next_multiple_of(1024)
 }

@@ -13,7 +13,8 @@ use crate::pointers::Need;
 
 /// Most names of a file.
 const LINKS_MAX: u32 = 1 << 30;
-/// So many directories may be in each other; programs stop at paths of 4096 bytes, which may be relative.
+/// So many directories may be in each other; programs stop at paths of 4096 bytes, which may be
+/// relative.
 const DEPTH_MAX: u32 = 1 << 20;
 /// Set on a directory: what is made in it has its group.
 const MODE_SET_GROUP: u32 = 0o2000;
@@ -316,8 +317,9 @@ impl<D: BlockDevice> FileSystem<D> {
         self.release(file, 1)
     }
 
-    /// Somebody has learned which inode a name stands for, and may use its number from now on without any name: as the
-    /// kernel for descriptors, working directories, and what is being executed.
+    /// Somebody has learned which inode a name stands for, and may use its number from now on
+    /// without any name: as the kernel for descriptors, working directories, and what is being
+    /// executed.
     pub fn looked_up(&mut self, inode: u64) {
         self.hold(inode, 1);
     }
@@ -349,8 +351,9 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// Where a file or directory goes whose last name is about to be removed while somebody knows its number: a directory
-    /// that nobody sees, and that is emptied by the next mount. Until then it is all there.
+    /// Where a file or directory goes whose last name is about to be removed while somebody knows
+    /// its number: a directory that nobody sees, and that is emptied by the next mount. Until then
+    /// it is all there.
     fn orphanage(&mut self, inode: u64) -> FsResult<Option<Orphanage>> {
         if !self.held.contains_key(&inode) {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Contents of files in memory: what was written and is not on the device yet, and what was written last.
+//! Contents of files in memory: what was written and is not on the device yet, and what was written
+//! last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

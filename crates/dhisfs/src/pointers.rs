@@ -1,13 +1,14 @@
 //! Which pointers between blocks have come and gone, and what the device has still to be told.
 //!
-//! The device is told of a new pointer when the transaction that makes it is durable, and of one that is gone when no
-//! image in the journal is needed any more: what is freed may be used again at once, and an old image must not come
-//! back over it.
+//! The device is told of a new pointer when the transaction that makes it is durable, and of one
+//! that is gone when no image in the journal is needed any more: what is freed may be used again at
+//! once, and an old image must not come back over it.
 //!
-//! The device has room for so many pointers. A change that makes some *reserves* them before anything is changed, so nothing
-//! that is told, now or by a replay, finds that there is no room: what the device has when all creates are told that are not
-//! told yet, before anything is deleted, is never more than its room. A part is kept for changes that end in
-//! fewer pointers, and need some on the way.
+//! The device has room for so many pointers. A change that makes some *reserves* them before
+//! anything is changed, so nothing that is told, now or by a replay, finds that there is no room:
+//! what the device has when all creates are told that are not told yet, before anything is deleted,
+//! is never more than its room. A part is kept for changes that end in fewer pointers, and need
+//! some on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

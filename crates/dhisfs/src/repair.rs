@@ -1,7 +1,8 @@
-//! Mends a damaged file system as far as it can be mended. It is looked through without changing anything; then files
-//! that nothing names any more, because what named them is damaged, get a name in `lost+found`; only then goes what cannot
-//! be saved, since the device frees what nothing points to. All of it are changes as any others, so a crash in the
-//! middle leaves a file system that is mended in part.
+//! Mends a damaged file system as far as it can be mended. It is looked through without changing
+//! anything; then files that nothing names any more, because what named them is damaged, get a name
+//! in `lost+found`; only then goes what cannot be saved, since the device frees what nothing points
+//! to. All of it are changes as any others, so a crash in the middle leaves a file system that is
+//! mended in part.
 //!
 //! | damage | becomes |
 //! |---|---|
@@ -513,7 +514,8 @@ impl<D: BlockDevice> FileSystem<D> {
         let usage = self.device.usage()?;
         let (known, wanted) = (usage.pointers, seen.pointers.len() as u64);
         let creates = seen.pointers.iter().map(|(from, to)| PointerChange::create(*from, *to));
-        // For those that find no room there may be some when others have gone; the check tells what is left.
+        // For those that find no room there may be some when others have gone; the check tells what
+        // is left.
         tell_while_there_is_room(&mut self.device, &creates.collect::<Vec<_>>())?;
         self.is_unflushed = true;
         let told = self.device.usage()?.pointers.saturating_sub(known);
@@ -543,7 +545,8 @@ impl<D: BlockDevice> FileSystem<D> {
                 tell_pointers(&mut self.device, &tries.collect::<Vec<_>>())?;
             }
         }
-        // One that was allocated is freed with a pointer that comes and goes. One that was not has no pointers.
+        // One that was allocated is freed with a pointer that comes and goes. One that was not has
+        // no pointers.
         let mut unmanaged = Vec::new();
         for block in &unused {
             let pointer = PointerChange::create(SUPERBLOCK, *block);

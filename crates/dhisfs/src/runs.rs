@@ -44,7 +44,8 @@ fn write_runs(device: &mut impl BlockDevice, runs: &[(u64, Vec<u8>)]) -> Result<
     device.write(&writes)
 }
 
-/// Reads single blocks, one after the other into `data`; those without a number are left as they are.
+/// Reads single blocks, one after the other into `data`; those without a number are left as they
+/// are.
 pub(crate) fn read_blocks(
     device: &mut impl BlockDevice,
     blocks: &[Option<u64>],

@@ -1,5 +1,5 @@
-//! A file system that several threads use. What is in memory is behind one lock, which nobody holds while it waits for a
-//! disk, but for what is said below.
+//! A file system that several threads use. What is in memory is behind one lock, which nobody holds
+//! while it waits for a disk, but for what is said below.
 //!
 //! | who | does |
 //! |---|---|
@@ -8,10 +8,11 @@
 //! | a commit, a checkpoint | puts together what has to be written, lets go, and writes it (`commit.rs`) |
 //! | a write, a change | happens in memory. It waits for a disk only if so much has not been written yet that there is no room for it |
 //!
-//! Locks are taken in this order: the writer, which is the right to write and the connection for it; the file system.
+//! Locks are taken in this order: the writer, which is the right to write and the connection for
+//! it; the file system.
 //!
-//! Everything else is done [alone](Shared::alone), with both: what finds no free block and has to look for what can be
-//! freed, and what was begun anew again and again, because others were faster.
+//! Everything else is done [alone](Shared::alone), with both: what finds no free block and has to
+//! look for what can be freed, and what was begun anew again and again, because others were faster.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -76,8 +77,8 @@ impl<D: BlockDevice> Shared<D> {
         locked(&self.file_system).take()
     }
 
-    /// Does something with what is in memory. It must not do anything before the last call that may fail, or nothing
-    /// that doing it again does not do as well.
+    /// Does something with what is in memory. It must not do anything before the last call that may
+    /// fail, or nothing that doing it again does not do as well.
     pub(crate) fn with<T>(
         &self,
         mut work: impl FnMut(&mut FileSystem<D>) -> FsResult<T>,

@@ -1,5 +1,6 @@
-//! From a place in a file to the block that holds it: the first blocks are in the inode, the others in trees of one, two
-//! and three levels of blocks that list blocks. The device knows each step as a pointer.
+//! From a place in a file to the block that holds it: the first blocks are in the inode, the others
+//! in trees of one, two and three levels of blocks that list blocks. The device knows each step as
+//! a pointer.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -146,7 +147,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(missing.len())
     }
 
-    /// Puts a block at a place of a file that is a hole. `lists` are blocks for lists that may be missing.
+    /// Puts a block at a place of a file that is a hole. `lists` are blocks for lists that may be
+    /// missing.
     pub(crate) fn attach(
         &mut self,
         file: u64,
@@ -301,8 +303,8 @@ impl<D: BlockDevice> FileSystem<D> {
         Ok(())
     }
 
-    /// Every block of a file, in the order of the file, lists before what they list; `found` says of a list whether to
-    /// look at what it lists.
+    /// Every block of a file, in the order of the file, lists before what they list; `found` says
+    /// of a list whether to look at what it lists.
     pub(crate) fn walk(
         &mut self,
         file: u64,

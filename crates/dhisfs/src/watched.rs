@@ -1,8 +1,9 @@
-//! Blocks that are read from the device while others change the file system. What was read counts only if the block is
-//! still what it was when the read began.
+//! Blocks that are read from the device while others change the file system. What was read counts
+//! only if the block is still what it was when the read began.
 //!
-//! A block on the device changes only when something in memory was written to it, and before that it came into memory:
-//! so it is enough to note which blocks came into memory, whether read or new, since.
+//! A block on the device changes only when something in memory was written to it, and before that
+//! it came into memory: so it is enough to note which blocks came into memory, whether read or new,
+//! since.
 
 use std::collections::HashMap;
 

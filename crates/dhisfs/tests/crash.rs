@@ -1,6 +1,7 @@
-//! Power cuts at every moment. Afterwards the file system is what it was after one of the operations since the last
-//! `fsync`, whole, and files that were not written since then have what they had. Some operations come between the steps
-//! of a commit or of a checkpoint, as those of other programs do.
+//! Power cuts at every moment. Afterwards the file system is what it was after one of the
+//! operations since the last `fsync`, whole, and files that were not written since then have what
+//! they had. Some operations come between the steps of a commit or of a checkpoint, as those of
+//! other programs do.
 
 mod common;
 
@@ -13,9 +14,11 @@ use dhisfs::{FileSystem, FsError, MountOptions};
 /// What was done, and when.
 struct History {
     fs: FileSystem<MemoryDevice>,
-    /// The model before the first operation and after each, and how much the device had been told then.
+    /// The model before the first operation and after each, and how much the device had been told
+    /// then.
     moments: Vec<(Model, usize)>,
-    /// After which moments everything was made durable, and how much the device had been told when it was.
+    /// After which moments everything was made durable, and how much the device had been told when
+    /// it was.
     synced: Vec<(usize, usize)>,
 }
 
@@ -148,7 +151,8 @@ fn cut_power(history: &History, events: usize, seed: u64) {
 
     let synced = history.synced.iter().rfind(|(_, durable_at)| *durable_at <= events);
     let first = synced.map_or(0, |(moment, _)| *moment);
-    // The operation that was under way. What it, or a sync without anything to do, tells the device may be nothing.
+    // The operation that was under way. What it, or a sync without anything to do, tells the device
+    // may be nothing.
     let done = history.moments.partition_point(|(_, at)| *at < events);
     let last = done.min(history.moments.len() - 1).max(first);
     let (seen, inodes) = tree(&mut fs);
@@ -202,7 +206,8 @@ fn power_cuts_with_few_pointers() {
     }
 }
 
-/// More of the same: `DCD_DHISFS_SEEDS=1000 cargo test --locked --release -p dhisfs --test crash -- --ignored`.
+/// More of the same: `DCD_DHISFS_SEEDS=1000 cargo test --locked --release -p dhisfs --test crash --
+/// --ignored`.
 #[test]
 #[ignore = "hours"]
 fn power_cuts_for_long() {

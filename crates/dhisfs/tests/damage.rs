@@ -1,6 +1,6 @@
-//! Blocks with anything in them, with checksums that are right: a mount, a check and work on it end in errors or not at
-//! all, and never in a panic or a loop without end. A repair mends it: the check that follows finds nothing, and what was not
-//! damaged has what it had.
+//! Blocks with anything in them, with checksums that are right: a mount, a check and work on it end
+//! in errors or not at all, and never in a panic or a loop without end. A repair mends it: the
+//! check that follows finds nothing, and what was not damaged has what it had.
 
 mod common;
 
@@ -267,7 +267,8 @@ fn what_points_elsewhere_is_cut() {
 #[test]
 fn what_the_device_has_too_much_or_too_little_is_told() {
     let (mut device, inodes) = planted();
-    // Written and never allocated; allocated and not used; a pointer that is gone; one that should not be there.
+    // Written and never allocated; allocated and not used; a pointer that is gone; one that should
+    // not be there.
     device.write(&[Write { block: 2500, data: &[1; 4096] }]).unwrap();
     let wanted = [Allocation { near: None, attributes: Attributes::NONE }];
     let block = device.allocate(&wanted).pop().unwrap().unwrap();
@@ -288,7 +289,8 @@ fn what_the_device_has_too_much_or_too_little_is_told() {
     );
 }
 
-/// Any blocks with anything in them: what is left after a repair is told, and nothing is lost by a second one.
+/// Any blocks with anything in them: what is left after a repair is told, and nothing is lost by a
+/// second one.
 #[test]
 fn forged_blocks_are_mended() {
     let device = used();

@@ -1,4 +1,5 @@
-//! Real mounts of a file system in memory, used by other processes: a process must not use its own mount.
+//! Real mounts of a file system in memory, used by other processes: a process must not use its own
+//! mount.
 
 mod common;
 mod gated;
@@ -251,7 +252,8 @@ fn storm(directory: &Path, seed: u64) {
     assert_eq!(found, model.nodes.len());
 }
 
-/// What is known goes on without a name: descriptors of any kind, working directories, open directories.
+/// What is known goes on without a name: descriptors of any kind, working directories, open
+/// directories.
 fn unnamed(directory: &Path) {
     let at = |name: &str| directory.join(name);
     let special = |name: &str, flags: i32| {

@@ -1,4 +1,5 @@
-//! Random operations, compared with a model; across mounts; with little memory; until the device is full.
+//! Random operations, compared with a model; across mounts; with little memory; until the device is
+//! full.
 
 mod common;
 
@@ -287,7 +288,8 @@ fn a_disk_that_fails_stops_everything_and_loses_nothing_durable() {
     }
 }
 
-/// A mount that may change nothing shows what another would, without it: the journal stays as it is.
+/// A mount that may change nothing shows what another would, without it: the journal stays as it
+/// is.
 #[test]
 fn a_read_only_mount_shows_what_a_crash_has_left() {
     let mut device = mounted(20_000).unmount().unwrap();

@@ -1,5 +1,6 @@
-//! A volume that has room for few pointers. What does not fit is refused when it is asked for, and nothing else: the file system
-//! goes on, files can always be removed, and no power cut leaves a journal that cannot be replayed for want of room.
+//! A volume that has room for few pointers. What does not fit is refused when it is asked for, and
+//! nothing else: the file system goes on, files can always be removed, and no power cut leaves a
+//! journal that cannot be replayed for want of room.
 
 mod common;
 
@@ -122,7 +123,8 @@ fn mkfs_says_how_many_pointers_it_needs() {
     assert!(small.usage().unwrap().pointers < 1100);
 }
 
-/// What an older version has left, which told pointers without asking for room: a journal with more than there is room for.
+/// What an older version has left, which told pointers without asking for room: a journal with more
+/// than there is room for.
 #[test]
 fn a_journal_that_finds_no_room_is_kept_until_there_is_room() {
     let mut device = with_pointers(20_000, 3000);

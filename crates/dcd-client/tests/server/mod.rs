@@ -1,4 +1,5 @@
-//! A device in memory behind the two sockets of `dcd serve`: what clients can be tested with where there is no volume.
+//! A device in memory behind the two sockets of `dcd serve`: what clients can be tested with where
+//! there is no volume.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -33,7 +33,8 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 const SEQUENCE_BYTES_MAX: usize = 64 << 20;
 /// Longest error or hint that is shown.
 const WORDS_MAX: usize = 4096;
-/// Largest numbers of a report that are believed: 64 PiB, two years of nanoseconds; and of seconds, microseconds, shares.
+/// Largest numbers of a report that are believed: 64 PiB, two years of nanoseconds; and of seconds,
+/// microseconds, shares.
 const NUMBER_MAX: u64 = 1 << 56;
 const FLOAT_MAX: f64 = 1e15;
 /// What is moved and to be moved is not more than this, in lines of 4 KiB: 4 EiB.
@@ -230,7 +231,8 @@ impl ControlClient {
         self.answer(progress, ANSWER_BYTES_MAX)
     }
 
-    /// The answer. Each line before it is a sign of life: what takes long is not limited, silence is.
+    /// The answer. Each line before it is a sign of life: what takes long is not limited, silence
+    /// is.
     fn answer(
         &mut self,
         progress: &mut dyn FnMut(Progress),
@@ -268,8 +270,8 @@ impl ControlClient {
         }
     }
 
-    /// Asks something about sequences. `ranges` go with [`SequenceCommand::Store`], as first block and number of
-    /// blocks.
+    /// Asks something about sequences. `ranges` go with [`SequenceCommand::Store`], as first block
+    /// and number of blocks.
     pub fn sequence(
         &mut self,
         command: &SequenceCommand,
@@ -303,7 +305,8 @@ impl ControlClient {
 
     fn ask(&mut self, command: Command) -> Result<(), ControlError> {
         match self.send(command) {
-            // It hung up: what it said before, that it has too many clients for example, is read as the answer.
+            // It hung up: what it said before, that it has too many clients for example, is read as
+            // the answer.
             Err(ControlError::Broken { source, .. })
                 if source.kind() == io::ErrorKind::BrokenPipe =>
             {
@@ -322,7 +325,8 @@ impl ControlClient {
             .map_err(|source| self.broken(source))
     }
 
-    /// Waits until there is something to read, or a signal, if they are received here. Whether it is a signal.
+    /// Waits until there is something to read, or a signal, if they are received here. Whether it
+    /// is a signal.
     fn is_interrupted(&self) -> Result<bool, ControlError> {
         let Some(signals) = &self.signals else { return Ok(false) };
         if self.reader.buffer().is_empty() {
@@ -340,8 +344,8 @@ impl ControlClient {
         Ok(signals.take().is_some())
     }
 
-    /// Records requests; `take` is given each batch, and says whether to go on. A signal, where they are received
-    /// here, ends it too; a second one does not wait for the daemon.
+    /// Records requests; `take` is given each batch, and says whether to go on. A signal, where
+    /// they are received here, ends it too; a second one does not wait for the daemon.
     pub fn record(
         &mut self,
         take: &mut dyn FnMut(RecordedBatch) -> bool,
@@ -437,8 +441,8 @@ fn said(answer: &Value) -> Said {
     Said { code: failure.code, error, hint }
 }
 
-/// A report as it may be shown to people: nothing in its texts is obeyed by a terminal, and no number in it is more than can
-/// be, so that it can be reckoned with.
+/// A report as it may be shown to people: nothing in its texts is obeyed by a terminal, and no
+/// number in it is more than can be, so that it can be reckoned with.
 pub fn for_people<T: Serialize + DeserializeOwned + Clone>(report: &T) -> T {
     let mut value = json!(report);
     make_believable(&mut value);
@@ -509,7 +513,8 @@ mod tests {
         assert!(matches!(broken, ControlError::Broken { .. }), "{broken}");
     }
 
-    /// Whatever a daemon says, it ends here with an answer or an error, in its time, and what is told is believable.
+    /// Whatever a daemon says, it ends here with an answer or an error, in its time, and what is
+    /// told is believable.
     #[test]
     fn lies_and_silence_end_in_errors() {
         let patience = Duration::from_millis(200);

@@ -20,26 +20,29 @@
 //! anything else           {"ok":false,"code":"bad-request","error":"...","hint":"..."}, see [`dcd_protocol::Failure`]
 //! ```
 //!
-//! A detach under users is refused with {"ok":false,"users":[...],...}; with "wait":true it waits until they have gone, and with
-//! "force":true it takes the disk away from them.
+//! A detach under users is refused with {"ok":false,"users":[...],...}; with "wait":true it waits
+//! until they have gone, and with "force":true it takes the disk away from them.
 //!
-//! A drain or detach that could not bring everything to the data-disk, because it is damaged in the log, is answered
-//! {"ok":false,"lost":{"lines":3,"ranges":[[first byte,bytes],...]},...}. All else is there; there was no detach.
+//! A drain or detach that could not bring everything to the data-disk, because it is damaged in the
+//! log, is answered {"ok":false,"lost":{"lines":3,"ranges":[[first byte,bytes],...]},...}. All else
+//! is there; there was no detach.
 //!
 //! A drain or detach that gets nothing more to the data-disk for `drain-timeout` is answered
-//! {"ok":false,"stuck":{"dirty_bytes":8192,"zero_bytes":0,"why":"...","way_out":"..."},...}. Serving goes on.
+//! {"ok":false,"stuck":{"dirty_bytes":8192,"zero_bytes":0,"why":"...","way_out":"..."},...}.
+//! Serving goes on.
 //!
 //! A drain or detach that was cancelled is answered {"ok":false,"cancelled":true,...}. It is
-//! cancelled too when the client that asked for it closes its connection: who ends `dcd drain` wants
-//! it to end. A detach for which several clients wait ends with the last of them.
+//! cancelled too when the client that asked for it closes its connection: who ends `dcd drain`
+//! wants it to end. A detach for which several clients wait ends with the last of them.
 //!
-//! Whatever takes long is preceded by lines of progress, every two seconds at least: a client takes a daemon that says nothing
-//! for 15 seconds for one that was stopped.
+//! Whatever takes long is preceded by lines of progress, every two seconds at least: a client takes
+//! a daemon that says nothing for 15 seconds for one that was stopped.
 //!
 //! The socket has mode 0600, and the kernel is asked who is at the other end: only root and our own
-//! user are served. Who asks nothing gives its place up when it is needed ([`crate::control::places`]), and at the latest after half a
-//! minute, or an hour if it has asked something. Each client has a thread; all they do goes through a
-//! [`Submitter`], so no client can hold up the event loop.
+//! user are served. Who asks nothing gives its place up when it is needed
+//! ([`crate::control::places`]), and at the latest after half a minute, or an hour if it has asked
+//! something. Each client has a thread; all they do goes through a [`Submitter`], so no client can
+//! hold up the event loop.
 
 pub mod client;
 pub mod lost;
@@ -375,7 +378,8 @@ fn is_short(asked: &Asked) -> bool {
     }
 }
 
-/// Runs a request and waits for its answer. A client takes a daemon that says nothing for stopped: it is told that somebody is there.
+/// Runs a request and waits for its answer. A client takes a daemon that says nothing for stopped:
+/// it is told that somebody is there.
 pub(crate) fn run_with_signs_of_life(
     stream: &UnixStream,
     submitter: &Submitter,
@@ -495,7 +499,8 @@ fn detach(
         ));
     }
     let accepted = if asked.accept_lost { std::mem::take(listed) } else { Vec::new() };
-    // They are looked for before and after what takes long. Who comes in the moment after that is too late.
+    // They are looked for before and after what takes long. Who comes in the moment after that is
+    // too late.
     if let Some(refusal) = part_from_users(reader, shared, asked)? {
         return Ok(refusal);
     }
@@ -669,7 +674,8 @@ impl Long {
     }
 }
 
-/// What to say when something is lost. The list is remembered: it may be accepted by who was told of it.
+/// What to say when something is lost. The list is remembered: it may be accepted by who was told
+/// of it.
 fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> Value {
     let ranges = |snapshot: &Snapshot<'_>| snapshot.core.engine().map(|engine| engine.lost());
     let ranges = shared.submitter.ask(ranges).flatten();
@@ -769,7 +775,8 @@ fn wait_with_progress(
             total = total.max(left);
             progress = Progress { done: total - left, total, is_held_up };
         }
-        // Also where nothing is known, which is so at the end of the daemon: it is the sign that somebody is there.
+        // Also where nothing is known, which is so at the end of the daemon: it is the sign that
+        // somebody is there.
         write_line(*reader.get_ref(), &json!({ "progress": progress }))?;
     }
 }

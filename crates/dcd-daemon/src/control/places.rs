@@ -1,9 +1,11 @@
-//! Places of clients on the control socket. There are a few, and who sits in one without asking anything gives it up
-//! for somebody who comes: the status of a daemon must be seen whoever else holds connections to it.
+//! Places of clients on the control socket. There are a few, and who sits in one without asking
+//! anything gives it up for somebody who comes: the status of a daemon must be seen whoever else
+//! holds connections to it.
 //!
 //! 1. As long as there is room, everybody gets a place.
-//! 2. Then who waits for nothing loses its place: first those that have never asked anything, the longest there first;
-//!    then those that have asked nothing for [`IDLE_PATIENCE`]. No command of theirs is lost: it is taken, or not read.
+//! 2. Then who waits for nothing loses its place: first those that have never asked anything, the
+//!    longest there first; then those that have asked nothing for [`IDLE_PATIENCE`]. No command of
+//!    theirs is lost: it is taken, or not read.
 //! 3. If all are at work, there are [`RESERVE`] places more, for what is answered at once.
 
 use std::io;

@@ -4,9 +4,9 @@
 //! event loop --> RequestRing --> this, on the thread of the client --> {"recorded":{...}} lines
 //! ```
 //!
-//! Requests come in the order of their ends. `until_ns` says how far the recording is complete, so that a client can
-//! bring them into the order in which they came without keeping all. Many come at the same time, as far as the daemon can see:
-//! each has a number, which says in which order.
+//! Requests come in the order of their ends. `until_ns` says how far the recording is complete, so
+//! that a client can bring them into the order in which they came without keeping all. Many come at
+//! the same time, as far as the daemon can see: each has a number, which says in which order.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,8 @@ const RING_CAPACITY: usize = 1 << 18;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Requests in a line.
 const BATCH_REQUESTS_MAX: usize = 4096;
-/// A request of another thread has its time before the event loop sees it. It does so sooner than this.
+/// A request of another thread has its time before the event loop sees it. It does so sooner than
+/// this.
 const HAND_OVER_NS: u64 = 1_000_000_000;
 
 /// A line of a recording.
@@ -37,8 +38,8 @@ const HAND_OVER_NS: u64 = 1_000_000_000;
 pub struct RecordedBatch {
     /// In the order in which they were answered.
     pub requests: Vec<RecordedRequest>,
-    /// All requests that came before this time of the daemon are in this batch or an earlier one; in nanoseconds, as
-    /// the times of the requests.
+    /// All requests that came before this time of the daemon are in this batch or an earlier one;
+    /// in nanoseconds, as the times of the requests.
     pub until_ns: u64,
     /// Requests that there was no room for, so far.
     pub lost: u64,
@@ -82,7 +83,8 @@ fn send_until_stopped(
     }
 }
 
-/// Sends what is in the ring now: a line at least, so that the client can tell that the daemon lives.
+/// Sends what is in the ring now: a line at least, so that the client can tell that the daemon
+/// lives.
 fn send(stream: &UnixStream, ring: &RequestRing, until_ns: u64) -> io::Result<()> {
     let mut left = RING_CAPACITY;
     loop {
@@ -100,8 +102,8 @@ fn send(stream: &UnixStream, ring: &RequestRing, until_ns: u64) -> io::Result<()
     }
 }
 
-/// Waits for [`INTERVAL`], or until the client says something. A `cancel` is its wish to end and is consumed; another
-/// command is run when this one has been answered.
+/// Waits for [`INTERVAL`], or until the client says something. A `cancel` is its wish to end and is
+/// consumed; another command is run when this one has been answered.
 fn has_spoken(reader: &mut BufReader<&UnixStream>) -> io::Result<bool> {
     let until = Instant::now() + INTERVAL;
     while reader.buffer().is_empty() {

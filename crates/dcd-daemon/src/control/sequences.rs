@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use crate::control::{answer, failure, run_with_signs_of_life, success};
 use crate::event_loop::submitter::Submitter;
 
-/// Ranges that a sequence may be sent in, and that all clients together may be sending (128 MiB): more are more than fits
-/// into any memory for them.
+/// Ranges that a sequence may be sent in, and that all clients together may be sending (128 MiB):
+/// more are more than fits into any memory for them.
 const RANGES_MAX: usize = 8 << 20;
 /// The ranges of a sequence must be there after this time: others wait for their memory.
 const RANGES_PATIENCE: Duration = Duration::from_secs(60);
@@ -105,7 +105,8 @@ pub(crate) fn run(
         let operation = Operation::Sequence(request);
         Ok::<_, io::Error>(run_with_signs_of_life(stream, submitter, operation)?.result)
     };
-    // The engine makes removals and pins durable before it answers; a sequence that is stored asks for it.
+    // The engine makes removals and pins durable before it answers; a sequence that is stored asks
+    // for it.
     let is_stored = matches!(request, SequenceRequest::Store(_));
     let result = match run(request)? {
         Ok(()) if is_stored => run(SequenceRequest::Save)?,

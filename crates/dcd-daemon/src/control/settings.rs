@@ -1,7 +1,7 @@
 //! Settings that change while the daemon serves: `{"set":...}` on the control socket, and SIGHUP.
 //!
-//! What a setting is called, and how its value is written, knows the command ([`SettingsBook`]); what may change in a
-//! cache that is open knows the engine ([`dcd_engine::Engine::configure`]).
+//! What a setting is called, and how its value is written, knows the command ([`SettingsBook`]);
+//! what may change in a cache that is open knows the engine ([`dcd_engine::Engine::configure`]).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,8 +72,8 @@ impl SharedSettings {
         SharedSettings(Arc::new(Mutex::new(book)))
     }
 
-    /// Reads the configuration file again and tells on standard error what has come of it. Waits for the event loop: not to be
-    /// called there.
+    /// Reads the configuration file again and tells on standard error what has come of it. Waits
+    /// for the event loop: not to be called there.
     pub(crate) fn read_again(&self, submitter: &Submitter) {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match book.read_again(&mut |config| configure(submitter, config)) {

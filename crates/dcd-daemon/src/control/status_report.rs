@@ -31,8 +31,8 @@ pub struct DaemonFacts {
     pub members: Vec<Option<String>>,
     /// Where the payload of the data-disk begins; 0 without a label.
     pub data_offset_bytes: u64,
-    /// Whether a change of NBD clients over TCP is acknowledged when it is durable, whatever holds for others; `None` if there
-    /// can be no such clients.
+    /// Whether a change of NBD clients over TCP is acknowledged when it is durable, whatever holds
+    /// for others; `None` if there can be no such clients.
     pub tcp_durable: Option<bool>,
     /// Whether both disks share one arm.
     pub one_disk: bool,
@@ -126,12 +126,14 @@ pub struct StatusReport {
     pub cache_disk_error: Option<String>,
     /// Nothing on the cache-disk is newer than the data-disk: should it fail now, dcd goes on.
     pub cache_disk_clean: bool,
-    /// It failed while clean, or is left unused (`--no-log`): `writing-through` while what was in memory goes to the data-disk,
-    /// `passing-through` from then on, `failed` if the data-disk has failed, too.
+    /// It failed while clean, or is left unused (`--no-log`): `writing-through` while what was in
+    /// memory goes to the data-disk, `passing-through` from then on, `failed` if the data-disk has
+    /// failed, too.
     pub uncached: Option<String>,
     /// Nothing is destaged: the data-disk takes nothing, or the cache-disk has errors.
     pub destage_held_back: bool,
-    /// Why some, or all, of what is dirty does not get to the data-disk: `no-space`, `read-only`, `gone`, `no-answer`, `error`.
+    /// Why some, or all, of what is dirty does not get to the data-disk: `no-space`, `read-only`,
+    /// `gone`, `no-answer`, `error`.
     #[serde(default)]
     pub destage_error: Option<String>,
     /// Lines whose last write to the data-disk failed.

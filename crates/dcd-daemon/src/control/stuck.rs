@@ -1,4 +1,5 @@
-//! What is said of a drain or detach that gets nothing more to the data-disk: what is left, and why.
+//! What is said of a drain or detach that gets nothing more to the data-disk: what is left, and
+//! why.
 
 use dcd_engine::Engine;
 use dcd_engine::stats::Obstacle;

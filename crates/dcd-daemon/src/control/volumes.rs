@@ -180,7 +180,8 @@ pub struct VolumeReport {
     pub extents_mapped: u64,
     /// Extents that are to be moved to another set.
     pub migrations_waiting: u64,
-    /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until they are written.
+    /// Lines of 4 KiB that were on RAID 0 and on a disk that was replaced: reads of them fail until
+    /// they are written.
     pub raid0_lines_lost: u64,
     /// Lines of 4 KiB on RAID 1 and 5 that nothing tells any more: the same.
     #[serde(default)]

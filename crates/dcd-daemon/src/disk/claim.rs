@@ -10,10 +10,11 @@
 //!    beside that has bytes of it
 //! ```
 //!
-//! A range is locked, and not a whole file: two partitions of one loop device may be a pair. Two daemons meet whichever way
-//! they come: both from above at 2, one from above and one from below at 1 and 2, and the kernel's own users at 3. A loop
-//! device that is made later than 3 can still be mounted; only its maker can know. Locks of a file belong to the file and
-//! to this process, not to a name, a name space or a right, so they hold when rights are given up (`confine.rs`).
+//! A range is locked, and not a whole file: two partitions of one loop device may be a pair. Two
+//! daemons meet whichever way they come: both from above at 2, one from above and one from below at
+//! 1 and 2, and the kernel's own users at 3. A loop device that is made later than 3 can still be
+//! mounted; only its maker can know. Locks of a file belong to the file and to this process, not to
+//! a name, a name space or a right, so they hold when rights are given up (`confine.rs`).
 
 use std::fs;
 use std::io;
@@ -43,7 +44,8 @@ impl Claim {
         identity: &DiskIdentity,
     ) -> Result<Claim, DeviceError> {
         let mut claim = Claim::default();
-        // 1. The disk itself. A file was locked as a whole; this tells those who lock ranges. Who they are is told nowhere.
+        // 1. The disk itself. A file was locked as a whole; this tells those who lock ranges. Who
+        //    they are is told nowhere.
         if !lock_range(opened, true, 0..u64::MAX) {
             return Err(DeviceError::Locked { path: path.to_owned(), pid: None });
         }
@@ -71,7 +73,8 @@ impl Claim {
     }
 }
 
-/// What cannot be opened from here (another name space, no right to) is not held: whoever uses it is noticed at 1 and 3.
+/// What cannot be opened from here (another name space, no right to) is not held: whoever uses it
+/// is noticed at 1 and 3.
 fn hold_below(path: &Path, piece: &Piece) -> Result<Option<OwnedFd>, DeviceError> {
     let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let is_block_device = matches!(piece.object, Object::Disk(_));
@@ -174,8 +177,8 @@ fn lock_holder(locks: &str, stat: &Stat) -> Option<u32> {
     holders.iter().find(|pid| !is_ours(pid)).or(holders.first()).copied()
 }
 
-/// Locks a range of bytes for this open file, until it is unlocked or closed. False: somebody else has one. A file system
-/// without such locks has none to offer.
+/// Locks a range of bytes for this open file, until it is unlocked or closed. False: somebody else
+/// has one. A file system without such locks has none to offer.
 fn lock_range(file: &OwnedFd, exclusive: bool, bytes: Range<u64>) -> bool {
     let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     match set_lock(file, kind, &bytes) {

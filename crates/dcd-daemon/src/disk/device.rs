@@ -1,10 +1,11 @@
 //! Opening a disk: what it is, how large, in which sectors, and that nobody else uses it.
 //!
 //! A disk is a regular file or a block device. It is opened for direct I/O where the file system
-//! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive users), a file locked with
-//! flock: so two daemons never share a disk; under other names neither, see [`crate::disk::claim`]. A block device is not locked with
-//! flock: udev would put off all that it has to look at there until the lock is gone, and for some minutes nobody would
-//! learn that a cache has taken it.
+//! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive
+//! users), a file locked with flock: so two daemons never share a disk; under other names neither,
+//! see [`crate::disk::claim`]. A block device is not locked with flock: udev would put off all that
+//! it has to look at there until the lock is gone, and for some minutes nobody would learn that a
+//! cache has taken it.
 
 use std::fmt;
 use std::fs;
@@ -394,7 +395,8 @@ impl DeviceFile {
             FileType::Fifo => return Err(kind(path, "a FIFO")),
             _ => return Err(kind(path, "something else")),
         };
-        // The kernel opens a read-only block device for writing all the same, and then refuses each write.
+        // The kernel opens a read-only block device for writing all the same, and then refuses each
+        // write.
         if is_block_device && access == Access::Write && is_read_only(stat.st_rdev) {
             let way = format!("blockdev --setrw {}", path.display());
             return Err(DeviceError::ReadOnly { path: path.to_owned(), why: "", way });
@@ -537,8 +539,9 @@ impl DeviceFile {
         Ok(())
     }
 
-    /// Whether space on it can be given back so that it reads as zeroes: a file of a file system with holes, or a block device
-    /// that discards and promises zeroes. Nothing that it holds is changed.
+    /// Whether space on it can be given back so that it reads as zeroes: a file of a file system
+    /// with holes, or a block device that discards and promises zeroes. Nothing that it holds is
+    /// changed.
     pub fn can_give_back_space(&self) -> bool {
         if self.is_block_device {
             let has = |limit| {
@@ -646,9 +649,10 @@ fn mounted_at_number(number: u64) -> Option<String> {
     mounted_at(&mounts(), |it| it == number)
 }
 
-/// Lets udev look at a block device again, which it does whenever a program that could write to it closes it. So it is told
-/// without a right to speak to it that what it knew of the disk (whether a cache is attached) has changed. A failure is none
-/// of ours: whoever has no udev needs none of that.
+/// Lets udev look at a block device again, which it does whenever a program that could write to it
+/// closes it. So it is told without a right to speak to it that what it knew of the disk (whether a
+/// cache is attached) has changed. A failure is none of ours: whoever has no udev needs none of
+/// that.
 pub fn let_udev_look(path: &Path) {
     let is_block_device = rustix::fs::stat(path)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Settings are read from the right, so a file name may contain commas. A file whose name begins
-//! with `slow:` is written `./slow:...`. The profile of a modelled drive is one of `dcd disk list` or
-//! the path of a TOML file without a colon.
+//! with `slow:` is written `./slow:...`. The profile of a modelled drive is one of `dcd disk list`
+//! or the path of a TOML file without a colon.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Drives that are not there, for `model:` disks: whoever has models of them plugs them in. A server needs none, and
-//! is not linked with them.
+//! Drives that are not there, for `model:` disks: whoever has models of them plugs them in. A
+//! server needs none, and is not linked with them.
 
 use std::ops::Range;
 use std::sync::OnceLock;

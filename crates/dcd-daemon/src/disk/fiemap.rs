@@ -1,4 +1,5 @@
-//! Where the blocks of a file lie on the disk of its file system (FS_IOC_FIEMAP). The only `unsafe` around it is here.
+//! Where the blocks of a file lie on the disk of its file system (FS_IOC_FIEMAP). The only `unsafe`
+//! around it is here.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,8 +13,8 @@ pub struct FileExtent {
     pub physical: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Whether its blocks are known. Not: the file system has not chosen them yet, or keeps the bytes in another way
-    /// (within the inode, compressed, packed).
+    /// Whether its blocks are known. Not: the file system has not chosen them yet, or keeps the
+    /// bytes in another way (within the inode, compressed, packed).
     pub is_mapped: bool,
     /// Its blocks will be chosen when it is written back.
     pub is_delayed: bool,
@@ -58,7 +59,8 @@ struct Request {
 const _: () = assert!(size_of::<RawExtent>() == 56);
 const _: () = assert!(size_of::<Request>() == 32 + 56 * BATCH);
 
-/// The pieces of an open file, in order. With `sync` it is written back first, so that all of them have blocks.
+/// The pieces of an open file, in order. With `sync` it is written back first, so that all of them
+/// have blocks.
 pub fn file_extents(file: impl AsFd, sync: bool) -> io::Result<Vec<FileExtent>> {
     let file = file.as_fd();
     let mut all: Vec<FileExtent> = Vec::new();
@@ -73,8 +75,9 @@ pub fn file_extents(file: impl AsFd, sync: bool) -> io::Result<Vec<FileExtent>> 
             reserved: 0,
             extents: [RawExtent::default(); BATCH],
         };
-        // SAFETY: the descriptor is open. The kernel reads the header and writes at most `extent_count` extents behind
-        // it, for all of which `request` has room; any bytes are valid values of its fields, and it is ours alone.
+        // SAFETY: the descriptor is open. The kernel reads the header and writes at most
+        // `extent_count` extents behind it, for all of which `request` has room; any bytes are
+        // valid values of its fields, and it is ours alone.
         let result = unsafe {
             libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, std::ptr::from_mut(&mut request))
         };

@@ -1,7 +1,8 @@
-//! Being told which files of a file system were written and closed, made, or moved (fanotify). All `unsafe` code around
-//! it is in this file.
+//! Being told which files of a file system were written and closed, made, or moved (fanotify). All
+//! `unsafe` code around it is in this file.
 //!
-//! Needs CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH, and Linux 5.9, which names the directory and the file in each event.
+//! Needs CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH, and Linux 5.9, which names the directory and the
+//! file in each event.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -165,8 +166,9 @@ impl FileWatch {
     fn directory(&self, handle: &Handle) -> Option<PathBuf> {
         let mut handle = *handle;
         let flags = libc::O_PATH | libc::O_CLOEXEC;
-        // SAFETY: the descriptor is open; a `Handle` begins as `struct file_handle` does and has room for as many bytes
-        // as it says, which the kernel only reads. What it gives is new and nobody else's.
+        // SAFETY: the descriptor is open; a `Handle` begins as `struct file_handle` does and has
+        // room for as many bytes as it says, which the kernel only reads. What it gives is new and
+        // nobody else's.
         let directory = unsafe {
             let pointer = std::ptr::from_mut(&mut handle).cast::<libc::file_handle>();
             match libc::open_by_handle_at(self.mount.as_raw_fd(), pointer, flags) {

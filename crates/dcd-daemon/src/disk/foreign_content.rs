@@ -1,12 +1,13 @@
-//! What is on a disk that is about to be overwritten. `dcd create` overwrites zeroes; whatever is not zero belongs to
-//! somebody, and is told by the marks that file systems, disk images, databases and archives leave at fixed places, or as so
-//! many bytes that are not zero.
+//! What is on a disk that is about to be overwritten. `dcd create` overwrites zeroes; whatever is
+//! not zero belongs to somebody, and is told by the marks that file systems, disk images, databases
+//! and archives leave at fixed places, or as so many bytes that are not zero.
 //!
 //! # How much is read
 //!
-//! Of a file all that is no hole. What is longer than [`READ_WHOLE_BYTES`], also of a block device, is read at both ends, and
-//! in [`SAMPLES`] places in between: 1 MiB of each thousandth part or less. So what takes up a thousandth of a large disk is
-//! found wherever it lies; less than that, only near its ends, where all known formats have their marks.
+//! Of a file all that is no hole. What is longer than [`READ_WHOLE_BYTES`], also of a block device,
+//! is read at both ends, and in [`SAMPLES`] places in between: 1 MiB of each thousandth part or
+//! less. So what takes up a thousandth of a large disk is found wherever it lies; less than that,
+//! only near its ends, where all known formats have their marks.
 
 use std::fmt;
 use std::ops::Range;
@@ -168,8 +169,8 @@ impl fmt::Display for Content {
     }
 }
 
-/// What is on these bytes of a disk; `None`: nothing. `progress` is told of bytes looked at and all bytes, and may end it:
-/// then what was found so far is the answer.
+/// What is on these bytes of a disk; `None`: nothing. `progress` is told of bytes looked at and all
+/// bytes, and may end it: then what was found so far is the answer.
 pub fn look(
     disk: &DeviceFile,
     range: Range<u64>,

@@ -1,18 +1,21 @@
-//! Which bytes a disk really is. One disk has many names: links, bind mounts, a loop device over a file, a partition of
-//! that, a file on an overlay, a mapped device. A [`DiskIdentity`] follows a name to the bottom and keeps every object on
-//! the way with the range of its bytes; two names that share bytes anywhere are one disk.
+//! Which bytes a disk really is. One disk has many names: links, bind mounts, a loop device over a
+//! file, a partition of that, a file on an overlay, a mapped device. A [`DiskIdentity`] follows a
+//! name to the bottom and keeps every object on the way with the range of its bytes; two names that
+//! share bytes anywhere are one disk.
 //!
 //! ```text
 //! /dev/loop3p1 -> partition: bytes 1 MiB.. of /dev/loop3 -> offset: bytes of disk.img
 //!                                        disk.img on an overlay -> upper/disk.img
 //! ```
 //!
-//! A device that the device mapper or md makes out of others is followed, too, but not where on them its bytes are: two
-//! such devices on one disk are kept apart by whoever made them (LVM), and all others that share a disk with one are the same.
+//! A device that the device mapper or md makes out of others is followed, too, but not where on
+//! them its bytes are: two such devices on one disk are kept apart by whoever made them (LVM), and
+//! all others that share a disk with one are the same.
 //!
-//! It is the one answer of this program to that question: pairs and members are compared by it, locks are taken on
-//! what it finds (`claim.rs`), and the record of pairs knows disks by it. What cannot be seen is written in
-//! docs/operations.md: disks of other machines, network block devices, other name spaces.
+//! It is the one answer of this program to that question: pairs and members are compared by it,
+//! locks are taken on what it finds (`claim.rs`), and the record of pairs knows disks by it. What
+//! cannot be seen is written in docs/operations.md: disks of other machines, network block devices,
+//! other name spaces.
 
 use std::fs::{self, File};
 use std::io;
@@ -76,7 +79,8 @@ pub struct DiskIdentity {
 }
 
 impl DiskIdentity {
-    /// Follows a path: a regular file or block device. What is something else has no bytes of its own.
+    /// Follows a path: a regular file or block device. What is something else has no bytes of its
+    /// own.
     pub fn of(path: &Path) -> io::Result<DiskIdentity> {
         let stat = rustix::fs::stat(path)?;
         let mut found = Search { system: System::new(), pieces: Vec::new() };
@@ -303,8 +307,8 @@ impl System {
         in_use.filter_map(|directory| self.number(&directory.join("dev"))).collect()
     }
 
-    /// What is below a loop device. Files of file systems that a process or another machine gives are known by their names
-    /// only: to ask for more could wait for it for ever.
+    /// What is below a loop device. Files of file systems that a process or another machine gives
+    /// are known by their names only: to ask for more could wait for it for ever.
     fn loop_backing(&self, number: u64) -> Option<LoopBacking> {
         let directory = self.directory(number).join("loop");
         let name = fs::read(directory.join("backing_file")).ok()?;
@@ -418,7 +422,8 @@ mod tests {
         assert!(DiskIdentity::of(&folder.0).unwrap().pieces.is_empty());
     }
 
-    /// A tree as the kernel shows it: sda with two partitions, two mapped devices on sda2, md of sdb and sdc.
+    /// A tree as the kernel shows it: sda with two partitions, two mapped devices on sda2, md of
+    /// sdb and sdc.
     fn tree(root: &Path) -> System {
         let link = |number: &str, target: &str| {
             fs::create_dir_all(root.join("dev/block")).unwrap();

@@ -106,7 +106,8 @@ impl Disk {
         })
     }
 
-    /// Gives it another name: a member is known when its label has been read. To be called before the first I/O.
+    /// Gives it another name: a member is known when its label has been read. To be called before
+    /// the first I/O.
     pub fn set_device(&mut self, device: Device) {
         self.device = device;
     }
@@ -121,7 +122,8 @@ impl Disk {
         self.file.can_give_back_space()
     }
 
-    /// Leaves the beginning of the disk out of what the engine sees. To be called before the first I/O.
+    /// Leaves the beginning of the disk out of what the engine sees. To be called before the first
+    /// I/O.
     pub fn set_payload_offset(&mut self, bytes: u64) {
         self.payload_offset_bytes = bytes;
     }

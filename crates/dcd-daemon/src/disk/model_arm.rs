@@ -1,5 +1,5 @@
-//! A disk model in real time: each job waits until the model has served it. Pure; the caller brings the
-//! time and does the real I/O when told to.
+//! A disk model in real time: each job waits until the model has served it. Pure; the caller brings
+//! the time and does the real I/O when told to.
 //!
 //! The real I/O comes after the model's time and is not part of it: it should be much faster. Write
 //! zeroes count as writes. FUA is a write and a flush.
@@ -88,7 +88,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// One after the other: a read takes 3 ms; a write 1 ms and 8 more to the platters, for which a flush waits.
+    /// One after the other: a read takes 3 ms; a write 1 ms and 8 more to the platters, for which a
+    /// flush waits.
     #[derive(Default)]
     pub(crate) struct ToyDrive {
         free_at: u64,

@@ -1,4 +1,5 @@
-//! What is mounted where, from `/proc/self/mountinfo`: which device a mount is of, and on which file system a file lies.
+//! What is mounted where, from `/proc/self/mountinfo`: which device a mount is of, and on which
+//! file system a file lies.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// A line of `mountinfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mount {
-    /// Device number of the file system; one of its own where it has several devices (btrfs) or none.
+    /// Device number of the file system; one of its own where it has several devices (btrfs) or
+    /// none.
     pub(crate) device: u64,
     /// What of the file system is mounted.
     pub(crate) root: PathBuf,

@@ -1,12 +1,14 @@
 //! Overwriting what a cache-disk held, after it is detached: `dcd detach --wipe`.
 //!
-//! In pieces from the beginning to the end of the disk: what the log held, checkpoints, copies of reads, also of caches before
-//! this one. Only the superblocks are left to the end, so that one which was interrupted is known for what it is, and begun
-//! again. Whether nothing depends on these bytes any more is for the caller to know.
+//! In pieces from the beginning to the end of the disk: what the log held, checkpoints, copies of
+//! reads, also of caches before this one. Only the superblocks are left to the end, so that one
+//! which was interrupted is known for what it is, and begun again. Whether nothing depends on these
+//! bytes any more is for the caller to know.
 //!
-//! A piece of a block device is discarded securely, if the disk can do that, and what then still reads as anything but zeroes is
-//! written. A plain discard is no erasure: the disk may keep the old bytes, and may go on to give them. So after that, or
-//! without any, zeroes are written. Holes of a file hold no bytes, and stay holes.
+//! A piece of a block device is discarded securely, if the disk can do that, and what then still
+//! reads as anything but zeroes is written. A plain discard is no erasure: the disk may keep the
+//! old bytes, and may go on to give them. So after that, or without any, zeroes are written. Holes
+//! of a file hold no bytes, and stay holes.
 
 use std::io;
 use std::ops::Range;
@@ -33,10 +35,11 @@ pub enum Wiped {
     UpTo(u64),
 }
 
-/// Overwrites everything on a disk. `goes_on` is told how many of how many bytes are done, and says whether to go on.
+/// Overwrites everything on a disk. `goes_on` is told how many of how many bytes are done, and says
+/// whether to go on.
 ///
-/// Crash before step 3: the superblocks say that the cache is detached, as they did; to be begun again.
-/// Crash amid step 3: one of them says so, or none is left and the disk is zero.
+/// Crash before step 3: the superblocks say that the cache is detached, as they did; to be begun
+/// again. Crash amid step 3: one of them says so, or none is left and the disk is zero.
 pub fn wipe(
     disk: &DeviceFile,
     goes_on: &mut dyn FnMut(u64, u64) -> bool,

@@ -27,7 +27,8 @@ impl Bell {
         }
     }
 
-    /// It has been heard: what is put into the queue from now on rings again. To be called before the queue is looked at.
+    /// It has been heard: what is put into the queue from now on rings again. To be called before
+    /// the queue is looked at.
     pub(crate) fn heard(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.event, &mut count);

@@ -1,12 +1,13 @@
 //! How long the loop looks for its next event before it sleeps.
 //!
-//! A thread that sleeps is woken late: the event interrupts an idle processor, which takes some microseconds to come
-//! back, in a virtual machine some tens. Whoever asks for one thing at a time waits for that in each request. So the loop looks
-//! around for a moment first, as long as events do come soon, and gives its processor to whoever wants it meanwhile.
+//! A thread that sleeps is woken late: the event interrupts an idle processor, which takes some
+//! microseconds to come back, in a virtual machine some tens. Whoever asks for one thing at a time
+//! waits for that in each request. So the loop looks around for a moment first, as long as events
+//! do come soon, and gives its processor to whoever wants it meanwhile.
 //!
-//! The rule is that of Linux for idle guests (`Documentation/virt/guest-halt-polling.rst`): an event that would have been
-//! seen by looking for longer, within the maximum, makes the next look longer; one that comes later makes it shorter, down
-//! to none.
+//! The rule is that of Linux for idle guests (`Documentation/virt/guest-halt-polling.rst`): an
+//! event that would have been seen by looking for longer, within the maximum, makes the next look
+//! longer; one that comes later makes it shorter, down to none.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,9 +15,11 @@ use std::time::{Duration, Instant};
 
 /// The first look is the maximum divided by this; a look that became shorter than that is none.
 const STEPS: u32 = 8;
-/// An event that comes within the time of so many wake-ups is worth looking for, unless it is said otherwise.
+/// An event that comes within the time of so many wake-ups is worth looking for, unless it is said
+/// otherwise.
 const WAKE_UPS: u32 = 10;
-/// But not for longer than this: where wake-ups take longer, as in an emulated machine, nobody would look for nothing.
+/// But not for longer than this: where wake-ups take longer, as in an emulated machine, nobody
+/// would look for nothing.
 const MAX_OF_AUTO: Duration = Duration::from_millis(1);
 
 /// How long the loop may look for an event.
@@ -33,8 +36,8 @@ impl BusyPollMax {
     /// Never.
     pub const NEVER: BusyPollMax = BusyPollMax::Time(Duration::ZERO);
 
-    /// The time for this machine. It is none where there is one processor: whoever makes the events needs it. Measuring
-    /// takes some milliseconds.
+    /// The time for this machine. It is none where there is one processor: whoever makes the events
+    /// needs it. Measuring takes some milliseconds.
     pub fn on_this_machine(self) -> Duration {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match self {

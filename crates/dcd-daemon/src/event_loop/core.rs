@@ -1,5 +1,6 @@
 //! What the event loop runs: a cache ([`Engine`]), or a disk without one
-//! ([`PassThrough`](crate::event_loop::pass_through::PassThrough)). Both speak the engine's boundary.
+//! ([`PassThrough`](crate::event_loop::pass_through::PassThrough)). Both speak the engine's
+//! boundary.
 
 use dcd_engine::config::ConfigError;
 use dcd_engine::stats::{CacheDiskFailure, DestageTrouble, Status};

@@ -1,14 +1,19 @@
 //! Runs of the driver (event loop, ring, disks) under a simulated kernel: `dcd fuzz --driver`.
 //!
-//! The engine's own runs begin at its boundary, where every I/O ends once, whole, and when it is said. Here is what makes
-//! that so: the ring that puts short transfers together and waits beside a full queue, the loop that takes completions, tells
-//! the time and answers. A third of the runs have a labelled data-disk. One seed chooses the kernel's habits ([`SimulatedKernel`]), the settings and the requests; half of
-//! the runs also have an I/O that fails or is cancelled now and then. What must hold:
+//! The engine's own runs begin at its boundary, where every I/O ends once, whole, and when it is
+//! said. Here is what makes that so: the ring that puts short transfers together and waits beside a
+//! full queue, the loop that takes completions, tells the time and answers. A third of the runs
+//! have a labelled data-disk. One seed chooses the kernel's habits ([`SimulatedKernel`]), the
+//! settings and the requests; half of the runs also have an I/O that fails or is cancelled now and
+//! then. What must hold:
 //!
-//! 1. Each request is answered once, also behind pauses of hours, and the end comes when it is asked for.
-//! 2. Reads show what was written last; in runs without failures nothing fails, and no disk is taken for hung.
-//! 3. After the death of the process at any turn, of an opening, of serving or of an end, the next session opens with all that
-//!    was acknowledged. Behind an end in order the label of the data-disk and the superblock fit each other alone.
+//! 1. Each request is answered once, also behind pauses of hours, and the end comes when it is
+//!    asked for.
+//! 2. Reads show what was written last; in runs without failures nothing fails, and no disk is
+//!    taken for hung.
+//! 3. After the death of the process at any turn, of an opening, of serving or of an end, the next
+//!    session opens with all that was acknowledged. Behind an end in order the label of the
+//!    data-disk and the superblock fit each other alone.
 //! 4. Memory is not touched while the kernel has it, and the loop never waits for nothing.
 
 use std::collections::BTreeMap;
@@ -271,7 +276,8 @@ impl Run {
         answers: &Answers,
     ) -> Result<(), String> {
         self.may_ask = false;
-        // Faults may be a reason not to have what was acknowledged; and most of what is of interest is short.
+        // Faults may be a reason not to have what was acknowledged; and most of what is of interest
+        // is short.
         let may_die = !self.is_faulty && self.random.one_in(2);
         let most = self.random.pick(&[40, 400]);
         self.dies_in = may_die.then(|| 1 + self.random.below(most));
@@ -355,7 +361,8 @@ impl Run {
         }
     }
 
-    /// A turn of the loop, before which the process may be stopped: rather when somebody has waited for long.
+    /// A turn of the loop, before which the process may be stopped: rather when somebody has waited
+    /// for long.
     fn turn(
         &mut self,
         event_loop: &mut EventLoop<Engine>,

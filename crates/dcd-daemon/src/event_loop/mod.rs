@@ -1,5 +1,5 @@
-//! The one loop: disks, NBD clients, the ublk device, requests of other threads, timers and signals around a core,
-//! on one thread with one ring.
+//! The one loop: disks, NBD clients, the ublk device, requests of other threads, timers and signals
+//! around a core, on one thread with one ring.
 //!
 //! ```text
 //! turn:  wait for completions        one io_uring_enter; it also submits what the last turn queued; all that are there
@@ -402,7 +402,8 @@ impl<C: Core> EventLoop<C> {
         self.poll_disks();
         self.nbd.timeout(self.now, &mut self.ring);
         self.serve_clients();
-        // Whoever has not been heard by now has not answered, unless the ring has more to give: then the next turn, at once.
+        // Whoever has not been heard by now has not answered, unless the ring has more to give:
+        // then the next turn, at once.
         if self.ring.has_seen_all() {
             self.nbd.give_up_late();
             if self.deadline.is_some_and(|deadline| deadline <= self.now) && !self.is_closing {
@@ -445,8 +446,8 @@ impl<C: Core> EventLoop<C> {
         if let Seen::Missing = memory.turn()
             && *self.core.phase() == Phase::Running
         {
-            // What was acknowledged from it before, and what is acknowledged behind this without having been asked for
-            // durably (it waited for room): the next look is soon.
+            // What was acknowledged from it before, and what is acknowledged behind this without
+            // having been asked for durably (it waited for room): the next look is soon.
             self.request(Operation::Flush, Completion::new(|_| ()));
         }
     }
@@ -499,7 +500,8 @@ impl<C: Core> EventLoop<C> {
         }
     }
 
-    /// Tells a volume what blocks are, before they are written for the first time. What it knows already costs nothing.
+    /// Tells a volume what blocks are, before they are written for the first time. What it knows
+    /// already costs nothing.
     fn hint(&mut self, range: LbaRange, hint: Hint) {
         if self.is_closing || self.core.engine().is_none_or(|engine| engine.volume().is_none()) {
             return;
@@ -584,8 +586,8 @@ impl<C: Core> EventLoop<C> {
         self.go_on(after);
     }
 
-    /// A detach has ended. If the cache-disk could not be marked, the label of the data-disk says at least that it stands on its
-    /// own.
+    /// A detach has ended. If the cache-disk could not be marked, the label of the data-disk says
+    /// at least that it stands on its own.
     pub(crate) fn label_without_cache(&mut self) {
         if self.core.cache_disk_failure().is_none() {
             return;

@@ -1,9 +1,11 @@
-//! Requests that were served, for whoever records them: a bounded ring between the event loop and a reader on another
-//! thread. The loop neither waits nor allocates; what finds no room is lost, and counted.
+//! Requests that were served, for whoever records them: a bounded ring between the event loop and a
+//! reader on another thread. The loop neither waits nor allocates; what finds no room is lost, and
+//! counted.
 //!
-//! One thread writes, one reads. A slot belongs to the writer from when the reader has passed it until it is
-//! published, then to the reader. All of it is atomic words, so there is nothing unsafe: the words of a slot are
-//! ordered by `written` and `read`, which are stored after them (Release) and loaded before them (Acquire).
+//! One thread writes, one reads. A slot belongs to the writer from when the reader has passed it
+//! until it is published, then to the reader. All of it is atomic words, so there is nothing
+//! unsafe: the words of a slot are ordered by `written` and `read`, which are stored after them
+//! (Release) and loaded before them (Acquire).
 //!
 //! [`crate::control`] drains it for `dcd trace record --control`.
 
@@ -50,7 +52,8 @@ pub struct AskedRequest {
 }
 
 impl AskedRequest {
-    /// Of an operation; none of those that are not requests of clients. `number` is one more with each that comes.
+    /// Of an operation; none of those that are not requests of clients. `number` is one more with
+    /// each that comes.
     pub fn of(operation: &Operation, fua: bool, number: u64) -> Option<AskedRequest> {
         let of = |operation, range: LbaRange| AskedRequest {
             number,
@@ -105,7 +108,8 @@ pub struct RecordedRequest {
     pub offset_bytes: u64,
     /// How much; the sum of both fits into 64 bits.
     pub size_bytes: u64,
-    /// Larger than that of all that came before it: those that are taken together came at the same time.
+    /// Larger than that of all that came before it: those that are taken together came at the same
+    /// time.
     pub number: u64,
 }
 

@@ -91,7 +91,8 @@ pub struct DrainTicket(u64);
 pub enum StopKind {
     /// Stop; dirty data stays in the cache.
     Shutdown,
-    /// The same, but a ublk device stays for the next server of the volume, whether somebody uses it or not.
+    /// The same, but a ublk device stays for the next server of the volume, whether somebody uses
+    /// it or not.
     Restart,
     /// Bring everything to the data-disk and let it stand on its own.
     Detach,
@@ -217,7 +218,8 @@ impl Submitter {
         receiver.recv().ok()
     }
 
-    /// Has the cache take over what may change while it runs, and waits for that; `None` if the loop has ended.
+    /// Has the cache take over what may change while it runs, and waits for that; `None` if the
+    /// loop has ended.
     pub fn configure(&self, config: EngineConfig) -> Option<Result<(), ConfigError>> {
         let (answer, receiver) = mpsc::sync_channel(1);
         self.send(Message::Configure { config: Box::new(config), answer });
@@ -262,7 +264,8 @@ impl Submitter {
         self.send(Message::StopRecording(ring));
     }
 
-    /// Has the event loop answer the requests of a ublk device. If the loop has ended, the device is closed.
+    /// Has the event loop answer the requests of a ublk device. If the loop has ended, the device
+    /// is closed.
     pub fn serve_ublk(&self, end: ServerEnd, io_bytes_max: u32) {
         self.send(Message::ServeUblk { end: Box::new(end), io_bytes_max });
     }

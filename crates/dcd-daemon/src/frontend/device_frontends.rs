@@ -1,5 +1,5 @@
-//! The frontends that have threads of their own, together: there may be a FUSE mount, a ublk device, a vhost-user socket,
-//! several of them or none.
+//! The frontends that have threads of their own, together: there may be a FUSE mount, a ublk
+//! device, a vhost-user socket, several of them or none.
 
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 //!
 //! Order at the start of a daemon, and why:
 //!
-//! 1. [`detach_stale`], while the mount of a dead daemon is still there: once that is unmounted, the
-//!    kernel no longer says where the file of a loop device was.
+//! 1. [`detach_stale`], while the mount of a dead daemon is still there: once that is unmounted,
+//!    the kernel no longer says where the file of a loop device was.
 //! 2. [`super::fuse::mount`].
 //! 3. [`attach`], while the event loop runs.
 //!
@@ -23,9 +23,10 @@
 //! device writes back what is dirty in its page cache, and that must not be a dying daemon.
 //!
 //! After a `kill -9` the device stays, and answers with I/O errors. [`detach_stale`] detaches it at
-//! the next start, and [`attach`] takes the same one again. If a file system is still mounted from it, it goes as soon as that is
-//! unmounted, the new device is another, and its users are told: the kernel gives a device that is in use no other file
-//! (`LOOP_CHANGE_FD` takes read-only ones, `LOOP_CONFIGURE` unbound ones), and the file system has met I/O errors anyway.
+//! the next start, and [`attach`] takes the same one again. If a file system is still mounted from
+//! it, it goes as soon as that is unmounted, the new device is another, and its users are told: the
+//! kernel gives a device that is in use no other file (`LOOP_CHANGE_FD` takes read-only ones,
+//! `LOOP_CONFIGURE` unbound ones), and the file system has met I/O errors anyway.
 //!
 //! Tests: `tests/fuse.rs`, which needs root and `/dev/loop-control`.
 
@@ -55,8 +56,9 @@ const DETACH_WAIT: Duration = Duration::from_secs(2);
 /// Makes a loop device of `file`, with direct I/O, so that the volume is not cached twice, and
 /// with its partitions.
 ///
-/// `block_size` is the volume's, 512 or 4096. A device that is free among those `left` by a daemon that died is taken
-/// again, so that it has the same name. Not on the event loop's thread, see above.
+/// `block_size` is the volume's, 512 or 4096. A device that is free among those `left` by a daemon
+/// that died is taken again, so that it has the same name. Not on the event loop's thread, see
+/// above.
 pub fn attach(
     file: &Path,
     block_size: u32,

@@ -1,13 +1,13 @@
-//! Memory that others can take away while it is mapped here. An access then ends in SIGBUS, which would end the process
-//! and all that it serves.
+//! Memory that others can take away while it is mapped here. An access then ends in SIGBUS, which
+//! would end the process and all that it serves.
 //!
 //! ```text
 //! guest memory     an access says first what it touches. If that is gone, the signal puts zeroes in its place, notes that, and
 //!                  the access goes on with them; whoever made it asks `is_lost` before it believes anything.
 //! segment memory   nothing can be put in its place. The process says what has happened, and ends.
 //! ```
-//! The signal arrives on the thread that made the access, so all that it looks at is of that thread: no other one can be in the
-//! middle of anything.
+//! The signal arrives on the thread that made the access, so all that it looks at is of that
+//! thread: no other one can be in the middle of anything.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -43,8 +43,8 @@ static SEGMENTS_LEN: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn expect_faults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a zeroed `sigaction` is a valid one. The handler is a function of this type (SA_SIGINFO), and does only
-        // what a signal handler may do.
+        // SAFETY: a zeroed `sigaction` is a valid one. The handler is a function of this type
+        // (SA_SIGINFO), and does only what a signal handler may do.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_bus_error as *const () as usize;
@@ -61,8 +61,8 @@ pub(crate) fn tell_of_segments(start: usize, len: usize) {
     SEGMENTS_LEN.store(len, Ordering::Relaxed);
 }
 
-/// Touches memory of a mapping, all of which may be replaced by zeroes meanwhile. It must be a mapping of nothing else, from
-/// start to end, and stay one until this returns.
+/// Touches memory of a mapping, all of which may be replaced by zeroes meanwhile. It must be a
+/// mapping of nothing else, from start to end, and stay one until this returns.
 pub(crate) fn guarded<T>(start: usize, len: usize, touch: impl FnOnce() -> T) -> T {
     ACCESS.with(|access| {
         access.len.store(len, Ordering::Relaxed);
@@ -76,7 +76,8 @@ pub(crate) fn guarded<T>(start: usize, len: usize, touch: impl FnOnce() -> T) ->
     })
 }
 
-/// Whether memory that this thread has touched was gone: what it read may be zeroes that nobody wrote.
+/// Whether memory that this thread has touched was gone: what it read may be zeroes that nobody
+/// wrote.
 pub(crate) fn is_lost() -> bool {
     ACCESS.with(|access| access.is_lost.load(Ordering::Relaxed))
 }
@@ -87,7 +88,8 @@ pub(crate) fn forget_lost() {
 }
 
 extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel gives a signal with SA_SIGINFO its information, and for SIGBUS that has an address.
+    // SAFETY: the kernel gives a signal with SA_SIGINFO its information, and for SIGBUS that has an
+    // address.
     let address = unsafe { (*info).si_addr() } as usize;
     let is_replaced = ACCESS.try_with(|access| {
         let start = access.start.load(Ordering::Relaxed);
@@ -108,8 +110,8 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context:
     } else {
         b"dcd: memory is gone below the process (SIGBUS)\n"
     };
-    // SAFETY: writing these bytes and taking back the handler is all that happens; both may be done in one. The access is made
-    // again, and the process ends as it would have without us.
+    // SAFETY: writing these bytes and taking back the handler is all that happens; both may be done
+    // in one. The access is made again, and the process ends as it would have without us.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
@@ -120,7 +122,7 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context:
 fn replace(start: usize, len: usize) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: by the contract of `guarded`, the range is one mapping, whole, and whoever touches it expects that it becomes
-    // zeroes. Only a system call is made.
+    // SAFETY: by the contract of `guarded`, the range is one mapping, whole, and whoever touches it
+    // expects that it becomes zeroes. Only a system call is made.
     unsafe { libc::mmap(start as *mut c_void, len, protection, flags, -1, 0) != libc::MAP_FAILED }
 }

@@ -1,4 +1,5 @@
-//! Which segment memories there are on this machine, whose they are, and which nobody needs: for `dcd list`. Nothing is changed.
+//! Which segment memories there are on this machine, whose they are, and which nobody needs: for
+//! `dcd list`. Nothing is changed.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,5 +1,5 @@
-//! Where segment memory lies: in directories that nobody else can write to. A name in a place that all may write to, as
-//! `/dev/shm` is, can be taken by anybody as soon as it is free.
+//! Where segment memory lies: in directories that nobody else can write to. A name in a place that
+//! all may write to, as `/dev/shm` is, can be taken by anybody as soon as it is free.
 //!
 //! ```text
 //! BASE/UUID/dcd-UUID.segments   BASE: /run/dcd              of root, and of the user of the service, whose it is
@@ -7,10 +7,12 @@
 //!                                     /dev/shm/dcd-UID       where neither is there, or neither is in memory
 //!                                     /dev/shm/dcd-UID-...   where somebody else has taken that name
 //! ```
-//! The superblock names the directory, so a start after a kill needs no rule to find it. Each cache has a directory of its
-//! own, so that its daemon can be kept from the memory of others ([`crate::process::confine`]).
+//! The superblock names the directory, so a start after a kill needs no rule to find it. Each cache
+//! has a directory of its own, so that its daemon can be kept from the memory of others
+//! ([`crate::process::confine`]).
 //!
-//! It was `/dev/shm/dcd-UUID.segments` before: what is left there is still found, and moved away at once.
+//! It was `/dev/shm/dcd-UUID.segments` before: what is left there is still found, and moved away at
+//! once.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -80,8 +82,8 @@ pub fn directories_to_list() -> Vec<PathBuf> {
     directories
 }
 
-/// Makes the directory of a cache, where it can be: in memory, and of nobody else. Tells its name, which may be another than
-/// asked for where somebody has taken that.
+/// Makes the directory of a cache, where it can be: in memory, and of nobody else. Tells its name,
+/// which may be another than asked for where somebody has taken that.
 pub(crate) fn make(directory: &Path) -> Result<PathBuf, SegmentMemoryError> {
     let mut made = make_once(directory);
     // The end of another cache may take the base away, behind our look at it.
@@ -118,7 +120,8 @@ fn make_once(directory: &Path) -> Result<PathBuf, SegmentMemoryError> {
     Ok(directory)
 }
 
-/// Takes the directory of a cache away, if nothing is in it. Others, which a person has named, stay.
+/// Takes the directory of a cache away, if nothing is in it. Others, which a person has named,
+/// stay.
 pub(crate) fn remove(directory: &Path, uuid: &str) {
     if directory.file_name().is_some_and(|name| name.to_str() == Some(uuid)) {
         let _ = fs::remove_dir(directory);
@@ -187,7 +190,8 @@ pub(crate) fn owner(path: &Path) -> Option<u32> {
     fs::symlink_metadata(path).ok().map(|found| found.uid())
 }
 
-/// From whom root takes memory: itself, the user of the service, and whoever owns one of the disks. Others take their own.
+/// From whom root takes memory: itself, the user of the service, and whoever owns one of the disks.
+/// Others take their own.
 pub(crate) fn trusted_owners(disks: &[&Path]) -> Vec<u32> {
     let mut owners = vec![user()];
     if user() == 0 {

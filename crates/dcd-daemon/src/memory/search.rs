@@ -1,18 +1,20 @@
-//! Which segment memory a start takes: the one that the superblock names ([`dcd_engine::MemoryWanted`]), wherever it
-//! is found; a new one if nothing of the last session can be in any; and if the right one should be there and
-//! is not, none. Nothing is made or changed before that is decided.
+//! Which segment memory a start takes: the one that the superblock names
+//! ([`dcd_engine::MemoryWanted`]), wherever it is found; a new one if nothing of the last session
+//! can be in any; and if the right one should be there and is not, none. Nothing is made or changed
+//! before that is decided.
 //!
 //! ```text
 //! looked at   1. what the service manager has kept
 //!             2. its place, as the superblock has it
 //!             3. the directory that was asked for, the usual ones, and `/dev/shm`, where it was once
 //! ```
-//! A file of the right name with another identity is not taken, whoever put it there, and holds up nothing. Where a
-//! place cannot be looked at (no right to), that is said, and the others are.
+//! A file of the right name with another identity is not taken, whoever put it there, and holds up
+//! nothing. Where a place cannot be looked at (no right to), that is said, and the others are.
 //!
-//! It is taken from our own user. Root takes it from the user of the service and from the owners of the disks, too; and from
-//! anybody in the place that the superblock names, if not all may write there: who wrote that could write the disks. What
-//! is taken from others, and what has no name or one in `/dev/shm`, is moved to where a new one would be.
+//! It is taken from our own user. Root takes it from the user of the service and from the owners of
+//! the disks, too; and from anybody in the place that the superblock names, if not all may write
+//! there: who wrote that could write the disks. What is taken from others, and what has no name or
+//! one in `/dev/shm`, is moved to where a new one would be.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -98,8 +100,8 @@ impl MemorySearch<'_> {
         self.in_first_place(|path| SegmentFile::create(path, self.size, boot, id, self.cache_disk))
     }
 
-    /// Tries the directory that was asked for, and where that cannot be had because somebody else has taken the name in
-    /// it, or none was asked for, our own. The first error is told.
+    /// Tries the directory that was asked for, and where that cannot be had because somebody else
+    /// has taken the name in it, or none was asked for, our own. The first error is told.
     fn in_first_place<T>(
         &self,
         mut make: impl FnMut(PathBuf) -> Result<T, SegmentMemoryError>,
@@ -513,7 +515,8 @@ mod tests {
         assert!(found.file.was_found && found.file.is_in_place());
         assert_eq!(found.memory.bytes()[64], 1);
         drop(found);
-        // A start that ended early has not taken it away: it has its name again, and what was there is aside.
+        // A start that ended early has not taken it away: it has its name again, and what was there
+        // is aside.
         assert!(place.path("first").with_added_extension("displaced").exists());
         assert!(place.search("first", false, vec![again]).unwrap().file.was_found);
         fs::remove_file(place.path("first")).unwrap();

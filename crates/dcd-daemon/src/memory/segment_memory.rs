@@ -1,13 +1,14 @@
-//! Memory of the segment buffers that outlives the process (contract C4): a file in a directory of our own, in memory
-//! ([`crate::memory::places`]).
+//! Memory of the segment buffers that outlives the process (contract C4): a file in a directory of
+//! our own, in memory ([`crate::memory::places`]).
 //!
 //! It survives `kill -9` of the daemon and of its whole process group, and is removed after a stop
 //! in order. What it holds is worth something only within one boot of the machine: a boot id in the
-//! first page tells. Its identity, beside that, is in the superblock of the session that it is of: which
-//! file a start takes, and what it does without, is decided in [`crate::memory::search`]. Memory that
-//! survived keeps its size, whatever the settings ask for: the number of segment buffers changes after a
-//! stop in order only. Of a service, systemd keeps a descriptor of the file, so that it outlives who cleans
-//! up, too; while it is served, [`crate::memory::watch`] puts it back where it was removed.
+//! first page tells. Its identity, beside that, is in the superblock of the session that it is of:
+//! which file a start takes, and what it does without, is decided in [`crate::memory::search`].
+//! Memory that survived keeps its size, whatever the settings ask for: the number of segment
+//! buffers changes after a stop in order only. Of a service, systemd keeps a descriptor of the
+//! file, so that it outlives who cleans up, too; while it is served, [`crate::memory::watch`] puts
+//! it back where it was removed.
 //!
 //! ```text
 //! 0..3776       header page, the engine's
@@ -55,8 +56,8 @@ pub type MemoryId = [u8; 16];
 pub struct BootId([u8; 36]);
 
 impl BootId {
-    /// The present one. Without one (no /proc) to count every start as another boot would be unsafe the
-    /// other way round, so a fixed text stands for it: memory is then trusted.
+    /// The present one. Without one (no /proc) to count every start as another boot would be unsafe
+    /// the other way round, so a fixed text stands for it: memory is then trusted.
     pub fn current() -> BootId {
         let mut id = [b'-'; 36];
         if let Ok(text) = fs::read_to_string("/proc/sys/kernel/random/boot_id") {
@@ -163,16 +164,18 @@ impl Mapping {
         Ok(Mapping { start, len })
     }
 
-    /// Moves another mapping of the same size to the addresses of this one, in one step. What it maps must hold the
-    /// same: whoever reads meanwhile (an I/O) sees the one or the other.
+    /// Moves another mapping of the same size to the addresses of this one, in one step. What it
+    /// maps must hold the same: whoever reads meanwhile (an I/O) sees the one or the other.
     fn become_this(&self, other: Mapping) {
         assert_eq!(self.len, other.len, "mappings of one size");
         let (from, to) = (other.start.as_ptr().cast(), self.start.as_ptr().cast());
-        // SAFETY: both ranges are mappings of ours. Nobody has a reference into either: `other` is new, and
-        // whoever owns the `SharedSegmentMemory` of this one lends from it only while an engine runs.
+        // SAFETY: both ranges are mappings of ours. Nobody has a reference into either: `other` is
+        // new, and whoever owns the `SharedSegmentMemory` of this one lends from it only while an
+        // engine runs.
         let moved =
             unsafe { rustix::mm::mremap_fixed(from, self.len, self.len, MremapFlags::MAYMOVE, to) };
-        // What was mapped here may be gone, so nothing can go on. A start finds the file that has the name by now.
+        // What was mapped here may be gone, so nothing can go on. A start finds the file that has
+        // the name by now.
         moved.expect("the kernel moves a mapping");
         fault::tell_of_segments(self.start.as_ptr() as usize, self.len);
         // Its old addresses are free already.
@@ -279,7 +282,8 @@ impl FoundMemory {
         is_same(&self.stat, path)
     }
 
-    /// Takes it into use as it is. Its size must be one that `is_possible`. `id` is noted in it if it has none.
+    /// Takes it into use as it is. Its size must be one that `is_possible`. `id` is noted in it if
+    /// it has none.
     pub fn adopt(
         self,
         path: PathBuf,
@@ -312,7 +316,8 @@ impl FoundMemory {
     }
 }
 
-/// The file below the memory. A new one goes when this is dropped, unless a session has begun with it.
+/// The file below the memory. A new one goes when this is dropped, unless a session has begun with
+/// it.
 pub struct SegmentFile {
     path: PathBuf,
     owner: u32,
@@ -330,8 +335,8 @@ impl SegmentFile {
         directory.join(format!("dcd-{uuid}.segments"))
     }
 
-    /// Makes a new one, of zeroes. What is there under its name, and in nobody's use, is given up: whoever
-    /// calls has seen that nothing in it counts.
+    /// Makes a new one, of zeroes. What is there under its name, and in nobody's use, is given up:
+    /// whoever calls has seen that nothing in it counts.
     pub fn create(
         path: PathBuf,
         size: usize,
@@ -379,8 +384,8 @@ impl SegmentFile {
         format!("segments-{uuid}")
     }
 
-    /// A descriptor for somebody who keeps it when we are killed: opened anew, because a lock belongs to what was opened, and
-    /// would be kept with it.
+    /// A descriptor for somebody who keeps it when we are killed: opened anew, because a lock
+    /// belongs to what was opened, and would be kept with it.
     ///
     /// # Errors
     /// Without `/proc`.
@@ -408,8 +413,8 @@ impl SegmentFile {
         self.is_kept = true;
     }
 
-    /// The engine that used it is gone. What becomes of it: one that no session has begun with was made in
-    /// vain, and what the last one has is on the cache-disk, if it ended in order.
+    /// The engine that used it is gone. What becomes of it: one that no session has begun with was
+    /// made in vain, and what the last one has is on the cache-disk, if it ended in order.
     pub fn end(mut self, last_use: MemoryUse) {
         match last_use {
             MemoryUse::NotBegun => {}
@@ -423,8 +428,8 @@ impl SegmentFile {
         rustix::fs::fstat(&self.file).is_ok_and(|ours| is_same(&ours, &self.path))
     }
 
-    /// Gives it another name, in a directory that is better, and the name that it had to nobody. To be called where no
-    /// engine runs meanwhile.
+    /// Gives it another name, in a directory that is better, and the name that it had to nobody. To
+    /// be called where no engine runs meanwhile.
     ///
     /// ```text
     /// 1. A copy takes the new name.          Death here: a start finds either, and both hold the same.
@@ -449,8 +454,9 @@ impl SegmentFile {
         }
     }
 
-    /// Its name is gone, or leads to another file: makes a file that has it, holds the same and is used from here
-    /// on. What somebody else put there is moved aside; tells to where. To be called where no engine runs meanwhile.
+    /// Its name is gone, or leads to another file: makes a file that has it, holds the same and is
+    /// used from here on. What somebody else put there is moved aside; tells to where. To be called
+    /// where no engine runs meanwhile.
     pub fn put_back(&mut self) -> Result<Option<PathBuf>, SegmentMemoryError> {
         let new_path = self.path.with_added_extension("new");
         let _ = rustix::fs::unlink(&new_path);
@@ -460,7 +466,8 @@ impl SegmentFile {
         let put_back = self.put_back_as(&new, &new_path);
         match put_back {
             Ok(displaced) => {
-                // The old one may be kept somewhere, or have another name; nobody shall find writes in it.
+                // The old one may be kept somewhere, or have another name; nobody shall find writes
+                // in it.
                 let old = std::mem::replace(&mut self.file, new);
                 self.owner = user();
                 let _ = rustix::io::pwrite(&old, &[0; PAGE], 0);
@@ -478,7 +485,8 @@ impl SegmentFile {
         new: &OwnedFd,
         new_path: &Path,
     ) -> Result<Option<PathBuf>, SegmentMemoryError> {
-        // 1. A whole copy, locked, under another name. Crash here: the old one is all there is, as before.
+        // 1. A whole copy, locked, under another name. Crash here: the old one is all there is, as
+        //    before.
         lock(new, &self.path)?;
         let size = self.mapping.len();
         reserve(new, size).map_err(failed(&self.path, "put back"))?;
@@ -551,8 +559,8 @@ fn reopen(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Whoever was killed may hold it for some moments yet. The disks are locked by now, so a holder that
-/// stays has a copy of this cache.
+/// Whoever was killed may hold it for some moments yet. The disks are locked by now, so a holder
+/// that stays has a copy of this cache.
 fn lock(file: &OwnedFd, path: &Path) -> Result<(), SegmentMemoryError> {
     let until = Instant::now() + DEAD_HOLDER_PATIENCE;
     loop {
@@ -781,7 +789,8 @@ mod tests {
             let told = file.put_back().unwrap();
             assert_eq!(told, (round % 3 == 1).then(|| displaced.clone()));
             assert!(file.is_in_place());
-            // The engine's addresses are the same, and what is written there is in the file of the name.
+            // The engine's addresses are the same, and what is written there is in the file of the
+            // name.
             assert_eq!(memory.bytes().as_ptr(), address);
             memory.bytes_mut()[PAGE + round] = round as u8;
             let found = fs::read(&path).unwrap();

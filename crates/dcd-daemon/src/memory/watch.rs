@@ -1,6 +1,6 @@
-//! The segment memory of a running loop: that its name leads to it, looked at twice a second, and what happens if
-//! not. Who cleans up there, systemd-logind's `RemoveIPC=` or a person may remove it, and the next start would
-//! not find what was acknowledged.
+//! The segment memory of a running loop: that its name leads to it, looked at twice a second, and
+//! what happens if not. Who cleans up there, systemd-logind's `RemoveIPC=` or a person may remove
+//! it, and the next start would not find what was acknowledged.
 //!
 //! ```text
 //! 1. The name is gone, or leads elsewhere.   Death up to here loses what was acknowledged and not flushed.
@@ -33,7 +33,8 @@ pub struct MemoryReport {
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// Nothing leads to it any more, and it cannot be put back: changes are acknowledged when they are durable.
+    /// Nothing leads to it any more, and it cannot be put back: changes are acknowledged when they
+    /// are durable.
     pub is_missing: bool,
     /// How often it was put back.
     pub times_put_back: u64,
@@ -78,7 +79,8 @@ impl MemoryWatch {
         self.file.keep();
     }
 
-    /// From now on it may hold what is acknowledged and nowhere else: it is looked at, and a service manager keeps it.
+    /// From now on it may hold what is acknowledged and nowhere else: it is looked at, and a
+    /// service manager keeps it.
     pub(crate) fn guard(&mut self) {
         let guard = Guard { notifier: Notifier::from_environment(), next: Instant::now() };
         self.guard = Some(guard);

@@ -1,7 +1,7 @@
 //! What is exported of a running dcd: each metric, and where in the [`StatusReport`] it is found.
 //!
-//! One table, [`METRICS`], makes the export, and a test compares `docs/metrics.md` with it. Names follow OpenMetrics:
-//! `dcd_` in front, the unit at the end, `_total` behind counters.
+//! One table, [`METRICS`], makes the export, and a test compares `docs/metrics.md` with it. Names
+//! follow OpenMetrics: `dcd_` in front, the unit at the end, `_total` behind counters.
 
 pub mod open_metrics;
 pub mod server;
@@ -51,7 +51,8 @@ pub fn export(report: &StatusReport) -> String {
     document.end()
 }
 
-/// Upper bounds of buckets: 1 us, and each twice the one before, to more than 16 s. [`HistogramReport`] has the same.
+/// Upper bounds of buckets: 1 us, and each twice the one before, to more than 16 s.
+/// [`HistogramReport`] has the same.
 const BUCKETS: u32 = 25;
 
 /// One sample without labels.

@@ -1,4 +1,5 @@
-//! Text in the form of OpenMetrics 1.0: families of samples, as `dcd metrics` prints them and Prometheus reads them.
+//! Text in the form of OpenMetrics 1.0: families of samples, as `dcd metrics` prints them and
+//! Prometheus reads them.
 //!
 //! ```text
 //! # TYPE dcd_request_bytes counter
@@ -9,8 +10,8 @@
 //! # EOF
 //! ```
 //!
-//! Only what dcd needs: no timestamps, no exemplars. Written here rather than by a crate: a registry of live counters
-//! would be a second place that counts what the engine counts.
+//! Only what dcd needs: no timestamps, no exemplars. Written here rather than by a crate: a
+//! registry of live counters would be a second place that counts what the engine counts.
 
 use std::fmt::Write as _;
 
@@ -84,7 +85,8 @@ impl Samples<'_> {
         }
     }
 
-    /// A histogram: upper bounds with the count of all that is not above, what all add up to, and how many there are.
+    /// A histogram: upper bounds with the count of all that is not above, what all add up to, and
+    /// how many there are.
     pub fn histogram(&mut self, labels: Labels<'_>, buckets: &[(f64, u64)], sum: f64, count: u64) {
         for (bound, at_most) in buckets {
             let bound = number_text(*bound);
@@ -144,7 +146,8 @@ impl Document {
     }
 }
 
-/// Whole numbers without a point, as readers of counters like them; others with what is needed to read them back.
+/// Whole numbers without a point, as readers of counters like them; others with what is needed to
+/// read them back.
 fn number_text(value: f64) -> String {
     const EXACT_MAX: f64 = (1u64 << 53) as f64;
     if value.fract() == 0.0 && value.abs() <= EXACT_MAX {

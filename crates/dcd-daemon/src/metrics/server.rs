@@ -1,9 +1,9 @@
 //! `--metrics ADDRESS:PORT`: metrics over plain HTTP, `GET /metrics`, for Prometheus and the like.
 //!
-//! Whoever can connect may read, and may be hostile. Each client has [`DEADLINE`] for everything, its request at most
-//! [`REQUEST_BYTES_MAX`] bytes, and there are at most [`CLIENTS_MAX`] at a time; one more is turned away. The event loop
-//! is asked at most once in [`EXPORT_AGE_MAX`], however many ask here. There is one request for each connection, and
-//! no header is looked at.
+//! Whoever can connect may read, and may be hostile. Each client has [`DEADLINE`] for everything,
+//! its request at most [`REQUEST_BYTES_MAX`] bytes, and there are at most [`CLIENTS_MAX`] at a
+//! time; one more is turned away. The event loop is asked at most once in [`EXPORT_AGE_MAX`],
+//! however many ask here. There is one request for each connection, and no header is looked at.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -263,7 +263,8 @@ fn answer(
         bytes.extend_from_slice(body);
     }
     let mut left = &bytes[..];
-    // Not `write_all`: each write may take its time-out, and a client that reads a byte a second would have us for hours.
+    // Not `write_all`: each write may take its time-out, and a client that reads a byte a second
+    // would have us for hours.
     while !left.is_empty() {
         time_left(stream, until)?;
         match stream.write(left)? {

@@ -1,5 +1,5 @@
-//! Proves that the export has every counter, follows the rules of OpenMetrics, and that documents and the dashboard
-//! speak of metrics that there are.
+//! Proves that the export has every counter, follows the rules of OpenMetrics, and that documents
+//! and the dashboard speak of metrics that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

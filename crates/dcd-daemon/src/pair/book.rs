@@ -1,10 +1,12 @@
-//! The record of pairs that a host keeps, below `/var/lib/dcd`: what a cache and its data-disk were when they were last
-//! used together. With it a disk is refused that nothing on it tells from the right one (contract C28):
+//! The record of pairs that a host keeps, below `/var/lib/dcd`: what a cache and its data-disk were
+//! when they were last used together. With it a disk is refused that nothing on it tells from the
+//! right one (contract C28):
 //!
 //! - an older copy of the cache-disk, put back over a pair that has gone on since,
 //! - another data-disk than the cache's, of the same size,
 //! - a data-disk that was written to while the cache held what is newer than it,
-//! - a data-disk whose cache holds what is newer, for another cache; and a cache-disk in use as a data-disk.
+//! - a data-disk whose cache holds what is newer, for another cache; and a cache-disk in use as a
+//!   data-disk.
 //!
 //! The record says "at least this generation", never more than what is durable on the cache-disk:
 //!
@@ -20,11 +22,12 @@
 //!          5. Both disks are flushed, so that the time of their last write is what it will be; then the record.
 //! ```
 //!
-//! It is advice. A host that has none, or has lost it, refuses nothing because of that; one that cannot be written is told
-//! once and does no harm. `--trust-disks` goes on against it, and what is then found is what it says from there on.
+//! It is advice. A host that has none, or has lost it, refuses nothing because of that; one that
+//! cannot be written is told once and does no harm. `--trust-disks` goes on against it, and what is
+//! then found is what it says from there on.
 //!
-//! Who puts back both disks has a pair as it once was: where a file was written to, that is seen by its time, and only one
-//! disk without the other is refused.
+//! Who puts back both disks has a pair as it once was: where a file was written to, that is seen by
+//! its time, and only one disk without the other is refused.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -171,7 +174,8 @@ pub struct PairBook {
 }
 
 impl PairBook {
-    /// Of this user: as `DCD_STATE_DIRECTORY` says, for root `/var/lib/dcd`, for others below their home.
+    /// Of this user: as `DCD_STATE_DIRECTORY` says, for root `/var/lib/dcd`, for others below their
+    /// home.
     pub fn from_environment(trust_disks: bool) -> PairBook {
         let of = |name: &str| std::env::var_os(name).map(PathBuf::from);
         let is_named = |path: &PathBuf| !path.as_os_str().is_empty();
@@ -232,8 +236,8 @@ impl PairBook {
         Ok(())
     }
 
-    /// Whether a disk may become a data-disk or a cache-disk: nobody's cache holds what is newer, and, if `look_inside`, it
-    /// is no cache-disk itself.
+    /// Whether a disk may become a data-disk or a cache-disk: nobody's cache holds what is newer,
+    /// and, if `look_inside`, it is no cache-disk itself.
     pub fn check_free(
         &self,
         disk: &DeviceFile,
@@ -345,7 +349,8 @@ fn check_data_disk(record: &PairRecord, found: &DiskState) -> Result<(), PairPro
     let [expected] = record.data_disks.as_slice() else { return Ok(()) };
     let (Some(known), Some(key)) = (&expected.key, &found.key) else { return Ok(()) };
     let is_known = |known: &DiskKey| known.compare(key) != Match::Other;
-    // A file that was put in the place of another is its successor, unless something is still to come to that other.
+    // A file that was put in the place of another is its successor, unless something is still to
+    // come to that other.
     let is_successor = expected.path == found.path && !record.state.may_be_dirty();
     if is_known(known)
         || record.earlier.iter().any(|known| known.compare(key) == Match::Same)
@@ -400,7 +405,8 @@ fn check_generation(
     Ok(())
 }
 
-/// Whether what a record says of its cache is over: the cache was detached, or made anew, or removed from its directory.
+/// Whether what a record says of its cache is over: the cache was detached, or made anew, or
+/// removed from its directory.
 fn is_over(record: &PairRecord) -> bool {
     let place = &record.cache_disk.path;
     match read_superblock_of_path(place) {

@@ -1,7 +1,8 @@
-//! The label of a data-disk (contract C29): compared when a pair is opened, and kept in step with the superblock of the cache.
+//! The label of a data-disk (contract C29): compared when a pair is opened, and kept in step with
+//! the superblock of the cache.
 //!
-//! The engine knows nothing of it. Whenever it writes a superblock, at the end of an opening, of a shutdown or of a detach, that write is
-//! held back here for a moment, and its end, too:
+//! The engine knows nothing of it. Whenever it writes a superblock, at the end of an opening, of a
+//! shutdown or of a detach, that write is held back here for a moment, and its end, too:
 //!
 //! ```text
 //! 1. The label, with FUA: epoch e, soon e + 1.     Crash here: the superblock says e, which the label allows.
@@ -12,8 +13,9 @@
 //!      It fails: that is told on stderr and is no harm, as after a crash.
 //! ```
 //!
-//! So between two sessions, and while one runs, a label fits one superblock alone: a copy of either disk from before is refused. A
-//! healthy pair never is, wherever it was interrupted. Copies of one and the same session cannot be told apart.
+//! So between two sessions, and while one runs, a label fits one superblock alone: a copy of either
+//! disk from before is refused. A healthy pair never is, wherever it was interrupted. Copies of one
+//! and the same session cannot be told apart.
 
 use std::path::{Path, PathBuf};
 
@@ -146,7 +148,8 @@ pub(crate) fn judge_label(
         LabelFit::DataDiskOlder => {
             Err(LabelProblem::OlderDataDisk { path, found: label.epoch_max, expected: epoch })
         }
-        // The newer copy of the superblock has gone bad, and the other one counts: that is told by `dcd check`.
+        // The newer copy of the superblock has gone bad, and the other one counts: that is told by
+        // `dcd check`.
         LabelFit::CacheDiskOlder
             if label.fit(epoch + 1) == LabelFit::Same && has_lost_a_superblock(cache_disk) =>
         {
@@ -209,7 +212,8 @@ impl LabelKeeper {
         let label = DataLabel {
             uuid: superblock.uuid,
             writing: found.map_or(0, |found| found.writing),
-            // That of the superblock, whose next is one more: the label before may have been ahead of it or behind.
+            // That of the superblock, whose next is one more: the label before may have been ahead
+            // of it or behind.
             epoch: superblock.data_label_epoch,
             epoch_max: superblock.data_label_epoch,
             state: LabelState::Dirty,
@@ -219,7 +223,8 @@ impl LabelKeeper {
         LabelKeeper { label, step: Step::Idle }
     }
 
-    /// The engine starts an I/O of the cache-disk. `holds_newer_data`: of a superblock that closes the cache.
+    /// The engine starts an I/O of the cache-disk. `holds_newer_data`: of a superblock that closes
+    /// the cache.
     pub(crate) fn starts(&mut self, io: Io, holds_newer_data: impl FnOnce() -> bool) -> After {
         let Some(superblock) = superblock_in(&io) else { return After::Start(io) };
         let epoch = superblock.data_label_epoch;
@@ -288,8 +293,8 @@ impl LabelKeeper {
         }
     }
 
-    /// The label of a data-disk that was detached from a cache-disk which has failed: that one, should it come back, is an older
-    /// copy. And where it goes.
+    /// The label of a data-disk that was detached from a cache-disk which has failed: that one,
+    /// should it come back, is an older copy. And where it goes.
     pub(crate) fn detached(&mut self) -> (u64, Buffer) {
         let epoch = self.label.epoch_max + 1;
         self.label = DataLabel {

@@ -1,8 +1,9 @@
-//! The members of a volume: which of the disks given is which, by their labels, and which are missing.
+//! The members of a volume: which of the disks given is which, by their labels, and which are
+//! missing.
 //!
-//! Disks may be given in any order. One that is no member of this volume, or a member twice, is refused: writing parity over
-//! somebody else's disk costs it. A disk that takes the place of a lost member must look like nothing, and gets its
-//! label when the engine has opened.
+//! Disks may be given in any order. One that is no member of this volume, or a member twice, is
+//! refused: writing parity over somebody else's disk costs it. A disk that takes the place of a
+//! lost member must look like nothing, and gets its label when the engine has opened.
 
 use std::path::PathBuf;
 
@@ -191,8 +192,9 @@ fn read_label(disk: &Disk) -> Result<Result<MemberLabel, FormatError>, MemberErr
     Ok(newest.map_or_else(|| MemberLabel::decode(first.bytes()), Ok))
 }
 
-/// What is at the beginning of a disk, where everything that is known has something: a file system, a cache, a member. More
-/// is not asked for: whoever names a disk and the member whose place it takes means it, and it may have been in use before.
+/// What is at the beginning of a disk, where everything that is known has something: a file system,
+/// a cache, a member. More is not asked for: whoever names a disk and the member whose place it
+/// takes means it, and it may have been in use before.
 fn content_of(disk: &Disk) -> Result<Option<Content>, MemberError> {
     let range = 0..disk.file().size_bytes.min(BLANK_BYTES);
     let found = look(disk.file(), range, &content, &mut |_, _| true);

@@ -59,9 +59,11 @@ pub struct PairOptions {
     pub engine: EngineConfig,
     /// Whether both disks share one arm; `None`: look.
     pub one_disk: Option<bool>,
-    /// Where the segment memory goes; `None`: to a directory of our own ([`crate::memory::places`]).
+    /// Where the segment memory goes; `None`: to a directory of our own
+    /// ([`crate::memory::places`]).
     pub memory_directory: Option<std::path::PathBuf>,
-    /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
+    /// Go on without the segment memory of the last session, if it is lost: a person has read what
+    /// that means.
     pub memory_lost: bool,
     /// Which size of the data-disk counts.
     pub size: DataDiskSize,
@@ -286,8 +288,8 @@ fn clients_max(
     })
 }
 
-/// Finds the segment memory of the last session or makes new one, and notes in the settings which it
-/// is and how many buffers it has.
+/// Finds the segment memory of the last session or makes new one, and notes in the settings which
+/// it is and how many buffers it has.
 fn find_memory(
     options: &PairOptions,
     superblock: &Superblock,
@@ -473,7 +475,8 @@ impl Below {
         Ok(Below::One(Box::new(data_disk)))
     }
 
-    /// Compares the label of the data-disk, if the cache says that it has one, and leaves it out of what the engine sees.
+    /// Compares the label of the data-disk, if the cache says that it has one, and leaves it out of
+    /// what the engine sees.
     fn look_behind_label(
         &mut self,
         superblock: &Superblock,
@@ -525,7 +528,8 @@ impl Below {
     }
 }
 
-/// Its tables as they are on the cache-disk, with room to search in, and what is under way on the members.
+/// Its tables as they are on the cache-disk, with room to search in, and what is under way on the
+/// members.
 fn volume_memory_bytes(header: &VolumeHeader, superblock: &Superblock) -> u64 {
     const UNDER_WAY_BYTES: u64 = 32 << 20;
     let tables = superblock.volume_bytes.saturating_sub(header.journal_bytes) / 2;

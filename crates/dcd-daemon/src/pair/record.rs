@@ -1,8 +1,9 @@
-//! What a host remembers of a pair: one file for each cache, as text. It is advice: a lost one refuses nothing, and the
-//! superblock and the witnesses on the disks stay what counts. `pair/book.rs` says when it is written and what follows from it.
+//! What a host remembers of a pair: one file for each cache, as text. It is advice: a lost one
+//! refuses nothing, and the superblock and the witnesses on the disks stay what counts.
+//! `pair/book.rs` says when it is written and what follows from it.
 //!
-//! Two slots are written in turn, so that one is whole whenever the machine stops. Each begins with a line that has the
-//! length and the checksum of what follows:
+//! Two slots are written in turn, so that one is whole whenever the machine stops. Each begins with
+//! a line that has the length and the checksum of what follows:
 //!
 //! ```text
 //! dcd pair 1 213 9a0c11f2

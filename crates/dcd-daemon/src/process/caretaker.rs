@@ -1,13 +1,16 @@
-//! What a daemon that has given up its rights still needs of them, done by a second process that has not: a small one that
-//! speaks to nobody else, and knows from the beginning what it may be asked for.
+//! What a daemon that has given up its rights still needs of them, done by a second process that
+//! has not: a small one that speaks to nobody else, and knows from the beginning what it may be
+//! asked for.
 //!
 //! ```text
 //! duties   said once, before the daemon gives up its rights: its sockets, its FUSE mount, how its loop device is made
 //! orders   remove a socket, unmount, attach and detach the loop device, look who uses the disk, have their file systems synced
 //! ```
-//! Whoever has got hold of the daemon can have its own sockets removed and its own mount taken away, which is his anyway.
+//! Whoever has got hold of the daemon can have its own sockets removed and its own mount taken
+//! away, which is his anyway.
 //!
-//! It does nothing by itself. When the daemon dies its orders end, and so does it: all stays as it was for the next start.
+//! It does nothing by itself. When the daemon dies its orders end, and so does it: all stays as it
+//! was for the next start.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};

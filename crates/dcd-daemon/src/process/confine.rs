@@ -1,8 +1,10 @@
-//! Which files a serving process may still open: its first step, once disks and sockets are open, is to give up all others
-//! (Landlock, Linux 5.13). What speaks to strangers, in a thread that was started behind that, can then neither read a file
-//! of somebody else nor write one, nor run a program, nor connect to anywhere by TCP.
+//! Which files a serving process may still open: its first step, once disks and sockets are open,
+//! is to give up all others (Landlock, Linux 5.13). What speaks to strangers, in a thread that was
+//! started behind that, can then neither read a file of somebody else nor write one, nor run a
+//! program, nor connect to anywhere by TCP.
 //!
-//! Signals to others, and connecting to sockets without a name, are given up as well, where the kernel knows how (6.12).
+//! Signals to others, and connecting to sockets without a name, are given up as well, where the
+//! kernel knows how (6.12).
 //!
 //! It costs an open file nothing: rights are looked at when something is opened.
 
@@ -54,19 +56,22 @@ impl Reach {
         self.add(directory.to_owned(), rights);
     }
 
-    /// Certificates are read again when they have changed; they are often links, to files that are new each time.
+    /// Certificates are read again when they have changed; they are often links, to files that are
+    /// new each time.
     pub(crate) fn certificates(&mut self, options: &NbdOptions) {
         if let Some(TlsFiles { certificate, key, client_authority, .. }) = &options.tls {
             [certificate, key, client_authority].iter().for_each(|path| self.watched_file(path));
         }
     }
 
-    /// A socket that is removed at the end, where nobody else does that. It takes the right to remove any file beside it.
+    /// A socket that is removed at the end, where nobody else does that. It takes the right to
+    /// remove any file beside it.
     pub(crate) fn socket(&mut self, path: &Path) {
         self.add(directory_of(path), AccessFs::RemoveFile.into());
     }
 
-    /// It is opened again so that udev looks at it. What stands in for a failing disk reads its rules again.
+    /// It is opened again so that udev looks at it. What stands in for a failing disk reads its
+    /// rules again.
     pub(crate) fn disk(&mut self, disk: &DeviceSpec) {
         let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev | Truncate});
         self.add(disk.path().to_owned(), device);
@@ -85,8 +90,9 @@ impl Reach {
         self.0.push((path, rights));
     }
 
-    /// Gives up everything else, for the calling thread and those that it starts later. Whether that is so: a kernel
-    /// without Landlock, or a container that forbids it, is no reason not to serve.
+    /// Gives up everything else, for the calling thread and those that it starts later. Whether
+    /// that is so: a kernel without Landlock, or a container that forbids it, is no reason not to
+    /// serve.
     pub(crate) fn confine(self) -> bool {
         self.try_confine().is_ok_and(|status| status != RulesetStatus::NotEnforced)
     }
@@ -96,7 +102,8 @@ impl Reach {
             .handle_access(AccessFs::from_all(RIGHTS))?
             // All addresses are bound.
             .handle_access(AccessNet::ConnectTcp | AccessNet::BindTcp)?
-            // Signals to others, and sockets of others that have no name in the file system (Linux 6.12).
+            // Signals to others, and sockets of others that have no name in the file system (Linux
+            // 6.12).
             .scope(Scope::from_all(SCOPES))?
             .create()?;
         for (path, rights) in self.0 {

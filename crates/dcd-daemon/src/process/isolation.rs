@@ -1,5 +1,6 @@
-//! What the daemon takes of a machine, kept apart from what others take: a processor of its own, a bound of memory that is
-//! checked before anything is opened for writing, memory that is not swapped out; and what the process may do at all.
+//! What the daemon takes of a machine, kept apart from what others take: a processor of its own, a
+//! bound of memory that is checked before anything is opened for writing, memory that is not
+//! swapped out; and what the process may do at all.
 
 use std::io;
 
@@ -88,7 +89,8 @@ pub struct IsolationReport {
     pub system_calls_filtered: bool,
     /// It has mounts of its own; `None`: that cannot be seen.
     pub own_mounts: Option<bool>,
-    /// When it needs memory, it does not wait for writes, which may be to its own device (`PR_SET_IO_FLUSHER`).
+    /// When it needs memory, it does not wait for writes, which may be to its own device
+    /// (`PR_SET_IO_FLUSHER`).
     pub io_flusher: bool,
     /// None of its memory is swapped out.
     pub memory_locked: bool,
@@ -96,12 +98,14 @@ pub struct IsolationReport {
     pub files_confined: bool,
 }
 
-/// Keeps memory in place if that is wanted, and tells how the process stands. Threads that are started later are the same.
+/// Keeps memory in place if that is wanted, and tells how the process stands. Threads that are
+/// started later are the same.
 pub fn isolate(lock_memory: bool) -> Result<IsolationReport, LockMemoryError> {
     // The right for it may be missing (CAP_SYS_RESOURCE); then there is only the risk.
     let io_flusher = rustix::process::configure_io_flusher_behavior(true).is_ok();
     if lock_memory {
-        // Pages are locked as they are touched: stacks and buffers at their largest would be hundreds of megabytes.
+        // Pages are locked as they are touched: stacks and buffers at their largest would be
+        // hundreds of megabytes.
         let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
         mlockall(flags).map_err(|errno| LockMemoryError { source: errno.into() })?;
     }
@@ -119,8 +123,8 @@ pub fn isolate(lock_memory: bool) -> Result<IsolationReport, LockMemoryError> {
 }
 
 impl IsolationReport {
-    /// Gives up files, capabilities and system calls that serving does not need, for the calling thread and those that it
-    /// starts later.
+    /// Gives up files, capabilities and system calls that serving does not need, for the calling
+    /// thread and those that it starts later.
     pub(crate) fn give_up(&mut self, reach: Reach, serves_ublk: bool) {
         self.files_confined = reach.confine();
         privileges::give_up(serves_ublk);
@@ -138,7 +142,8 @@ impl IsolationReport {
         self.system_calls_filtered = field("Seccomp") == "2";
     }
 
-    /// Its capabilities by name, in lower case: `sys_admin`. `None`: it has all that this program knows.
+    /// Its capabilities by name, in lower case: `sys_admin`. `None`: it has all that this program
+    /// knows.
     pub fn capability_names(&self) -> Option<Vec<String>> {
         let bits = u64::from_str_radix(&self.capabilities, 16).unwrap_or(0);
         let held = CapabilitySet::from_bits_retain(bits);
@@ -148,7 +153,8 @@ impl IsolationReport {
     }
 }
 
-/// What a cache may come to need, at worst, part by part; docs/architecture.md has the same as a table.
+/// What a cache may come to need, at worst, part by part; docs/architecture.md has the same as a
+/// table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryNeed {
     parts: Vec<(&'static str, u64)>,
@@ -188,7 +194,8 @@ pub struct Clients {
 }
 
 impl MemoryNeed {
-    /// Of a cache with this geometry and these settings. NBD clients come on top: see [`MemoryNeed::clients_within`].
+    /// Of a cache with this geometry and these settings. NBD clients come on top: see
+    /// [`MemoryNeed::clients_within`].
     pub fn of(geometry: &Geometry, config: &EngineConfig, clients: Clients) -> MemoryNeed {
         let slots = u64::from(geometry.slots());
         let copy_slots = u64::from(geometry.copy_slots());
@@ -196,8 +203,9 @@ impl MemoryNeed {
         let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
         let parts = vec![
             ("program", PROGRAM_BYTES),
-            // 10 bytes an entry at 90 % load, a checksum for each slot, for scattered lines at worst 16, and an eighth more
-            // while they grow, and 2 to note which are free; the segments.
+            // 10 bytes an entry at 90 % load, a checksum for each slot, for scattered lines at
+            // worst 16, and an eighth more while they grow, and 2 to note which are free; the
+            // segments.
             ("index", slots * (12 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
             // A line and a link for each slot, and the heads of the chains.
             ("destaged lines", only(config.hot_blocks, slots * 12 + slots.next_power_of_two() * 4)),
@@ -206,8 +214,8 @@ impl MemoryNeed {
             ("read-ahead", only(has_copies, config.read_ahead_bytes)),
             ("segment buffers", Engine::segment_memory_size(geometry, config) as u64),
             ("buffers of reads", BufferPool::BYTES_MAX as u64),
-            // The picture of each live slot and its bytes on the disk; a start has as much of the one that it reads, and then
-            // what the log holds behind it.
+            // The picture of each live slot and its bytes on the disk; a start has as much of the
+            // one that it reads, and then what the log holds behind it.
             ("checkpoint", slots * (24 + 16 + 4) + copy_slots * LINE_SIZE / 248),
             ("destage batch", (8 << 20) + geometry.segment_size_bytes),
             ("FUSE", only(clients.fuse, FUSE_BYTES)),
@@ -234,8 +242,8 @@ impl MemoryNeed {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// How many NBD clients may be served at a time within `limit`; `None` if not even one, where one is wanted, or
-    /// what else is needed is more than that.
+    /// How many NBD clients may be served at a time within `limit`; `None` if not even one, where
+    /// one is wanted, or what else is needed is more than that.
     pub fn clients_within(&self, limit: &MemoryLimit) -> Option<usize> {
         let left = limit.bytes.checked_sub(self.total())?;
         match (left / CLIENT_BYTES) as usize {
@@ -273,7 +281,8 @@ mod tests {
         let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
         let mut need = MemoryNeed::of(&geometry, &config, clients);
         let total = need.total();
-        // docs/architecture.md: 24 MiB for each GiB at worst, 16 MiB of segment buffers, 9 MiB of a batch.
+        // docs/architecture.md: 24 MiB for each GiB at worst, 16 MiB of segment buffers, 9 MiB of a
+        // batch.
         assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
         let within = |bytes, clients| {
             need.clients_within(&MemoryLimit { bytes, clients, connections_max: 100 })

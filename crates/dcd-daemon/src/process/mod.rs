@@ -1,5 +1,5 @@
-//! What a process is to the machine it runs on: signals, the rights that it gives up and the caretaker that keeps them,
-//! its service manager, and who uses its disk.
+//! What a process is to the machine it runs on: signals, the rights that it gives up and the
+//! caretaker that keeps them, its service manager, and who uses its disk.
 
 pub(crate) mod accept;
 pub mod caretaker;

@@ -1,9 +1,11 @@
-//! What a serving process may still ask of the kernel, whoever started it: once disks and sockets are open, it keeps the
-//! capabilities that serving takes, and gives up system calls that it never makes. With the files ([`crate::process::confine`]) that is
-//! what is left to somebody who has got hold of a thread that speaks to strangers.
+//! What a serving process may still ask of the kernel, whoever started it: once disks and sockets
+//! are open, it keeps the capabilities that serving takes, and gives up system calls that it never
+//! makes. With the files ([`crate::process::confine`]) that is what is left to somebody who has got
+//! hold of a thread that speaks to strangers.
 //!
-//! The unit of systemd says more strictly what may be done (docs/service.md); this is for who starts dcd by hand. Neither costs
-//! a request anything: the kernel remembers which calls a filter lets through whatever they are asked with (Linux 5.11).
+//! The unit of systemd says more strictly what may be done (docs/service.md); this is for who
+//! starts dcd by hand. Neither costs a request anything: the kernel remembers which calls a filter
+//! lets through whatever they are asked with (Linux 5.11).
 
 use std::collections::BTreeMap;
 
@@ -13,8 +15,9 @@ use seccompiler::{
     SeccompRule, apply_filter,
 };
 
-/// Running programs, looking into processes and signals to them, mounts and name spaces, changing the kernel, its clock and
-/// its users' numbers, sockets (all are there), rights and times of files (Landlock knows none of that), memory of System V.
+/// Running programs, looking into processes and signals to them, mounts and name spaces, changing
+/// the kernel, its clock and its users' numbers, sockets (all are there), rights and times of files
+/// (Landlock knows none of that), memory of System V.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -81,7 +84,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_fchownat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
-    // Not fsetxattr: the record of the pair on a data-disk that is a file is written through what is open (pair/book.rs).
+    // Not fsetxattr: the record of the pair on a data-disk that is a file is written through what
+    // is open (pair/book.rs).
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
@@ -137,18 +141,21 @@ const CLONE_NEW: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP) as u64;
 
-/// Gives up what is not needed, for the calling thread and those that it starts later. What cannot be given up is kept: a
-/// kernel that is built without filters is no reason not to serve.
+/// Gives up what is not needed, for the calling thread and those that it starts later. What cannot
+/// be given up is kept: a kernel that is built without filters is no reason not to serve.
 pub(crate) fn give_up(serves_ublk: bool) {
     drop_capabilities(serves_ublk);
-    // Beside that of a service manager, which allows more than serving takes: whatever one of them refuses is refused.
+    // Beside that of a service manager, which allows more than serving takes: whatever one of them
+    // refuses is refused.
     filter_system_calls(serves_ublk);
 }
 
 fn drop_capabilities(serves_ublk: bool) {
-    // Sockets are removed from directories of whoever started it, and certificates read again: of others, files keep it away.
+    // Sockets are removed from directories of whoever started it, and certificates read again: of
+    // others, files keep it away.
     let mut needed = CapabilitySet::DAC_OVERRIDE;
-    // Memory is locked as it comes (--lock-memory), and memory of a ring counts against a limit without.
+    // Memory is locked as it comes (--lock-memory), and memory of a ring counts against a limit
+    // without.
     needed |= CapabilitySet::IPC_LOCK;
     if serves_ublk {
         // Only who has it may make, take over and remove a device.
@@ -166,7 +173,8 @@ fn drop_capabilities(serves_ublk: bool) {
 
 fn filter_system_calls(serves_ublk: bool) {
     let refused = SeccompAction::Errno(libc::EPERM as u32);
-    // It also sees to it that no program that is run later has more rights. Whether it is in force, the kernel is asked.
+    // It also sees to it that no program that is run later has more rights. Whether it is in force,
+    // the kernel is asked.
     if let Some(rules) = rules(serves_ublk) {
         apply(rules, refused);
     }

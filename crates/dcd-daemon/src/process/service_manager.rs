@@ -1,13 +1,13 @@
-//! What a service manager (systemd) is told, and what it hands over: sd_notify(3) and `LISTEN_FDS`, spoken here
-//! because it is a datagram and three variables.
+//! What a service manager (systemd) is told, and what it hands over: sd_notify(3) and `LISTEN_FDS`,
+//! spoken here because it is a datagram and three variables.
 //!
 //! ```text
 //! to it:    READY=1, STATUS=..., STOPPING=1, WATCHDOG=1, FDSTORE=1 with a descriptor
 //! from it:  sockets that it listens on for us, and descriptors that an earlier process stored
 //! ```
 //!
-//! Without `NOTIFY_SOCKET` nothing is said, so whoever starts dcd by hand notices nothing. A message that cannot be sent
-//! is lost: service must not depend on its being watched.
+//! Without `NOTIFY_SOCKET` nothing is said, so whoever starts dcd by hand notices nothing. A
+//! message that cannot be sent is lost: service must not depend on its being watched.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -49,7 +49,8 @@ impl Notifier {
         Notifier::to(to.clone(), watchdog.filter(|micros| *micros > 0).map(Duration::from_micros))
     }
 
-    /// To this socket (a path, or with `@` in front a name without one); the watchdog expects a sign within that time.
+    /// To this socket (a path, or with `@` in front a name without one); the watchdog expects a
+    /// sign within that time.
     pub fn new(socket: Option<&[u8]>, watchdog: Option<Duration>) -> Notifier {
         Notifier::to(socket.and_then(connected), watchdog)
     }
@@ -94,7 +95,8 @@ impl Notifier {
 
     /// Has a descriptor kept until it is removed, also when we are killed.
     pub fn store(&self, name: &str, descriptor: BorrowedFd<'_>) {
-        // One that a process which was killed has stored goes first: each start would add one until there is no room.
+        // One that a process which was killed has stored goes first: each start would add one until
+        // there is no room.
         self.remove_stored(name);
         // FDPOLL=0: it is a file, which nobody hangs up.
         self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(descriptor));
@@ -147,8 +149,8 @@ fn is_for_us(name: &str) -> bool {
 /// Descriptors that were handed over and that nobody has taken yet, with their names.
 static INHERITED: OnceLock<Mutex<Vec<(String, OwnedFd)>>> = OnceLock::new();
 
-/// Takes over what the service manager hands us. To be called once, first of all: descriptors are told by their
-/// numbers, which nobody else may have got.
+/// Takes over what the service manager hands us. To be called once, first of all: descriptors are
+/// told by their numbers, which nobody else may have got.
 pub fn inherit_descriptors() {
     INHERITED.get_or_init(|| Mutex::new(inherited()));
 }
@@ -164,10 +166,11 @@ fn inherited() -> Vec<(String, OwnedFd)> {
     let descriptors = LISTEN_FDS_START..LISTEN_FDS_START + count.min(LISTEN_FDS_MAX);
     let taken = descriptors.filter_map(|number| {
         let name = names.next().unwrap_or_default().to_owned();
-        // SAFETY: the service manager passed these descriptors to this process, to be owned by it; nothing has used
-        // them, because this comes first and `INHERITED` makes it happen once.
+        // SAFETY: the service manager passed these descriptors to this process, to be owned by it;
+        // nothing has used them, because this comes first and `INHERITED` makes it happen once.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-        // It must not go on to programs that we start (fusermount3). One that is not open is not ours.
+        // It must not go on to programs that we start (fusermount3). One that is not open is not
+        // ours.
         match rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC) {
             Ok(()) => Some((name, descriptor)),
             Err(_) => {

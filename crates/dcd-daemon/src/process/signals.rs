@@ -1,8 +1,9 @@
-//! Signals as something to wait for: SIGTERM, SIGINT and SIGUSR1 through a signalfd; SIGPIPE ignored.
+//! Signals as something to wait for: SIGTERM, SIGINT and SIGUSR1 through a signalfd; SIGPIPE
+//! ignored.
 //!
-//! A process that has a cache open receives all others that would kill it as well: none of them may end it like `kill -9`.
-//! SIGQUIT ends it in order, SIGHUP has it read its settings again; of the rest (SIGALRM, real-time signals and so on) it is
-//! said that nothing is done.
+//! A process that has a cache open receives all others that would kill it as well: none of them may
+//! end it like `kill -9`. SIGQUIT ends it in order, SIGHUP has it read its settings again; of the
+//! rest (SIGALRM, real-time signals and so on) it is said that nothing is done.
 //!
 //! They are blocked in the calling thread, and so in those it starts afterwards, until the guard is
 //! dropped. All `unsafe` code around signals is in this file.
@@ -24,8 +25,9 @@ pub enum Signal {
     ReadSettings,
 }
 
-/// What would end a process, but for those that tell of its own mistakes. Not SIGPIPE: it is ignored, and one that is blocked
-/// is received all the same, and the message about it makes the next.
+/// What would end a process, but for those that tell of its own mistakes. Not SIGPIPE: it is
+/// ignored, and one that is blocked is received all the same, and the message about it makes the
+/// next.
 const OTHERS: [i32; 11] = [
     libc::SIGHUP,
     libc::SIGQUIT,
@@ -47,13 +49,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to receive SIGTERM, SIGINT and SIGUSR1. To be called before other threads are started.
+    /// Begins to receive SIGTERM, SIGINT and SIGUSR1. To be called before other threads are
+    /// started.
     pub fn install() -> io::Result<Signals> {
         Signals::receive([])
     }
 
-    /// Begins to receive all signals that can be received and would end the process, too. To be called before other
-    /// threads are started.
+    /// Begins to receive all signals that can be received and would end the process, too. To be
+    /// called before other threads are started.
     pub fn install_all() -> io::Result<Signals> {
         Signals::receive(OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))
     }

@@ -1,5 +1,6 @@
-//! Small files that are read whole: settings, rules, keys. A path may name anything, also something without an end, or a pipe
-//! that nobody writes to; what is no file, or too long to be meant, is refused before it is read.
+//! Small files that are read whole: settings, rules, keys. A path may name anything, also something
+//! without an end, or a pipe that nobody writes to; what is no file, or too long to be meant, is
+//! refused before it is read.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};

@@ -1,10 +1,13 @@
-//! Who uses the disk from above: file systems mounted from it, devices made of it, processes that have it open, clients and
-//! guests that are connected. Taking it away from them loses what they have not written yet, so they are named first.
+//! Who uses the disk from above: file systems mounted from it, devices made of it, processes that
+//! have it open, clients and guests that are connected. Taking it away from them loses what they
+//! have not written yet, so they are named first.
 //!
-//! What is looked at is what the kernel shows of other processes in `/proc` and `/sys`. Of what is hidden from us (another
-//! user's processes, another container) at least the claim on a block device is seen: opening it exclusively fails.
+//! What is looked at is what the kernel shows of other processes in `/proc` and `/sys`. Of what is
+//! hidden from us (another user's processes, another container) at least the claim on a block
+//! device is seen: opening it exclusively fails.
 //!
-//! **Threads.** Nothing in here may run on the thread of the event loop: opening and syncing a device may need its answers.
+//! **Threads.** Nothing in here may run on the thread of the event loop: opening and syncing a
+//! device may need its answers.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -75,7 +78,8 @@ impl Users {
         words
     }
 
-    /// Has what their file systems have cached written; it comes to us. May take as long as that does.
+    /// Has what their file systems have cached written; it comes to us. May take as long as that
+    /// does.
     pub(crate) fn sync(&self) {
         if caretaker::sync() {
             return;
@@ -255,7 +259,8 @@ struct Mount<'a> {
 }
 
 impl Devices {
-    /// A line of mountinfo, if it is a mount of these devices: `36 35 98:0 /root /place options - kind source options`.
+    /// A line of mountinfo, if it is a mount of these devices: `36 35 98:0 /root /place options -
+    /// kind source options`.
     fn mount<'a>(&self, line: &'a str) -> Option<Mount<'a>> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(2);

@@ -1,7 +1,9 @@
-//! A ring for long commands to a driver (`IORING_OP_URING_CMD` with 80 bytes), one at a time, with a time-out.
+//! A ring for long commands to a driver (`IORING_OP_URING_CMD` with 80 bytes), one at a time, with
+//! a time-out.
 //!
-//! The event loop's ring has short entries, and some of these commands take long or need answers of the event loop
-//! meanwhile, so other threads give them, each with a ring of its own. All `unsafe` code around them is in this file.
+//! The event loop's ring has short entries, and some of these commands take long or need answers of
+//! the event loop meanwhile, so other threads give them, each with a ring of its own. All `unsafe`
+//! code around them is in this file.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -43,8 +45,8 @@ impl CommandRing {
         Ok(CommandRing { ring, is_lost: false })
     }
 
-    /// Gives a command and waits for its answer. `fill` makes it, from the address of `buffer`, which the driver may
-    /// read and write; it comes back.
+    /// Gives a command and waits for its answer. `fill` makes it, from the address of `buffer`,
+    /// which the driver may read and write; it comes back.
     pub fn command(
         &mut self,
         file: &impl AsFd,
@@ -59,8 +61,9 @@ impl CommandRing {
         let command = fill(buffer.as_mut_ptr() as u64);
         let fd = Fd(file.as_fd().as_raw_fd());
         let entry = opcode::UringCmd80::new(fd, code).cmd(command).build();
-        // SAFETY: the command points to `buffer`, which is on the heap, and which is kept until the completion has
-        // been seen, or leaked if that does not come in time. The ring is empty, so there is room.
+        // SAFETY: the command points to `buffer`, which is on the heap, and which is kept until the
+        // completion has been seen, or leaked if that does not come in time. The ring is empty, so
+        // there is room.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             return Err(CommandError::Errno(Errno::BUSY));
         }

@@ -1,7 +1,8 @@
 //! What a ring needs of the kernel: room for submissions, one system call, and completions.
 //!
-//! [`Uring`] is Linux. The other is [`SimulatedKernel`](crate::ring::simulated_kernel::SimulatedKernel), which does the same
-//! to files on a clock of its own, with all that a kernel may do and mostly does not.
+//! [`Uring`] is Linux. The other is
+//! [`SimulatedKernel`](crate::ring::simulated_kernel::SimulatedKernel), which does the same to
+//! files on a clock of its own, with all that a kernel may do and mostly does not.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -102,7 +103,8 @@ pub trait Kernel {
     fn next_completion(&mut self) -> Option<(u32, i32)>;
     /// Whether there is one, without a system call.
     fn has_completion(&mut self) -> bool;
-    /// Whether something has ended whose completion takes a system call: it did not fit, or is made when it is asked for.
+    /// Whether something has ended whose completion takes a system call: it did not fit, or is made
+    /// when it is asked for.
     fn has_more(&mut self) -> bool;
     /// Cancels all that is under way, as far as it can be.
     fn cancel_all(&mut self);
@@ -127,8 +129,8 @@ pub(crate) struct Uring(IoUring);
 impl Uring {
     /// Makes a ring, to be used by this thread only.
     pub(crate) fn new() -> io::Result<Uring> {
-        // The flags spare interrupts of this thread; older kernels do not know them. `taskrun_flag`: that something has
-        // ended can be seen without a system call.
+        // The flags spare interrupts of this thread; older kernels do not know them.
+        // `taskrun_flag`: that something has ended can be seen without a system call.
         let mut builder = IoUring::builder();
         builder.dontfork().setup_cqsize(4 * RING_ENTRIES).setup_r_disabled();
         let ring = builder
@@ -149,7 +151,8 @@ impl Uring {
                 "io_uring without waiting times (Linux before 5.11)",
             ));
         }
-        // What a filter of system calls refuses could be had of a ring: a socket, a connection, a file.
+        // What a filter of system calls refuses could be had of a ring: a socket, a connection, a
+        // file.
         let mut allowed: Vec<Restriction> = OPERATIONS.map(Restriction::sqe_op).into();
         allowed.push(Restriction::register_op(REGISTER_SYNC_CANCEL));
         ring.submitter().register_restrictions(&mut allowed)?;

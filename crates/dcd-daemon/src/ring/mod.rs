@@ -4,10 +4,12 @@
 //! until its completion has been seen: buffers, the mapping of the segment memory, files, sockets.
 //! An entry's index is the `user_data` of its operation, and each operation has exactly one
 //! completion (nothing multishot), so an index is never used twice at a time. A failing system call
-//! says nothing about what the kernel took from the queue, so entries are freed by completions only.
+//! says nothing about what the kernel took from the queue, so entries are freed by completions
+//! only.
 //!
 //! Short transfers are continued and interrupted ones repeated here; callers see whole operations.
-//! The kernel is behind [`Kernel`]: Linux, or one that is simulated. All `unsafe` code around the ring is in these files.
+//! The kernel is behind [`Kernel`]: Linux, or one that is simulated. All `unsafe` code around the
+//! ring is in these files.
 
 pub(crate) mod command_ring;
 pub(crate) mod kernel;
@@ -399,8 +401,8 @@ impl<K: Copy> Ring<K> {
         self.start(Entry::Poll { key, file, flags });
     }
 
-    /// Gives a driver a command of 16 bytes: `head`, and the address of `buffer`, of which it may read and write the
-    /// whole room until the command has ended.
+    /// Gives a driver a command of 16 bytes: `head`, and the address of `buffer`, of which it may
+    /// read and write the whole room until the command has ended.
     pub fn command(
         &mut self,
         key: K,
@@ -462,8 +464,9 @@ impl<K: Copy> Ring<K> {
         unsafe { kernel.push(submission) }
     }
 
-    /// Gives all that is queued to the kernel now, without waiting for anything to end. What it does not take (it is out of
-    /// memory, or too much has ended unseen) is left for [`Ring::wait`].
+    /// Gives all that is queued to the kernel now, without waiting for anything to end. What it
+    /// does not take (it is out of memory, or too much has ended unseen) is left for
+    /// [`Ring::wait`].
     pub fn submit(&mut self) {
         self.push_waiting();
         let _ = self.kernel().enter(Wait::No);
@@ -525,8 +528,9 @@ impl<K: Copy> Ring<K> {
         Ok(())
     }
 
-    /// Takes all completions that there are: those that are in the queue; those that did not fit into it, which the kernel
-    /// keeps; and those that it only makes when it is asked, of which it makes a few at a time (since Linux 6.13, twenty).
+    /// Takes all completions that there are: those that are in the queue; those that did not fit
+    /// into it, which the kernel keeps; and those that it only makes when it is asked, of which it
+    /// makes a few at a time (since Linux 6.13, twenty).
     fn take_completions(&mut self) {
         let mut has_asked = false;
         loop {
@@ -550,7 +554,8 @@ impl<K: Copy> Ring<K> {
         self.has_seen_all
     }
 
-    /// Submits what is queued, and looks for something that has ended, for as long as that is worth it and there is time.
+    /// Submits what is queued, and looks for something that has ended, for as long as that is worth
+    /// it and there is time.
     fn look(&mut self, began: Instant, timeout: Option<Duration>) -> Look {
         let window = self.busy_poll.window().min(timeout.unwrap_or(Duration::MAX));
         // An error leaves what is queued for the system call that waits.

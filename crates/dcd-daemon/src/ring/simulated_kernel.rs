@@ -1,4 +1,5 @@
-//! A kernel that is simulated: files are real, time is not, and by a seed it does all that a kernel may do.
+//! A kernel that is simulated: files are real, time is not, and by a seed it does all that a kernel
+//! may do.
 //!
 //! ```text
 //! submissions   some are taken, or none: the queue is short, the kernel interrupted, out of memory, or busy
@@ -7,8 +8,9 @@
 //! time          goes on while somebody waits, and by hours when the machine is paused
 //! ```
 //!
-//! Memory that it was given belongs to it until the completion: what is to be read into is scribbled on, what is written
-//! is remembered, and either must be the same at the end. So a buffer that was freed, touched or used again too early is noticed.
+//! Memory that it was given belongs to it until the completion: what is to be read into is
+//! scribbled on, what is written is remembered, and either must be the same at the end. So a buffer
+//! that was freed, touched or used again too early is noticed.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -298,7 +300,8 @@ impl Inner {
 
     fn begin(&mut self, submission: Submission) {
         let now = self.now();
-        // One slow operation at a time, and some time between them: what the driver does in several of them is slow once.
+        // One slow operation at a time, and some time between them: what the driver does in several
+        // of them is slow once.
         let is_slow = now >= self.slow_again_at && self.random.one_in(32);
         // A write may have a flush behind it.
         let is_read = matches!(submission.work, Work::Read { .. });
@@ -325,8 +328,8 @@ impl Inner {
 
     fn sum_of(&self, work: &Work) -> u64 {
         memory(work).map_or(0, |(address, length)| {
-            // SAFETY: valid for reading for as long as the operation is under way, as `push` demands. Nobody may write
-            // to it: that is looked at here.
+            // SAFETY: valid for reading for as long as the operation is under way, as `push`
+            // demands. Nobody may write to it: that is looked at here.
             sum(unsafe { std::slice::from_raw_parts(address, length) })
         })
     }

@@ -1,6 +1,7 @@
 //! Says aloud how the members of a volume change: late, answering again, done without, rebuilt.
 //!
-//! To be looked at in each turn of the loop, so that it is said when it happens. At the first look it says what a start has found.
+//! To be looked at in each turn of the loop, so that it is said when it happens. At the first look
+//! it says what a start has found.
 
 use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::Volume;

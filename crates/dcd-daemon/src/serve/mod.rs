@@ -78,15 +78,18 @@ pub struct ServeOptions {
     pub control: Option<PathBuf>,
     /// Where metrics are read over HTTP.
     pub metrics: Option<SocketAddr>,
-    /// Where the segment memory goes; `None`: to a directory of our own ([`crate::memory::places`]).
+    /// Where the segment memory goes; `None`: to a directory of our own
+    /// ([`crate::memory::places`]).
     pub memory_directory: Option<PathBuf>,
-    /// Go on without the segment memory of the last session, if it is lost: a person has read what that means.
+    /// Go on without the segment memory of the last session, if it is lost: a person has read what
+    /// that means.
     pub memory_lost: bool,
     /// The processor that the loop runs on, and nowhere else.
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
     pub busy_poll: BusyPollMax,
-    /// Most memory that the cache and its clients may come to need; refused at the start if that is too little.
+    /// Most memory that the cache and its clients may come to need; refused at the start if that is
+    /// too little.
     pub memory_max_bytes: Option<u64>,
     /// Whether to wait for disks that are not there yet.
     pub wait: bool,
@@ -94,8 +97,9 @@ pub struct ServeOptions {
     pub stop_timeout: std::time::Duration,
     /// Whether nothing of the process may be swapped out.
     pub lock_memory: bool,
-    /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
-    /// not need. Not with FUSE if there is no `caretaker`: nobody who has done that may unmount.
+    /// Whether the calling thread, and all that it starts, give up files, capabilities and system
+    /// calls that serving does not need. Not with FUSE if there is no `caretaker`: nobody who has
+    /// done that may unmount.
     pub give_up_rights: bool,
     /// What does, for a daemon that has given up its rights, the few things that take them.
     pub caretaker: Option<CaretakerProgram>,
@@ -166,8 +170,8 @@ impl Ready {
     }
 }
 
-/// What cannot be made once the cache is open ends it in order, so that a failed start leaves nothing behind: no
-/// session that is open, no segment memory.
+/// What cannot be made once the cache is open ends it in order, so that a failed start leaves
+/// nothing behind: no session that is open, no segment memory.
 macro_rules! or_close {
     ($made:expr, $event_loop:ident) => {
         match $made {
@@ -432,8 +436,8 @@ fn pair_options(options: &ServeOptions) -> PairOptions {
     }
 }
 
-/// Gives up files, capabilities and system calls that serving does not take. What takes them later is made before, and is
-/// done by the caretaker.
+/// Gives up files, capabilities and system calls that serving does not take. What takes them later
+/// is made before, and is done by the caretaker.
 fn give_up_rights(
     options: &ServeOptions,
     event_loop: &mut EventLoop<Engine>,
@@ -489,9 +493,9 @@ fn note_the_end(
     outcome: &Result<Outcome, ServeError>,
     record: &mut PairEntry,
 ) {
-    // After an end in order the log holds everything, so the memory goes. After another it may be all there is of
-    // what was acknowledged. Of a cache that has given up its cache-disk it stays, and tells a later start that what is
-    // in it counts no more.
+    // After an end in order the log holds everything, so the memory goes. After another it may be
+    // all there is of what was acknowledged. Of a cache that has given up its cache-disk it stays,
+    // and tells a later start that what is in it counts no more.
     let is_closed = *event_loop.phase() == Phase::Closed;
     let is_detached = outcome.as_ref().is_ok_and(|outcome| *outcome == Outcome::Detached);
     if is_detached {

@@ -1,5 +1,5 @@
-//! Running a cache without frontends, for as long as one request takes: `dcd detach` while no daemon
-//! runs. A SIGINT or SIGTERM ends it in order before its time, a second one at once.
+//! Running a cache without frontends, for as long as one request takes: `dcd detach` while no
+//! daemon runs. A SIGINT or SIGTERM ends it in order before its time, a second one at once.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -69,8 +69,8 @@ pub struct OfflineReport {
     pub lines_moved: u64,
     /// Lines that are still in the log only.
     pub lines_left: u64,
-    /// The cache-disk failed meanwhile, with nothing on it that is not on the data-disk: it could not
-    /// be marked.
+    /// The cache-disk failed meanwhile, with nothing on it that is not on the data-disk: it could
+    /// not be marked.
     pub is_unmarked: bool,
     /// Where the payload of the data-disk begins, if that has a label; else 0.
     pub payload_offset_bytes: u64,

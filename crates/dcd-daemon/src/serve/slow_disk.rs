@@ -1,5 +1,5 @@
-//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD, FUSE, ublk or vhost-user without a cache, so that slowness, and what the
-//! layers above cost, can be felt and measured.
+//! `dcd slow-disk` and `dcd serve --null`: one disk over NBD, FUSE, ublk or vhost-user without a
+//! cache, so that slowness, and what the layers above cost, can be felt and measured.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -57,8 +57,8 @@ pub struct SlowDiskOptions {
     pub processor: Option<usize>,
     /// How long the loop looks for the next event before it sleeps, at most.
     pub busy_poll: BusyPollMax,
-    /// Whether the calling thread, and all that it starts, give up files, capabilities and system calls that serving does
-    /// not need. Not with FUSE: nobody who has done that may mount.
+    /// Whether the calling thread, and all that it starts, give up files, capabilities and system
+    /// calls that serving does not need. Not with FUSE: nobody who has done that may mount.
     pub give_up_rights: bool,
     /// No messages about clients.
     pub quiet: bool,

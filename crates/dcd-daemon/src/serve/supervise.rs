@@ -13,9 +13,10 @@
 //!   4. its answer is the end
 //! ```
 //!
-//! A signal under users who would lose what they have not written yet (a mounted file system, an open file, an NBD client)
-//! waits for them first: they are named, their file systems are synced, and they are served on, until they have gone, a time
-//! limit, or a second signal. What was acknowledged is safe in either case.
+//! A signal under users who would lose what they have not written yet (a mounted file system, an
+//! open file, an NBD client) waits for them first: they are named, their file systems are synced,
+//! and they are served on, until they have gone, a time limit, or a second signal. What was
+//! acknowledged is safe in either case.
 //!
 //! A signal during a detach cancels it and stops in order. Whoever asks by signal once more does
 //! not want to wait: the loop is left at once. That is a crash as far as the disks are concerned,
@@ -272,7 +273,8 @@ impl<C: Core> Supervisor<'_, C> {
         false
     }
 
-    /// On a thread of its own: the file may lie on a disk that is slow, and the loop is asked to take it over.
+    /// On a thread of its own: the file may lie on a disk that is slow, and the loop is asked to
+    /// take it over.
     fn read_settings(&self) {
         let submitter = self.event_loop.submitter();
         match self.manner.settings.clone() {
@@ -476,7 +478,8 @@ fn purpose_of(kind: StopKind) -> Purpose {
     }
 }
 
-/// Does something on a thread of its own, which may need answers of the loop. It is not waited for at the end.
+/// Does something on a thread of its own, which may need answers of the loop. It is not waited for
+/// at the end.
 fn in_the_background<T: Send + 'static>(
     submitter: &Submitter,
     work: impl FnOnce() -> T + Send + 'static,

@@ -40,7 +40,8 @@ impl VolumeTeller {
                  `dcd volume status` counts them. Replace the disk while the others are well"
             ));
         }
-        // Many are found one after the other: told when it begins, and then the number is in the status.
+        // Many are found one after the other: told when it begins, and then the number is in the
+        // status.
         if before.lines_lost == 0 && news.lines_lost > 0 {
             lines.push(format!(
                 "{} or more of the volume are lost: reads of them fail until they are written; \

@@ -1,9 +1,9 @@
-//! Waiting until both disks are there (`--wait`): a service may be started before its disks, and must neither fail nor
-//! hold up anybody.
+//! Waiting until both disks are there (`--wait`): a service may be started before its disks, and
+//! must neither fail nor hold up anybody.
 //!
-//! A disk is there when its name can be looked up. Names are looked up every half second: whatever makes them (udev, a
-//! mount, a person) needs to know nothing of us. Meanwhile the service manager and `dcd status` are told what is missing,
-//! and a signal ends it.
+//! A disk is there when its name can be looked up. Names are looked up every half second: whatever
+//! makes them (udev, a mount, a person) needs to know nothing of us. Meanwhile the service manager
+//! and `dcd status` are told what is missing, and a signal ends it.
 
 use std::io::BufReader;
 use std::os::unix::net::UnixListener;

@@ -11,8 +11,8 @@ use dcd_daemon::serve::ServeOptions;
 use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::{EngineConfig, Geometry, Uuid};
 
-/// Makes the files `cache` and `data`. The number of this process takes the place of the first bytes
-/// of the UUID.
+/// Makes the files `cache` and `data`. The number of this process takes the place of the first
+/// bytes of the UUID.
 pub fn make_disks(directory: &Path, mut uuid: [u8; 16], cache_bytes: u64, data_bytes: u64) {
     for (file, size) in [("cache", cache_bytes), ("data", data_bytes)] {
         std::fs::File::create(directory.join(file)).unwrap().set_len(size).unwrap();

@@ -1,6 +1,8 @@
-//! The other side: a front-end with a guest, who share memory with the server and drive one virtio-blk queue or several.
+//! The other side: a front-end with a guest, who share memory with the server and drive one
+//! virtio-blk queue or several.
 //!
-//! The guest's memory is one region. Each queue has 64 descriptors, of which a request takes three: head, data, status.
+//! The guest's memory is one region. Each queue has 64 descriptors, of which a request takes three:
+//! head, data, status.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -448,7 +450,8 @@ impl FrontEnd {
         assert!(rest.is_empty(), "an end");
     }
 
-    /// Ends the connection, and waits until the server has let go of what it had of this side. What is kept.
+    /// Ends the connection, and waits until the server has let go of what it had of this side. What
+    /// is kept.
     pub fn hang_up(self) -> (u64, Option<Record>) {
         let FrontEnd { stream, features, inflight, channel } = self;
         drop(stream);
@@ -459,7 +462,8 @@ impl FrontEnd {
         (features, inflight)
     }
 
-    /// As QEMU does it after the server has gone: with the record, and without reading the configuration.
+    /// As QEMU does it after the server has gone: with the record, and without reading the
+    /// configuration.
     pub fn go_on(path: &Path, guest: &Guest, before: FrontEnd) -> FrontEnd {
         let (features, inflight) = before.hang_up();
         let mut front_end = FrontEnd::connect(path);

@@ -173,7 +173,8 @@ impl Running {
         self.thread.take().unwrap().join().unwrap().unwrap();
     }
 
-    /// Leaves it with requests that are never answered, as a killed daemon does. Its thread stays until the test ends.
+    /// Leaves it with requests that are never answered, as a killed daemon does. Its thread stays
+    /// until the test ends.
     pub fn leave(mut self) {
         self.thread = None;
     }

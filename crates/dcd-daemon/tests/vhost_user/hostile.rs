@@ -1,5 +1,6 @@
-//! What no guest and no front-end should say. A wrong chain stops its queue, a wrong message is refused or ends the
-//! connection; the other queue, and the next front-end, are served as if nothing had been.
+//! What no guest and no front-end should say. A wrong chain stops its queue, a wrong message is
+//! refused or ends the connection; the other queue, and the next front-end, are served as if
+//! nothing had been.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,7 +21,8 @@ const INDIRECT: u16 = 4;
 /// A descriptor to be: address, length, flags, next.
 type Descriptor = (u64, u32, u16, u16);
 
-/// Has queue 1 take a chain that begins at descriptor 0; then queue 0 has to be served, and queue 1 not any more.
+/// Has queue 1 take a chain that begins at descriptor 0; then queue 0 has to be served, and queue 1
+/// not any more.
 fn stops_the_queue(what: &str, chain: &[Descriptor], table: &[Descriptor]) {
     let server = Running::new();
     let mut guest = Guest::new(2);
@@ -113,7 +115,8 @@ fn a_good_indirect_table_is_served() {
 
 #[test]
 fn rings_that_cannot_be() {
-    // More is available than there can be; a head that no descriptor has; a head whose request is under way.
+    // More is available than there can be; a head that no descriptor has; a head whose request is
+    // under way.
     for wrong in ["index", "head", "twice"] {
         let server = Running::new();
         let mut guest = Guest::new(2);
@@ -273,8 +276,9 @@ fn descriptors_do_not_pile_up() {
     assert!(counts.iter().all(|later| *later < counts[0] + 90), "{counts:?}");
 }
 
-/// A virtual machine whose memory nobody shares: QEMU with a plain `-m` sends no part of it, and with `share=off` one that is
-/// not what the guest sees. Neither can be served, and both are told why.
+/// A virtual machine whose memory nobody shares: QEMU with a plain `-m` sends no part of it, and
+/// with `share=off` one that is not what the guest sees. Neither can be served, and both are told
+/// why.
 #[test]
 fn a_guest_that_shares_no_memory_is_told_so() {
     let server = Running::new();
@@ -364,7 +368,8 @@ impl Drop for HugePages {
     }
 }
 
-/// The file cannot shrink, and yet its pages can go: what is left has no page, and nobody has one for it.
+/// The file cannot shrink, and yet its pages can go: what is left has no page, and nobody has one
+/// for it.
 #[test]
 fn memory_whose_pages_are_taken_away_ends_one_connection() {
     use rustix::fs::{FallocateFlags, SealFlags};

@@ -1,5 +1,5 @@
-//! The vhost-user server as a whole, with a front-end and a guest of its own (`client.rs`), on a disk in memory (`disk.rs`)
-//! and on the real engine.
+//! The vhost-user server as a whole, with a front-end and a guest of its own (`client.rs`), on a
+//! disk in memory (`disk.rs`) and on the real engine.
 //!
 //! | file | what is proved |
 //! |---|---|

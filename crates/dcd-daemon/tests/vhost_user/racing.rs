@@ -1,6 +1,6 @@
-//! A guest that changes descriptors and heads of requests while the server reads them: what is judged must be what is used.
-//! The disk is asked for nothing outside of it (it panics at that), the other queue is served as if nothing were, and the
-//! queue itself is stopped at most.
+//! A guest that changes descriptors and heads of requests while the server reads them: what is
+//! judged must be what is used. The disk is asked for nothing outside of it (it panics at that),
+//! the other queue is served as if nothing were, and the queue itself is stopped at most.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};

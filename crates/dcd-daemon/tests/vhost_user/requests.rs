@@ -218,8 +218,8 @@ fn indices_go_over_their_end_with_events_and_without_and_on_record_or_not() {
     }
 }
 
-/// As the driver of user-mode Linux begins: an answer to the message that agrees on answers, and a table with room for regions
-/// that are not there.
+/// As the driver of user-mode Linux begins: an answer to the message that agrees on answers, and a
+/// table with room for regions that are not there.
 #[test]
 fn a_front_end_that_pads_its_structures_is_served() {
     let server = Running::new();

@@ -206,7 +206,8 @@ fn a_real_daemon_is_killed_or_ended_again_and_again_and_nothing_is_lost() {
     let mut number = 0u64;
     let mut done = 0;
     for cycle in 0..cycles {
-        // As many as there is room for, one round after the other; then the daemon dies with the last round.
+        // As many as there is room for, one round after the other; then the daemon dies with the
+        // last round.
         for round in 0..=cycle % 4 {
             let mut asked = Vec::new();
             for queue in 0..2 {
@@ -215,7 +216,8 @@ fn a_real_daemon_is_killed_or_ended_again_and_again_and_nothing_is_lost() {
                     let place = (number * 7 + place) % PLACES;
                     let sector = (queue as u64 * PLACES + place) * 8;
                     let bytes = number.to_le_bytes().repeat(512);
-                    // One place once in a round: the order of two requests under way is nobody's promise.
+                    // One place once in a round: the order of two requests under way is nobody's
+                    // promise.
                     if asked.iter().all(|(_, _, other, _)| *other != (queue, place)) {
                         let slot = guest.ask(queue, kind::OUT, sector, &bytes, 0);
                         asked.push((queue, slot, (queue, place), number));

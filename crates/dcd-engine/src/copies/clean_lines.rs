@@ -1,13 +1,16 @@
-//! Lines that were destaged and whose slot in the log has not been filled again: the cache-disk still has them, so
-//! they are read from there. Known only in memory, and lost at the end; a start begins without.
+//! Lines that were destaged and whose slot in the log has not been filled again: the cache-disk
+//! still has them, so they are read from there. Known only in memory, and lost at the end; a start
+//! begins without.
 //!
-//! Nothing is taken out when a segment is filled again: its serial tells that what was known of its slots is over.
+//! Nothing is taken out when a segment is filled again: its serial tells that what was known of its
+//! slots is over.
 
 use crate::line_hash::LineHash;
 use crate::log::used_places::UsedPlaces;
 use crate::units::{Line, SegmentSerial, SlotIndex};
 
-/// No slot: the end of a chain. Slots and lines are kept with one added: zero is memory that nothing has touched.
+/// No slot: the end of a chain. Slots and lines are kept with one added: zero is memory that
+/// nothing has touched.
 const NONE: u32 = 0;
 /// No line.
 const EMPTY: u64 = 0;

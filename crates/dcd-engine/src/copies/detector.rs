@@ -1,29 +1,37 @@
-//! Finds *sequences*: lines far from one another that are read one after the other again and again, as at boot
-//! and at the start of a program, so that a copy of them in that order saves the disk its seeks (ODSC 2005, which
-//! leaves finding them to future work and points to Peacock's thesis and to Li's C-Miner).
+//! Finds *sequences*: lines far from one another that are read one after the other again and again,
+//! as at boot and at the start of a program, so that a copy of them in that order saves the disk
+//! its seeks (ODSC 2005, which leaves finding them to future work and points to Peacock's thesis
+//! and to Li's C-Miner).
 //!
-//! C-Miner cuts a recorded trace into windows and mines those together, which takes the whole trace. Here
-//! reads come one at a time, memory is bounded, and nothing says where a start begins, so it goes like this:
+//! C-Miner cuts a recorded trace into windows and mines those together, which takes the whole
+//! trace. Here reads come one at a time, memory is bounded, and nothing says where a start begins,
+//! so it goes like this:
 //!
 //! 1. Each line read is appended to the `history`; long sequential reads are cut short before.
-//! 2. A line that stands in the history already may be part of a repeat (`repeats`): when the lines after it are
-//!    those that followed it then, in nearly that order, the repeat grows. Lines that are missing, additional
-//!    or overtaken leave it as it is. It ends when nothing of it is read for a time, or for many lines.
-//! 3. Both readings of a repeat that has ended are laid beside each other (`merge`). What is in both becomes a
-//!    `candidate`; what is in one alone stays in its list, on trial.
-//! 4. Further occurrences are found by the candidate's own list, so that the history may have forgotten the
-//!    first ones. Each occurrence refines the list: what two of the last eight occurrences had is in the sequence.
-//! 5. At the third occurrence it is confirmed and told; later it is told when seen, and when it has changed much.
+//! 2. A line that stands in the history already may be part of a repeat (`repeats`): when the lines
+//!    after it are those that followed it then, in nearly that order, the repeat grows. Lines that
+//!    are missing, additional or overtaken leave it as it is. It ends when nothing of it is read
+//!    for a time, or for many lines.
+//! 3. Both readings of a repeat that has ended are laid beside each other (`merge`). What is in
+//!    both becomes a `candidate`; what is in one alone stays in its list, on trial.
+//! 4. Further occurrences are found by the candidate's own list, so that the history may have
+//!    forgotten the first ones. Each occurrence refines the list: what two of the last eight
+//!    occurrences had is in the sequence.
+//! 5. At the third occurrence it is confirmed and told; later it is told when seen, and when it has
+//!    changed much.
 //!
-//! Two readings may be equal by chance when a few lines are read again and again at random, so it is lines *in order*
-//! that count, within windows that are a small part of the list. What is read as a part of something larger that
-//! repeats as a whole (the libraries at the beginning of a program's start) is no occurrence of its own.
+//! Two readings may be equal by chance when a few lines are read again and again at random, so it
+//! is lines *in order* that count, within windows that are a small part of the list. What is read
+//! as a part of something larger that repeats as a whole (the libraries at the beginning of a
+//! program's start) is no occurrence of its own.
 //!
-//! Everything is decided by the reads and their times alone: the same reads give the same sequences.
+//! Everything is decided by the reads and their times alone: the same reads give the same
+//! sequences.
 //!
-//! Cost: a look-up in each of two tables of fixed size and a few comparisons for each line, 70 to 300 ns. When an
-//! occurrence ends, its two readings are sorted: 0.3 ms for 1000 lines, 7 ms for the longest. That is mostly in
-//! quiet, and a driver that says when it is quiet (`Detector::wake_up`) does not have a request wait for it.
+//! Cost: a look-up in each of two tables of fixed size and a few comparisons for each line, 70 to
+//! 300 ns. When an occurrence ends, its two readings are sorted: 0.3 ms for 1000 lines, 7 ms for
+//! the longest. That is mostly in quiet, and a driver that says when it is quiet
+//! (`Detector::wake_up`) does not have a request wait for it.
 //!
 //! Tests: `detector_tests.rs` has starts of programs among noise, and what must not be found.
 
@@ -90,11 +98,13 @@ pub(crate) struct Occurrence {
 pub(crate) enum DetectorEvent {
     /// A sequence was seen for the [`DetectorSettings::confirmations`]th time.
     Confirmed(DetectedSequence),
-    /// A sequence was seen again, with an eighth of its lines or more other ones than when it was told last.
+    /// A sequence was seen again, with an eighth of its lines or more other ones than when it was
+    /// told last.
     Changed(DetectedSequence),
     /// A sequence was seen again.
     Seen(Occurrence),
-    /// A sequence was given up: others were seen later and needed the room, or a larger one has all of it.
+    /// A sequence was given up: others were seen later and needed the room, or a larger one has all
+    /// of it.
     Forgotten(DetectedId),
 }
 
@@ -198,8 +208,8 @@ impl Detector {
         };
         // All candidates are looked at: so that this is one for each line, however many there are.
         let check_lines = CHECK_LINES_MIN.max(u64::from(settings.candidates_max));
-        // A repeat begins at most `lines_ago` back and is complete at most `span_max` later; until it is looked at
-        // again, and while it waits for a larger one, some more lines come.
+        // A repeat begins at most `lines_ago` back and is complete at most `span_max` later; until
+        // it is looked at again, and while it waits for a larger one, some more lines come.
         let ring = limits.lines_ago + limits.span_max + limits.quiet_lines + 2 * check_lines;
         let history = History::new(ring as usize);
         Detector {
@@ -250,7 +260,8 @@ impl Detector {
         active.then(|| self.now.after(self.settings.gap))
     }
 
-    /// What there is to tell, oldest first. To be asked after each [`Detector::read`] and [`Detector::quiet`].
+    /// What there is to tell, oldest first. To be asked after each [`Detector::read`] and
+    /// [`Detector::quiet`].
     pub(crate) fn poll_event(&mut self) -> Option<DetectorEvent> {
         while let Some(event) = self.events.pop_front() {
             let told = match event {
@@ -279,8 +290,8 @@ impl Detector {
         })
     }
 
-    /// A sequence of earlier, of which there is a copy: it is known from now on without having to be found again.
-    /// None if there is no room for it, or it is too short. Lines after the first
+    /// A sequence of earlier, of which there is a copy: it is known from now on without having to
+    /// be found again. None if there is no room for it, or it is too short. Lines after the first
     /// [`DetectorSettings::lines_max`] are left out.
     pub(crate) fn restore(&mut self, lines: &[Line], occurrences: u32) -> Option<DetectedId> {
         let mut seen = BTreeSet::new();
@@ -319,7 +330,8 @@ impl Detector {
         self.candidates.iter().flatten().filter(|one| !one.is_confirmed).count()
     }
 
-    /// Bytes of memory that it holds; for a moment, when a repeat ends, it needs a few megabytes more.
+    /// Bytes of memory that it holds; for a moment, when a repeat ends, it needs a few megabytes
+    /// more.
     pub(crate) fn memory_bytes(&self) -> usize {
         let entries =
             |one: &Candidate| one.entries.capacity() * size_of::<Entry>() + size_of::<Candidate>();
@@ -355,8 +367,8 @@ impl Detector {
         }
     }
 
-    /// Ends what has had no line for a time, or for many lines, or is as long as anything may be. What is a part of
-    /// something larger that goes on waits for it, to be judged together.
+    /// Ends what has had no line for a time, or for many lines, or is as long as anything may be.
+    /// What is a part of something larger that goes on waits for it, to be judged together.
     fn end_what_is_over(&mut self) {
         let at = self.history.end();
         let now = self.now;

@@ -260,7 +260,8 @@ fn immediately_after_one_another() {
     }
 }
 
-/// At boot services start at the same time, each in order, the order between them different each time.
+/// At boot services start at the same time, each in order, the order between them different each
+/// time.
 #[test]
 fn services_that_start_at_the_same_time() {
     for seed in 0..4 {
@@ -653,7 +654,8 @@ proptest! {
             ..DetectorSettings::default()
         };
         let (events, most) = perform(&acts, settings);
-        // Ring and index of 8192 lines, index of the candidates, their lines, events and the detector.
+        // Ring and index of 8192 lines, index of the candidates, their lines, events and the
+        // detector.
         let bound = 8192 * (8 + 2 * 8) + 2048 * 8 + 1000 * 16 + 1024 * 40 + 5 * 400 + 2048;
         prop_assert!(most <= bound, "{most} bytes, at most {bound}");
         for event in &events {
@@ -673,7 +675,8 @@ fn processor_ns() -> u64 {
     statistics.split(' ').next().and_then(|first| first.parse().ok()).expect("a number")
 }
 
-/// The cost of a line: `cargo test --release -p dcd-engine --lib -- --ignored --nocapture nanoseconds`.
+/// The cost of a line: `cargo test --release -p dcd-engine --lib -- --ignored --nocapture
+/// nanoseconds`.
 #[test]
 #[ignore = "measures"]
 fn nanoseconds_for_each_line() {

@@ -1,8 +1,8 @@
-//! The ghost of [`S3Fifo`](super::s3_fifo::S3Fifo): which lines left not long ago. It has no data, only numbers of
-//! lines, in the order in which they came; when it is full the oldest goes.
+//! The ghost of [`S3Fifo`](super::s3_fifo::S3Fifo): which lines left not long ago. It has no data,
+//! only numbers of lines, in the order in which they came; when it is full the oldest goes.
 //!
-//! Exact: a line is found if and only if it is there. Chains from buckets of one line on average, all in tables that
-//! have their size from the start: 21 bytes for each line it may remember.
+//! Exact: a line is found if and only if it is there. Chains from buckets of one line on average,
+//! all in tables that have their size from the start: 21 bytes for each line it may remember.
 
 use super::list::{Links, List};
 use crate::line_hash::LineHash;

@@ -1,5 +1,5 @@
-//! Lists of numbers, linked through one table: each number is in one list at most, and moves between lists and out of
-//! the middle of one in constant time, without allocating.
+//! Lists of numbers, linked through one table: each number is in one list at most, and moves
+//! between lists and out of the middle of one in constant time, without allocating.
 
 /// No number.
 const NONE: u32 = u32::MAX;

@@ -1,10 +1,10 @@
-//! Clean copies of lines of the data-disk in the read area of the cache-disk: which line is copied where,
-//! and which copies are true.
+//! Clean copies of lines of the data-disk in the read area of the cache-disk: which line is copied
+//! where, and which copies are true.
 //!
-//! A copy is never the only place of anything. It is *valid* while it equals what the data-disk holds or
-//! will hold once the log before it is destaged; every change of a line, as it enters the log, makes all
-//! copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its lines in the order in which
-//! they are asked for, or to the hot blocks.
+//! A copy is never the only place of anything. It is *valid* while it equals what the data-disk
+//! holds or will hold once the log before it is destaged; every change of a line, as it enters the
+//! log, makes all copies of it stale. Pages of slots belong to a [`Sequence`], which keeps its
+//! lines in the order in which they are asked for, or to the hot blocks.
 
 pub(crate) mod clean_lines;
 pub mod detector;
@@ -28,8 +28,8 @@ use crate::units::{CopyPageIndex, CopySlot, Line, SequenceId, Uuid};
 
 /// No slot: the end of a chain.
 const NONE: u32 = u32::MAX;
-/// Lines whose copies were given up since the last durable checkpoint: more are not remembered one by one,
-/// a new checkpoint is asked for instead.
+/// Lines whose copies were given up since the last durable checkpoint: more are not remembered one
+/// by one, a new checkpoint is asked for instead.
 const DEPARTED_MAX: usize = 32 << 10;
 /// The same is done when this part of the slots, but not less than so many, have got new copies.
 const UNLISTED_PART: u64 = 8;
@@ -213,8 +213,8 @@ impl Copies {
         self.chain(line).any(counts)
     }
 
-    /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the next one
-    /// will. Then the lines may only change together with the log.
+    /// Whether the newest durable checkpoint may list a true copy of any of these lines, or the
+    /// next one will. Then the lines may only change together with the log.
     pub(crate) fn may_be_listed(&self, line: Line, lines: u64) -> bool {
         if !self.is_on() {
             return false;
@@ -366,8 +366,8 @@ impl Copies {
         }
     }
 
-    /// Nothing is known of the copies any more: each is to be compared with the data-disk before it is
-    /// believed again. Hot blocks are given up.
+    /// Nothing is known of the copies any more: each is to be compared with the data-disk before it
+    /// is believed again. Hot blocks are given up.
     pub(crate) fn doubt_all(&mut self) {
         for slot in (0..self.slots.len() as u32).map(CopySlot) {
             if matches!(self.slot(slot).state, SlotState::Valid | SlotState::Filling) {
@@ -525,8 +525,8 @@ impl Copies {
         self.departed.len() > DEPARTED_MAX || self.unlisted > unlisted_max
     }
 
-    /// What a checkpoint lists, and what must be written for that. If the picture before has not become
-    /// durable, it never will: its pages are written again, to the same places.
+    /// What a checkpoint lists, and what must be written for that. If the picture before has not
+    /// become durable, it never will: its pages are written again, to the same places.
     pub(crate) fn picture(&mut self) -> (Vec<CopyPageRef>, Vec<PageWrite>) {
         self.unlisted = 0;
         let (mut listed, mut writes) = (Vec::new(), Vec::new());
@@ -586,8 +586,8 @@ impl Copies {
         self.departed_before_picture.clear();
     }
 
-    /// Takes over a page that a checkpoint names, as it was read. A page whose sequence does not fit to
-    /// the others is left out.
+    /// Takes over a page that a checkpoint names, as it was read. A page whose sequence does not
+    /// fit to the others is left out.
     pub(crate) fn load(&mut self, reference: &CopyPageRef, page: CopyPage, line_end: Line) {
         let at = reference.page.0 as usize;
         self.pages[at].durable_generation = reference.generation;

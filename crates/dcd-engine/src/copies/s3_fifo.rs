@@ -1,5 +1,5 @@
-//! Which hot blocks stay on the cache-disk: S3-FIFO (Yang et al., *FIFO queues are all you need for cache eviction*,
-//! SOSP 2023), as libcachesim has it.
+//! Which hot blocks stay on the cache-disk: S3-FIFO (Yang et al., *FIFO queues are all you need for
+//! cache eviction*, SOSP 2023), as libcachesim has it.
 //!
 //! ```text
 //!   a read missed:   not in the ghost --> [ small queue, 10 % ] --read twice--> [ main queue ] --read--.
@@ -9,23 +9,27 @@
 //!                                          [ ghost, 90 % ]                      gone
 //! ```
 //!
-//! A line comes into the small queue. At its end it moves to the main queue if it was read at least twice
-//! since, else it leaves and the ghost remembers it; one that is read while it is remembered comes into the main
-//! queue at once. At the end of the main queue a line that was read goes back to the beginning, with one read
-//! less (of three at most), else it leaves. So lines that are read once pass through a tenth of the room only.
+//! A line comes into the small queue. At its end it moves to the main queue if it was read at least
+//! twice since, else it leaves and the ghost remembers it; one that is read while it is remembered
+//! comes into the main queue at once. At the end of the main queue a line that was read goes back
+//! to the beginning, with one read less (of three at most), else it leaves. So lines that are read
+//! once pass through a tenth of the room only.
 //!
-//! The queues are an order of *slots*: whichever queue a line is in, its data stays where it is. Which line is
-//! in which slot is in a table of the owner, who tells it when asked ([`S3Fifo::insert`], [`S3Fifo::take_slots`]).
+//! The queues are an order of *slots*: whichever queue a line is in, its data stays where it is.
+//! Which line is in which slot is in a table of the owner, who tells it when asked
+//! ([`S3Fifo::insert`], [`S3Fifo::take_slots`]).
 //!
 //! What the paper does not have:
 //!
-//! - *Pinned* slots (I/O on them is under way) may move between queues, but no line is put into them: those behind
-//!   them are taken, and they keep their place. A line may be removed from one; then it is free, and still pinned.
-//! - An insertion looks at no more than [`STEPS_MAX`] slots. If it found none, the line is not taken in. The next
-//!   insertion goes on from there, as what was looked at has moved.
+//! - *Pinned* slots (I/O on them is under way) may move between queues, but no line is put into
+//!   them: those behind them are taken, and they keep their place. A line may be removed from one;
+//!   then it is free, and still pinned.
+//! - An insertion looks at no more than [`STEPS_MAX`] slots. If it found none, the line is not
+//!   taken in. The next insertion goes on from there, as what was looked at has moved.
 //! - Slots come and go in pages. The shares of the queues follow.
 //!
-//! Tested against a plain model (`s3_fifo_tests.rs`) and, by hand, against libcachesim (`scripts/compare-s3fifo.py`).
+//! Tested against a plain model (`s3_fifo_tests.rs`) and, by hand, against libcachesim
+//! (`scripts/compare-s3fifo.py`).
 
 use std::ops::Range;
 
@@ -38,8 +42,9 @@ use crate::units::{CopySlot, Line};
 const READS_MAX: u8 = 3;
 /// Reads in the small queue that bring a line into the main queue.
 const READS_TO_MAIN: u8 = 2;
-/// Slots that an insertion looks at, at most. Each but the pinned ones is paid for by an insertion or a read, so
-/// two are usual; but after long reading without a miss all of a large main queue may wait to be moved.
+/// Slots that an insertion looks at, at most. Each but the pinned ones is paid for by an insertion
+/// or a read, so two are usual; but after long reading without a miss all of a large main queue may
+/// wait to be moved.
 pub const STEPS_MAX: u32 = 4096;
 
 /// Where a slot is.
@@ -81,8 +86,9 @@ pub struct S3Fifo {
     ghost: Ghost,
     /// Slots in hand.
     capacity: u32,
-    /// Nothing was evicted since slots were added. While there is room, a full small queue does not grow; then
-    /// lines go to the main queue unproven, where they are kept longer than those that are read once after them.
+    /// Nothing was evicted since slots were added. While there is room, a full small queue does not
+    /// grow; then lines go to the main queue unproven, where they are kept longer than those that
+    /// are read once after them.
     is_filling: bool,
 }
 
@@ -149,8 +155,9 @@ impl S3Fifo {
         self.is_filling = true;
     }
 
-    /// Takes slots from the policy; the owner waits until none of them is pinned. Their lines depart, and he sees in his
-    /// table which they are. They depart for lack of room, not for want of reads, so the ghost remembers all of them.
+    /// Takes slots from the policy; the owner waits until none of them is pinned. Their lines
+    /// depart, and he sees in his table which they are. They depart for lack of room, not for want
+    /// of reads, so the ghost remembers all of them.
     pub fn take_slots(&mut self, slots: Range<u32>, line_of: impl Fn(CopySlot) -> Line) {
         self.set_capacity(self.capacity - slots.len() as u32);
         for slot in slots {
@@ -170,10 +177,11 @@ impl S3Fifo {
         state.reads = READS_MAX.min(state.reads + 1);
     }
 
-    /// A slot for `line`, which has none. Nothing if there is no slot, if none can be evicted, or if finding one
-    /// would take too long.
+    /// A slot for `line`, which has none. Nothing if there is no slot, if none can be evicted, or
+    /// if finding one would take too long.
     ///
-    /// `line_of` is asked for the line of a slot that holds one, `is_pinned` of slots that do and of free ones.
+    /// `line_of` is asked for the line of a slot that holds one, `is_pinned` of slots that do and
+    /// of free ones.
     pub fn insert(
         &mut self,
         line: Line,
@@ -202,15 +210,17 @@ impl S3Fifo {
         Some(Insertion { slot: CopySlot(slot), departed })
     }
 
-    /// A free slot holds a line already, from before a start. It has proved itself then, or would soon.
+    /// A free slot holds a line already, from before a start. It has proved itself then, or would
+    /// soon.
     pub fn adopt(&mut self, slot: CopySlot) {
         assert_eq!(self.place(slot), Place::Free, "{slot:?} is not free");
         self.unlink(slot.0);
         self.push(slot.0, Place::Main);
     }
 
-    /// The line in `slot` is no longer the newest: the slot is free again. It was not for want of reads, but the ghost
-    /// does not remember it either: what is written is in the log, and comes back as any other.
+    /// The line in `slot` is no longer the newest: the slot is free again. It was not for want of
+    /// reads, but the ghost does not remember it either: what is written is in the log, and comes
+    /// back as any other.
     pub fn remove(&mut self, slot: CopySlot) {
         assert!(matches!(self.place(slot), Place::Small | Place::Main), "{slot:?} holds no line");
         self.unlink(slot.0);
@@ -252,7 +262,8 @@ impl S3Fifo {
         Some((slot, line))
     }
 
-    /// From the end of the small queue: moves lines that were read to the main queue, until one was not.
+    /// From the end of the small queue: moves lines that were read to the main queue, until one was
+    /// not.
     fn pass_small(&mut self, is_pinned: impl Fn(CopySlot) -> bool, steps: &mut u32) -> Option<u32> {
         let mut next = self.small.first();
         while let Some(slot) = next {
@@ -269,7 +280,8 @@ impl S3Fifo {
         None
     }
 
-    /// From the end of the main queue: moves lines that were read to its beginning, until one was not.
+    /// From the end of the main queue: moves lines that were read to its beginning, until one was
+    /// not.
     fn pass_main(&mut self, is_pinned: impl Fn(CopySlot) -> bool, steps: &mut u32) -> Option<u32> {
         let mut next = self.main.first();
         while let Some(slot) = next {

@@ -1,5 +1,6 @@
-//! The policy against a plain model: queues in which everything is found by looking at all of it. After each step both
-//! have the same lines in the same slots, in the same order, with the same reads.
+//! The policy against a plain model: queues in which everything is found by looking at all of it.
+//! After each step both have the same lines in the same slots, in the same order, with the same
+//! reads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -411,8 +412,8 @@ fn an_insertion_looks_at_few_slots_and_the_next_ones_go_on_from_there() {
     while owner.read(1_000_000).1.is_none() {
         refused += 1;
     }
-    // The small queue moves behind the main queue, which goes round once. Then what came from the small queue is at
-    // its end, unread since.
+    // The small queue moves behind the main queue, which goes round once. Then what came from the
+    // small queue is at its end, unread since.
     assert_eq!(refused, slots / STEPS_MAX);
     // Another one waits for nothing: two steps are usual.
     assert!(owner.read(1_000_001).1.is_some());

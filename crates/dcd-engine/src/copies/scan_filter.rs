@@ -1,10 +1,11 @@
-//! Which reads belong to a *scan*: a stream that reads on and on, as a backup or a search does. Its lines are read once,
-//! so they are not worth a write to the cache-disk.
+//! Which reads belong to a *scan*: a stream that reads on and on, as a backup or a search does. Its
+//! lines are read once, so they are not worth a write to the cache-disk.
 //!
-//! A stream goes on with a read that begins near its end: up to [`WINDOW_BLOCKS`] behind it, because the client's
-//! own cache leaves gaps, or before it, because requests that are under way at once overtake each other. Only blocks
-//! beyond its farthest one count, and not those of the gap, so reading a small file again and again is no scan. When it
-//! has counted more than `scan_blocks`, it is one until nothing goes on with it.
+//! A stream goes on with a read that begins near its end: up to [`WINDOW_BLOCKS`] behind it,
+//! because the client's own cache leaves gaps, or before it, because requests that are under way at
+//! once overtake each other. Only blocks beyond its farthest one count, and not those of the gap,
+//! so reading a small file again and again is no scan. When it has counted more than `scan_blocks`,
+//! it is one until nothing goes on with it.
 //!
 //! ```text
 //!   a stream:    [ counted ][ counted ][ gap ][ counted ]<end
@@ -15,18 +16,20 @@
 //! ```
 //!
 //! [`STREAMS`] are watched, a new one in the place of that which has least to be lost by it: one
-//! that nothing goes on with, else one that nothing has gone on with yet, of those the oldest. So streams that go on
-//! are found among random reads, if not too many of these come between their first two reads.
+//! that nothing goes on with, else one that nothing has gone on with yet, of those the oldest. So
+//! streams that go on are found among random reads, if not too many of these come between their
+//! first two reads.
 
 use crate::units::{BLOCK_SIZE, LbaRange};
 
 /// Streams that are watched.
 pub const STREAMS: usize = 16;
-/// How far from the end of a stream the next read may begin, in blocks: 128 KiB, what kernels read ahead.
+/// How far from the end of a stream the next read may begin, in blocks: 128 KiB, what kernels read
+/// ahead.
 pub const WINDOW_BLOCKS: u64 = 128 * 1024 / BLOCK_SIZE;
-/// What a stream may read before it is a scan, in blocks, if nothing else is said: 1 MiB. More than most files and
-/// than what a file system reads of its own in one go; and so little that what a scan brings in before it is
-/// found leaves a small queue of usual size at once.
+/// What a stream may read before it is a scan, in blocks, if nothing else is said: 1 MiB. More than
+/// most files and than what a file system reads of its own in one go; and so little that what a
+/// scan brings in before it is found leaves a small queue of usual size at once.
 pub const SCAN_BLOCKS_DEFAULT: u64 = (1 << 20) / BLOCK_SIZE;
 /// A stream that nothing went on with while so many reads came has ended.
 const READS_TO_END: u64 = 1024;
@@ -228,7 +231,8 @@ mod tests {
     #[test]
     fn gaps_and_overtaking_do_not_break_a_scan() {
         let mut filter = filter();
-        // 32 KiB are read and 32 KiB left out; of each two reads the second comes first, and so alone counts.
+        // 32 KiB are read and 32 KiB left out; of each two reads the second comes first, and so
+        // alone counts.
         let starts = (0..128).map(|step| (step ^ 1) * 128);
         let scans: Vec<bool> =
             starts.map(|start| filter.is_scan(LbaRange::new(start, 64))).collect();

@@ -1,12 +1,13 @@
-//! A sequence: lines in the order in which they are asked for, on pages of the read area in that order.
+//! A sequence: lines in the order in which they are asked for, on pages of the read area in that
+//! order.
 
 use super::SlotState;
 use crate::format::copy_page::SequenceLabel;
 use crate::format::geometry::COPIES_PER_PAGE;
 use crate::units::{CopyPageIndex, CopySlot};
 
-/// Of the lines that were read ahead one in so many must have been used, or it did not pay: on a disk that turns,
-/// reading one for nothing costs about what one that is used saves.
+/// Of the lines that were read ahead one in so many must have been used, or it did not pay: on a
+/// disk that turns, reading one for nothing costs about what one that is used saves.
 const PAYS_ONE_IN: u64 = 2;
 /// Lines read ahead after which that is judged.
 const JUDGED_FROM_LINES: u64 = 64;
@@ -22,8 +23,8 @@ pub struct Sequence {
     pages: Vec<CopyPageIndex>,
     lines: u32,
     stale: u32,
-    /// Lines that were read ahead in the last runs, and those of them that were used: each run counts
-    /// three quarters of what the next counts.
+    /// Lines that were read ahead in the last runs, and those of them that were used: each run
+    /// counts three quarters of what the next counts.
     read_ahead_lately: u64,
     used_lately: u64,
     /// Starts that were passed over since it was switched off.
@@ -50,7 +51,8 @@ impl Sequence {
         Sequence::new(label, Vec::new(), 0)
     }
 
-    /// Notes the page of an ordinal. False if it cannot be: there are not as many pages, or two of them.
+    /// Notes the page of an ordinal. False if it cannot be: there are not as many pages, or two of
+    /// them.
     pub(super) fn load_page(&mut self, ordinal: u32, page: CopyPageIndex) -> bool {
         let at = ordinal as usize;
         // Ordinals of a sequence without gaps are below the number of all pages; more were forged.

@@ -1,4 +1,5 @@
-//! Announcements: the log itself says which empty segments are filled next, so that none of them waits for a checkpoint.
+//! Announcements: the log itself says which empty segments are filled next, so that none of them
+//! waits for a checkpoint.
 //!
 //! ```text
 //! 1. A segment is empty: its lines were overwritten by records, or destaged and flushed on the data-disk.
@@ -11,9 +12,10 @@
 //!      checkpoint says of the segment, and knows that the log goes on there (`recover/replay.rs`).
 //! ```
 //! Nothing is announced
-//! - while a checkpoint is under way that lists empty segments as free, or has failed and may be found all the
-//!   same: two starts would find the segments in two orders;
-//! - when a line was found damaged and no checkpoint lists it: the start would take it for destaged (C19);
+//! - while a checkpoint is under way that lists empty segments as free, or has failed and may be
+//!   found all the same: two starts would find the segments in two orders;
+//! - when a line was found damaged and no checkpoint lists it: the start would take it for destaged
+//!   (C19);
 //! - when the cache is empty: a checkpoint then makes the cache-disk clean (C23).
 
 use super::{Engine, Phase};
@@ -44,7 +46,8 @@ impl Engine {
         true
     }
 
-    /// Whether there are empty segments that a record may announce, as soon as there is a buffer for it.
+    /// Whether there are empty segments that a record may announce, as soon as there is a buffer
+    /// for it.
     pub(super) fn can_announce(&self) -> bool {
         self.may_announce() && self.log.segments.announceable().next().is_some()
     }

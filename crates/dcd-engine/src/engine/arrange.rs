@@ -1,4 +1,5 @@
-//! Copying the lines of sequences to the read area, in order, when the disks have nothing else to do.
+//! Copying the lines of sequences to the read area, in order, when the disks have nothing else to
+//! do.
 //!
 //! ```text
 //! 1. Take a page of a sequence with stale slots. Read their lines from the data-disk, sorted by address;
@@ -10,8 +11,8 @@
 //!      Crash before: the pages of the checkpoint before count. They speak of what those slots held
 //!      then, and its checksums do not match what they hold now: nothing false can be read.
 //! ```
-//! What was read from the data-disk is not used if the data-disk may have changed meanwhile: if the log, a
-//! bypass or zeroes have something of the line, or anything was written to it below the log
+//! What was read from the data-disk is not used if the data-disk may have changed meanwhile: if the
+//! log, a bypass or zeroes have something of the line, or anything was written to it below the log
 //! ([`Engine::data_disk_changes`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -234,7 +235,8 @@ impl Engine {
         reads
     }
 
-    /// Whether the data-disk holds the newest of a whole line, and nothing is under way to change it.
+    /// Whether the data-disk holds the newest of a whole line, and nothing is under way to change
+    /// it.
     pub(super) fn is_only_on_data_disk(&self, line: Line) -> bool {
         self.line_mask(line) == FragmentMask::FULL
             && !self.health.has_late_writes()

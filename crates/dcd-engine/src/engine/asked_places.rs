@@ -1,5 +1,5 @@
-//! Places of a sequence that reads have asked for since it was followed: whoever asked has them now, so they
-//! are not read ahead again ([`super::prefetch`]).
+//! Places of a sequence that reads have asked for since it was followed: whoever asked has them
+//! now, so they are not read ahead again ([`super::prefetch`]).
 
 /// So many more that were asked for before than that were not: what was asked for is forgotten.
 const AGAIN_MAX: u32 = 32;

@@ -1,5 +1,6 @@
-//! What is below the cache: one data-disk, or a volume of several. The paths of the cache ask here, and get the answers of one disk
-//! where there is no volume, so that none of them asks first which it is.
+//! What is below the cache: one data-disk, or a volume of several. The paths of the cache ask here,
+//! and get the answers of one disk where there is no volume, so that none of them asks first which
+//! it is.
 
 use std::ops::Range;
 

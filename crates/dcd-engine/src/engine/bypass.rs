@@ -12,13 +12,14 @@
 //!      over acknowledged data (trap 1 of the design), also after kill -9.
 //! 5. Reply as the mode says.
 //! ```
-//! Its place in the order is that of its tombstone. From step 2 on readers may see it, so a change of
-//! the same blocks waits until it is in the log: else the tombstone would bring back what somebody has
-//! already seen overwritten (C8). For the same reason a bypass waits for reads of the data-disk that
-//! began before the log had a copy of what they read: one of them could return the new data, and the
-//! next reader would get the older copy. Where the log has a copy only of what was destaged, readers take it or the data-disk as is
-//! sooner, so it is forgotten before step 2. No destage touches the same lines meanwhile, and a bypass waits
-//! for one that does (trap 2). Bypasses that wait together share steps 1 and 3.
+//! Its place in the order is that of its tombstone. From step 2 on readers may see it, so a change
+//! of the same blocks waits until it is in the log: else the tombstone would bring back what
+//! somebody has already seen overwritten (C8). For the same reason a bypass waits for reads of the
+//! data-disk that began before the log had a copy of what they read: one of them could return the
+//! new data, and the next reader would get the older copy. Where the log has a copy only of what
+//! was destaged, readers take it or the data-disk as is sooner, so it is forgotten before step 2.
+//! No destage touches the same lines meanwhile, and a bypass waits for one that does (trap 2).
+//! Bypasses that wait together share steps 1 and 3.
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
@@ -45,7 +46,8 @@ enum State {
     /// A flush has failed meanwhile: perhaps it was to cover what is being written.
     WritingInVain,
     Written,
-    /// Covered by this flush, and by no other: one that began before the write ended proves nothing.
+    /// Covered by this flush, and by no other: one that began before the write ended proves
+    /// nothing.
     Flushing(FlushNumber),
     /// The tombstone waits for room in the log.
     Flushed,
@@ -93,15 +95,16 @@ impl Engine {
             // A witness may only change together with the log, or a crash in step 2 would look
             // as if someone else had written to the data-disk.
             && !self.witnesses.overlaps(range)
-            // So may a line of which a checkpoint may list a copy: after a crash in step 2 the copy would
-            // show the old, until it is given up, and then the data-disk the new.
+            // So may a line of which a checkpoint may list a copy: after a crash in step 2 the copy
+            // would show the old, until it is given up, and then the data-disk the new.
             && !self.may_have_copies(range)
             // It may split a zero range in two, and a checkpoint has room for so many.
             && self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_REMOVE)
             && !self.health.has_late_writes()
     }
 
-    /// Selective caching (DHIS section 3.3.2): when the log is short of room, only what is worth it goes there.
+    /// Selective caching (DHIS section 3.3.2): when the log is short of room, only what is worth it
+    /// goes there.
     fn is_left_to_the_disk(&self, range: LbaRange) -> bool {
         self.below.is_selective() && !self.below.is_cache_candidate(range) && self.log_is_tight()
     }
@@ -129,15 +132,16 @@ impl Engine {
         self.bypasses.iter().any(|bypass| bypass.range.overlaps(range))
     }
 
-    /// Whether a bypass of some of these blocks may have been seen and has no place in the order yet.
+    /// Whether a bypass of some of these blocks may have been seen and has no place in the order
+    /// yet.
     pub(super) fn is_overtaking_a_bypass(&self, range: LbaRange) -> bool {
         self.bypasses.iter().any(|bypass| {
             !matches!(bypass.state, State::Waiting(_)) && bypass.range.overlaps(range)
         })
     }
 
-    /// Zero ranges that the bypasses under way may add when their tombstones are logged: room for them is
-    /// kept, because a tombstone cannot wait.
+    /// Zero ranges that the bypasses under way may add when their tombstones are logged: room for
+    /// them is kept, because a tombstone cannot wait.
     pub(super) fn zero_ranges_of_bypasses(&self) -> usize {
         self.bypasses.len() * ZeroRanges::GROWTH_BY_REMOVE
     }

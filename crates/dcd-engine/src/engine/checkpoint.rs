@@ -12,9 +12,9 @@
 //!    ([`super::announce`]). The segments that it lists as free may be filled. Only now: nothing that a
 //!    recovery could need speaks of them any more (C13, trap 1 of the design).
 //! ```
-//! It lists empty segments as free only where no record may announce them: at a start and an end, when the
-//! cache is empty, or when the log has no room for a record.
-//! One that lists nothing makes the cache-disk clean: [`super::log_use`].
+//! It lists empty segments as free only where no record may announce them: at a start and an end,
+//! when the cache is empty, or when the log has no room for a record. One that lists nothing makes
+//! the cache-disk clean: [`super::log_use`].
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
@@ -122,8 +122,8 @@ impl Checkpointing {
         }
     }
 
-    /// Nothing of the checkpoint under way counts, and its header is not on its way: it is begun anew. Tells whether
-    /// there was one.
+    /// Nothing of the checkpoint under way counts, and its header is not on its way: it is begun
+    /// anew. Tells whether there was one.
     fn drop_unwritten(&mut self) -> bool {
         let is_unwritten = matches!(self.state, State::Gathering(..) | State::WaitDurable(..));
         if is_unwritten {
@@ -133,9 +133,10 @@ impl Checkpointing {
         is_unwritten
     }
 
-    /// A write or flush of the cache-disk has failed. With it may be gone what had been written of a
-    /// checkpoint, and no later flush tells (C22): it is made anew. One whose header is not on its way yet is dropped
-    /// when the records are logged again ([`super::log_again`]), and does not go on before.
+    /// A write or flush of the cache-disk has failed. With it may be gone what had been written of
+    /// a checkpoint, and no later flush tells (C22): it is made anew. One whose header is not on
+    /// its way yet is dropped when the records are logged again ([`super::log_again`]), and does
+    /// not go on before.
     pub(super) fn cache_disk_failed(&mut self) {
         match &mut self.state {
             State::Writing(_) if self.writes_left == 0 => self.fail(),
@@ -163,8 +164,8 @@ impl Checkpointing {
         self.unlisted = UnlistedDamage::Some;
     }
 
-    /// Whether what a record announces would be filled in the order in which a start with any checkpoint finds it, and
-    /// nothing that was found damaged would be forgotten by it.
+    /// Whether what a record announces would be filled in the order in which a start with any
+    /// checkpoint finds it, and nothing that was found damaged would be forgotten by it.
     pub(super) fn lets_announce(&self) -> bool {
         let picture = match &self.state {
             State::None | State::Dropped => None,
@@ -257,8 +258,9 @@ impl Engine {
         (may_go_on && self.checkpoint.wants_input()).then(|| self.now.after(GATHERING_PAUSE))
     }
 
-    /// Zeroes that get to the data-disk while the index is gathered would still be listed, above lines that
-    /// were destaged meanwhile and that the index lacks. So they wait; a small index is gathered at once.
+    /// Zeroes that get to the data-disk while the index is gathered would still be listed, above
+    /// lines that were destaged meanwhile and that the index lacks. So they wait; a small index is
+    /// gathered at once.
     fn may_gather(&self) -> bool {
         self.table.lines() <= self.config.limits.checkpoint_lines
             || !self.destage.zeroes_under_way()

@@ -12,10 +12,10 @@
 //! ```
 //!
 //! A detach that is cancelled before step 4 goes on as a shutdown: what was moved stays moved, what
-//! was not stays in the log. So does one that finds at the end of step 2 that changes are lost which
-//! whoever asked for it was not told of ([`super::lost`]), and one that gets on no more (`destage/drain.rs`): the pair stays
-//! one, and the answer says so.
-//! Without a cache-disk ([`super::uncached`]) steps 2 to 6 are a flush of the data-disk.
+//! was not stays in the log. So does one that finds at the end of step 2 that changes are lost
+//! which whoever asked for it was not told of ([`super::lost`]), and one that gets on no more
+//! (`destage/drain.rs`): the pair stays one, and the answer says so. Without a cache-disk
+//! ([`super::uncached`]) steps 2 to 6 are a flush of the data-disk.
 
 use super::destage::Headway;
 use super::volume::BehindCommit;
@@ -216,8 +216,8 @@ impl Engine {
         let Some(Closing { kind: Kind::Detach, accepted, .. }) = &mut self.close else { return };
         let accepted = std::mem::take(accepted);
         if self.all_lost_is_within(&accepted) {
-            // It stays listed on the cache-disk until the last step, so that a crash before that shows
-            // nothing stale. The next start of a pair that was parted forgets it.
+            // It stays listed on the cache-disk until the last step, so that a crash before that
+            // shows nothing stale. The next start of a pair that was parted forgets it.
             return;
         }
         let lost_lines = self.lost_lines();
@@ -272,8 +272,9 @@ impl Engine {
     pub(super) fn close_io_done(&mut self, result: Result<(), IoError>) {
         let close = self.close.take().expect("being closed");
         self.phase = Phase::Closed;
-        // A cache-disk that was given up could not be marked: its superblock names the memory still, whose note tells the
-        // next start that what is in it counts no more. Without a log nothing was ever in it.
+        // A cache-disk that was given up could not be marked: its superblock names the memory
+        // still, whose note tells the next start that what is in it counts no more. Without a log
+        // nothing was ever in it.
         if result.is_ok() && (self.config.no_log || !self.is_passing_by()) {
             self.memory_use = MemoryUse::Over;
         }

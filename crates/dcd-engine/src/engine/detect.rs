@@ -1,8 +1,9 @@
-//! Sequences that nobody has recorded: the detector is told of every read, and what it has seen often enough is kept
-//! like any other sequence, under a name of its own (`found-1`, ...).
+//! Sequences that nobody has recorded: the detector is told of every read, and what it has seen
+//! often enough is kept like any other sequence, under a name of its own (`found-1`, ...).
 //!
-//! A sequence that is found again with other lines is kept anew under its name. One that another sequence has most lines
-//! of already is not kept, nor one for which there is no room: then it may be found again.
+//! A sequence that is found again with other lines is kept anew under its name. One that another
+//! sequence has most lines of already is not kept, nor one for which there is no room: then it may
+//! be found again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

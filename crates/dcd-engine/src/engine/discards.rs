@@ -1,7 +1,9 @@
-//! Discards of blocks that the volume has freed: changes that no client waits for, and the flushes that do.
+//! Discards of blocks that the volume has freed: changes that no client waits for, and the flushes
+//! that do.
 //!
 //! 1. The volume frees blocks, and their discard goes through the log like any other.
-//! 2. A flush, a drain or the end waits for those that were made before: who freed the blocks has been answered.
+//! 2. A flush, a drain or the end waits for those that were made before: who freed the blocks has
+//!    been answered.
 //! 3. When they are durable the volume may make it durable that the blocks are free.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +38,8 @@ pub(super) struct Discards {
     under_way: BTreeSet<DiscardNumber>,
     /// Flushes and the like that wait, each for so many of all that were ever made.
     waiting: VecDeque<(u64, Request)>,
-    /// Flushes before whose answer the volume is told that the discards with lower numbers are durable.
+    /// Flushes before whose answer the volume is told that the discards with lower numbers are
+    /// durable.
     flushes: BTreeMap<RequestId, u64>,
     /// One has failed, and no flush has told of it yet.
     untold: Option<RequestError>,
@@ -77,7 +80,8 @@ impl Discards {
 }
 
 impl Engine {
-    /// Blocks that nobody points to any more leave the log and all copies, in the order of everything else.
+    /// Blocks that nobody points to any more leave the log and all copies, in the order of
+    /// everything else.
     pub(super) fn discard_freed(&mut self, range: LbaRange) {
         let number = self.discards.next_number();
         if self.close.is_some() || self.phase != Phase::Running || self.config.read_only {
@@ -88,8 +92,8 @@ impl Engine {
         self.write_zeroes(Owner::Volume(number), range, true, false);
     }
 
-    /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed them has been answered, and one that
-    /// waits for room in the log is in no record yet (C2).
+    /// A flush, a drain or the end, behind the discards of blocks that were freed before: who freed
+    /// them has been answered, and one that waits for room in the log is in no record yet (C2).
     pub(super) fn carry_out_behind_discards(&mut self, request: Request) {
         if matches!(request.operation, Operation::Flush)
             && let Some(error) = self.discards.untold.take()
@@ -131,8 +135,9 @@ impl Engine {
         }
     }
 
-    /// There was no room for a discard: what was there may be read again after a crash, so no flush behind it says that all is well; if none
-    /// waits, or one still waits for something else, the next does not.
+    /// There was no room for a discard: what was there may be read again after a crash, so no flush
+    /// behind it says that all is well; if none waits, or one still waits for something else, the
+    /// next does not.
     fn discard_failed(&mut self, number: DiscardNumber, error: RequestError) {
         self.below.discard_failed(number.0);
         let refused = self.discards.take_flushes_behind(number);

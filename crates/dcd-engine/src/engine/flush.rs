@@ -5,13 +5,13 @@
 //! 2. Flush the cache-disk.       Crash here: some prefix of them is found again.
 //! 3. Reply to those who wait.    Only now may they believe us (trap 5 of the design).
 //! ```
-//! A commit is one flush, started when the records that were wanted at its beginning are written; it covers
-//! every record written by then. While it is under way, others gather for the next one (group commit): if they
-//! were sealed for this one, it would wait for them too, and under steady load never end. A commit of a single
-//! record, with nothing before it that is not durable, is one FUA write instead: one disk operation for a write
-//! and its flush. Where each
-//! change has been followed by a flush for a while, that write starts with the change: the disk works
-//! while the client still asks for the flush.
+//! A commit is one flush, started when the records that were wanted at its beginning are written;
+//! it covers every record written by then. While it is under way, others gather for the next one
+//! (group commit): if they were sealed for this one, it would wait for them too, and under steady
+//! load never end. A commit of a single record, with nothing before it that is not durable, is one
+//! FUA write instead: one disk operation for a write and its flush. Where each change has been
+//! followed by a flush for a while, that write starts with the change: the disk works while the
+//! client still asks for the flush.
 
 use std::collections::VecDeque;
 
@@ -256,7 +256,8 @@ impl Engine {
     }
 
     pub(super) fn commit_wake_up(&self) -> Option<Time> {
-        // While records wait to be logged again nothing is committed, and the time would be over again and again.
+        // While records wait to be logged again nothing is committed, and the time would be over
+        // again and again.
         let may_commit = !self.health.cache_disk_failed() && !self.log_again.is_wanted();
         let is_due = self.commit.wanted < self.log.newest_record() && may_commit;
         let since = self.commit.undurable_since?;

@@ -1,17 +1,20 @@
 //! The index of a checkpoint, gathered a part at a time while requests go on.
 //!
-//! A start with the checkpoint replays all records behind its position. So what is gathered need not be the index as it was
-//! there: a line may be listed as it was at any moment since.
+//! A start with the checkpoint replays all records behind its position. So what is gathered need
+//! not be the index as it was there: a line may be listed as it was at any moment since.
 //!
-//! - What was logged behind the position is left out: it is replayed, and the checkpoint may not speak of slots that were free.
-//! - A line that was overwritten meanwhile is missing, or lacks what the record holds; so that record must be durable before
-//!   the checkpoint is (step 2 of [`super::checkpoint`]).
-//! - A line that was destaged meanwhile is missing: it is on the data-disk, and that was flushed. Zeroes below it
-//!   would hide it, so none are brought to the data-disk meanwhile, and without that no line above them is.
-//! - A line that is found damaged leaves the table, and only a list of damage says so, which is older: the
-//!   checkpoint is made anew. The same when records are logged again: what was gathered speaks of their old places.
-//! - A segment that was emptied meanwhile may be announced and filled again: the record that says so is replayed, and a start
-//!   drops what the checkpoint has of it ([`super::announce`]).
+//! - What was logged behind the position is left out: it is replayed, and the checkpoint may not
+//!   speak of slots that were free.
+//! - A line that was overwritten meanwhile is missing, or lacks what the record holds; so that
+//!   record must be durable before the checkpoint is (step 2 of [`super::checkpoint`]).
+//! - A line that was destaged meanwhile is missing: it is on the data-disk, and that was flushed.
+//!   Zeroes below it would hide it, so none are brought to the data-disk meanwhile, and without
+//!   that no line above them is.
+//! - A line that is found damaged leaves the table, and only a list of damage says so, which is
+//!   older: the checkpoint is made anew. The same when records are logged again: what was gathered
+//!   speaks of their old places.
+//! - A segment that was emptied meanwhile may be announced and filled again: the record that says
+//!   so is replayed, and a start drops what the checkpoint has of it ([`super::announce`]).
 
 use super::Engine;
 use crate::format::checkpoint::{Checkpoint, CheckpointWriter, Ending, LiveSlot, LogPosition};
@@ -60,8 +63,8 @@ impl Engine {
         from: &LogPosition,
         gathering: &mut Gathering,
     ) -> bool {
-        // Zeroes on their way may end between two parts, and lines be destaged above them. The index is
-        // small then (`may_gather`): it is gathered at once.
+        // Zeroes on their way may end between two parts, and lines be destaged above them. The
+        // index is small then (`may_gather`): it is gathered at once.
         let mut lines = match self.destage.zeroes_under_way() {
             true => usize::MAX,
             false => self.config.limits.checkpoint_lines,

@@ -11,7 +11,8 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// The cache-disk has failed for good: nothing more is written to it (C22). It never comes back.
+    /// The cache-disk has failed for good: nothing more is written to it (C22). It never comes
+    /// back.
     pub(super) fn cache_disk_failed(&self) -> bool {
         self.cache_disk_failed
     }
@@ -30,7 +31,8 @@ impl Health {
         !std::mem::replace(&mut self.cache_disk_failed, true)
     }
 
-    /// Writes to the data-disk were given up and may still land (C26): nothing else may be written there meanwhile.
+    /// Writes to the data-disk were given up and may still land (C26): nothing else may be written
+    /// there meanwhile.
     pub(super) fn has_late_writes(&self) -> bool {
         self.data_disk_writes_lost > 0
     }

@@ -1,5 +1,5 @@
-//! What must hold after each input, whatever came before. Assertions that are cheap stand where they
-//! matter; here are those that walk everything, for tests and the fuzzer.
+//! What must hold after each input, whatever came before. Assertions that are cheap stand where
+//! they matter; here are those that walk everything, for tests and the fuzzer.
 
 use super::{Engine, Phase, Purpose, destage};
 use crate::format::checkpoint::{Checkpoint, LogPosition};
@@ -60,7 +60,8 @@ impl Engine {
         assert!(both.len() <= limits.zero_ranges, "{} zero ranges are listed", both.len());
     }
 
-    /// Encodes what a checkpoint would list now, and decodes it again; for tests and the fuzzer, after every start.
+    /// Encodes what a checkpoint would list now, and decodes it again; for tests and the fuzzer,
+    /// after every start.
     ///
     /// # Panics
     /// If it does not come back.

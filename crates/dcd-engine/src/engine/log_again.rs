@@ -1,12 +1,13 @@
 //! The cache-disk failed a write or a flush (C22).
 //!
 //! What is not durable is still in the segment buffers. A flush that succeeds after one that failed
-//! proves nothing, because the kernel may have dropped what it could not write. So every record that
-//! is not durable is logged again, in other segments, and those who wait for it wait on. Where most buffers or
-//! segments are in use there is no room for that: then they are written to their places again. When that
-//! fails too, several times in a row, or the disk is gone or does not answer, the engine gives up:
-//! it promises nothing more, and what is in the segment memory stays there for a restart. Only if the
-//! cache-disk was clean then, it goes on without it: [`super::uncached`].
+//! proves nothing, because the kernel may have dropped what it could not write. So every record
+//! that is not durable is logged again, in other segments, and those who wait for it wait on. Where
+//! most buffers or segments are in use there is no room for that: then they are written to their
+//! places again. When that fails too, several times in a row, or the disk is gone or does not
+//! answer, the engine gives up: it promises nothing more, and what is in the segment memory stays
+//! there for a restart. Only if the cache-disk was clean then, it goes on without it:
+//! [`super::uncached`].
 
 use super::{Engine, Phase};
 use crate::io::{IoError, RequestError};
@@ -37,7 +38,8 @@ impl LogAgain {
 }
 
 impl Engine {
-    /// A write or a flush of the cache-disk has failed. Whoever asked for it, it may have lost what others have written there.
+    /// A write or a flush of the cache-disk has failed. Whoever asked for it, it may have lost what
+    /// others have written there.
     pub(super) fn cache_disk_error(&mut self, error: IoError) {
         if let Some(volume) = self.below.volume_mut() {
             volume.cache_disk_failed();
@@ -99,7 +101,8 @@ impl Engine {
             return;
         }
         self.fail_checkpoint_waiters();
-        // The tables of a volume are on the cache-disk: without it nobody would know after a restart where a new extent lies.
+        // The tables of a volume are on the cache-disk: without it nobody would know after a
+        // restart where a new extent lies.
         let is_clean = self.log_use.is_clean() && !self.below.is_volume();
         if self.phase == Phase::Running && is_clean {
             return self.go_uncached();

@@ -1,8 +1,8 @@
 //! Is there anything on the cache-disk? While there is not, dcd can go on without it (C23).
 //!
-//! The cache-disk is *clean* when its newest durable checkpoint lists nothing, neither lines nor zero
-//! ranges nor poison, and no record was ever submitted to it behind that. Whatever becomes of a
-//! cache-disk in this state, a later start finds an empty log on it, and can put nothing old over
+//! The cache-disk is *clean* when its newest durable checkpoint lists nothing, neither lines nor
+//! zero ranges nor poison, and no record was ever submitted to it behind that. Whatever becomes of
+//! a cache-disk in this state, a later start finds an empty log on it, and can put nothing old over
 //! what was written to the data-disk meanwhile.
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //!      It fails: no record was submitted, the cache-disk is clean still.
 //! 4. Only then the record. From here on the cache-disk may hold it, whatever an error says.
 //! ```
-//! A disk that dies does so most likely while nobody writes to it. Without step 3 the first to notice
-//! would be a record, of which nobody could know whether it is on the disk.
+//! A disk that dies does so most likely while nobody writes to it. Without step 3 the first to
+//! notice would be a record, of which nobody could know whether it is on the disk.
 
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;

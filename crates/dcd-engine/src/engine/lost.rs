@@ -1,13 +1,14 @@
 //! What is lost: changes that were acknowledged, and whose newest copy is damaged (C19, C21).
 //!
-//! Damaged fragments are *poisoned*: taken out of the table, listed in every checkpoint, and failing until
-//! they are overwritten; the older copy on the data-disk is never shown in their place. What is damaged
-//! beyond the length of that list stays in the table, where every read and every destage finds it anew; it is
-//! remembered here, so that a drain knows what it need not wait for.
+//! Damaged fragments are *poisoned*: taken out of the table, listed in every checkpoint, and
+//! failing until they are overwritten; the older copy on the data-disk is never shown in their
+//! place. What is damaged beyond the length of that list stays in the table, where every read and
+//! every destage finds it anew; it is remembered here, so that a drain knows what it need not wait
+//! for.
 //!
-//! A drain and a detach bring everything else to the data-disk. Neither says that it has succeeded while
-//! something is lost, and a detach gives the data-disk free only if everything lost has been accepted by its
-//! place: only somebody who was told of it can do that.
+//! A drain and a detach bring everything else to the data-disk. Neither says that it has succeeded
+//! while something is lost, and a detach gives the data-disk free only if everything lost has been
+//! accepted by its place: only somebody who was told of it can do that.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +109,8 @@ impl Engine {
         }
     }
 
-    /// A pair that was parted although something was lost: that was accepted, and the data-disk is what counts.
+    /// A pair that was parted although something was lost: that was accepted, and the data-disk is
+    /// what counts.
     pub(super) fn forget_what_was_given_up(&mut self) {
         self.poisoned.clear();
         let left: Vec<Line> = self.table.iter().map(|(line, _)| line).collect();

@@ -67,10 +67,12 @@ use crate::volume::{Volume, VolumeParts};
 /// What the segment memory is to the session that has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MemoryUse {
-    /// No session has begun: what an earlier one left in it, if it is not new, is all that it holds.
+    /// No session has begun: what an earlier one left in it, if it is not new, is all that it
+    /// holds.
     #[default]
     NotBegun,
-    /// The superblock of the session may be on the cache-disk. What is acknowledged may be nowhere else.
+    /// The superblock of the session may be on the cache-disk. What is acknowledged may be nowhere
+    /// else.
     InUse,
     /// The session has ended in order: the cache-disk has everything.
     Over,
@@ -89,7 +91,8 @@ pub enum Phase {
     Closed,
 }
 
-/// A disk, as the cache has it. Whether the data-disk is one or a volume of several is no matter of its paths.
+/// A disk, as the cache has it. Whether the data-disk is one or a volume of several is no matter of
+/// its paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Disk {
     CacheDisk,
@@ -131,7 +134,8 @@ struct IoInFlight {
     is_read: bool,
     /// By the clock of [`Patience`].
     started: Time,
-    /// How much longer than `io_timeout` it may take: it does more than others, or is behind one that does.
+    /// How much longer than `io_timeout` it may take: it does more than others, or is behind one
+    /// that does.
     allowance: Duration,
     /// Given up, but it was to zero these lines; perhaps it will have.
     late_zeroes: Option<(Line, u64)>,
@@ -176,7 +180,8 @@ pub struct Engine {
     prefetch: prefetch::Prefetch,
     arranging: arrange::Arranging,
     promotion: promote::Promotion,
-    /// Lines that were destaged and can still be read from the log; `None`: they are not looked for.
+    /// Lines that were destaged and can still be read from the log; `None`: they are not looked
+    /// for.
     clean: Option<CleanLines>,
     /// `None`: sequences are not looked for.
     detection: Option<detect::Detection>,
@@ -270,7 +275,8 @@ impl Engine {
             let what = "the header of the volume";
             return Err(OpenError::Format(FormatError::Uuid { what, expected, found }));
         }
-        // Tables are made from here on: as large as what is there for them on the disk, not as any header says.
+        // Tables are made from here on: as large as what is there for them on the disk, not as any
+        // header says.
         let (expected, found) = (superblock.end(), cache_disk_bytes);
         if found < expected {
             return Err(OpenError::CacheDiskShort { expected, found });
@@ -427,7 +433,8 @@ impl Engine {
         if request.fua {
             self.counters.fuas += 1;
         }
-        // What clients have allocated and pointed to becomes durable with a flush, and before the end.
+        // What clients have allocated and pointed to becomes durable with a flush, and before the
+        // end.
         let makes_durable =
             matches!(request.operation, Operation::Flush | Operation::Drain | Operation::Shutdown);
         if makes_durable
@@ -463,7 +470,8 @@ impl Engine {
             }
             Operation::Sequence(SequenceRequest::Save) => self.save_copies(request.id),
             Operation::Sequence(wanted) => {
-                // What was answered is not forgotten by a crash; what is stored is, until its lines are copied.
+                // What was answered is not forgotten by a crash; what is stored is, until its lines
+                // are copied.
                 let is_lasting = matches!(
                     wanted,
                     SequenceRequest::Remove { .. }
@@ -519,8 +527,8 @@ impl Engine {
             self.access_times.note(io.device, buffer.bytes().len(), service);
         }
         self.dispatch_done(purpose, result, done.buffer, service);
-        // Whoever finds the cache-disk gone tells it for all: with a full cache nothing is written to
-        // it any more, and only reads, of destaging, could notice.
+        // Whoever finds the cache-disk gone tells it for all: with a full cache nothing is written
+        // to it any more, and only reads, of destaging, could notice.
         let is_gone = io.device == Disk::CacheDisk && result == Err(IoError::Gone);
         if is_gone && io.is_read && self.phase == Phase::Running {
             self.cache_disk_error(IoError::Gone);
@@ -667,8 +675,8 @@ impl Engine {
         self.ios_with_allowance.insert(*last.key());
     }
 
-    /// The I/Os of which one is given up first: of each disk the oldest (they are numbered in the order in which they were
-    /// started), and those that may take longer.
+    /// The I/Os of which one is given up first: of each disk the oldest (they are numbered in the
+    /// order in which they were started), and those that may take longer.
     fn first_to_hang(&self) -> impl Iterator<Item = (IoId, &IoInFlight)> {
         let is_waited_for = |io: &IoInFlight| io.purpose.is_some();
         let oldest = |device| {
@@ -811,8 +819,8 @@ impl Engine {
         self.data_disk
     }
 
-    /// The superblock as it was last written, or is being written: while the engine runs or is closed, what is on the
-    /// cache-disk.
+    /// The superblock as it was last written, or is being written: while the engine runs or is
+    /// closed, what is on the cache-disk.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -833,13 +841,15 @@ impl Engine {
         self.config.ack
     }
 
-    /// Takes over from `wanted` what may change while it runs: when writes are acknowledged, what goes past the log,
-    /// when and how fast is destaged, what is verified, and all time-outs. All else stays as it is. What is under way
-    /// goes on as it began. The driver gives [`Input::Timeout`] behind it.
+    /// Takes over from `wanted` what may change while it runs: when writes are acknowledged, what
+    /// goes past the log, when and how fast is destaged, what is verified, and all time-outs. All
+    /// else stays as it is. What is under way goes on as it began. The driver gives
+    /// [`Input::Timeout`] behind it.
     ///
     /// # Errors
-    /// If the settings would not go together, or the superblock of this session would say what is not so: it tells
-    /// whether something rests in the segment memory, and for how long. Then nothing is changed.
+    /// If the settings would not go together, or the superblock of this session would say what is
+    /// not so: it tells whether something rests in the segment memory, and for how long. Then
+    /// nothing is changed.
     pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
         self.config.take_over(wanted)?;
         self.patience.shortest_limit_is(self.config.shortest_wait(self.below.is_volume()));
@@ -884,8 +894,8 @@ impl Engine {
         self.prefetch.is_serving()
     }
 
-    /// The copies of a line: where each is on the cache-disk (byte address), the sequence and place it
-    /// belongs to (`None`: a hot block), and whether it is true.
+    /// The copies of a line: where each is on the cache-disk (byte address), the sequence and place
+    /// it belongs to (`None`: a hot block), and whether it is true.
     pub fn translate(&self, line: Line) -> Vec<Translation> {
         let slots = self.copies.places(line);
         let translation = |slot| Translation {
@@ -919,7 +929,8 @@ impl Engine {
         self.copies.counts()
     }
 
-    /// Whether an I/O that is under way reads for clients: what they asked for, or what is read ahead for them.
+    /// Whether an I/O that is under way reads for clients: what they asked for, or what is read
+    /// ahead for them.
     pub fn serves_reads(&self, id: IoId) -> bool {
         let purpose = self.ios.get(&id).and_then(|io| io.purpose.as_ref());
         matches!(purpose, Some(Purpose::Read(_) | Purpose::ReadAhead(_)))
@@ -964,7 +975,8 @@ impl Engine {
     }
 }
 
-/// The sizes of both disks against what the superblock says; the data-disk may only grow, and only if that is wanted (C32).
+/// The sizes of both disks against what the superblock says; the data-disk may only grow, and only
+/// if that is wanted (C32).
 fn check_sizes(
     superblock: &Superblock,
     cache_disk_bytes: u64,

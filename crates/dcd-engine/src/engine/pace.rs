@@ -108,8 +108,8 @@ impl Engine {
             || self.close.is_some()
     }
 
-    /// Keeps track of the marks. They count what destaging can bring down: an empty segment waits for a
-    /// checkpoint, which may not be due before the next writes.
+    /// Keeps track of the marks. They count what destaging can bring down: an empty segment waits
+    /// for a checkpoint, which may not be due before the next writes.
     pub(super) fn watch_marks(&mut self) {
         let counts = self.log.segments.counts();
         let dirty = u64::from(counts.dirty + counts.buffered);
@@ -121,8 +121,9 @@ impl Engine {
         }
     }
 
-    /// Whether destage writes go to the medium one by one. A disk with a cache takes a whole batch at once, and a
-    /// read would wait for all of it to be written, in the drive's own order or by the flush.
+    /// Whether destage writes go to the medium one by one. A disk with a cache takes a whole batch
+    /// at once, and a read would wait for all of it to be written, in the drive's own order or by
+    /// the flush.
     pub(super) fn writes_through_for_readers(&self) -> bool {
         self.has_read_within(READS_EXPECTED)
     }
@@ -132,8 +133,8 @@ impl Engine {
         self.pace.last_data_disk_read.is_some_and(|at| self.now.since(at) < time)
     }
 
-    /// Whether another write to the data-disk may start while `in_flight` are under way. On a volume each member has an arm, and
-    /// lines of one stripe, which go together, count once.
+    /// Whether another write to the data-disk may start while `in_flight` are under way. On a
+    /// volume each member has an arm, and lines of one stripe, which go together, count once.
     pub(super) fn may_destage(&self, in_flight: u32) -> Go {
         let urgent = self.destage_is_urgent();
         if !urgent {
@@ -164,8 +165,8 @@ impl Engine {
                 return Go::At(free_at);
             }
         }
-        // With a queue the drive chooses the order, and moves its arm less. That is for whoever waits for room; who reads now and then
-        // would wait for all of it.
+        // With a queue the drive chooses the order, and moves its arm less. That is for whoever
+        // waits for room; who reads now and then would wait for all of it.
         let depth = match urgent && !self.has_read_within(READS_EXPECTED) {
             true => DEPTH_MAX,
             false => IN_FLIGHT_TARGET.0 / self.pace.write_service.0.max(1),

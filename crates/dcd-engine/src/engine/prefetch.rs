@@ -1,23 +1,24 @@
-//! Serving sequences: when reads follow the order of one, what comes next in it is read ahead from the read
-//! area, in large reads.
+//! Serving sequences: when reads follow the order of one, what comes next in it is read ahead from
+//! the read area, in large reads.
 //!
-//! 1. A read of a line with a place in a sequence continues a *stream* if its place is close to where the
-//!    stream is. At the beginning of a sequence, or when two reads follow its order, a stream begins. A line may be in
-//!    several sequences, and so continue several streams.
-//! 2. A stream keeps a *window* of places read ahead. The window doubles while it is used, up to a quarter of
-//!    the memory for reading ahead. Of the streams that a read continues only that is read ahead which
-//!    had the most lines to itself: libraries are part of every program's start.
-//!    What is in a window is *planned*, and read a few chunks at a time, so that other reads of the cache-disk do not wait
-//!    for all of it. Places that were asked for already are left out: a boot comes in another order each time, and
-//!    several streams meet.
-//! 3. Reads take what is here, and wait for what is on its way; a chunk that a read waits for is read at once. What was
-//!    used, and what the reads have passed by, is dropped when there is no room for more. A stream that no read
-//!    has followed for a while ends; what it has read goes to another one of its sequence, if there is one.
-//! 4. A stream that ends tells its sequence how much of what was read ahead was used. A sequence that does not
-//!    pay is switched off ([`crate::copies::Sequence::may_start`]).
+//! 1. A read of a line with a place in a sequence continues a *stream* if its place is close to
+//!    where the stream is. At the beginning of a sequence, or when two reads follow its order, a
+//!    stream begins. A line may be in several sequences, and so continue several streams.
+//! 2. A stream keeps a *window* of places read ahead. The window doubles while it is used, up to a
+//!    quarter of the memory for reading ahead. Of the streams that a read continues only that is
+//!    read ahead which had the most lines to itself: libraries are part of every program's start.
+//!    What is in a window is *planned*, and read a few chunks at a time, so that other reads of the
+//!    cache-disk do not wait for all of it. Places that were asked for already are left out: a boot
+//!    comes in another order each time, and several streams meet.
+//! 3. Reads take what is here, and wait for what is on its way; a chunk that a read waits for is
+//!    read at once. What was used, and what the reads have passed by, is dropped when there is no
+//!    room for more. A stream that no read has followed for a while ends; what it has read goes to
+//!    another one of its sequence, if there is one.
+//! 4. A stream that ends tells its sequence how much of what was read ahead was used. A sequence
+//!    that does not pay is switched off ([`crate::copies::Sequence::may_start`]).
 //!
-//! Nothing here decides what is true: a read asks the copies first, and takes bytes from memory only if they
-//! have the checksum of a copy that is valid at that moment.
+//! Nothing here decides what is true: a read asks the copies first, and takes bytes from memory
+//! only if they have the checksum of a copy that is valid at that moment.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,7 +36,8 @@ use crate::units::{CopySlot, Duration, LINE_SIZE, LbaRange, Line, SequenceId, Ti
 const STREAMS_MAX: usize = 16;
 /// Of one sequence.
 const STREAMS_OF_SEQUENCE_MAX: usize = 4;
-/// A read so many places off still belongs to the stream: programs read in parallel, in another order each time.
+/// A read so many places off still belongs to the stream: programs read in parallel, in another
+/// order each time.
 const PLACES_OFF_MAX: u32 = 512;
 /// Two reads that begin a stream in the middle of a sequence are closer.
 const PLACES_APART_MAX: u32 = 64;
@@ -43,12 +45,14 @@ const PLACES_APART_MAX: u32 = 64;
 const PLACES_AT_START: u32 = 16;
 /// Window of a new stream, in places: 128 KiB.
 const WINDOW_MIN: u32 = 32;
-/// Most slots in one read: 512 KiB. Longer ones hardly save anything, and what is wanted at once waits for them.
+/// Most slots in one read: 512 KiB. Longer ones hardly save anything, and what is wanted at once
+/// waits for them.
 const SLOTS_PER_READ: u32 = 128;
-/// Reads at a time. Others of the cache-disk wait for those that are on their way, so they are as few as keep it
-/// busy. A chunk that a read waits for is not counted.
+/// Reads at a time. Others of the cache-disk wait for those that are on their way, so they are as
+/// few as keep it busy. A chunk that a read waits for is not counted.
 const READS_IN_FLIGHT_MAX: usize = 2;
-/// With one arm for both disks each read between those of a window costs two seeks: they are long, and all started.
+/// With one arm for both disks each read between those of a window costs two seeks: they are long,
+/// and all started.
 const SLOTS_PER_READ_OF_ONE_ARM: u32 = 256;
 /// Stale slots between two wanted ones are read along up to so many.
 const GAP_SLOTS: u32 = 16;
@@ -213,8 +217,9 @@ impl Prefetch {
         });
     }
 
-    /// Drops the chunk that is missed least, if there is one: all of it was used, or the reads have passed it
-    /// by. What they have passed by they may still come to, so it stays as long as there is room.
+    /// Drops the chunk that is missed least, if there is one: all of it was used, or the reads have
+    /// passed it by. What they have passed by they may still come to, so it stays as long as there
+    /// is room.
     fn drop_one(&mut self) -> bool {
         let is_passed_by = |chunk: &Chunk| {
             let stream = self.streams.iter().find(|stream| stream.id == chunk.stream);
@@ -308,8 +313,8 @@ impl Engine {
         }
     }
 
-    /// Moves the streams that a read of this line continues, and begins those that it begins. Counts the line for
-    /// each of them.
+    /// Moves the streams that a read of this line continues, and begins those that it begins.
+    /// Counts the line for each of them.
     fn follow_line(&mut self, line: Line, followed: &mut [u32; STREAMS_MAX]) {
         // Also where the copy is stale: the line has its place in the order all the same.
         let places: Vec<(SequenceId, u32)> =
@@ -420,7 +425,8 @@ impl Engine {
         self.prefetch.drop_chunks(|chunk| alive.contains(&Some(chunk.stream)));
     }
 
-    /// How often a sequence was served, and lines that reads had from it: what its label counts, and what has not ended yet.
+    /// How often a sequence was served, and lines that reads had from it: what its label counts,
+    /// and what has not ended yet.
     pub fn runs_of(&self, sequence: &Sequence) -> (u32, u64) {
         let label = sequence.label();
         let streams = self.prefetch.streams.iter();
@@ -585,8 +591,9 @@ impl Engine {
         self.start_chunks();
     }
 
-    /// The copy of a line to be read, of several the best: one that was read ahead, else the nearest to where
-    /// the head of the cache-disk is. With one arm for both disks, only what was read ahead is worth it.
+    /// The copy of a line to be read, of several the best: one that was read ahead, else the
+    /// nearest to where the head of the cache-disk is. With one arm for both disks, only what was
+    /// read ahead is worth it.
     pub(super) fn copy_to_read(&self, line: Line) -> Option<CopySlot> {
         if self.health.cache_disk_failed() {
             return None;

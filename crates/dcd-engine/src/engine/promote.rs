@@ -1,10 +1,12 @@
-//! Hot blocks: lines that were read from the data-disk are copied to the read area, so that the next read of
-//! them is served from there. Which stay is S3-FIFO's business ([`crate::copies::s3_fifo`]).
+//! Hot blocks: lines that were read from the data-disk are copied to the read area, so that the
+//! next read of them is served from there. Which stay is S3-FIFO's business
+//! ([`crate::copies::s3_fifo`]).
 //!
 //! 1. A read that belongs to a scan is noticed as it comes, and promotes nothing.
-//! 2. What a read brought from the data-disk is promoted if the data-disk cannot have changed meanwhile, as in
-//!    [`super::arrange`]. The policy names a slot; what was there is given up.
-//! 3. The copies are gathered, and written when the log does not need the cache-disk, neighbours together.
+//! 2. What a read brought from the data-disk is promoted if the data-disk cannot have changed
+//!    meanwhile, as in [`super::arrange`]. The policy names a slot; what was there is given up.
+//! 3. The copies are gathered, and written when the log does not need the cache-disk, neighbours
+//!    together.
 //! 4. When a write has ended, its copies are valid, unless their lines have changed meanwhile.
 //!
 //! Nothing waits for any of this: what there is no room for in memory is not promoted.
@@ -188,7 +190,8 @@ impl Engine {
         }
     }
 
-    /// Nothing keeps a hot block that is not there. It may be gone already: its line has changed meanwhile.
+    /// Nothing keeps a hot block that is not there. It may be gone already: its line has changed
+    /// meanwhile.
     fn lose_hot_block(&mut self, slot: CopySlot) {
         if self.copies.is_hot(slot) && self.copies.slot(slot).state == SlotState::Stale {
             self.promotion.policy.remove(slot);

@@ -4,10 +4,11 @@
 //! only on the data-disk are read *in parallel* (the papers destaged first and then read). What was
 //! found in the log wins over what the data-disk returns, fragment by fragment.
 //!
-//! A line of which the log has nothing may have copies in the read area ([`crate::copies`]): one that was
-//! read ahead for a sequence is taken from memory ([`super::prefetch`]), else one is read from there. It may also have
-//! been destaged from a slot of the log that has not been filled again ([`crate::copies::clean_lines`]). A copy that
-//! cannot be read, or is not what it should be, is no loss: its line is looked up anew.
+//! A line of which the log has nothing may have copies in the read area ([`crate::copies`]): one
+//! that was read ahead for a sequence is taken from memory ([`super::prefetch`]), else one is read
+//! from there. It may also have been destaged from a slot of the log that has not been filled again
+//! ([`crate::copies::clean_lines`]). A copy that cannot be read, or is not what it should be, is no
+//! loss: its line is looked up anew.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ const GAP_BLOCKS_MAX: u64 = 128;
 
 /// Copies so many slots apart are read together.
 const GAP_SLOTS_MAX: u64 = 8;
-/// Small reads, by which the access times of the disks are measured: others take longer for their length.
+/// Small reads, by which the access times of the disks are measured: others take longer for their
+/// length.
 const SMALL_READ_BYTES: usize = 64 << 10;
 
 /// How long each disk took for small reads of late, with the wait for others before them.
@@ -199,8 +201,8 @@ impl Engine {
         self.reads.under_way.insert(id, reading);
     }
 
-    /// Copies what is in memory of the blocks `wanted`, which are some of those of the read, into its buffer,
-    /// and tells where the rest is.
+    /// Copies what is in memory of the blocks `wanted`, which are some of those of the read, into
+    /// its buffer, and tells where the rest is.
     fn find(
         &mut self,
         id: RequestId,
@@ -312,8 +314,9 @@ impl Engine {
         parts
     }
 
-    /// Copies that are more scattered than the lines themselves are left, if the data-disk has them sooner: what was
-    /// written at many times is in as many places of the log, and perhaps in one of the data-disk.
+    /// Copies that are more scattered than the lines themselves are left, if the data-disk has them
+    /// sooner: what was written at many times is in as many places of the log, and perhaps in one
+    /// of the data-disk.
     fn leave_scattered_copies(&mut self, sources: &mut Sources) {
         let accesses = adjacent_copies(sources.copies.clone()).len();
         if accesses < 2 {
@@ -478,7 +481,8 @@ impl Engine {
         self.buffers.put(Some(bytes));
     }
 
-    /// Whether a read under way takes from the data-disk some of these blocks that are in the log by now.
+    /// Whether a read under way takes from the data-disk some of these blocks that are in the log
+    /// by now.
     pub(super) fn is_read_below_the_log(&self, range: LbaRange) -> bool {
         let in_log = |(line, mask): (Line, FragmentMask)| {
             let wanted = mask.and(line.mask_within(range));

@@ -28,9 +28,10 @@
 //!      Crash before, or a write error: the first one counts.
 //! ```
 //!
-//! A data-disk that has grown (C32) is opened with its new size from the beginning; step 8 records it.
-//! Crash before: the old size counts, and nothing speaks of what lies behind it but witnesses, which
-//! an opening with the old size leaves out. Crash after: the new size counts. Both can be opened.
+//! A data-disk that has grown (C32) is opened with its new size from the beginning; step 8 records
+//! it. Crash before: the old size counts, and nothing speaks of what lies behind it but witnesses,
+//! which an opening with the old size leaves out. Crash after: the new size counts. Both can be
+//! opened.
 
 mod chain;
 mod copies;
@@ -106,7 +107,8 @@ pub(super) struct Recovery {
     found_durable: usize,
     /// The segment being read slot by slot; what cannot be read stays zero.
     image_of_slots: Option<Buffer>,
-    /// Slots that cannot be read. What they hold is not known, so nothing may be concluded from them.
+    /// Slots that cannot be read. What they hold is not known, so nothing may be concluded from
+    /// them.
     unreadable: BTreeSet<SlotIndex>,
     /// Images of the last segment of the chain and of the one behind it, for the search for later
     /// records: (segment, serial, first slot, bytes).
@@ -115,7 +117,8 @@ pub(super) struct Recovery {
     later: Vec<Record>,
     /// Segments whose first record is still to be looked at for what it says of checkpoints.
     unseen: VecDeque<SegmentIndex>,
-    /// The newest checkpoint that any record of the session, or mark of its open one, calls durable.
+    /// The newest checkpoint that any record of the session, or mark of its open one, calls
+    /// durable.
     newest_generation: u64,
     /// What is to be written again.
     rewrites: Vec<Rewrite>,
@@ -160,8 +163,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// Whether a record can be of this log: it announces each segment once, and none that is not there. `first + count` cannot
-    /// overflow: the parser has seen to it.
+    /// Whether a record can be of this log: it announces each segment once, and none that is not
+    /// there. `first + count` cannot overflow: the parser has seen to it.
     fn may_follow(&self, record: &Record, segments: u32) -> bool {
         let number = record.header.number;
         let is_replaced = |segment: SegmentIndex| {
@@ -352,7 +355,8 @@ impl Engine {
                 self.record_of_session(bytes.bytes());
             }
             (Step::Scan(_) | Step::ScanForCheckpoint(_), Err(_)) if accept_damage => {}
-            // Records that were logged again may begin there (C22), or one that speaks of a checkpoint.
+            // Records that were logged again may begin there (C22), or one that speaks of a
+            // checkpoint.
             (Step::Scan(segment) | Step::ScanForCheckpoint(segment), Err(error)) => {
                 let offset = geometry.segment_offset(segment);
                 self.fail_open(OpenError::Io { device: Device::CacheDisk, offset, error });
@@ -402,7 +406,8 @@ impl Engine {
         }
     }
 
-    /// A slot of a segment that could not be read as a whole; one that cannot be read either is as if it were damaged.
+    /// A slot of a segment that could not be read as a whole; one that cannot be read either is as
+    /// if it were damaged.
     fn segment_slot_read(&mut self, index: u32, bytes: Result<Buffer, IoError>) {
         let geometry = self.superblock.geometry;
         let recovery = self.recovery();
@@ -567,8 +572,8 @@ impl Engine {
         }
     }
 
-    /// The checkpoint of a detach lists nothing to be moved. One that does is older, and cannot be gone by: the data-disk may have been
-    /// changed on its own since.
+    /// The checkpoint of a detach lists nothing to be moved. One that does is older, and cannot be
+    /// gone by: the data-disk may have been changed on its own since.
     fn is_behind_a_lost_end(&self) -> bool {
         let lists_changes = self.table.lines() > 0 || !self.zeroes.is_empty();
         // A start that was cut short has begun the next session.
@@ -610,8 +615,8 @@ impl Engine {
         self.restore_detected();
         for (line, checksum) in found {
             // After a crash, a line with a newer copy in the log may rightly be anything on the
-            // data-disk: it was perhaps being destaged. After an orderly end nothing was, but for zeroes: a start
-            // that was cut short may have been making room (room.rs).
+            // data-disk: it was perhaps being destaged. After an orderly end nothing was, but for
+            // zeroes: a start that was cut short may have been making room (room.rs).
             let is_logged = self.table.contains(line) || self.poisoned.contains_key(&line);
             let may_differ = !was_closed && is_logged || self.is_zero(line);
             let expected = self.witnesses.get(line);
@@ -652,7 +657,8 @@ impl Engine {
         self.checkpoint.epoch = epoch;
         self.checkpoint.force();
         let recovery = self.recovery();
-        // What was read is in the tables by now, and the picture of the checkpoint takes as much memory again.
+        // What was read is in the tables by now, and the picture of the checkpoint takes as much
+        // memory again.
         recovery.checkpoint = None;
         recovery.found = Vec::new();
         recovery.images = Vec::new();
@@ -662,7 +668,8 @@ impl Engine {
     fn write_superblock(&mut self) {
         self.superblock.count(!self.config.data_disk_read_only);
         self.superblock.state = CacheState::Open;
-        // Nothing is acknowledged before this is durable, so whoever misses the memory later has this to know it by.
+        // Nothing is acknowledged before this is durable, so whoever misses the memory later has
+        // this to know it by.
         self.superblock.memory = self.config.memory.clone();
         self.memory_use = MemoryUse::InUse;
         if self.data_disk.blocks > self.superblock.data_disk.blocks {
@@ -696,8 +703,8 @@ impl Engine {
         self.pace.foreground(self.now);
         self.phase = Phase::Running;
         if self.config.no_log {
-            // The checkpoint of this session lists nothing: the cache-disk is clean, and from here on all is as if it
-            // had failed.
+            // The checkpoint of this session lists nothing: the cache-disk is clean, and from here
+            // on all is as if it had failed.
             self.go_uncached();
             // Nothing else may happen that would let it go on.
             while self.advance_uncached() {}

@@ -99,8 +99,9 @@ impl Engine {
         u64::from(self.copies.pages()) * u64::from(self.config.sequence_percent) / 100
     }
 
-    /// Chooses which sequences go so that `pages` become free: those that bring the least for their room. A
-    /// detected one, of this benefit, displaces no sequence that brings more, and none that was recorded.
+    /// Chooses which sequences go so that `pages` become free: those that bring the least for their
+    /// room. A detected one, of this benefit, displaces no sequence that brings more, and none that
+    /// was recorded.
     fn choose_to_go(
         &self,
         pages: usize,

@@ -1,4 +1,5 @@
-//! Lines in the log that cannot be destaged because a member of the volume is away: they take a share of the log, and no more.
+//! Lines in the log that cannot be destaged because a member of the volume is away: they take a
+//! share of the log, and no more.
 //!
 //! ```text
 //! 1. The volume says which members are away. When that changes, all lines of the log are looked at once: those that cannot be
@@ -17,9 +18,11 @@ use super::write::Change;
 use crate::units::{Duration, LbaRange, Line, SegmentIndex, SlotIndex, Time};
 use crate::volume::away::LogShare;
 
-/// Stuck lines may hold one of so many segments, and zero ranges of the same lines one of so many places in their table.
+/// Stuck lines may hold one of so many segments, and zero ranges of the same lines one of so many
+/// places in their table.
 const SHARE: u32 = 4;
-/// After so long segments with stuck lines alone are looked at again: a member may take writes once more.
+/// After so long segments with stuck lines alone are looked at again: a member may take writes once
+/// more.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Stuck lines.

@@ -1,6 +1,6 @@
 //! Without a cache: the cache-disk has failed for good while it was clean ([`super::log_use`]), so
-//! dcd goes on with the data-disk alone (C23). Or the log is empty at start and is to be left unused
-//! (`EngineConfig::no_log`); a volume goes on using its own area of the cache-disk then.
+//! dcd goes on with the data-disk alone (C23). Or the log is empty at start and is to be left
+//! unused (`EngineConfig::no_log`); a volume goes on using its own area of the cache-disk then.
 //!
 //! ```text
 //! 1. Let end what is under way to the data-disk. New changes and flushes wait.
@@ -17,8 +17,8 @@
 //! ```
 //! From step 2 on, changes that no flush has covered are as on any disk: a power cut may keep some
 //! and lose others (C9 says so). If the data-disk fails in steps 1 to 3, or a flush of it at any
-//! time, both disks have failed: EIO, for good. What was written and not flushed may be lost then, and a
-//! later flush would prove nothing.
+//! time, both disks have failed: EIO, for good. What was written and not flushed may be lost then,
+//! and a later flush would prove nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -75,7 +75,8 @@ pub(super) struct PassingBy {
 }
 
 impl PassingBy {
-    /// Whether some of these blocks are to be changed. What step 2 writes is in the table, or among the zeroes, until step 5.
+    /// Whether some of these blocks are to be changed. What step 2 writes is in the table, or among
+    /// the zeroes, until step 5.
     pub(super) fn is_passed(&self, range: LbaRange) -> bool {
         self.changes.iter().any(|change| change.range.overlaps(range))
     }
@@ -585,7 +586,8 @@ impl Engine {
         moved
     }
 
-    /// Without a cache there is nothing to mark: the end is in order when the data-disk was flushed.
+    /// Without a cache there is nothing to mark: the end is in order when the data-disk was
+    /// flushed.
     pub(super) fn advance_uncached_close(&mut self) -> bool {
         let reads_ended = self.reads.is_empty();
         let passing = self.passing();
@@ -605,7 +607,8 @@ impl Engine {
         true
     }
 
-    /// Behind the labels of a volume; those of an end that had begun with the cache-disk are not waited for.
+    /// Behind the labels of a volume; those of an end that had begun with the cache-disk are not
+    /// waited for.
     pub(super) fn flush_uncached_close(&mut self) {
         if !self.passing().is_closing {
             return;

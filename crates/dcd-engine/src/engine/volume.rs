@@ -1,7 +1,7 @@
 //! A volume below the cache: what goes back and forth between the two.
 //!
-//! What a client asks of the volume goes down past the log. Blocks that the volume frees go down through the log, as discards, so that
-//! they keep their place in the order of all changes.
+//! What a client asks of the volume goes down past the log. Blocks that the volume frees go down
+//! through the log, as discards, so that they keep their place in the order of all changes.
 
 use super::below::Below;
 use super::{Engine, Phase};
@@ -44,7 +44,8 @@ impl Engine {
         volume.request(self.now, id, wanted, &above);
     }
 
-    /// Lets the volume go on, and the cache with what it brings, until neither brings anything for the other.
+    /// Lets the volume go on, and the cache with what it brings, until neither brings anything for
+    /// the other.
     pub(super) fn advance_volume(&mut self) {
         loop {
             let Below::Volume(volume) = &mut self.below else { return };
@@ -102,7 +103,8 @@ impl Engine {
         }
     }
 
-    /// So many discards are durable: the volume may make it durable that their blocks are free. False if there is nothing to wait for.
+    /// So many discards are durable: the volume may make it durable that their blocks are free.
+    /// False if there is nothing to wait for.
     pub(super) fn commit_discards(
         &mut self,
         id: RequestId,

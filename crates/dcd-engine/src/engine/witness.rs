@@ -3,8 +3,8 @@
 //!
 //! Chosen are places that mounting or checking a file system changes (superblocks of ext4, XFS and
 //! btrfs, partition tables at both ends), some places spread by the UUID, and the lines destaged
-//! last. After a crash, lines with a newer copy in the log are not compared: dcd itself may have been
-//! writing them. After an orderly end all are.
+//! last. After a crash, lines with a newer copy in the log are not compared: dcd itself may have
+//! been writing them. After an orderly end all are.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -221,7 +221,8 @@ mod tests {
         assert_eq!(witnesses.within(first, count), [Line(lines[3]), Line(lines[4])]);
     }
 
-    /// A crash finds the newest durable checkpoint, or one that was written since and perhaps landed.
+    /// A crash finds the newest durable checkpoint, or one that was written since and perhaps
+    /// landed.
     #[test]
     fn a_witness_is_one_until_no_checkpoint_speaks_of_it() {
         let mut witnesses = Witnesses::new(Uuid([7; 16]), DATA_DISK, 16);

@@ -4,8 +4,9 @@
 //! 2. The others are cut into parts that are atomic across crashes (C14), and each part is appended
 //!    to the segment buffer, if there is room for all of it.
 //! 3. If there is not, or a bypass of the same blocks is under way, the request waits in line. What
-//!    waits for room in the log lets nobody pass; what waits for something else (a discard, for room
-//!    among the zero ranges) only those of other blocks: it has not been answered, so it has no place in the order yet (C8).
+//!    waits for room in the log lets nobody pass; what waits for something else (a discard, for
+//!    room among the zero ranges) only those of other blocks: it has not been answered, so it has
+//!    no place in the order yet (C8).
 //! 4. The reply comes when the mode says: [`Engine::acknowledge`].
 
 use std::collections::VecDeque;
@@ -29,8 +30,8 @@ pub(super) struct Stalled {
     pub(super) owner: Owner,
     pub(super) change: Change,
     pub(super) fua: bool,
-    /// When it began to wait for this, or it, or one before it that waited for the same, last got some, by the clock
-    /// of [`Patience`](crate::patience::Patience).
+    /// When it began to wait for this, or it, or one before it that waited for the same, last got
+    /// some, by the clock of [`Patience`](crate::patience::Patience).
     since: Time,
     waits_for: WaitsFor,
 }
@@ -118,7 +119,8 @@ impl Engine {
         let mut kept: VecDeque<Stalled> = VecDeque::new();
         for mut stalled in std::mem::take(&mut self.stalled) {
             if self.refuses_stuck(&stalled.change) {
-                // It came before its member was away, or before others had taken the share of the log.
+                // It came before its member was away, or before others had taken the share of the
+                // log.
                 self.reply(stalled.owner, Err(RequestError::Io), stalled.change.into_buffer());
                 moved = true;
                 continue;
@@ -154,8 +156,8 @@ impl Engine {
             }
             stalled.waits_for = waits_for;
             if self.patience.is_over(stalled.since, self.config.full_timeout) {
-                // Bounded wait (C25). Parts that were done stay done: this was not acknowledged. Those behind it have waited for
-                // the same, and not from now on.
+                // Bounded wait (C25). Parts that were done stay done: this was not acknowledged.
+                // Those behind it have waited for the same, and not from now on.
                 self.reply(stalled.owner, Err(RequestError::NoSpace), stalled.change.into_buffer());
                 moved = true;
                 continue;
@@ -170,8 +172,8 @@ impl Engine {
         moved
     }
 
-    /// Whether a change, or the tombstone of one, waits until something is destaged, and not only for segment
-    /// buffers: for the log to be written, which destaging would disturb.
+    /// Whether a change, or the tombstone of one, waits until something is destaged, and not only
+    /// for segment buffers: for the log to be written, which destaging would disturb.
     pub(super) fn someone_waits_for_destaging(&self) -> bool {
         let mut stalled = self.stalled.iter();
         let first = stalled.find(|stalled| stalled.waits_for == WaitsFor::Room);

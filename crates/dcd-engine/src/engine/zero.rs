@@ -1,8 +1,8 @@
 //! Discard and write-zeroes: logged, O(1) on the disks, zero from the reply on (C12).
 //!
-//! Whole lines become a range in the log and in memory ([`Engine::zeroes`]), below the lookup table:
-//! a later write of such a line is in the table and wins. Lines touched in part get zero fragments
-//! as ordinary data; rounding is never outward.
+//! Whole lines become a range in the log and in memory ([`Engine::zeroes`]), below the lookup
+//! table: a later write of such a line is in the table and wins. Lines touched in part get zero
+//! fragments as ordinary data; rounding is never outward.
 //!
 //! A zeroed range must reach the data-disk before any line above it does, or it would wipe out what
 //! is newer: [`super::destage`] sees to that.
@@ -87,15 +87,16 @@ impl Engine {
 
     // ---- room in checkpoints ------------------------------------------------------------------
 
-    /// Whether a change may be logged that adds so many zero ranges. A checkpoint must list them, those that are
-    /// zero now, and those that a start would rebuild.
+    /// Whether a change may be logged that adds so many zero ranges. A checkpoint must list them,
+    /// those that are zero now, and those that a start would rebuild.
     pub(super) fn has_room_for_zero_ranges(&self, more: usize) -> bool {
         let rebuilt = self.zeroes_rebuilt.rebuilt_max() + self.zero_ranges_of_bypasses() + more;
         self.may_gather_zero_ranges(more) && rebuilt <= self.config.limits.zero_ranges
     }
 
-    /// The same of those that are zero now: so many may gather before requests wait for them to be destaged.
-    /// Half of a checkpoint, so that the other half is there for what is logged until the next.
+    /// The same of those that are zero now: so many may gather before requests wait for them to be
+    /// destaged. Half of a checkpoint, so that the other half is there for what is logged until the
+    /// next.
     pub(super) fn may_gather_zero_ranges(&self, more: usize) -> bool {
         let now = self.zeroes_rebuilt.listed().len().max(self.zeroes.len());
         now + self.zero_ranges_of_bypasses() + more <= self.config.limits.zero_ranges / 2

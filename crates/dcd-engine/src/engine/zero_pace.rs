@@ -1,17 +1,18 @@
-//! How much is zeroed on the data-disk at a time: what the disk does in a moment, measured while it runs.
+//! How much is zeroed on the data-disk at a time: what the disk does in a moment, measured while it
+//! runs.
 //!
-//! A disk that frees space does it in no time, however long the range; one that must write the zeroes takes as
-//! long as its speed says. Nobody knows before which it is, and both may change from one place to the next. So
-//! little is asked for first, and more as long as it takes no time. What is behind a piece (a read, a flush) waits for it,
-//! and nothing may come near `io_timeout`.
+//! A disk that frees space does it in no time, however long the range; one that must write the
+//! zeroes takes as long as its speed says. Nobody knows before which it is, and both may change
+//! from one place to the next. So little is asked for first, and more as long as it takes no time.
+//! What is behind a piece (a read, a flush) waits for it, and nothing may come near `io_timeout`.
 
 use super::Engine;
 use crate::units::{Duration, LINE_SIZE};
 
 /// What is asked for first: 256 KiB.
 const START_LINES: u64 = 64;
-/// The longest piece that any disk is asked for, by `io_timeout`: one that suddenly must write, and writes no slower than
-/// this, does it in time.
+/// The longest piece that any disk is asked for, by `io_timeout`: one that suddenly must write, and
+/// writes no slower than this, does it in time.
 const BYTES_PER_SECOND_SUDDEN: u64 = 20 << 20;
 /// A piece that must be written slower than this is not waited for.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
@@ -79,7 +80,8 @@ impl Engine {
         self.zero_pace.gave_up();
     }
 
-    /// How much longer than another I/O one that zeroes so many lines may take before it is given up.
+    /// How much longer than another I/O one that zeroes so many lines may take before it is given
+    /// up.
     pub(super) fn zero_allowance(lines: u64) -> Duration {
         let nanos = u128::from(lines) * u128::from(LINE_SIZE) * 1_000_000_000
             / u128::from(BYTES_PER_SECOND_MIN);
@@ -93,7 +95,8 @@ mod tests {
 
     const MOST: u64 = (600 << 20) / LINE_SIZE;
 
-    /// Zeroes `lines` on a disk that does `speed` lines a second; the longest that a piece took, and how many there were.
+    /// Zeroes `lines` on a disk that does `speed` lines a second; the longest that a piece took,
+    /// and how many there were.
     fn zero(pace: &mut ZeroPace, lines: u64, speed: u64) -> (Duration, u32) {
         let (mut left, mut longest, mut pieces) = (lines, Duration(0), 0);
         while left > 0 {

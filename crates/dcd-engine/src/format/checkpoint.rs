@@ -35,8 +35,8 @@ const WHAT: &str = "the checkpoint";
 const PREAMBLE: Preamble = Preamble { what: WHAT, magic: MAGIC, version: VERSION };
 /// Size of each thing in the payload.
 const ITEM_SIZE: usize = 16;
-/// In the place of the mask of a zero range. Programs before the second wrote the first, and do not look at it:
-/// they free nothing.
+/// In the place of the mask of a zero range. Programs before the second wrote the first, and do not
+/// look at it: they free nothing.
 const ZEROES_KEPT: FragmentMask = FragmentMask::FULL;
 /// See `ZEROES_KEPT`: the space of these may be freed.
 const ZEROES_FREED: FragmentMask = FragmentMask(1);
@@ -116,8 +116,8 @@ pub struct Checkpoint {
     pub copy_pages: Vec<CopyPageRef>,
 }
 
-/// Writes a checkpoint while its index is still gathered: free segments, then filled ones, then live slots, and at the end
-/// the rest and the header, without which nothing before it counts.
+/// Writes a checkpoint while its index is still gathered: free segments, then filled ones, then
+/// live slots, and at the end the rest and the header, without which nothing before it counts.
 pub(crate) struct CheckpointWriter {
     /// Room for the header, then payload that was not taken yet.
     bytes: Vec<u8>,
@@ -169,7 +169,8 @@ impl CheckpointWriter {
         self.put(&Item::line(live.line, live.mask, live.slot.0, live.checksum));
     }
 
-    /// So many bytes of payload, whole pages, if there are so many; and where in the area they belong.
+    /// So many bytes of payload, whole pages, if there are so many; and where in the area they
+    /// belong.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<(u64, Buffer)> {
         let piece = self.bytes.get(HEADER_SIZE..HEADER_SIZE + bytes)?;
         let (offset, buffer) = (HEADER_SIZE as u64 + self.taken, Buffer::copy_of(piece));
@@ -182,7 +183,8 @@ impl CheckpointWriter {
     /// Puts all but the index, which `picture` need not have.
     ///
     /// # Panics
-    /// If it lists more than a cache of this geometry may, or than its area has room for: it could not be read again.
+    /// If it lists more than a cache of this geometry may, or than its area has room for: it could
+    /// not be read again.
     pub(crate) fn finish(mut self, picture: &Checkpoint, geometry: Option<&Geometry>) -> Ending {
         for ZeroRange { line, lines, may_unmap } in &picture.zeroes {
             let (low, high) = (*lines as u32, (*lines >> 32) as u32);
@@ -341,8 +343,8 @@ pub struct CheckpointHeader {
     pub payload_bytes: u64,
 }
 
-/// What can still be read of a checkpoint whose payload has a wrong checksum: for salvage, never for a
-/// start. Any item may be wrong, and is worth as much as the slot that it names confirms.
+/// What can still be read of a checkpoint whose payload has a wrong checksum: for salvage, never
+/// for a start. Any item may be wrong, and is worth as much as the slot that it names confirms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DamagedCheckpoint {
     /// Counts checkpoints.
@@ -616,8 +618,9 @@ fn read_header<'a>(
             u64::from(geometry.segments) - header.free.get().min(u64::from(geometry.segments)),
         ),
         ("live", header.live.get(), u64::from(geometry.data_slots_max())),
-        // Older versions wrote more than `ZERO_RANGES_MAX`. What its area has room for was not written over
-        // anything else: it is read, and recovery makes room before it writes the next.
+        // Older versions wrote more than `ZERO_RANGES_MAX`. What its area has room for was not
+        // written over anything else: it is read, and recovery makes room before it writes the
+        // next.
         ("zeroes", header.zeroes.get(), items_max),
         ("poisoned", header.poisoned.get(), POISONED_LINES_MAX),
         ("witnesses", header.witnesses.get(), WITNESSES_MAX),

@@ -1,10 +1,10 @@
 //! Copy pages: which lines of the data-disk the slots of the read area hold copies of.
 //!
-//! A page lists 248 slots. It has two places, written in turn, and counts only if the newest durable
-//! checkpoint names it with its generation and checksum: so the pages are as old as the checkpoint, to the
-//! record, and what the log holds behind it tells which copies are no longer true. A page that was torn,
-//! lost, or written for a checkpoint that never became durable takes its copies with it; no data is lost
-//! by that, the data-disk and the log have it all.
+//! A page lists 248 slots. It has two places, written in turn, and counts only if the newest
+//! durable checkpoint names it with its generation and checksum: so the pages are as old as the
+//! checkpoint, to the record, and what the log holds behind it tells which copies are no longer
+//! true. A page that was torn, lost, or written for a checkpoint that never became durable takes
+//! its copies with it; no data is lost by that, the data-disk and the log have it all.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};

@@ -25,14 +25,15 @@ pub struct CreateOptions {
     pub data_disk_serial: String,
     /// Seconds since 1970.
     pub created_unix_seconds: u64,
-    /// The volume that takes the place of the data-disk; its `uuid` must be that of the cache. Its members get labels of epoch 0
-    /// ([`MemberLabel`](crate::volume::format::label::MemberLabel)) before the superblocks are written.
+    /// The volume that takes the place of the data-disk; its `uuid` must be that of the cache. Its
+    /// members get labels of epoch 0 ([`MemberLabel`](crate::volume::format::label::MemberLabel))
+    /// before the superblocks are written.
     pub volume: Option<VolumeHeader>,
-    /// Where the payload of the data-disk begins; 0 if it has no label. Else its [label](super::data_label) of epoch 0 must be
-    /// durable before the superblocks are written.
+    /// Where the payload of the data-disk begins; 0 if it has no label. Else its
+    /// [label](super::data_label) of epoch 0 must be durable before the superblocks are written.
     pub data_offset_bytes: u64,
-    /// Whether there is room for an [end mark](super::end_mark) behind everything else. Only disks that
-    /// nobody can shorten do without.
+    /// Whether there is room for an [end mark](super::end_mark) behind everything else. Only disks
+    /// that nobody can shorten do without.
     pub has_end_mark: bool,
 }
 

@@ -1,5 +1,6 @@
-//! What stands in the place of both superblock copies while a cache is made: what was on the disk has been given up, up to
-//! here. A making that was interrupted can then be begun again without asking once more.
+//! What stands in the place of both superblock copies while a cache is made: what was on the disk
+//! has been given up, up to here. A making that was interrupted can then be begun again without
+//! asking once more.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};

@@ -1,9 +1,9 @@
-//! The label of a data-disk (contract C29), in two copies at its beginning: whose it is, how old what it holds may be, and where
-//! the payload begins. What is behind the label is found by nobody who does not know it, so a disk whose newest data is in a
-//! cache is not mounted by accident.
+//! The label of a data-disk (contract C29), in two copies at its beginning: whose it is, how old
+//! what it holds may be, and where the payload begins. What is behind the label is found by nobody
+//! who does not know it, so a disk whose newest data is in a cache is not mounted by accident.
 //!
-//! The label and the superblock of the cache have an epoch, which each start and each end in order raises. The two cannot be
-//! written at once, so the label says what is going to be:
+//! The label and the superblock of the cache have an epoch, which each start and each end in order
+//! raises. The two cannot be written at once, so the label says what is going to be:
 //!
 //! ```text
 //! 1. The label: epoch e, soon e + 1.          Crash here: the superblock still says e, which the label allows.
@@ -11,7 +11,8 @@
 //! 3. The label: epoch e + 1, and no other.
 //!      Before 1 and behind 3 only one epoch fits, so that an older copy of either disk is told from what it is now.
 //! ```
-//! A label is written to the copy whose turn it is, so a torn one leaves the label before it, which fits as well.
+//! A label is written to the copy whose turn it is, so a torn one leaves the label before it, which
+//! fits as well.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -199,8 +200,8 @@ impl DataLabel {
         Ok(label)
     }
 
-    /// The newer of two copies; of two that are none, what is wrong with the first. A driver reads both; what it cannot read
-    /// is no copy.
+    /// The newer of two copies; of two that are none, what is wrong with the first. A driver reads
+    /// both; what it cannot read is no copy.
     pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Result<DataLabel, FormatError> {
         match (DataLabel::decode(copy_0), DataLabel::decode(copy_1)) {
             (Ok(first), Ok(second)) if second.writing > first.writing => Ok(second),

@@ -3,7 +3,8 @@
 //!
 //! A cache-disk that was shortened and lengthened again has its superblocks, its checkpoints and
 //! some segments, and zeroes in place of the others. The log then ends early, as after a power cut,
-//! and nothing in it tells that flushed writes are missing. The end mark does: it is what is lost first.
+//! and nothing in it tells that flushed writes are missing. The end mark does: it is what is lost
+//! first.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};

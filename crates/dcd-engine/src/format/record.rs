@@ -57,8 +57,8 @@ pub enum Entry {
         /// Which blocks.
         range: LbaRange,
     },
-    /// What these segments held is dead, and they are filled next, one behind the other, behind those
-    /// that were announced or listed as free before.
+    /// What these segments held is dead, and they are filled next, one behind the other, behind
+    /// those that were announced or listed as free before.
     Announce {
         /// The first of them.
         first: SegmentIndex,

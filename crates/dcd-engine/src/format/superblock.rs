@@ -28,9 +28,11 @@ pub const DATA_DISK_BLOCKS_MAX: u64 = 1 << 43;
 /// Incompatible feature: the cache has a read area. A program that did not know of it would change
 /// the data and leave the copies there as they are.
 pub const FEATURE_READ_AREA: u64 = 1;
-/// Incompatible feature: the data-disks are members of a volume, whose tables are behind everything else.
+/// Incompatible feature: the data-disks are members of a volume, whose tables are behind everything
+/// else.
 pub const FEATURE_VOLUME: u64 = 2;
-/// Incompatible feature: the data-disk begins with a label, and its payload behind that (contract C29).
+/// Incompatible feature: the data-disk begins with a label, and its payload behind that (contract
+/// C29).
 pub const FEATURE_LABELLED: u64 = 4;
 /// Compatible feature: an [end mark](super::end_mark) lies behind everything else.
 pub const FEATURE_END_MARK: u64 = 1;
@@ -74,8 +76,9 @@ pub struct MemoryIdentity {
     pub memory_id: [u8; 16],
     /// Its directory, for the next start and for people; at most [`MEMORY_PLACE_BYTES_MAX`] bytes.
     pub place: String,
-    /// The `max-delay` of the session: what was acknowledged so long before its end and not flushed may be nowhere
-    /// else. 0: it acknowledges what is durable, and nothing is lost with the memory.
+    /// The `max-delay` of the session: what was acknowledged so long before its end and not flushed
+    /// may be nowhere else. 0: it acknowledges what is durable, and nothing is lost with the
+    /// memory.
     pub max_delay_milliseconds: u32,
 }
 
@@ -98,10 +101,11 @@ pub struct Superblock {
     pub created_unix_seconds: u64,
     /// Size of the volume area, which begins behind everything else; 0: there is one data-disk.
     pub volume_bytes: u64,
-    /// Where the payload of the data-disk begins: behind its label. 0: it has none, and is the volume byte for byte.
+    /// Where the payload of the data-disk begins: behind its label. 0: it has none, and is the
+    /// volume byte for byte.
     pub data_offset_bytes: u64,
-    /// The epoch that the [label](super::data_label) of the data-disk has or allows: raised with each superblock, unless the
-    /// data-disk takes no writes. 0 without a label.
+    /// The epoch that the [label](super::data_label) of the data-disk has or allows: raised with
+    /// each superblock, unless the data-disk takes no writes. 0 without a label.
     pub data_label_epoch: u64,
     /// Whether an [end mark](super::end_mark) lies behind everything else.
     pub has_end_mark: bool,
@@ -260,12 +264,14 @@ impl Superblock {
         SUPERBLOCK_OFFSETS[(self.generation % 2) as usize]
     }
 
-    /// Byte address of the copy that holds it, too, when the first is durable: until then the generation before is there.
+    /// Byte address of the copy that holds it, too, when the first is durable: until then the
+    /// generation before is there.
     pub fn second_offset(&self) -> u64 {
         SUPERBLOCK_OFFSETS[(self.generation.wrapping_add(1) % 2) as usize]
     }
 
-    /// Another writing of it. `tells_data_disk`: the label of the data-disk is written with it, if there is one.
+    /// Another writing of it. `tells_data_disk`: the label of the data-disk is written with it, if
+    /// there is one.
     pub(crate) fn count(&mut self, tells_data_disk: bool) {
         self.generation += 1;
         if self.data_offset_bytes > 0 && tells_data_disk {
@@ -276,8 +282,8 @@ impl Superblock {
     /// The bytes of a copy.
     ///
     /// # Panics
-    /// If the serial number of the data-disk is longer than 64 bytes, or the place of the memory than
-    /// [`MEMORY_PLACE_BYTES_MAX`].
+    /// If the serial number of the data-disk is longer than 64 bytes, or the place of the memory
+    /// than [`MEMORY_PLACE_BYTES_MAX`].
     pub fn encode(&self) -> Buffer {
         let mut disk = SuperblockOnDisk::new_zeroed();
         disk.magic = MAGIC.into();

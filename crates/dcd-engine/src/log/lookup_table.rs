@@ -1,10 +1,10 @@
 //! The lookup table: cache line -> where its newest fragments are (USENIX'99 section 3.3).
 //!
 //! One flat table with open addressing, ten bytes an entry, sized once for a cache that is full of
-//! single slots. A line whose fragments lie in one slot, the common case, needs only its entry;
-//! one that is scattered over several has an extra `Scattered` entry. With the four bytes of
-//! checksum per slot, and a bit that finds the entries in use, that makes 15.3 bytes per 4 KiB slot, 3.8 MiB per
-//! GiB of cache.
+//! single slots. A line whose fragments lie in one slot, the common case, needs only its entry; one
+//! that is scattered over several has an extra `Scattered` entry. With the four bytes of checksum
+//! per slot, and a bit that finds the entries in use, that makes 15.3 bytes per 4 KiB slot, 3.8 MiB
+//! per GiB of cache.
 //!
 //! A line that is not in the table is not in the log.
 
@@ -24,7 +24,8 @@ const NO_SLOT: u32 = u32::MAX;
 /// Slot numbers of the eight fragments of a scattered line.
 type Scattered = [u32; 8];
 
-/// Ten bytes without padding. All zero: not in use, so that a table of them is memory that nothing has touched.
+/// Ten bytes without padding. All zero: not in use, so that a table of them is memory that nothing
+/// has touched.
 #[derive(Clone, Copy, FromZeros)]
 struct TableEntry {
     line_low: [u8; 4],
@@ -365,8 +366,8 @@ impl LookupTable {
         self.used.remove(gap);
     }
 
-    /// Which of `lines` lines from `first` on are in the log. Walks those or the lines of the table,
-    /// whichever are fewer: never the whole of a table that is nearly empty.
+    /// Which of `lines` lines from `first` on are in the log. Walks those or the lines of the
+    /// table, whichever are fewer: never the whole of a table that is nearly empty.
     pub(crate) fn lines_within(&self, first: Line, lines: u64) -> Vec<Line> {
         let range = first.0..first.0.saturating_add(lines);
         if lines < self.lines() as u64 {
@@ -387,9 +388,9 @@ impl LookupTable {
         self.walk = None;
     }
 
-    /// Visits the next `count` lines of the walk, and tells whether there are more. A line that is in the table from
-    /// beginning to end is visited once, with its pieces as they are then; one that comes or goes meanwhile once or not at
-    /// all; one that goes and comes back perhaps twice.
+    /// Visits the next `count` lines of the walk, and tells whether there are more. A line that is
+    /// in the table from beginning to end is visited once, with its pieces as they are then; one
+    /// that comes or goes meanwhile once or not at all; one that goes and comes back perhaps twice.
     ///
     /// # Panics
     /// If no walk was begun.
@@ -607,8 +608,8 @@ mod tests {
         );
     }
 
-    /// Ten bytes and a bit for each entry, 90 % of them in use at most, and four for each slot. What scattered
-    /// lines take more is given back when they are whole again.
+    /// Ten bytes and a bit for each entry, 90 % of them in use at most, and four for each slot.
+    /// What scattered lines take more is given back when they are whole again.
     #[test]
     fn memory_is_as_promised() {
         let mut table = LookupTable::new(1024, 900, LineHash::new(0));

@@ -31,10 +31,11 @@ pub(crate) const SEGMENTS_RESERVED: u32 = 3;
 pub(crate) enum Appender {
     /// A request of a client.
     Request,
-    /// An announcement: there has to be room for one while the cache is full of what requests wrote.
+    /// An announcement: there has to be room for one while the cache is full of what requests
+    /// wrote.
     Announcement,
-    /// The engine, for what has been promised or must be moved: completing a physical sector (C15) must be possible while the
-    /// cache is full, or it could never be emptied.
+    /// The engine, for what has been promised or must be moved: completing a physical sector (C15)
+    /// must be possible while the cache is full, or it could never be emptied.
     Engine,
 }
 
@@ -287,8 +288,8 @@ impl Log {
         false
     }
 
-    /// Whether a request has no room, and would have none if all segment buffers were free: until something is
-    /// destaged, a checkpoint is durable, or a reader is done.
+    /// Whether a request has no room, and would have none if all segment buffers were free: until
+    /// something is destaged, a checkpoint is durable, or a reader is done.
     pub(crate) fn lacks_segments(&self, entries: u32, appender: Appender) -> bool {
         !self.has_room_with(entries, appender, || 0)
     }
@@ -339,8 +340,8 @@ impl Log {
         self.put(buffer, entry_index, entry);
     }
 
-    /// Says that these empty segments are filled next, in this order; each may be when the record that says so is durable.
-    /// Those for which there is no room are left out.
+    /// Says that these empty segments are filled next, in this order; each may be when the record
+    /// that says so is durable. Those for which there is no room are left out.
     pub(crate) fn announce(&mut self, segments: &[SegmentIndex]) {
         let runs = segments.chunk_by(|before, next| before.0 + 1 == next.0);
         for run in runs {
@@ -654,7 +655,8 @@ impl Log {
         Some(moved)
     }
 
-    /// The same where there is no room: every record that is not durable is written to its place again, with the same bytes.
+    /// The same where there is no room: every record that is not durable is written to its place
+    /// again, with the same bytes.
     pub(crate) fn write_again(&mut self) {
         for record in &mut self.pending {
             record.is_written = false;

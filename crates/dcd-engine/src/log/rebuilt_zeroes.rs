@@ -1,12 +1,12 @@
 //! Which zero ranges a start would find, if the machine crashed now.
 //!
-//! That is not what is zero in the log now: what was brought to the data-disk since the last checkpoint
-//! is replayed all the same, and a write past the log cuts it in two. A checkpoint has room for so many
-//! ranges and no more, and the first thing that a start writes is a checkpoint: so this, too, must never
-//! be more than it may list.
+//! That is not what is zero in the log now: what was brought to the data-disk since the last
+//! checkpoint is replayed all the same, and a write past the log cuts it in two. A checkpoint has
+//! room for so many ranges and no more, and the first thing that a start writes is a checkpoint: so
+//! this, too, must never be more than it may list.
 //!
-//! Which checkpoint a start begins with is not always known: one that is being written, or whose flush
-//! has failed, may be found or not. So there is one set for each that may be.
+//! Which checkpoint a start begins with is not always known: one that is being written, or whose
+//! flush has failed, may be found or not. So there is one set for each that may be.
 
 use super::zero_ranges::{ZeroRange, ZeroRanges};
 use crate::units::Line;

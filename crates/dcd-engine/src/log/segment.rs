@@ -56,8 +56,8 @@ pub(crate) struct SegmentTable {
     empty_for_checkpoint: BTreeSet<SegmentIndex>,
     /// What a start follows begins with this filling.
     chain_from: SegmentSerial,
-    /// A line was destaged from them above zeroes that a start would still find: without the line in
-    /// the log it would read as those. Since the newest checkpoint was begun, and before.
+    /// A line was destaged from them above zeroes that a start would still find: without the line
+    /// in the log it would read as those. Since the newest checkpoint was begun, and before.
     above_zeroes: BTreeSet<SegmentIndex>,
     above_zeroes_before: BTreeSet<SegmentIndex>,
     counts: SegmentCounts,
@@ -156,12 +156,14 @@ impl SegmentTable {
         self.above_zeroes.insert(index);
     }
 
-    /// A checkpoint is begun. What was destaged before is in none of its lists, nor are zeroes below it.
+    /// A checkpoint is begun. What was destaged before is in none of its lists, nor are zeroes
+    /// below it.
     pub(crate) fn checkpoint_begun(&mut self) {
         self.above_zeroes_before.append(&mut self.above_zeroes);
     }
 
-    /// The checkpoint that was begun last is durable: a start follows the log from the filling `serial` on.
+    /// The checkpoint that was begun last is durable: a start follows the log from the filling
+    /// `serial` on.
     pub(crate) fn checkpoint_durable(&mut self, serial: SegmentSerial) {
         self.chain_from = serial;
         self.above_zeroes_before.clear();
@@ -169,8 +171,8 @@ impl SegmentTable {
         waited.into_iter().for_each(|index| self.list_empty(index));
     }
 
-    /// Empty segments that may be announced, and that nobody reads: a start that follows the log comes through none of them,
-    /// and needs nothing that the checkpoint says of them.
+    /// Empty segments that may be announced, and that nobody reads: a start that follows the log
+    /// comes through none of them, and needs nothing that the checkpoint says of them.
     pub(crate) fn announceable(&self) -> impl Iterator<Item = SegmentIndex> {
         let empty = self.empty.iter().map(|index| SegmentIndex(index as u32));
         empty.filter(|index| self.get(*index).readers == 0)
@@ -244,7 +246,8 @@ impl SegmentTable {
         all
     }
 
-    /// A checkpoint that lists these segments as free is durable, or the records that announce them.
+    /// A checkpoint that lists these segments as free is durable, or the records that announce
+    /// them.
     pub(crate) fn make_free(&mut self, indices: &[SegmentIndex]) {
         for index in indices {
             let state = self.get(*index).state;
@@ -365,7 +368,8 @@ mod tests {
         table.check_invariants();
     }
 
-    /// One that is emptied while a checkpoint is made waits for the next: this one still lists its line.
+    /// One that is emptied while a checkpoint is made waits for the next: this one still lists its
+    /// line.
     #[test]
     fn what_was_destaged_above_zeroes_is_announced_behind_a_checkpoint() {
         let mut table = SegmentTable::new(3);

@@ -57,7 +57,8 @@ fn a_request_that_spans_records_is_marked_unfinished() {
     log.check_invariants();
 }
 
-/// Written before the record that announces it is durable, a segment would be damage to a start that does not find the record.
+/// Written before the record that announces it is durable, a segment would be damage to a start
+/// that does not find the record.
 #[test]
 fn what_is_announced_is_free_when_its_record_is_durable() {
     let mut log = log_with(4 << 20, 64 << 10, 4, 4);
@@ -370,7 +371,8 @@ fn write_up_to(log: &mut Log, number: u64) {
 
 // ---- logged again -----------------------------------------------------------------------------
 
-/// Two records that fill a segment fill another one again: no more room is asked for than they took.
+/// Two records that fill a segment fill another one again: no more room is asked for than they
+/// took.
 #[test]
 fn what_is_logged_again_takes_as_much_room() {
     let mut log = log_with(4 << 20, 64 << 10, 3, 3);

@@ -1,13 +1,14 @@
-//! Which places of a large, mostly empty table are in use: a bit for each, and above it a bit for each word that
-//! has one, and so on. Walking those in use costs a few steps for each, however large the table is.
+//! Which places of a large, mostly empty table are in use: a bit for each, and above it a bit for
+//! each word that has one, and so on. Walking those in use costs a few steps for each, however
+//! large the table is.
 
 /// Bits of a word.
 const BITS: usize = u64::BITS as usize;
 
 /// A set of places below a fixed number.
 pub struct UsedPlaces {
-    /// The first has a bit for each place, each further one a bit for each word of the one before; the last is
-    /// one word.
+    /// The first has a bit for each place, each further one a bit for each word of the one before;
+    /// the last is one word.
     levels: Vec<Vec<u64>>,
     /// Words that were looked at, for tests.
     #[cfg(test)]

@@ -40,8 +40,8 @@ pub(crate) struct ZeroRanges {
 }
 
 impl ZeroRanges {
-    /// Most by which the number of ranges grows with [`ZeroRanges::insert`]: a range of the other kind is cut in two
-    /// around the new one.
+    /// Most by which the number of ranges grows with [`ZeroRanges::insert`]: a range of the other
+    /// kind is cut in two around the new one.
     pub(crate) const GROWTH_BY_INSERT: usize = 2;
     /// The same of [`ZeroRanges::remove`]: a range is cut in two.
     pub(crate) const GROWTH_BY_REMOVE: usize = 1;

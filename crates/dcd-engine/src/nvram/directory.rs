@@ -1,17 +1,17 @@
-//! What the memory holds: groups with their dirty blocks, in the order in which they were written last, and by
-//! size.
+//! What the memory holds: groups with their dirty blocks, in the order in which they were written
+//! last, and by size.
 //!
-//! The groups written last whose blocks together fit into the *hot zone* are hot, the others cold (Haining,
-//! equations 4.2 and 4.3). With a hot zone of 0 blocks all are cold; with one larger than the memory all are hot,
-//! and no order by size is kept.
+//! The groups written last whose blocks together fit into the *hot zone* are hot, the others cold
+//! (Haining, equations 4.2 and 4.3). With a hot zone of 0 blocks all are cold; with one larger than
+//! the memory all are hot, and no order by size is kept.
 //!
 //! ```text
 //!   newest                                         oldest
 //!   [ hot: sum of blocks <= hot zone ] [ cold, also by size ]
 //! ```
 //!
-//! A group that is being cleaned is in neither; what is written to it meanwhile stays dirty when the cleaning
-//! ends.
+//! A group that is being cleaned is in neither; what is written to it meanwhile stays dirty when
+//! the cleaning ends.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -66,7 +66,8 @@ pub struct Stored {
 #[derive(Debug)]
 pub struct Directory {
     map: Arc<dyn GroupMap>,
-    /// The group that was asked for last, and the one in memory that was found last: mostly it is the same again.
+    /// The group that was asked for last, and the one in memory that was found last: mostly it is
+    /// the same again.
     last_asked: Cell<LbaRange>,
     last_found: Cell<Option<GroupIndex>>,
     groups: Vec<Group>,
@@ -75,8 +76,9 @@ pub struct Directory {
     in_memory: NumberMap,
     /// The same in order, for who asks for neighbours.
     by_address: Option<BTreeMap<u64, GroupIndex>>,
-    /// Cold groups: blocks, then the one written longest ago. Some are not cold any more, or are there with an
-    /// older size: what is taken is looked at first, and when they are too many they go.
+    /// Cold groups: blocks, then the one written longest ago. Some are not cold any more, or are
+    /// there with an older size: what is taken is looked at first, and when they are too many they
+    /// go.
     cold_by_size: BinaryHeap<(u32, Reverse<u64>, GroupIndex)>,
     cold_groups: usize,
     newest: Option<GroupIndex>,
@@ -161,8 +163,8 @@ impl Directory {
         }
     }
 
-    /// Groups by address, first downwards from a block, at most `count`, then as many upwards: first block,
-    /// and group. Only after [`Directory::keep_addresses`].
+    /// Groups by address, first downwards from a block, at most `count`, then as many upwards:
+    /// first block, and group. Only after [`Directory::keep_addresses`].
     ///
     /// # Panics
     /// Without it.
@@ -223,8 +225,8 @@ impl Directory {
         stored
     }
 
-    /// The group is on its way to the disk: adds the runs of its dirty blocks to `writes`. Each is to be told
-    /// to [`Directory::cleaned`].
+    /// The group is on its way to the disk: adds the runs of its dirty blocks to `writes`. Each is
+    /// to be told to [`Directory::cleaned`].
     pub fn start_cleaning(&mut self, index: GroupIndex, writes: &mut Vec<LbaRange>) {
         self.unlist(index);
         let group = self.group_mut(index);
@@ -241,8 +243,8 @@ impl Directory {
         self.cleaning_blocks += blocks;
     }
 
-    /// A write of [`Directory::start_cleaning`] has ended. What was not written anew meanwhile is clean, if
-    /// it arrived. True with the last of the group.
+    /// A write of [`Directory::start_cleaning`] has ended. What was not written anew meanwhile is
+    /// clean, if it arrived. True with the last of the group.
     pub fn cleaned(&mut self, run: LbaRange, has_arrived: bool) -> bool {
         let index = self.find(self.range_of(run.start)).expect("what is being cleaned stays");
         self.cleaned_of(index, run, has_arrived)
@@ -269,7 +271,8 @@ impl Directory {
         is_last
     }
 
-    /// A bypass of these blocks begins: no group that it touches is cleaned until [`Directory::bypassed`].
+    /// A bypass of these blocks begins: no group that it touches is cleaned until
+    /// [`Directory::bypassed`].
     pub fn start_bypass(&mut self, range: LbaRange) {
         self.for_each_part(range, |groups, _, index| {
             groups.unlist(index);
@@ -299,8 +302,8 @@ impl Directory {
         self.by_address = Some(BTreeMap::new());
     }
 
-    /// From now on a group keeps its place when it is written again: first in, first out. Only with a hot zone
-    /// larger than the memory.
+    /// From now on a group keeps its place when it is written again: first in, first out. Only with
+    /// a hot zone larger than the memory.
     pub fn keep_places(&mut self) {
         self.keeps_places = true;
     }
@@ -570,8 +573,8 @@ mod tests {
     use super::super::groups::Regions;
     use super::*;
 
-    /// A hot zone that grows and shrinks makes groups cold again and again: what is out of date must neither be
-    /// taken nor pile up.
+    /// A hot zone that grows and shrinks makes groups cold again and again: what is out of date
+    /// must neither be taken nor pile up.
     #[test]
     fn old_sizes_of_cold_groups_go() {
         let mut groups = Directory::new(Arc::new(Regions::new(16)));

@@ -1,7 +1,7 @@
 //! Which blocks are cleaned together: the tracks of a disk, or regions of fixed size.
 //!
-//! To write one block of a track costs a seek and half a turn; to write all of it costs a seek and a turn. So
-//! what lies together is cleaned together (Haining, section 4.1).
+//! To write one block of a track costs a seek and half a turn; to write all of it costs a seek and
+//! a turn. So what lies together is cleaned together (Haining, section 4.1).
 
 use crate::units::{Lba, LbaRange, Time};
 
@@ -10,7 +10,8 @@ pub const GROUP_BLOCKS_MAX: u64 = 4096;
 
 /// Cuts the volume into groups.
 pub trait GroupMap: std::fmt::Debug + Send + Sync {
-    /// The group that a block lies in: at most [`GROUP_BLOCKS_MAX`] blocks, the same range for each of them.
+    /// The group that a block lies in: at most [`GROUP_BLOCKS_MAX`] blocks, the same range for each
+    /// of them.
     fn group_of(&self, block: Lba) -> LbaRange;
 }
 
@@ -44,8 +45,8 @@ pub trait HeadPosition {
     fn cost(&self, now: Time, block: Lba) -> u64;
 }
 
-/// The estimate of who knows nothing of the disk: the head is where the last request ended, and what is far
-/// in addresses is far.
+/// The estimate of who knows nothing of the disk: the head is where the last request ended, and
+/// what is far in addresses is far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LastAddress(pub Lba);
 

@@ -1,9 +1,11 @@
-//! How large the hot zone should be, found while running: the thesis' own future work (Haining, section 8.4).
+//! How large the hot zone should be, found while running: the thesis' own future work (Haining,
+//! section 8.4).
 //!
-//! The larger the zone, the fewer writes reach the disk, because what is written again stays; and the more writes
-//! wait for room, because what may be cleaned is small. The knee of the hit ratio (see [`super::stack_distance`])
-//! says nothing of the second, so sizes are tried ([`super::trial`]): that with the fewest writes
-//! to the disk and writes that wait together is taken.
+//! The larger the zone, the fewer writes reach the disk, because what is written again stays; and
+//! the more writes wait for room, because what may be cleaned is small. The knee of the hit ratio
+//! (see [`super::stack_distance`]) says nothing of the second, so sizes are tried
+//! ([`super::trial`]): that with the fewest writes to the disk and writes that wait together is
+//! taken.
 
 use std::sync::Arc;
 

@@ -1,12 +1,14 @@
-//! A first tier of non-volatile memory, in which writes are done as soon as they are in it, and overwritten
-//! where they are (Haining 2000). Blocks leave it in groups, chosen by a policy, for what lies below.
+//! A first tier of non-volatile memory, in which writes are done as soon as they are in it, and
+//! overwritten where they are (Haining 2000). Blocks leave it in groups, chosen by a policy, for
+//! what lies below.
 //!
 //! ```text
 //!   write --> memory (done) --- groups, cleaned ---> below: the log, or the data-disk
 //!   large write, read of what is not in memory ----> below
 //! ```
 //!
-//! [`Nvram`] says what is where and what has to be done; the bytes are its driver's, as are time and I/O:
+//! [`Nvram`] says what is where and what has to be done; the bytes are its driver's, as are time
+//! and I/O:
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -34,8 +36,8 @@
 //! - [`groups`]: which blocks are cleaned together, and where the head of the disk is;
 //! - `directory`: the groups in memory, by age and by size;
 //! - [`policy`]: which one is cleaned next;
-//! - `hot_zone`: how much of the memory is for what is written again and again, found by trying sizes beside the
-//!   real one (`trial`); `stack_distance`: the hit ratio by size, and its knee;
+//! - `hot_zone`: how much of the memory is for what is written again and again, found by trying
+//!   sizes beside the real one (`trial`); `stack_distance`: the hit ratio by size, and its knee;
 //! - [`tier`]: the paths of a write, a read and a cleaning.
 
 mod bits;
@@ -64,8 +66,8 @@ pub struct NvramConfig {
     pub capacity_blocks: u64,
     /// Which group is cleaned next.
     pub policy: NvramPolicyKind,
-    /// Cleaning begins when more than this part of the memory is dirty. 100: it never does; a group is cleaned
-    /// when a write needs the room.
+    /// Cleaning begins when more than this part of the memory is dirty. 100: it never does; a group
+    /// is cleaned when a write needs the room.
     pub high_percent: u8,
     /// Cleaning ends when no more than this part is dirty; at most [`NvramConfig::high_percent`].
     pub low_percent: u8,
@@ -180,7 +182,8 @@ pub struct NvramReply {
 pub enum NvramOutput {
     /// An I/O below. The data of a cleaning is what the memory holds when the I/O is started.
     Below(BelowIo),
-    /// A request has ended. Before it is told that to anyone, the driver has the data of a write in the memory.
+    /// A request has ended. Before it is told that to anyone, the driver has the data of a write in
+    /// the memory.
     Reply(NvramReply),
 }
 
@@ -191,7 +194,8 @@ pub struct NvramCounters {
     pub writes: u64,
     /// Their blocks.
     pub write_blocks: u64,
-    /// Blocks that were overwritten before they were on their way to the disk: it is spared so many.
+    /// Blocks that were overwritten before they were on their way to the disk: it is spared so
+    /// many.
     pub overwritten_blocks: u64,
     /// Writes all of whose blocks were such.
     pub overwrites: u64,

@@ -1,5 +1,5 @@
-//! From numbers to small ones, without an order: a hash table whose content depends on nothing but what was put into
-//! it, several times as fast as a [`std::collections::BTreeMap`].
+//! From numbers to small ones, without an order: a hash table whose content depends on nothing but
+//! what was put into it, several times as fast as a [`std::collections::BTreeMap`].
 
 /// Open addressing; what collides lies in the next free slots, and removing closes the gap.
 #[derive(Clone, Debug)]
@@ -95,7 +95,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few different keys, some far apart, so that many collide and gaps are closed around the end.
+        /// Few different keys, some far apart, so that many collide and gaps are closed around the
+        /// end.
         #[test]
         fn it_is_a_map(
             steps in prop::collection::vec((any::<bool>(), 0u64..60, any::<bool>(), any::<u32>()), 0..400)

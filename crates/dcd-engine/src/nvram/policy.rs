@@ -1,11 +1,12 @@
-//! Which group is cleaned next (Haining, sections 3.1 and 4.2). The same code in simulator and daemon.
+//! Which group is cleaned next (Haining, sections 3.1 and 4.2). The same code in simulator and
+//! daemon.
 
 use super::directory::{Directory, GroupIndex};
 use super::groups::HeadPosition;
 use crate::units::{Duration, Time};
 
-/// Groups that are looked at on each side of the head: seeks grow with the distance, so one far away is
-/// hardly ever the cheapest.
+/// Groups that are looked at on each side of the head: seeks grow with the distance, so one far
+/// away is hardly ever the cheapest.
 const BESIDE_HEAD_MAX: usize = 64;
 
 /// Which group is cleaned next.
@@ -105,8 +106,8 @@ impl NvramPolicyKind {
         matches!(self, NvramPolicyKind::Stf | NvramPolicyKind::WeightedStf { .. })
     }
 
-    /// Size of the hot zone: `found` for the one policy that has one. Who asks for no order by size has all
-    /// groups hot.
+    /// Size of the hot zone: `found` for the one policy that has one. Who asks for no order by size
+    /// has all groups hot.
     pub(crate) fn hot_zone_blocks(self, found: u64) -> u64 {
         match self {
             NvramPolicyKind::Stack => found,

@@ -1,11 +1,11 @@
 //! The hit ratio as a function of size, and its knee (Haining, chapter 4), found while running.
 //!
-//! Of a sample of the lines that are written it is known how many blocks were written between two writes to
-//! the same line, each block counted once: the *stack distance*. A least-recently-used memory of that size or more
-//! would have found the line. So the distances of all writes are the hit ratio as a function of size (Mattson and
-//! others 1970), and with lines sampled by a hash of their address they cost little (Waldspurger and others
-//! 2015). The curve rises steeply while hot lines still find room, and slowly when only cold ones gain:
-//! between them is the *knee*.
+//! Of a sample of the lines that are written it is known how many blocks were written between two
+//! writes to the same line, each block counted once: the *stack distance*. A least-recently-used
+//! memory of that size or more would have found the line. So the distances of all writes are the
+//! hit ratio as a function of size (Mattson and others 1970), and with lines sampled by a hash of
+//! their address they cost little (Waldspurger and others 2015). The curve rises steeply while hot
+//! lines still find room, and slowly when only cold ones gain: between them is the *knee*.
 
 use super::number_map::NumberMap;
 use crate::units::{FragmentMask, LbaRange, Line};
@@ -23,9 +23,11 @@ pub struct HitRatio {
     capacity_blocks: u64,
     /// A line in so many is followed.
     one_in: u64,
-    /// Lines in the order in which they were written last, newest last. Blocks are those ever written of a line.
+    /// Lines in the order in which they were written last, newest last. Blocks are those ever
+    /// written of a line.
     order: BlocksByAge,
-    /// Writes by stack distance, in steps of the capacity; the last is for those beyond it, and the first.
+    /// Writes by stack distance, in steps of the capacity; the last is for those beyond it, and the
+    /// first.
     hits: [u64; STEPS + 1],
     writes: u64,
 }
@@ -63,8 +65,8 @@ impl HitRatio {
         }
     }
 
-    /// The share of writes that a memory of so many blocks finds, for sizes in equal steps up to the capacity;
-    /// empty before there were any.
+    /// The share of writes that a memory of so many blocks finds, for sizes in equal steps up to
+    /// the capacity; empty before there were any.
     pub fn curve(&self) -> Vec<(u64, f64)> {
         let total: u64 = self.hits.iter().sum();
         if total == 0 {
@@ -79,8 +81,8 @@ impl HitRatio {
         steps.map(at).collect()
     }
 
-    /// The size beyond which more brings the least: where the curve is highest above the straight line from
-    /// its beginning to its end. 0 for a curve that is such a line.
+    /// The size beyond which more brings the least: where the curve is highest above the straight
+    /// line from its beginning to its end. 0 for a curve that is such a line.
     pub fn knee_blocks(&self) -> u64 {
         let curve = self.curve();
         let Some((_, most)) = curve.last().copied() else { return 0 };
@@ -98,8 +100,8 @@ fn is_sampled(line: Line, one_in: u64) -> bool {
     (hash >> 32).is_multiple_of(one_in)
 }
 
-/// Lines by the age of their last write, with sums of their blocks: a Fenwick tree over places. When the places
-/// are used up, the lines move together, and the oldest are forgotten.
+/// Lines by the age of their last write, with sums of their blocks: a Fenwick tree over places.
+/// When the places are used up, the lines move together, and the oldest are forgotten.
 #[derive(Clone, Debug)]
 struct BlocksByAge {
     /// Line and blocks of a place.
@@ -122,8 +124,8 @@ impl BlocksByAge {
         }
     }
 
-    /// A line is the newest now. Blocks of the lines written since its last time, its own included; none if
-    /// it was not known.
+    /// A line is the newest now. Blocks of the lines written since its last time, its own included;
+    /// none if it was not known.
     fn write(&mut self, line: Line, mask: FragmentMask) -> Option<u64> {
         if self.used == self.places.len() {
             self.move_together();

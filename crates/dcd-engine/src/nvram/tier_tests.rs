@@ -1,4 +1,5 @@
-//! The tier against a plain model: a list of blocks, in which everything is found by looking at all of it.
+//! The tier against a plain model: a list of blocks, in which everything is found by looking at all
+//! of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ struct Plain {
     group_blocks: u64,
     disk: Vec<u64>,
     memory: BTreeMap<u64, Dirty>,
-    /// First blocks of groups, by the time of their last write or of their return to the list, newest last.
+    /// First blocks of groups, by the time of their last write or of their return to the list,
+    /// newest last.
     order: Vec<u64>,
     /// Those that came to the front and were not pushed out of the hot zone since.
     hot: BTreeSet<u64>,
@@ -340,8 +342,8 @@ fn configs() -> impl Strategy<Value = NvramConfig> {
 }
 
 proptest! {
-    /// Whatever comes, in whatever order I/Os end: every choice is the one by definition, every write is
-    /// answered, and no version is lost.
+    /// Whatever comes, in whatever order I/Os end: every choice is the one by definition, every
+    /// write is answered, and no version is lost.
     #[test]
     fn it_does_what_the_plain_model_does(
         config in configs(), group_blocks in prop_oneof![Just(8u64), Just(11), Just(130)], steps in steps(),
@@ -385,7 +387,8 @@ fn config(policy: NvramPolicyKind) -> NvramConfig {
     NvramConfig { capacity_blocks: 64, policy, ..NvramConfig::default() }
 }
 
-/// With thresholds, no write waits as long as the disk keeps up, and hysteresis makes cleanings few.
+/// With thresholds, no write waits as long as the disk keeps up, and hysteresis makes cleanings
+/// few.
 #[test]
 fn cleaning_begins_above_the_high_threshold_and_ends_at_the_low_one() {
     let mut pair = Pair::new(config(NvramPolicyKind::Lru), 8);
@@ -423,7 +426,8 @@ fn without_thresholds_a_write_waits_for_room() {
     assert_eq!(pair.nvram.counters().overwrites, 1);
 }
 
-/// Cleaning that can wait does so while the disk is in use, and a read in between makes it wait again.
+/// Cleaning that can wait does so while the disk is in use, and a read in between makes it wait
+/// again.
 #[test]
 fn cleaning_waits_for_an_idle_disk() {
     let idle = Duration::from_millis(10);
@@ -468,7 +472,8 @@ fn hot_groups_stay() {
     assert_eq!(pair.nvram.dirty_blocks(), 16);
 }
 
-/// The memory is small for all that is written, and large enough for what is written again and again.
+/// The memory is small for all that is written, and large enough for what is written again and
+/// again.
 #[test]
 fn the_hot_zone_is_found() {
     let config = NvramConfig { capacity_blocks: 512, ..config(NvramPolicyKind::Stack) };

@@ -1,6 +1,6 @@
-//! What a memory would have done with another hot zone: the same directory and policy, without data, fed with
-//! the same writes. Of a large memory a small part is tried, for some of the groups (*miniature simulation*,
-//! Waldspurger and others 2017).
+//! What a memory would have done with another hot zone: the same directory and policy, without
+//! data, fed with the same writes. Of a large memory a small part is tried, for some of the groups
+//! (*miniature simulation*, Waldspurger and others 2017).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -123,7 +123,8 @@ impl Trial {
         }
     }
 
-    /// Ends writes, the first first, while `is_due` says so of the time of their end and the dirty blocks.
+    /// Ends writes, the first first, while `is_due` says so of the time of their end and the dirty
+    /// blocks.
     fn end_writes(&mut self, is_due: impl Fn(Time, u64) -> bool) {
         while let Some((at, group, run)) = self.under_way.front().copied() {
             if !is_due(at, self.groups.dirty_blocks()) {

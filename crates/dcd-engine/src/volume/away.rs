@@ -1,7 +1,8 @@
-//! What cannot be written because members are away: not there, out of date, or refusing every write.
+//! What cannot be written because members are away: not there, out of date, or refusing every
+//! write.
 //!
-//! What is written to such places stays in the log. The engine asks here, so that it takes a share of the log and no more
-//! ([`crate::engine`], stuck.rs).
+//! What is written to such places stays in the log. The engine asks here, so that it takes a share
+//! of the log and no more ([`crate::engine`], stuck.rs).
 
 use super::Volume;
 use super::extents::{ExtentIndex, Place};
@@ -10,7 +11,8 @@ use super::placement::RaidLevel;
 use super::raid::SetLine;
 use crate::units::{Line, MemberIndex};
 
-/// After so many writes that failed one after the other, a member counts as away until one succeeds.
+/// After so many writes that failed one after the other, a member counts as away until one
+/// succeeds.
 const REFUSALS_MAX: u32 = 3;
 
 /// What the log holds for members that are away.
@@ -66,8 +68,8 @@ impl Volume {
                 }
                 let placement = &self.header.config.placement;
                 let is_usable = |place| self.is_usable(place);
-                // Places that are all taken, for good or until the journal knows that they were left,
-                // wait for no member.
+                // Places that are all taken, for good or until the journal knows that they were
+                // left, wait for no member.
                 let is_stuck = self.extents.find(key, None, placement, is_usable).is_none()
                     && self.extents.find(key, None, placement, |_| true).is_some();
                 self.no_place_for = Some((key, is_stuck));
@@ -76,8 +78,8 @@ impl Volume {
         }
     }
 
-    /// The first lines of a range that can become zeroes now: not parts of extents of which a line is stuck. Whole extents need no
-    /// member for that.
+    /// The first lines of a range that can become zeroes now: not parts of extents of which a line
+    /// is stuck. Whole extents need no member for that.
     pub(crate) fn zeroes_that_can_be_written(&self, line: Line, lines: u64) -> Option<(Line, u64)> {
         let extent_lines = self.extent_lines();
         let is_stuck = |from: u64, to: u64| {

@@ -1,7 +1,8 @@
-//! Checksums of the lines of redundant sets, parity included: four bytes each, 1 GiB for each TiB of a RAID 1 set's data.
+//! Checksums of the lines of redundant sets, parity included: four bytes each, 1 GiB for each TiB
+//! of a RAID 1 set's data.
 //!
-//! They tell rot from data, a stale mirror from a true one, and what was never written: that counts as zeroes, without
-//! being read, so that a new set needs no first synchronisation.
+//! They tell rot from data, a stale mirror from a true one, and what was never written: that counts
+//! as zeroes, without being read, so that a new set needs no first synchronisation.
 
 use super::config::VolumeConfig;
 use super::format::area::checksums;
@@ -30,7 +31,8 @@ impl LineSum {
     /// If it has not 4096 bytes.
     pub fn of(line: &[u8]) -> LineSum {
         assert_eq!(line.len() as u64, LINE_SIZE);
-        // Two values mean something else; a line with one of these sums shares it with another line.
+        // Two values mean something else; a line with one of these sums shares it with another
+        // line.
         LineSum::Sum(match crc32c(line) {
             sum @ (NEVER | LOST) => sum + 2,
             sum => sum,
@@ -69,7 +71,8 @@ impl Checksums {
         Checksums { sets, lost: 0 }
     }
 
-    /// The place of a line among those of its set. `row`: its data unit in the stripe, or behind these the parity.
+    /// The place of a line among those of its set. `row`: its data unit in the stripe, or behind
+    /// these the parity.
     pub fn index(layout: &Layout, stripe: u64, row: u32, column: u32) -> u64 {
         let rows = u64::from(layout.rows());
         (stripe * rows + u64::from(row)) * u64::from(layout.unit_lines()) + u64::from(column)

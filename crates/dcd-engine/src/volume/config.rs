@@ -28,7 +28,8 @@ pub struct SetConfig {
     pub members: Vec<MemberIndex>,
     /// What lies together on one member, in bytes.
     pub stripe_unit_bytes: u64,
-    /// RAID 1: how many copies there are; the members hold `members / copies` different units of a stripe. 1 for the others.
+    /// RAID 1: how many copies there are; the members hold `members / copies` different units of a
+    /// stripe. 1 for the others.
     pub copies: u32,
     /// Where the slice begins on every member, in bytes.
     pub member_offset_bytes: u64,
@@ -71,8 +72,8 @@ pub struct VolumeConfig {
     pub logical_bytes: u64,
     /// Of the RAID 0 sets together, at their ends, for TEMPORARY extents alone.
     pub temporary_bytes: u64,
-    /// Only candidates (METADATA, and HOT with WRITE-MOST and RANDOM) are sure to go through the log; the rest goes past it when
-    /// the log is short of room.
+    /// Only candidates (METADATA, and HOT with WRITE-MOST and RANDOM) are sure to go through the
+    /// log; the rest goes past it when the log is short of room.
     pub selective_caching: bool,
     /// Most bytes per second that are moved between sets; 0: no cap.
     pub migrate_bytes_per_second_max: u64,

@@ -1,13 +1,15 @@
-//! The TTABLE (DHIS section 3.1): which set, and which place in it, each logical extent has, what it is, and what room
-//! is left.
+//! The TTABLE (DHIS section 3.1): which set, and which place in it, each logical extent has, what
+//! it is, and what room is left.
 //!
-//! Eight bytes for each logical extent: on the cache-disk as in memory. A place is *taken* from the moment when
-//! [`Extents::take`] gives it out until [`Extents::free`]: longer than an extent is mapped to it, since a place may be
-//! given to another extent only when the cache-disk knows that the first one has left it.
+//! Eight bytes for each logical extent: on the cache-disk as in memory. A place is *taken* from the
+//! moment when [`Extents::take`] gives it out until [`Extents::free`]: longer than an extent is
+//! mapped to it, since a place may be given to another extent only when the cache-disk knows that
+//! the first one has left it.
 //!
-//! **The region for temporary data** lies at the end of the RAID 0 sets: `temporary_bytes` are taken from the last of
-//! those sets, all of it if need be, the rest from the one before it, and so on. Only TEMPORARY extents are placed there;
-//! they use the rest of a RAID 0 set when the region is full.
+//! **The region for temporary data** lies at the end of the RAID 0 sets: `temporary_bytes` are
+//! taken from the last of those sets, all of it if need be, the rest from the one before it, and so
+//! on. Only TEMPORARY extents are placed there; they use the rest of a RAID 0 set when the region
+//! is full.
 //!
 //! Tests: `extents_tests.rs`.
 
@@ -58,8 +60,8 @@ pub struct Entry {
     pub is_dying: bool,
 }
 
-// An entry in 64 bits: from the lowest, the extent in the set, the set, the attributes, then three flags. An extent of
-// which nothing is known is 0.
+// An entry in 64 bits: from the lowest, the extent in the set, the set, the attributes, then three
+// flags. An extent of which nothing is known is 0.
 const PLACE_BITS: u32 = 36;
 const SET_SHIFT: u32 = PLACE_BITS;
 const ATTRIBUTES_SHIFT: u32 = SET_SHIFT + 8;
@@ -166,7 +168,8 @@ struct SetMap {
     temporary_start: u64,
     free: FreeMap,
     temporary_free: u64,
-    /// Where the next search begins that is not for a neighbour: in the ordinary part and in the region.
+    /// Where the next search begins that is not for a neighbour: in the ordinary part and in the
+    /// region.
     next: u64,
     next_temporary: u64,
 }
@@ -215,7 +218,8 @@ impl SetMap {
         was_taken
     }
 
-    /// The free place at `start` or the first behind it that can be used; without `start` the search goes on where it was last.
+    /// The free place at `start` or the first behind it that can be used; without `start` the
+    /// search goes on where it was last.
     fn find(
         &self,
         region: Region,
@@ -326,8 +330,8 @@ impl Extents {
         self.entries[extent.0 as usize]
     }
 
-    /// Changes what is known of an extent. A place must be taken ([`Extents::take`]); one that it leaves stays taken
-    /// until [`Extents::free`].
+    /// Changes what is known of an extent. A place must be taken ([`Extents::take`]); one that it
+    /// leaves stays taken until [`Extents::free`].
     pub fn set(&mut self, extent: ExtentIndex, entry: Entry) {
         if let Some(place) = entry.place {
             assert!(self.is_taken(place), "{extent:?} on {place:?}, which is free");
@@ -342,7 +346,8 @@ impl Extents {
         }
     }
 
-    /// Sets an extent to what the cache-disk has for it; a later call replaces it. What is free is known after
+    /// Sets an extent to what the cache-disk has for it; a later call replaces it. What is free is
+    /// known after
     /// [`Extents::index_loaded`]: pages and redo records are of different moments, and two extents may seem to share a
     /// place before the last of them is read.
     pub fn set_packed(&mut self, extent: ExtentIndex, packed: u64) -> Result<(), ExtentsError> {
@@ -397,8 +402,9 @@ impl Extents {
         Some(self.take(found))
     }
 
-    /// Finds room for an extent with these attributes: on the first of its levels that has any, there on the set of `near`
-    /// or else the one with most room, directly behind `near` or else at the first free place after it that can be used.
+    /// Finds room for an extent with these attributes: on the first of its levels that has any,
+    /// there on the set of `near` or else the one with most room, directly behind `near` or else at
+    /// the first free place after it that can be used.
     pub fn find(
         &self,
         attributes: Attributes,
@@ -473,14 +479,14 @@ impl Extents {
         first.expect("a volume has a set with room outside of the region for temporary data").level
     }
 
-    /// Whether an extent is not where it should be if there was room: on another level, or TEMPORARY and outside of the
-    /// region for that, or in it and not TEMPORARY.
+    /// Whether an extent is not where it should be if there was room: on another level, or
+    /// TEMPORARY and outside of the region for that, or in it and not TEMPORARY.
     pub fn is_misplaced(&self, entry: Entry, placement: &Placement) -> bool {
         self.better_parts(entry, placement).next().is_some()
     }
 
-    /// A logical extent for a new block: the first one behind `near`, or else the first, that has no place and did not
-    /// come from `alloc_block`.
+    /// A logical extent for a new block: the first one behind `near`, or else the first, that has
+    /// no place and did not come from `alloc_block`.
     pub fn find_unmapped(&self, near: Option<ExtentIndex>) -> Option<ExtentIndex> {
         let start = near.map_or(0, |near| u64::from(near.0) + 1);
         let found = self.unused.next_in(0..u64::from(self.extents()), start);
@@ -519,7 +525,8 @@ impl Extents {
         }
     }
 
-    /// The parts where extents with these attributes may be, most wanted first; those that the volume has.
+    /// The parts where extents with these attributes may be, most wanted first; those that the
+    /// volume has.
     fn parts_for(&self, attributes: Attributes, placement: &Placement) -> [Option<Part>; 4] {
         let is_temporary = attributes.contains(Attributes::TEMPORARY);
         let mut parts = placement.levels(attributes).into_iter().flat_map(|level| {

@@ -1,5 +1,5 @@
-//! Tests of the TTABLE: entries as numbers, order of fall-back, the region for temporary data, and everything against
-//! plain sets.
+//! Tests of the TTABLE: entries as numbers, order of fall-back, the region for temporary data, and
+//! everything against plain sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,8 @@ fn attributes(words: &str) -> Attributes {
     words.parse().unwrap()
 }
 
-/// Takes places until there is none; how many of each set, in the order in which the sets were used.
+/// Takes places until there is none; how many of each set, in the order in which the sets were
+/// used.
 fn fill(extents: &mut Extents, words: &str) -> Vec<(u8, u64)> {
     let mut used: Vec<(u8, u64)> = Vec::new();
     while let Some(place) =
@@ -230,7 +231,8 @@ fn what_should_move_and_what_can() {
     assert!(!extents.is_misplaced(Entry::default(), &placement));
     assert_eq!(extents.wanted_level(attributes("important"), &placement), Raid5);
 
-    // From RAID 0, RAID 1 is better for metadata, RAID 5 too when that is full; from there nothing is.
+    // From RAID 0, RAID 1 is better for metadata, RAID 5 too when that is full; from there nothing
+    // is.
     let place = |set, extent| Place { set, extent };
     let mut better =
         |words, set, extent| extents.allocate_better(entry(words, set, extent), &placement);

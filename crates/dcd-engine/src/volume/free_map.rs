@@ -1,12 +1,14 @@
-//! Which of many numbers are free: a bit for each, and above them bits that say which words have a free one, so that
-//! a search costs a step per level also when nearly everything is taken. Tests: against a plain set.
+//! Which of many numbers are free: a bit for each, and above them bits that say which words have a
+//! free one, so that a search costs a step per level also when nearly everything is taken. Tests:
+//! against a plain set.
 
 use std::ops::Range;
 
 /// A set of numbers below a limit.
 #[derive(Clone, Debug)]
 pub(super) struct FreeMap {
-    /// `levels[0]` has a bit for each number; a bit of `levels[n + 1]` says that a word of `levels[n]` is not zero.
+    /// `levels[0]` has a bit for each number; a bit of `levels[n + 1]` says that a word of
+    /// `levels[n]` is not zero.
     levels: Vec<Vec<u64>>,
     size: u64,
     free: u64,
@@ -88,7 +90,8 @@ impl FreeMap {
 
     fn first_from(&self, number: u64) -> Option<u64> {
         let (mut at, mut up) = (number, 0);
-        // Up, as long as there is nothing behind `at` in its word, then down to the first bit of what was found.
+        // Up, as long as there is nothing behind `at` in its word, then down to the first bit of
+        // what was found.
         loop {
             let words = self.levels.get(up)?;
             let word = words.get((at / 64) as usize)?;

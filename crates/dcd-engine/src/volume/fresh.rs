@@ -1,9 +1,11 @@
-//! Extents of RAID 0 sets whose place is not durable yet, and which of their lines were written since they have it.
+//! Extents of RAID 0 sets whose place is not durable yet, and which of their lines were written
+//! since they have it.
 //!
-//! Their other lines were filled up with zeroes. When a member fails to flush, those zeroes may be gone, and nobody above writes
-//! them again: the log repeats only what it was told. What another extent had left there must not show, so such an extent is
-//! *doubted*: lines that were not written read as zeroes without being read, the next write of it writes them once more,
-//! and until then no flush makes its place durable.
+//! Their other lines were filled up with zeroes. When a member fails to flush, those zeroes may be
+//! gone, and nobody above writes them again: the log repeats only what it was told. What another
+//! extent had left there must not show, so such an extent is *doubted*: lines that were not written
+//! read as zeroes without being read, the next write of it writes them once more, and until then no
+//! flush makes its place durable.
 
 use std::collections::BTreeMap;
 

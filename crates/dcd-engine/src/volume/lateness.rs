@@ -7,9 +7,9 @@
 //! an answer in between        no longer late: nothing has happened, nothing has to be rebuilt
 //! ```
 //!
-//! What nobody else holds goes on waiting: who asked knows how long to wait ([`EngineConfig::data_disk_timeout`]), and a
-//! write that was given up could land behind a newer one. Time is that of
-//! [`Patience`](crate::patience::Patience): a pause of ours makes nobody late.
+//! What nobody else holds goes on waiting: who asked knows how long to wait
+//! ([`EngineConfig::data_disk_timeout`]), and a write that was given up could land behind a newer
+//! one. Time is that of [`Patience`](crate::patience::Patience): a pause of ours makes nobody late.
 //!
 //! [`EngineConfig::data_disk_timeout`]: crate::EngineConfig
 

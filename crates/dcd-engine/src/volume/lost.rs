@@ -1,9 +1,10 @@
-//! Lines of RAID 0 sets that nothing holds any more, because a blank disk has come to the place of a member: reads of exactly
-//! these fail until they are written.
+//! Lines of RAID 0 sets that nothing holds any more, because a blank disk has come to the place of
+//! a member: reads of exactly these fail until they are written.
 //!
-//! A line that is written is *found*: it can be read at once, and when a flush has made it durable the journal is told. Until
-//! then the table on the disk has it as lost, and so has a start after a crash; what was there before was lost as well. A
-//! flush of a member that fails takes back what was found there.
+//! A line that is written is *found*: it can be read at once, and when a flush has made it durable
+//! the journal is told. Until then the table on the disk has it as lost, and so has a start after a
+//! crash; what was there before was lost as well. A flush of a member that fails takes back what
+//! was found there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,7 +46,8 @@ pub(super) struct LostLines {
     /// Durable, and on their way to the journal.
     queued: SparseBits,
     count: u64,
-    /// Records of the journal before this one were written before the newest loss: what they found is lost again.
+    /// Records of the journal before this one were written before the newest loss: what they found
+    /// is lost again.
     pub(super) since_record: u64,
 }
 

@@ -1,5 +1,6 @@
-//! Lines of redundant sets that are lost now: nothing tells any more what they were, and reads of them fail until they are written.
-//! The checksums say which ([`super::checksums`]); here those are counted that somebody can see, because an extent is there.
+//! Lines of redundant sets that are lost now: nothing tells any more what they were, and reads of
+//! them fail until they are written. The checksums say which ([`super::checksums`]); here those are
+//! counted that somebody can see, because an extent is there.
 
 use super::Volume;
 use super::checksums::{Checksums, LineSum};

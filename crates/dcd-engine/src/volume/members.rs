@@ -50,10 +50,12 @@ pub(crate) struct Member {
     pub(crate) in_flight: u32,
     /// Its label could not be written when the volume was opened: it has an older one.
     pub(crate) has_old_label: bool,
-    /// Epoch of the newest label that it is known to have; 0: not known. A disk with an older one is a copy of an earlier time.
+    /// Epoch of the newest label that it is known to have; 0: not known. A disk with an older one
+    /// is a copy of an earlier time.
     pub(crate) label_epoch: u64,
-    /// Which of the two copies on the disk is its newest label that is valid. The next goes to the other, so that one of them is
-    /// whole. An epoch does not tell: whoever was away for one has missed a label.
+    /// Which of the two copies on the disk is its newest label that is valid. The next goes to the
+    /// other, so that one of them is whole. An epoch does not tell: whoever was away for one has
+    /// missed a label.
     pub(crate) label_copy: u8,
     /// I/Os that nobody waits for any more: a write among them may still land.
     pub(crate) given_up: u32,
@@ -142,7 +144,8 @@ impl Members {
         MemberMask(have.fold(0, |mask, (index, _)| mask | 1 << index.0))
     }
 
-    /// These have a label of this epoch; `None`: an older program has written labels, and to which is not known.
+    /// These have a label of this epoch; `None`: an older program has written labels, and to which
+    /// is not known.
     pub(crate) fn note_labels(&mut self, epoch: u64, labelled: Option<MemberMask>) {
         for (index, member) in (0..).map(MemberIndex).zip(&mut self.members) {
             match labelled {
@@ -165,7 +168,8 @@ impl Members {
         }
     }
 
-    /// Whether what a member holds of a stripe is true. A RAID 0 set has no other copy: what is there counts.
+    /// Whether what a member holds of a stripe is true. A RAID 0 set has no other copy: what is
+    /// there counts.
     pub(crate) fn is_current(&self, layout: &Layout, set: u8, place: usize, stripe: u64) -> bool {
         self.get(layout.member(place)).is_present && self.counts(layout, set, place, stripe)
     }
@@ -186,8 +190,8 @@ impl Members {
         self.get(member).state == MemberState::Stale || self.can_do_without(member, layouts)
     }
 
-    /// Whether all redundant sets can do without a member: their other members hold everything. One that is in RAID 0 sets alone
-    /// cannot be done without.
+    /// Whether all redundant sets can do without a member: their other members hold everything. One
+    /// that is in RAID 0 sets alone cannot be done without.
     pub(crate) fn can_do_without(&self, member: MemberIndex, layouts: &[Layout]) -> bool {
         let is_redundant = |layout: &Layout| {
             layout.level() != RaidLevel::Raid0 && layout.place_of(member).is_some()
@@ -213,14 +217,16 @@ impl Members {
 pub(crate) struct StateChanges {
     /// To be written, in order.
     pub(crate) waiting: VecDeque<(MemberIndex, MemberState)>,
-    /// Changes of the journal with some of them that are on their way. The next is made before the one before is durable.
+    /// Changes of the journal with some of them that are on their way. The next is made before the
+    /// one before is durable.
     under_way: u32,
     /// Who is answered when all are durable.
     asked: Vec<RequestId>,
 }
 
 impl StateChanges {
-    /// Whether nothing is left to be written. Until then nothing that relied on a change may be acknowledged.
+    /// Whether nothing is left to be written. Until then nothing that relied on a change may be
+    /// acknowledged.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.under_way == 0
     }
@@ -270,7 +276,8 @@ mod tests {
         assert!(changes.is_empty());
     }
 
-    // An older program says of an epoch nothing of who has its label: then nothing is known, and nobody is refused for that.
+    // An older program says of an epoch nothing of who has its label: then nothing is known, and
+    // nobody is refused for that.
     #[test]
     fn labels_of_an_older_program_are_not_missed() {
         let mut members = Members::new(&[MemberState::UpToDate; 2]);

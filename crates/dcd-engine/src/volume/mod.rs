@@ -1,15 +1,18 @@
-//! The data-disks as one address space: extents on RAID 0, 1 and 5 sets, placed by what they are (DHIS).
+//! The data-disks as one address space: extents on RAID 0, 1 and 5 sets, placed by what they are
+//! (DHIS).
 //!
-//! A state machine below the engine's own: what [`Engine`](crate::Engine) sends to its data-disk comes here, and what
-//! goes on to [`Device::Member`] and to the volume's area on the cache-disk comes from here. Its paths are in
-//! `paths`: open, read, write, stripe (what a change of a RAID set takes), journal, flush, checkpoint, migrate, rebuild.
+//! A state machine below the engine's own: what [`Engine`](crate::Engine) sends to its data-disk
+//! comes here, and what goes on to [`Device::Member`] and to the volume's area on the cache-disk
+//! comes from here. Its paths are in `paths`: open, read, write, stripe (what a change of a RAID
+//! set takes), journal, flush, checkpoint, migrate, rebuild.
 //!
 //! ```text
 //! change -> extents -> chunks of stripes -> old lines read -> journal, durable -> members
 //! ```
 //!
-//! **No write hole.** New lines and the parity that belongs to them are durable in the journal before any member is
-//! written, and are written again after a crash. So a stripe is as before or as after, also with a member missing.
+//! **No write hole.** New lines and the parity that belongs to them are durable in the journal
+//! before any member is written, and are written again after a crash. So a stripe is as before or
+//! as after, also with a member missing.
 //!
 //! A volume reads and writes whole lines of 4 KiB; that is its logical block.
 
@@ -156,7 +159,8 @@ pub struct Volume {
     extents: Extents,
     checksums: Checksums,
     pointers: Pointers,
-    /// Entries and slots that have changed, with what the journal has of them: pages are written with that.
+    /// Entries and slots that have changed, with what the journal has of them: pages are written
+    /// with that.
     uncommitted_extents: BTreeMap<ExtentIndex, u64>,
     uncommitted_pointers: BTreeMap<u32, u64>,
     /// Entries on their way to the journal, the last of each extent.
@@ -198,7 +202,8 @@ pub struct Volume {
     repair: repair::Repair,
     labels: labels::Labels,
     counters: status::VolumeCounters,
-    /// Whether extents without a place, of these attributes, would find one; forgotten when that may have changed.
+    /// Whether extents without a place, of these attributes, would find one; forgotten when that
+    /// may have changed.
     no_place_for: Option<(Attributes, bool)>,
     log_share: away::LogShare,
     degraded_allowed: bool,
@@ -291,8 +296,8 @@ impl Volume {
         Ok(volume)
     }
 
-    /// What the engine was told. `accept_damage`: whoever opens it knows that a member is an older copy, and what that means: its lines of
-    /// RAID 0 sets are lost.
+    /// What the engine was told. `accept_damage`: whoever opens it knows that a member is an older
+    /// copy, and what that means: its lines of RAID 0 sets are lost.
     pub(crate) fn configure(&mut self, config: &EngineConfig) {
         self.accept_damage = config.accept_damage;
         self.suspect_after = config.suspect_after;
@@ -408,8 +413,8 @@ impl Volume {
         }
     }
 
-    /// A write or flush of the cache-disk has failed, of the volume or of the log. What was written there and not flushed may be gone,
-    /// and no later flush tells.
+    /// A write or flush of the cache-disk has failed, of the volume or of the log. What was written
+    /// there and not flushed may be gone, and no later flush tells.
     pub(crate) fn cache_disk_failed(&mut self) {
         self.distrust_pages();
         self.distrust_more_pointers();
@@ -461,7 +466,8 @@ impl Volume {
         self.phase == VolumePhase::Running
     }
 
-    /// Whether nothing is under way: no I/O of the engine, no move, no rebuild or scrub, no change to be recorded.
+    /// Whether nothing is under way: no I/O of the engine, no move, no rebuild or scrub, no change
+    /// to be recorded.
     pub fn is_idle(&self) -> bool {
         self.uppers.is_empty()
             && self.writes.is_idle()
@@ -524,8 +530,8 @@ impl Volume {
         }
     }
 
-    /// Tells the engine what has ended. While the state of a member is not durable that was done without, nothing is: after a
-    /// crash that member would be believed, and with it what is older.
+    /// Tells the engine what has ended. While the state of a member is not durable that was done
+    /// without, nothing is: after a crash that member would be believed, and with it what is older.
     fn end_uppers(&mut self) -> bool {
         if self.ended.is_empty() || !self.state_changes.is_empty() {
             return false;
@@ -547,7 +553,8 @@ impl Volume {
         self.outputs.push_back(VolumeOutput::Answer { id, result });
     }
 
-    /// An I/O to a member has not been done. Whether the others hold what it should hold, and it is done without from now on.
+    /// An I/O to a member has not been done. Whether the others hold what it should hold, and it is
+    /// done without from now on.
     fn do_without(&mut self, member: MemberIndex) -> bool {
         use self::format::root::MemberState;
         if self.members.get(member).state == MemberState::Stale {

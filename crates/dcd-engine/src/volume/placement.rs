@@ -36,8 +36,8 @@ impl RaidLevel {
     }
 }
 
-/// A line of the table: extents that have all of `required` and none of `excluded` go to the first of `levels` that
-/// has room.
+/// A line of the table: extents that have all of `required` and none of `excluded` go to the first
+/// of `levels` that has room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlacementRule {
     /// All of these.

@@ -1,9 +1,9 @@
-//! Pointers between extents (DHIS section 3.3): what somebody above the device says about which block names which
-//! other, so that blocks nobody can reach are known.
+//! Pointers between extents (DHIS section 3.3): what somebody above the device says about which
+//! block names which other, so that blocks nobody can reach are known.
 //!
-//! A pointer has a *slot*, where it is kept on the cache-disk: eight bytes, both ends plus one, 0 if it is free. Lookups
-//! go through an index by both ends. Nothing depends on an order of hashing. Tests: against plain sets, cycles, a chain
-//! long enough that recursion would not end well.
+//! A pointer has a *slot*, where it is kept on the cache-disk: eight bytes, both ends plus one, 0
+//! if it is free. Lookups go through an index by both ends. Nothing depends on an order of hashing.
+//! Tests: against plain sets, cycles, a chain long enough that recursion would not end well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,7 +149,8 @@ impl Pointers {
         self.slots[slot as usize]
     }
 
-    /// Puts into a slot what the cache-disk has for it; a later call for the same slot replaces it. Lookups work after
+    /// Puts into a slot what the cache-disk has for it; a later call for the same slot replaces it.
+    /// Lookups work after
     /// [`Pointers::index_loaded`]: pages and redo records are of different moments, and a pointer that was deleted and
     /// made again may be in two slots before the last of them is read.
     pub fn load(&mut self, slot: u32, packed: u64) -> Result<(), PointerBytesError> {
@@ -189,8 +190,9 @@ impl Pointers {
         *self.incoming.entry(to).or_default() += 1;
     }
 
-    /// Those of `managed` that no chain of pointers from `roots` leads to, in the order of `managed`. Cycles that nothing
-    /// points into are among them. A list of what is still to be followed, no recursion: chains may be long.
+    /// Those of `managed` that no chain of pointers from `roots` leads to, in the order of
+    /// `managed`. Cycles that nothing points into are among them. A list of what is still to be
+    /// followed, no recursion: chains may be long.
     pub fn unreachable(
         &self,
         roots: impl Iterator<Item = ExtentIndex>,

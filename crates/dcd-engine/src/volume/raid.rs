@@ -1,7 +1,8 @@
 //! Where the lines of a set lie on its members, and the parity of a stripe: arithmetic alone.
 //!
-//! A *stripe* is what lies at the same place of each member's slice: one stripe unit on every member. RAID 5 is
-//! left-symmetric, as Linux md's default; with four members, `D` the data units and `P` the parity:
+//! A *stripe* is what lies at the same place of each member's slice: one stripe unit on every
+//! member. RAID 5 is left-symmetric, as Linux md's default; with four members, `D` the data units
+//! and `P` the parity:
 //!
 //! ```text
 //! member   0   1   2   3
@@ -11,8 +12,9 @@
 //! stripe 3 P   D0  D1  D2
 //! ```
 //!
-//! RAID 1 with more members than copies is striped: the copies of data unit `u` are on the members `u * copies` and
-//! those behind it. Tests: each byte of each member holds exactly one thing, and the ways there and back agree.
+//! RAID 1 with more members than copies is striped: the copies of data unit `u` are on the members
+//! `u * copies` and those behind it. Tests: each byte of each member holds exactly one thing, and
+//! the ways there and back agree.
 
 use super::config::SetConfig;
 use super::placement::RaidLevel;
@@ -55,7 +57,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of a set that [`VolumeConfig::validate`](super::config::VolumeConfig::validate) has accepted.
+    /// That of a set that [`VolumeConfig::validate`](super::config::VolumeConfig::validate) has
+    /// accepted.
     pub fn new(set: &SetConfig) -> Layout {
         Layout {
             level: set.level,
@@ -211,7 +214,8 @@ impl Layout {
     }
 }
 
-/// `target ^= source`, both of the same length. What is left after whole words is done byte by byte.
+/// `target ^= source`, both of the same length. What is left after whole words is done byte by
+/// byte.
 pub(crate) fn xor_into(target: &mut [u8], source: &[u8]) {
     assert_eq!(target.len(), source.len(), "the parity of units of different lengths");
     let mut targets = target.chunks_exact_mut(8);

@@ -12,8 +12,8 @@ use super::raid::SetLine;
 use super::{Volume, WorkStatus};
 use crate::units::{LINE_SIZE, Lba, Line, MemberIndex};
 
-/// What a disk's arm passes over in the time that it takes to get to another place: 6 to 10 ms of 30 to 40 MB/s, and less with
-/// the disks of today.
+/// What a disk's arm passes over in the time that it takes to get to another place: 6 to 10 ms of
+/// 30 to 40 MB/s, and less with the disks of today.
 const BYTES_FOR_A_SEEK: u64 = 256 << 10;
 
 /// What has happened since the start.
@@ -99,7 +99,8 @@ pub struct VolumeStatus {
     pub extents_mapped: u64,
     /// Extents that should be elsewhere.
     pub moves_waiting: u64,
-    /// Lines of RAID 0 sets that a disk took along which was replaced: they cannot be read until they are written.
+    /// Lines of RAID 0 sets that a disk took along which was replaced: they cannot be read until
+    /// they are written.
     pub raid0_lines_lost: u64,
     /// Lines of redundant sets that nothing tells any more: the same.
     pub redundant_lines_lost: u64,
@@ -229,20 +230,21 @@ impl Volume {
         })
     }
 
-    /// Lines around one that lie in the same stripe as it does, one behind the other, if that has parity: written together
-    /// they need it read and written once. Else that line alone.
+    /// Lines around one that lie in the same stripe as it does, one behind the other, if that has
+    /// parity: written together they need it read and written once. Else that line alone.
     pub(crate) fn lines_that_share_parity(&self, line: Line) -> Range<Line> {
         self.lines_in_same_stripes(line, |_| 1)
     }
 
-    /// Lines around one, one behind the other, in its stripe and in as many next to it as a member's arm passes over in about
-    /// the time that it takes to get there, if there is parity. Else that line alone.
+    /// Lines around one, one behind the other, in its stripe and in as many next to it as a
+    /// member's arm passes over in about the time that it takes to get there, if there is parity.
+    /// Else that line alone.
     pub(crate) fn lines_that_share_seeks(&self, line: Line) -> Range<Line> {
         self.lines_in_same_stripes(line, |unit_bytes| (BYTES_FOR_A_SEEK / unit_bytes).max(1))
     }
 
-    /// Lines around one in the same group of stripes, one behind the other, if these have parity. Else that line alone.
-    /// `stripes`: how many make a group, for a stripe unit of so many bytes.
+    /// Lines around one in the same group of stripes, one behind the other, if these have parity.
+    /// Else that line alone. `stripes`: how many make a group, for a stripe unit of so many bytes.
     fn lines_in_same_stripes(&self, line: Line, stripes: impl Fn(u64) -> u64) -> Range<Line> {
         let extent_lines = self.extent_lines();
         let end = self.header.config.extents() * extent_lines;

@@ -1,4 +1,5 @@
-//! Blocks that were freed, while the discards that say so may not be durable: the journal still has them as allocated.
+//! Blocks that were freed, while the discards that say so may not be durable: the journal still has
+//! them as allocated.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use super::extents::ExtentIndex;
 pub(super) struct UnloggedFree {
     /// Number of the discard.
     number: u64,
-    /// Data has come down since: what it held before, or what somebody has written there since, as to a plain block.
+    /// Data has come down since: what it held before, or what somebody has written there since, as
+    /// to a plain block.
     pub(super) has_data: bool,
 }
 

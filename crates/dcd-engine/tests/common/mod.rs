@@ -437,7 +437,8 @@ impl Driver {
                     self.replies.push(reply);
                 }
                 Output::Wait { until } => {
-                    // A driver would turn and turn, and the time of a simulated one would stand still.
+                    // A driver would turn and turn, and the time of a simulated one would stand
+                    // still.
                     let is_asked_at_once = until.is_some_and(|until| until <= self.now);
                     assert!(
                         !(looks && is_asked_at_once),

@@ -1,5 +1,5 @@
-//! A cache on a volume of several members: disks in memory, an engine on them, and what each block should hold.
-//! I/Os end at once, but where a test holds them back.
+//! A cache on a volume of several members: disks in memory, an engine on them, and what each block
+//! should hold. I/Os end at once, but where a test holds them back.
 #![allow(dead_code)] // Each test has its own needs.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! A disk with a volatile cache, as real ones have, and with what else can be wrong with one.
 //!
-//! A write that has ended is in the cache of the disk. A flush makes durable what had ended when the
-//! flush was *started*; what ended since stays volatile. In a power cut each volatile write is
+//! A write that has ended is in the cache of the disk. A flush makes durable what had ended when
+//! the flush was *started*; what ended since stays volatile. In a power cut each volatile write is
 //! kept, dropped or torn on its own. A torn one leaves each physical sector it touches as it was,
 //! as it should be, or, if the disk shears, as garbage.
 
@@ -63,8 +63,8 @@ pub struct FaultyDisk {
     physical_sector: usize,
     /// A torn physical sector may be garbage, not only old or new.
     pub shears: bool,
-    /// A physical sector that is written with what it certainly holds already is not garbled. Assumed
-    /// of a cache-disk, not of a data-disk.
+    /// A physical sector that is written with what it certainly holds already is not garbled.
+    /// Assumed of a cache-disk, not of a data-disk.
     pub keeps_same_bytes: bool,
     /// It takes no operation that zeroes a range.
     pub cannot_zero: bool,

@@ -1,7 +1,7 @@
 //! The bytes of a disk in pages that copies share until one of them writes.
 //!
-//! A crash point copies both disks. With shared groups of pages that costs a reference count for each, and
-//! only what recovery writes is copied at all.
+//! A crash point copies both disks. With shared groups of pages that costs a reference count for
+//! each, and only what recovery writes is copied at all.
 
 use std::rc::Rc;
 

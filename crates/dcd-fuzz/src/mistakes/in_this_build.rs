@@ -1,4 +1,5 @@
-//! The mistakes of this build: none. The tool of `dcd-mistakes` puts another file in the place of this one.
+//! The mistakes of this build: none. The tool of `dcd-mistakes` puts another file in the place of
+//! this one.
 
 use super::Mistake;
 

@@ -1,5 +1,5 @@
-//! A crash of a machine with a volume, the recovery with further crashes in it, what has happened to the members
-//! meanwhile, and the check of what is there; and the end of a run.
+//! A crash of a machine with a volume, the recovery with further crashes in it, what has happened
+//! to the members meanwhile, and the check of what is there; and the end of a run.
 
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::format::root::MemberState;
@@ -65,7 +65,8 @@ impl VolumeRun {
         self.check_nothing_is_lost(&machine)?;
         self.report.volume.crash_points_degraded += u64::from(!all_are_well(&machine));
         let is_full = crash.is_last || random.one_in(if crash.is_real { 4 } else { 30 });
-        // What a missing member held is read with the help of the others: parity that does not fit is seen there.
+        // What a missing member held is read with the help of the others: parity that does not fit
+        // is seen there.
         let is_full = is_full || self.reads_all_when_degraded(&machine);
         // What is lost is looked at each time: it must not come back as something else.
         let is_full = is_full || self.options.more.focus.is_some();
@@ -188,7 +189,8 @@ impl VolumeRun {
                 member.is_there = false;
                 member.is_suspect = true;
             }
-            // A blank one is there in its stead: not one with zeroes where only the old one had something.
+            // A blank one is there in its stead: not one with zeroes where only the old one had
+            // something.
             2 => {
                 let blank = FaultyDisk::new(member.disk.len(), 4096);
                 let old = std::mem::replace(&mut member.disk, blank);
@@ -230,7 +232,8 @@ impl VolumeRun {
             match machine.open(&self.options, ios_max, random) {
                 Ok(()) => return Ok((machine, memory_survived)),
                 Err(NotOpen::Violation(violation)) => return Err(violation),
-                // A member fails in the middle of the start, and another was not well: then it may be refused.
+                // A member fails in the middle of the start, and another was not well: then it may
+                // be refused.
                 Err(NotOpen::Refused(_))
                     if self.options.more.fails_at_start && machine.has_failed() =>
                 {
@@ -272,7 +275,8 @@ impl VolumeRun {
 
     // ---- the end ------------------------------------------------------------------------------
 
-    /// The end of every run: all members are there again, are rebuilt and scrubbed. Then the members alone hold everything.
+    /// The end of every run: all members are there again, are rebuilt and scrubbed. Then the
+    /// members alone hold everything.
     pub(super) fn finish(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.machine.traps.clear();
         let last = Crash { power: random.one_in(2), is_real: true, is_last: true };
@@ -331,7 +335,8 @@ impl VolumeRun {
                 for (block, bytes) in (start..).zip(bytes) {
                     fill_block(bytes, number, block);
                 }
-                // Past the log it fails as long as another line of the stripe may be there another time.
+                // Past the log it fails as long as another line of the stripe may be there another
+                // time.
                 let mut result = Ok(());
                 for _ in 0..WRITE_TRIES_MAX {
                     let data = data.clone();
@@ -420,8 +425,9 @@ fn check_members(machine: &Machine) -> Result<(), Violation> {
     Ok(())
 }
 
-/// No two lines are at one place; copies agree, and parity is that of the data: wherever something is mapped, all members that
-/// hold it are up to date, and nothing was done to the disks that nobody can have noticed yet.
+/// No two lines are at one place; copies agree, and parity is that of the data: wherever something
+/// is mapped, all members that hold it are up to date, and nothing was done to the disks that
+/// nobody can have noticed yet.
 fn check_columns(machine: &Machine, is_full: bool, random: &mut Random) -> Result<(), Violation> {
     let columns = machine.sets.columns(machine.places()?.into_iter())?;
     let are_all_well = all_are_well(machine);

@@ -19,8 +19,8 @@ impl VolumeRun {
     pub(super) fn note_losses(&mut self) {
         self.machine.note_losses();
         let state = &self.machine.state;
-        // With two bad lines in a column no parity can be made, also where one of them is nobody's: a write may fail until that is given
-        // up.
+        // With two bad lines in a column no parity can be made, also where one of them is nobody's:
+        // a write may fail until that is given up.
         self.had_losses |= !state.lost.is_empty() || !state.given_up.is_empty();
         self.had_losses |= self.machine.may_refuse();
     }
@@ -119,7 +119,8 @@ impl VolumeRun {
         Ok(())
     }
 
-    /// A rebuild if there is somebody to rebuild; else a member is called failed, or a scrub is begun. Not waited for.
+    /// A rebuild if there is somebody to rebuild; else a member is called failed, or a scrub is
+    /// begun. Not waited for.
     fn begin_work(&mut self, random: &mut Random) -> Result<(), Violation> {
         let members = (0..self.options.config.members as u8).map(MemberIndex);
         let mut members = members.collect::<Vec<_>>().into_iter();
@@ -174,8 +175,8 @@ impl VolumeRun {
         }
     }
 
-    /// While nothing runs: a disk is as it was at an earlier start, or, with another draw, it will fail in the middle of the
-    /// next start. False if neither.
+    /// While nothing runs: a disk is as it was at an earlier start, or, with another draw, it will
+    /// fail in the middle of the next start. False if neither.
     pub(super) fn more_meanwhile(&mut self, wreck: &mut super::machine::Wreck) -> bool {
         let more = self.options.more;
         let mut random = Random::new(self.more.bits());
@@ -190,7 +191,8 @@ impl VolumeRun {
             let image = self.older[which][index].clone();
             self.say(|| format!("member {index} is as it was at an earlier start"));
             let member = &mut wreck.members[index];
-            // A start that has not come far may believe it: so what counts is what it should hold, not what a blank one has.
+            // A start that has not come far may believe it: so what counts is what it should hold,
+            // not what a blank one has.
             let right = member.replaced.clone().unwrap_or_else(|| member.disk.snapshot());
             member.damaged.extend(differing_lines(&right, &image));
             member.disk.restore(image);
@@ -210,8 +212,9 @@ impl VolumeRun {
         is_done
     }
 
-    /// What a member has lost that is older, blank or not there, and another that was not well does not hold either: by the time
-    /// that the next start is over, the other may be rebuilt without it, and look well. `is_whole`: it has nothing.
+    /// What a member has lost that is older, blank or not there, and another that was not well does
+    /// not hold either: by the time that the next start is over, the other may be rebuilt without
+    /// it, and look well. `is_whole`: it has nothing.
     pub(super) fn note_losses_without(
         &self,
         wreck: &mut super::machine::Wreck,
@@ -240,7 +243,8 @@ impl VolumeRun {
         }
     }
 
-    /// A rebuild has come to its end: then everything comes to rest, and what is redundant is compared byte by byte.
+    /// A rebuild has come to its end: then everything comes to rest, and what is redundant is
+    /// compared byte by byte.
     pub(super) fn check_rebuilt(&mut self) -> Result<(), Violation> {
         if !self.options.more.busy_members {
             return Ok(());

@@ -1,7 +1,9 @@
-//! What attributes, allocated blocks and pointers must be, as far as someone above the device can know.
+//! What attributes, allocated blocks and pointers must be, as far as someone above the device can
+//! know.
 //!
-//! Changes of attributes are durable when they are answered; those of allocated blocks and pointers with the next flush.
-//! After a crash before that nobody knows which of them are there, and the rest of the run does without them.
+//! Changes of attributes are durable when they are answered; those of allocated blocks and pointers
+//! with the next flush. After a crash before that nobody knows which of them are there, and the
+//! rest of the run does without them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +12,8 @@ use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 /// What is known. Extents are named by their number.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Of extents that are not here there are none; `None`: something may have changed them that nobody was told of.
+    /// Of extents that are not here there are none; `None`: something may have changed them that
+    /// nobody was told of.
     attributes: BTreeMap<u64, Option<Attributes>>,
     allocated: BTreeSet<u64>,
     roots: BTreeSet<u64>,
@@ -157,8 +160,8 @@ impl Hints {
         self.changed_at = Some(now);
     }
 
-    /// Somebody discards an extent as if it was a block like others: it is not allocated any more as soon as the zeroes have come
-    /// down through the log, and nobody knows when.
+    /// Somebody discards an extent as if it was a block like others: it is not allocated any more
+    /// as soon as the zeroes have come down through the log, and nobody knows when.
     pub fn discarded(&mut self, extent: u64) {
         if self.allocated.contains(&extent) {
             self.lose();

@@ -1,5 +1,5 @@
-//! The machine that an engine with a volume runs on: a cache-disk, the members, a clock. As [`crate::host`], with
-//! members that fail, are not there, are replaced, and rot.
+//! The machine that an engine with a volume runs on: a cache-disk, the members, a clock. As
+//! [`crate::host`], with members that fail, are not there, are replaced, and rot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,8 @@ pub struct Member {
     pub is_there: bool,
     /// Something was wrong with it since it was last known to be up to date.
     pub is_suspect: bool,
-    /// Something was wrong with it at some time. A rebuild that has ended is known after the next write of the journal only.
+    /// Something was wrong with it at some time. A rebuild that has ended is known after the next
+    /// write of the journal only.
     pub was_suspect: bool,
     /// Its disk is as it was before the last start: that it has missed something is known.
     pub is_older: bool,
@@ -55,9 +56,11 @@ pub struct Member {
     pub is_rebuilt: bool,
     /// Byte addresses of lines that were damaged and not written since.
     pub damaged: BTreeSet<u64>,
-    /// Those that could not be read once. They are well, and may be written over themselves to repair them.
+    /// Those that could not be read once. They are well, and may be written over themselves to
+    /// repair them.
     pub unread: BTreeSet<u64>,
-    /// Those of both that were written since: a power cut may take that away until a flush of this mark.
+    /// Those of both that were written since: a power cut may take that away until a flush of this
+    /// mark.
     pub healed: BTreeMap<u64, u64>,
 }
 
@@ -102,8 +105,9 @@ pub struct Wreck {
     pub lost: BTreeSet<u64>,
     /// Columns that such lines were in.
     pub lost_columns: BTreeSet<Column>,
-    /// Columns of RAID 5 of which two lines were bad at once, mapped or not: one of them, or the parity, may have been given up.
-    /// The next line of such a column that fails cannot be had from the others.
+    /// Columns of RAID 5 of which two lines were bad at once, mapped or not: one of them, or the
+    /// parity, may have been given up. The next line of such a column that fails cannot be had from
+    /// the others.
     pub given_up: BTreeSet<Column>,
     /// The lines of members that were bad in them then, whatever was mapped there.
     pub given_up_lines: BTreeSet<(MemberIndex, u64)>,
@@ -148,7 +152,8 @@ pub struct Machine {
     pub writes_lost: u64,
     /// Members that have been rebuilt since the start, at the last look.
     pub members_rebuilt: u64,
-    /// Members that were done without since the start, at the last look; `None`: it is not known yet which there are.
+    /// Members that were done without since the start, at the last look; `None`: it is not known
+    /// yet which there are.
     members_failed: Option<u64>,
     /// A rebuilt member is as good as others only when that is durable.
     pub waits_for_rebuilds: bool,
@@ -359,7 +364,8 @@ impl Machine {
         self.look_at_members();
     }
 
-    /// A start has got to the members, or one is done without from now on: what nobody holds any more may be given up at once.
+    /// A start has got to the members, or one is done without from now on: what nobody holds any
+    /// more may be given up at once.
     fn look_at_members(&mut self) {
         let open = self.engine().volume().filter(|volume| volume.is_open());
         let failed = open.map(|volume| volume.status().counters.members_failed);
@@ -522,7 +528,8 @@ impl Machine {
         Some(trap)
     }
 
-    /// Byte addresses of the lines of a write, if all are in a redundant set; and how large that set is there.
+    /// Byte addresses of the lines of a write, if all are in a redundant set; and how large that
+    /// set is there.
     fn redundant_lines(&self, io: &Io) -> Option<(std::ops::Range<u64>, std::ops::Range<u64>)> {
         let Device::Member(member) = io.device else { return None };
         let IoOperation::Write { offset, data: IoData::Owned(buffer), .. } = &io.operation else {
@@ -656,7 +663,8 @@ impl Machine {
             let whole = offset.next_multiple_of(LINE_SIZE)..(offset + bytes.len() as u64);
             let is_written = |line: &u64| whole.contains(line) && line + LINE_SIZE <= whole.end;
             if self.state.members[usize::from(member.0)].damaged.iter().any(is_written) {
-                // It may be a repair by somebody who has found out that this cannot be had any more.
+                // It may be a repair by somebody who has found out that this cannot be had any
+                // more.
                 self.note_losses();
             }
             let member = &mut self.state.members[usize::from(member.0)];
@@ -668,8 +676,9 @@ impl Machine {
         result
     }
 
-    /// A write has failed. Where the others cannot do without the member it goes on being believed, and its lines are not what they
-    /// should be until they are written: the log has them, and checksums tell.
+    /// A write has failed. Where the others cannot do without the member it goes on being believed,
+    /// and its lines are not what they should be until they are written: the log has them, and
+    /// checksums tell.
     fn note_not_written(&mut self, member: MemberIndex, range: std::ops::Range<u64>) {
         let is_well = |other: MemberIndex| {
             !self.away.contains(&other) && self.member_state(other) == MemberState::UpToDate
@@ -682,8 +691,8 @@ impl Machine {
         }
     }
 
-    /// What is written to a set while a member is away that is not done without, because the others cannot, is missing on its disk: it
-    /// will be believed when it comes back.
+    /// What is written to a set while a member is away that is not done without, because the others
+    /// cannot, is missing on its disk: it will be believed when it comes back.
     fn note_missed(&mut self, written: MemberIndex, range: std::ops::Range<u64>) {
         for away in self.away.clone() {
             if self.member_state(away) == MemberState::Stale {
@@ -785,7 +794,8 @@ impl Machine {
         text
     }
 
-    /// Something has gone wrong: what cannot be had any more may fail to read until it is overwritten.
+    /// Something has gone wrong: what cannot be had any more may fail to read until it is
+    /// overwritten.
     pub fn note_losses(&mut self) {
         let Ok(places) = self.places() else { return };
         self.note_given_up(&places);
@@ -806,7 +816,8 @@ impl Machine {
         }
     }
 
-    /// Columns of RAID 5 of which two lines are bad: those of lines that have a place, and those with damage.
+    /// Columns of RAID 5 of which two lines are bad: those of lines that have a place, and those
+    /// with damage.
     fn note_given_up(&mut self, places: &[(u64, LinePlace)]) {
         let mut columns: BTreeSet<Column> =
             places.iter().map(|(_, place)| place.column()).collect();
@@ -898,8 +909,9 @@ impl Machine {
                     };
                     let fate = draw(random, true);
                     disk.land(*offset, bytes, fate, random);
-                    // On a disk that has failed, or did once there, it may be to repair what could not be read. The next start does not write
-                    // that again; what is torn its checksum finds, when somebody reads it.
+                    // On a disk that has failed, or did once there, it may be to repair what could
+                    // not be read. The next start does not write that again; what is torn its
+                    // checksum finds, when somebody reads it.
                     if let Device::Member(member) = flight.io.device {
                         let member = &mut wreck.members[usize::from(member.0)];
                         let lines = *offset..*offset + bytes.len() as u64;
@@ -938,8 +950,9 @@ impl Machine {
         wreck
     }
 
-    /// A disk from an earlier start is stale until it is rebuilt. What an engine that runs has begun to rebuild is not that disk any
-    /// more, and a later start may end the rebuild and believe it.
+    /// A disk from an earlier start is stale until it is rebuilt. What an engine that runs has
+    /// begun to rebuild is not that disk any more, and a later start may end the rebuild and
+    /// believe it.
     fn forget_rebuilt_disks(&self, wreck: &mut Wreck) {
         let is_running = |engine: &Engine| *engine.phase() == Phase::Running;
         if !self.engine.as_ref().is_some_and(is_running) {

@@ -2,7 +2,8 @@
 //!
 //! 1. Events behind the failure were never recorded.
 //! 2. Leave out halves, quarters, ... single events, as long as the rest fails alike.
-//! 3. Nothing happens to members between a crash and the start after it, no start is interrupted; options are made plain.
+//! 3. Nothing happens to members between a crash and the start after it, no start is interrupted;
+//!    options are made plain.
 //!
 //! Two failures are alike if their texts are, numbers aside.
 

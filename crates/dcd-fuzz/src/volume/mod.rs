@@ -1,4 +1,5 @@
-//! Runs on a volume of several members that fail, vanish, come back old, are replaced, and rot: `dcd fuzz --volume`.
+//! Runs on a volume of several members that fail, vanish, come back old, are replaced, and rot:
+//! `dcd fuzz --volume`.
 //!
 //! ```text
 //! run       the load, its answers and the faults             options   the volume and the cache, drawn from the seed

@@ -34,7 +34,8 @@ pub struct VolumeOptions {
     pub more: MoreFaults,
 }
 
-/// Seeds from this one on have [`MoreFaults`]; those before are the runs that they were before there were any.
+/// Seeds from this one on have [`MoreFaults`]; those before are the runs that they were before
+/// there were any.
 pub const MORE_FAULTS_FROM: u64 = 1_000;
 
 /// Seeds from this one on use the log again early in half of the runs, but for those with a focus.
@@ -69,17 +70,20 @@ pub struct MoreFaults {
     pub focus: Option<Focus>,
 }
 
-/// What happens again and again: chains of events that swarms of options hardly ever bring together.
+/// What happens again and again: chains of events that swarms of options hardly ever bring
+/// together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Focus {
-    /// The same member is replaced by a blank disk, what is lost is written, flushes fail and drop what they should have made durable,
-    /// and the power is cut.
+    /// The same member is replaced by a blank disk, what is lost is written, flushes fail and drop
+    /// what they should have made durable, and the power is cut.
     Replace,
-    /// Blocks are allocated, point to each other, are freed, and are written and collected all the same.
+    /// Blocks are allocated, point to each other, are freed, and are written and collected all the
+    /// same.
     Blocks,
     /// The power is cut right behind each checkpoint of the volume.
     Checkpoints,
-    /// Reads of members take some seconds, while what they read leaves its place and other things come there.
+    /// Reads of members take some seconds, while what they read leaves its place and other things
+    /// come there.
     SlowReads,
 }
 
@@ -91,7 +95,8 @@ pub const FOCUS_FROM: u64 = 200_000;
 /// And those from this one on none any more.
 pub const FOCUS_END: u64 = 400_000;
 
-/// Seeds from this one on may have a table of pointers that grows, with a journal that gives it room.
+/// Seeds from this one on may have a table of pointers that grows, with a journal that gives it
+/// room.
 pub const GROWS_FROM: u64 = 1_000_000;
 /// For so many pages.
 const GROWS_BYTES: u64 = 32 * 8192;

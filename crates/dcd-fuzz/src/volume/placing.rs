@@ -1,6 +1,7 @@
 //! Whether extents are on the level, and in the region, that is theirs.
 //!
-//! An extent may be elsewhere only while there is no room where it is wanted most: one that fell back is moved when there is.
+//! An extent may be elsewhere only while there is no room where it is wanted most: one that fell
+//! back is moved when there is.
 
 use std::collections::BTreeMap;
 

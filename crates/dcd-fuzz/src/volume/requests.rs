@@ -223,7 +223,8 @@ impl VolumeRun {
         }
     }
 
-    /// These blocks are nobody's any more: they read as zeroes. Before the next flush a crash may bring them back.
+    /// These blocks are nobody's any more: they read as zeroes. Before the next flush a crash may
+    /// bring them back.
     fn freed(&mut self, extents: &[u64], random: &mut Random) -> Result<(), Violation> {
         let blocks = self.extent_blocks();
         let crashes = random.one_in(4);

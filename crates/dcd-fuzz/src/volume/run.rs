@@ -1,7 +1,7 @@
 //! One run: a load on a volume whose members fail, checked against the model.
 //!
-//! Everything follows from the seed; the steps are drawn as it goes. What happens at a crash is in [`super::crash`],
-//! requests about hints and members in [`super::requests`].
+//! Everything follows from the seed; the steps are drawn as it goes. What happens at a crash is in
+//! [`super::crash`], requests about hints and members in [`super::requests`].
 
 use std::collections::BTreeMap;
 
@@ -42,9 +42,11 @@ pub struct VolumeRun {
     pub(super) report: Report,
     /// Members were done without although the others do not hold everything, at some moment.
     pub(super) had_losses: bool,
-    /// Decides of [`super::options::MoreFaults`]: set anew with each event, so that they change nothing else.
+    /// Decides of [`super::options::MoreFaults`]: set anew with each event, so that they change
+    /// nothing else.
     pub(super) more: Random,
-    /// Nothing happens to members between a crash and the start after it, and no start is interrupted.
+    /// Nothing happens to members between a crash and the start after it, and no start is
+    /// interrupted.
     pub(super) is_calm: bool,
     /// The disks of the members as they were at each start.
     pub(super) older: Vec<Vec<Pages>>,
@@ -63,7 +65,8 @@ pub struct VolumeRun {
     asked: BTreeMap<u64, Asked>,
 }
 
-/// A run that went wrong. All of it is repeated by its kind and seed, what is in the script by [`replay`].
+/// A run that went wrong. All of it is repeated by its kind and seed, what is in the script by
+/// [`replay`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeFailure {
     /// What kind of volume.
@@ -406,7 +409,8 @@ impl VolumeRun {
         Err(Violation("I/Os without end".into()))
     }
 
-    /// Some time without requests: destaging, migration, rebuild go on. Then what is redundant agrees.
+    /// Some time without requests: destaging, migration, rebuild go on. Then what is redundant
+    /// agrees.
     fn rest(&mut self, random: &mut Random) -> Result<(), Violation> {
         self.say(|| "rest".into());
         let is_at_rest = self.come_to_rest(random)?;

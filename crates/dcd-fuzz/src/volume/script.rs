@@ -1,8 +1,9 @@
 //! A run on a volume as a list of events that can be left out one by one.
 //!
-//! A run draws what it does from one generator as it goes. The state of that generator at the beginning of an event decides all
-//! of the event, so events with these states are the run once more, and with some of them left out the others do the same as
-//! before as far as they can. That is what lets [`super::minimise`] shrink a failing run.
+//! A run draws what it does from one generator as it goes. The state of that generator at the
+//! beginning of an event decides all of the event, so events with these states are the run once
+//! more, and with some of them left out the others do the same as before as far as they can. That
+//! is what lets [`super::minimise`] shrink a failing run.
 
 use super::VolumeKind;
 use super::options::VolumeOptions;
@@ -24,7 +25,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// The same without what can happen between a crash and the start after it; `None`: it is that already.
+    /// The same without what can happen between a crash and the start after it; `None`: it is that
+    /// already.
     pub fn calmed(self) -> Option<Event> {
         match self {
             Event::Op(state) => Some(Event::CalmOp(state)),

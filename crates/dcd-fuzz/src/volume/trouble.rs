@@ -1,5 +1,5 @@
-//! Copies of members from earlier times, and a cache-disk that fails. Both draw from generators of their own, so that what else a
-//! run does stays as it is.
+//! Copies of members from earlier times, and a cache-disk that fails. Both draw from generators of
+//! their own, so that what else a run does stays as it is.
 
 use dcd_engine::error::VolumeOpenError;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
@@ -32,8 +32,8 @@ fn label_of(mut read: impl FnMut(usize, &mut [u8])) -> Option<u64> {
 }
 
 impl VolumeRun {
-    /// A start with a member as it was at an earlier one must be refused, if anything on it is nowhere else. Only looked at:
-    /// the run goes on with the right disks.
+    /// A start with a member as it was at an earlier one must be refused, if anything on it is
+    /// nowhere else. Only looked at: the run goes on with the right disks.
     pub(super) fn probe_older(&mut self, wreck: &Wreck) -> Result<(), Violation> {
         let mut random = Random::new(self.more.state() ^ 0x01de5);
         let is_tried = self.options.more.older_disks && !self.all_sets_are_redundant();
@@ -104,7 +104,8 @@ impl VolumeRun {
         }
     }
 
-    /// The end in order: copies of members from while the volume was served are no members any more.
+    /// The end in order: copies of members from while the volume was served are no members any
+    /// more.
     pub(super) fn close_and_probe(&mut self, random: &mut Random) -> Result<(), Violation> {
         let mut own = Random::new(self.more.state() ^ 0xe11d);
         let members = self.machine.state.members.iter();
@@ -132,7 +133,8 @@ impl VolumeRun {
 
     // ---- the cache-disk -----------------------------------------------------------------------
 
-    /// The cache-disk fails, the load goes on for a while, and then there is a crash. What was acknowledged is there afterwards.
+    /// The cache-disk fails, the load goes on for a while, and then there is a crash. What was
+    /// acknowledged is there afterwards.
     pub(super) fn cache_disk_trouble(&mut self) -> Result<bool, Violation> {
         let mut random = Random::new(self.more.state() ^ 0xcac4e);
         if !self.options.more.cache_disk_fails || self.is_calm || !random.one_in(25) {
@@ -177,7 +179,8 @@ impl VolumeRun {
         self.report.volume.cache_disks_stumbled += 1;
     }
 
-    /// The log had no room to write again what that failure may have lost: the next start finds it in the segment memory.
+    /// The log had no room to write again what that failure may have lost: the next start finds it
+    /// in the segment memory.
     pub(super) fn crash_if_given_up(&mut self) -> Result<bool, Violation> {
         if !self.has_given_up_cache_disk() {
             return Ok(false);
@@ -211,8 +214,9 @@ impl VolumeRun {
         }
     }
 
-    /// What is there comes to the members, one of them is replaced (nearly always the same, so that what was found there is lost again),
-    /// some of what is lost is written, and perhaps a flush fails and drops it.
+    /// What is there comes to the members, one of them is replaced (nearly always the same, so that
+    /// what was found there is lost again), some of what is lost is written, and perhaps a flush
+    /// fails and drops it.
     fn replace_again(&mut self, random: &mut Random) -> Result<bool, Violation> {
         if !random.one_in(3) {
             return Ok(false);
@@ -324,7 +328,8 @@ impl VolumeRun {
         Ok(())
     }
 
-    /// Blocks that were freed are written as plain ones, and everything is collected once more: what was written stays.
+    /// Blocks that were freed are written as plain ones, and everything is collected once more:
+    /// what was written stays.
     fn write_to_freed(&mut self, random: &mut Random) -> Result<(), Violation> {
         for _ in 0..1 + random.below(3) {
             self.allocate(random)?;
@@ -412,7 +417,8 @@ impl VolumeRun {
         Ok(())
     }
 
-    // ---- what the log holds for members that are away ---------------------------------------------
+    // ---- what the log holds for members that are away
+    // ---------------------------------------------
 
     /// After each step: the share of the log is not passed by any change that was taken behind it.
     pub(super) fn look_at_log_share(&mut self) -> Result<(), Violation> {

@@ -1,5 +1,5 @@
-//! What the members of a volume really hold, seen from outside: which lines can still be read, and whether what is
-//! redundant agrees.
+//! What the members of a volume really hold, seen from outside: which lines can still be read, and
+//! whether what is redundant agrees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,8 +87,8 @@ impl Sets {
         })
     }
 
-    /// Whether a line cannot be read, nor be had from the others, if the lines are bad of which `is_bad` says so
-    /// (given a member and a byte address).
+    /// Whether a line cannot be read, nor be had from the others, if the lines are bad of which
+    /// `is_bad` says so (given a member and a byte address).
     pub fn is_lost(&self, line: LinePlace, is_bad: impl Fn(MemberIndex, u64) -> bool) -> bool {
         let layout = &self.layouts[line.set];
         let offset = layout.offset(line.stripe, line.line_in_unit);
@@ -107,7 +107,8 @@ impl Sets {
         layout.level() == RaidLevel::Raid5 && (0..layout.places()).filter(is_bad).count() > 1
     }
 
-    /// Whether something that is written now may have no place to be kept, if these members are bad.
+    /// Whether something that is written now may have no place to be kept, if these members are
+    /// bad.
     pub fn may_refuse(&self, is_bad: impl Fn(MemberIndex) -> bool) -> bool {
         self.layouts.iter().any(|layout| {
             let is_bad = |place: &usize| is_bad(layout.member(*place));
@@ -135,8 +136,8 @@ impl Sets {
         Some((layout.member(place), layout.offset(line.stripe, line.line_in_unit)))
     }
 
-    /// Whether the copies of a column agree, or its parity is that of its data: as far as the members are well that hold them.
-    /// `read` reads a member.
+    /// Whether the copies of a column agree, or its parity is that of its data: as far as the
+    /// members are well that hold them. `read` reads a member.
     pub fn check_column(
         &self,
         column: Column,

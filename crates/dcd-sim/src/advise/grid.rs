@@ -1,5 +1,5 @@
-//! Which caches are simulated: devices, sizes, orders of destaging, acknowledgements. Everything else is as `dcd create`
-//! and `dcd serve` choose it.
+//! Which caches are simulated: devices, sizes, orders of destaging, acknowledgements. Everything
+//! else is as `dcd create` and `dcd serve` choose it.
 
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Geometry};
 
@@ -62,8 +62,8 @@ pub struct Variant {
     pub ack: AckMode,
 }
 
-/// Sizes for a load that writes so many bytes of different lines: powers of two, up to at least twice that, from
-/// 1/64 of the largest on.
+/// Sizes for a load that writes so many bytes of different lines: powers of two, up to at least
+/// twice that, from 1/64 of the largest on.
 pub fn cache_sizes(written_bytes: u64) -> Vec<u64> {
     // Headers and what waits to be reused take room too, so twice is what holds everything.
     let all = written_bytes.min(SIZE_BYTES_MAX) * 2;

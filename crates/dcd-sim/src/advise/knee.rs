@@ -1,8 +1,9 @@
 //! The knee of a curve of benefit against size.
 //!
-//! The engine's own rule (`nvram::stack_distance`) takes the point highest above the straight line between the ends of
-//! the curve. That is right for 64 points of a hit ratio that begins at 0; here are few points, and where the curve ends
-//! is the choice of the grid: one more size at the end would move the knee. So it is what a buyer means by it.
+//! The engine's own rule (`nvram::stack_distance`) takes the point highest above the straight line
+//! between the ends of the curve. That is right for 64 points of a hit ratio that begins at 0; here
+//! are few points, and where the curve ends is the choice of the grid: one more size at the end
+//! would move the knee. So it is what a buyer means by it.
 
 /// What may be lost by taking the smaller size: a share of the most, and percentage points.
 const LOST_SHARE: f64 = 0.05;
@@ -20,8 +21,9 @@ pub struct SizePoint {
     pub is_calm: bool,
 }
 
-/// The smallest size with nearly the most benefit of all, at least 95 % of it or half a point less, where hardly any write
-/// waits for room; the smallest with nearly the most benefit if there is no such. None where nothing is gained.
+/// The smallest size with nearly the most benefit of all, at least 95 % of it or half a point less,
+/// where hardly any write waits for room; the smallest with nearly the most benefit if there is no
+/// such. None where nothing is gained.
 ///
 /// ```
 /// use dcd_sim::advise::knee::{SizePoint, knee};

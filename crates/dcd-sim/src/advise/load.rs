@@ -1,4 +1,5 @@
-//! What a load is like, and how much of it there is over time: one pass, in memory that does not grow with it.
+//! What a load is like, and how much of it there is over time: one pass, in memory that does not
+//! grow with it.
 
 use serde::Serialize;
 

@@ -89,7 +89,8 @@ pub struct Curve {
 }
 
 impl PaceFacts {
-    /// Numbers of an open loop that the disk cannot follow are the length of the trace, not of waits.
+    /// Numbers of an open loop that the disk cannot follow are the length of the trace, not of
+    /// waits.
     pub fn is_absurd(&self) -> bool {
         self.overload.is_some() && !self.closed_loop
     }

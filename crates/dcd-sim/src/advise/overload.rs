@@ -1,5 +1,6 @@
-//! Whether a disk keeps up with the times of a trace. A trace of a faster disk makes queues on a slower one that no
-//! program would ever have made, because programs wait for their requests: their lengths say nothing of either disk.
+//! Whether a disk keeps up with the times of a trace. A trace of a faster disk makes queues on a
+//! slower one that no program would ever have made, because programs wait for their requests: their
+//! lengths say nothing of either disk.
 
 use serde::Serialize;
 
@@ -8,7 +9,8 @@ use crate::replay::{ReplayError, ReplayFacts, WAITING_MAX};
 /// Of the duration of the trace: what the last request may come later.
 const LATE_SHARE: f64 = 0.05;
 const LATE_SECONDS: f64 = 1.0;
-/// Requests that wait at once: as many as the queue of a block device holds on Linux, eight times over.
+/// Requests that wait at once: as many as the queue of a block device holds on Linux, eight times
+/// over.
 const WAITING_AT_ONCE: u64 = 1024;
 
 /// How a disk fails to keep up.

@@ -1,6 +1,7 @@
 //! The advice as one HTML page that needs nothing else: no script, pictures inside, light and dark.
 //!
-//! Names of files and profiles come from outside: whatever is not written here goes through [`escaped`].
+//! Names of files and profiles come from outside: whatever is not written here goes through
+//! [`escaped`].
 
 use std::fmt::Write as _;
 

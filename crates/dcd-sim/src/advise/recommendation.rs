@@ -30,7 +30,8 @@ const MORE_PERCENT_MIN: f64 = 5.0;
 const WRITES_PERCENT_MIN: f64 = 5.0;
 /// Of the time that is waited: more is for reads.
 const READS_WAIT_PERCENT: f64 = 85.0;
-/// Nor is less saved time for a request: dcd itself takes 0.04 to 0.08 ms for a write, which the simulation leaves out.
+/// Nor is less saved time for a request: dcd itself takes 0.04 to 0.08 ms for a write, which the
+/// simulation leaves out.
 const SAVED_MS_MIN: f64 = 0.2;
 const SEQUENTIAL_PERCENT: f64 = 50.0;
 const STALLED_PERCENT: f64 = 10.0;
@@ -130,7 +131,8 @@ fn verdict(advice: &Advice) -> Recommendation {
         return unknown(format!("Nothing is known: {disk} could not be simulated: {problem}."));
     };
     let all = candidates(advice);
-    // A log that refuses requests, or never gets empty, is no candidate, however fast it is with the others.
+    // A log that refuses requests, or never gets empty, is no candidate, however fast it is with
+    // the others.
     let working: Vec<Candidate> =
         all.iter().copied().filter(|candidate| candidate.log.works()).collect();
     let Some(fastest) = most(&working, |facts| facts.faster_percent) else {
@@ -181,7 +183,8 @@ fn most<'a>(candidates: &[Candidate<'a>], benefit: fn(&RowFacts) -> f64) -> Opti
     Some(rest.iter().fold(*first, better))
 }
 
-/// The first curve that is as good as the best, at its knee; and the other devices that do nearly as well in that size.
+/// The first curve that is as good as the best, at its knee; and the other devices that do nearly
+/// as well in that size.
 fn at_knee<'a>(
     advice: &Advice,
     candidates: &[Candidate<'a>],

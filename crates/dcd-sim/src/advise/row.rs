@@ -1,8 +1,8 @@
 //! What came of one simulation, beside the bare disk.
 //!
-//! *Faster* is the share of the time that all requests together wait (reads, writes, and flushes of their own) that is
-//! gone: one number in which nothing can hide. *Disk writes* include those that it takes to empty the log at the end:
-//! what is only put off is not saved.
+//! *Faster* is the share of the time that all requests together wait (reads, writes, and flushes of
+//! their own) that is gone: one number in which nothing can hide. *Disk writes* include those that
+//! it takes to empty the log at the end: what is only put off is not saved.
 
 use serde::Serialize;
 

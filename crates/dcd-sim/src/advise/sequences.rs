@@ -1,4 +1,5 @@
-//! What a sequence would bring if the load came again: for loads that mostly read, as a boot or the start of a program.
+//! What a sequence would bring if the load came again: for loads that mostly read, as a boot or the
+//! start of a program.
 
 use serde::Serialize;
 
@@ -32,7 +33,8 @@ pub struct SequenceAdvice {
     pub sentence: String,
 }
 
-/// Simulations of it: on each device of the grid, and on the disk itself. None if the load is no such one.
+/// Simulations of it: on each device of the grid, and on the disk itself. None if the load is no
+/// such one.
 pub fn points(load: &LoadFacts, grid: &Grid, pace: &PaceFacts) -> Vec<Point> {
     let summary = &load.summary;
     let (reads, bytes) = (summary.reads.count, summary.working_set.read_bytes);

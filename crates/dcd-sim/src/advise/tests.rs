@@ -1,4 +1,5 @@
-//! Advice on made-up outcomes: each verdict, each reason, and that nothing absurd is told as a prediction.
+//! Advice on made-up outcomes: each verdict, each reason, and that nothing absurd is told as a
+//! prediction.
 
 use dcd_engine::{AckMode, DestagePolicyKind};
 

@@ -1,14 +1,17 @@
-//! How often a write starts the cleaning of the cache: p_clean (Haining 2000, section 5.1), with the grouping
-//! factor of section 7.3.
+//! How often a write starts the cleaning of the cache: p_clean (Haining 2000, section 5.1), with
+//! the grouping factor of section 7.3.
 //!
-//! Dirty blocks are counted. A write to one of them changes nothing; any other write adds one. With n_high of them
-//! the next that is added starts a cleaning, after which n_low are left. So the number of dirty blocks is a Markov
-//! chain in a circle: in each state it stays with the probability of a hit, h, or goes on with 1 - h, and the step
-//! from the last state to the first is a cleaning.
+//! Dirty blocks are counted. A write to one of them changes nothing; any other write adds one. With
+//! n_high of them the next that is added starts a cleaning, after which n_low are left. So the
+//! number of dirty blocks is a Markov chain in a circle: in each state it stays with the
+//! probability of a hit, h, or goes on with 1 - h, and the step from the last state to the first is
+//! a cleaning.
 //!
-//! Assumptions: h depends on the number of dirty blocks only, not on which these are. The cleaning takes no time.
+//! Assumptions: h depends on the number of dirty blocks only, not on which these are. The cleaning
+//! takes no time.
 //!
-//! Tests compare with simulated chains, with each other, and with what the thesis says of Figure 5.5.
+//! Tests compare with simulated chains, with each other, and with what the thesis says of Figure
+//! 5.5.
 
 use super::{AnalysisError, check, check_size};
 
@@ -43,7 +46,8 @@ pub struct Grouping {
 }
 
 impl CleaningChain {
-    /// Of the hit probabilities with n_low, n_low + 1 ... n_high dirty blocks: each 0 or more and below 1.
+    /// Of the hit probabilities with n_low, n_low + 1 ... n_high dirty blocks: each 0 or more and
+    /// below 1.
     pub fn new(hits: Vec<f64>) -> Result<CleaningChain, AnalysisError> {
         check("states", "at least 1", hits.len() as f64, |states| states >= 1.0)?;
         check_size("states", STATES_MAX, hits.len() as u64)?;
@@ -53,8 +57,8 @@ impl CleaningChain {
         Ok(CleaningChain { hits })
     }
 
-    /// Of so many states, the hit probability `hit_first` in the first, and `hit_increment` (epsilon) more in each
-    /// further one: h(n + 1) = h(n) + epsilon.
+    /// Of so many states, the hit probability `hit_first` in the first, and `hit_increment`
+    /// (epsilon) more in each further one: h(n + 1) = h(n) + epsilon.
     pub fn with_increment(
         states: u64,
         hit_first: f64,
@@ -64,8 +68,8 @@ impl CleaningChain {
         CleaningChain::new((0..states).map(|i| hit_first + i as f64 * hit_increment).collect())
     }
 
-    /// Of a cache whose blocks are written in groups: as many states as groups fit between the thresholds, rounded
-    /// up, and epsilon = grouping factor / cold blocks.
+    /// Of a cache whose blocks are written in groups: as many states as groups fit between the
+    /// thresholds, rounded up, and epsilon = grouping factor / cold blocks.
     pub fn with_grouping(grouping: Grouping) -> Result<CleaningChain, AnalysisError> {
         let Grouping { cache_kilobytes, blocks_per_kilobyte, usable_fraction, .. } = grouping;
         let positive = |value: f64| value > 0.0;
@@ -88,7 +92,8 @@ impl CleaningChain {
         self.hits.len()
     }
 
-    /// The long-run probability of each number of dirty blocks: proportional to how long the chain stays, 1/(1-h).
+    /// The long-run probability of each number of dirty blocks: proportional to how long the chain
+    /// stays, 1/(1-h).
     pub fn stationary(&self) -> Vec<f64> {
         let writes = self.writes_per_cleaning();
         self.hits.iter().map(|hit| 1.0 / (1.0 - hit) / writes).collect()
@@ -99,16 +104,17 @@ impl CleaningChain {
         self.hits.iter().map(|hit| 1.0 / (1.0 - hit)).sum()
     }
 
-    /// p_clean = (1 - h(n_high)) p(N = n_high) in the long run: the probability that a write starts a cleaning.
+    /// p_clean = (1 - h(n_high)) p(N = n_high) in the long run: the probability that a write starts
+    /// a cleaning.
     ///
-    /// In closed form the reciprocal of `writes_per_cleaning`. So it is at most 1 / states: the 0.03 of Table 5.1 is
-    /// not that of its 52 blocks, but of at most 33.
+    /// In closed form the reciprocal of `writes_per_cleaning`. So it is at most 1 / states: the
+    /// 0.03 of Table 5.1 is not that of its 52 blocks, but of at most 33.
     pub fn p_clean(&self) -> f64 {
         1.0 / self.writes_per_cleaning()
     }
 
-    /// p_clean of each write whose number (from 0: the first after a cleaning) is a multiple of `every`, up to
-    /// `writes`: what Figure 5.5 shows.
+    /// p_clean of each write whose number (from 0: the first after a cleaning) is a multiple of
+    /// `every`, up to `writes`: what Figure 5.5 shows.
     ///
     /// It converges slowly where h is small, for the chain then runs round almost like a clock.
     pub fn p_clean_after(&self, writes: u64, every: u64) -> Result<Vec<(u64, f64)>, AnalysisError> {
@@ -181,7 +187,8 @@ mod tests {
         }
     }
 
-    /// "This can be verified using numerical analysis as the converging values of p_clean show", up to P^500000.
+    /// "This can be verified using numerical analysis as the converging values of p_clean show", up
+    /// to P^500000.
     #[test]
     fn figure_5_5_converges_within_its_500000_writes() {
         let points = figure().p_clean_after(500_000, 1000).unwrap();
@@ -210,7 +217,8 @@ mod tests {
         assert_eq!(one.p_clean_after(0, 1).unwrap(), [(0, 0.25)]);
     }
 
-    /// Section 7.3: 119400 cold blocks and a grouping factor of 8; section 5.1: 52 blocks and 0.000067.
+    /// Section 7.3: 119400 cold blocks and a grouping factor of 8; section 5.1: 52 blocks and
+    /// 0.000067.
     #[test]
     fn grouping_makes_figure_5_5_of_a_cache_of_128_kilobytes() {
         let grouping = Grouping {

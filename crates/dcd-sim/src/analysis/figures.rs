@@ -1,6 +1,8 @@
-//! The curves of the thesis' Figures 3.1, 3.2, 5.5 and 5.7, with those that its corrected equations give.
+//! The curves of the thesis' Figures 3.1, 3.2, 5.5 and 5.7, with those that its corrected equations
+//! give.
 //!
-//! Its text has no numbers of the curves, and not all parameters. What is chosen here is said at each figure.
+//! Its text has no numbers of the curves, and not all parameters. What is chosen here is said at
+//! each figure.
 
 use super::AnalysisError;
 use super::cleaning::CleaningChain;
@@ -41,7 +43,8 @@ pub fn figure_3_1() -> Result<Plot, AnalysisError> {
     })
 }
 
-/// Figure 3.2: the probability of a state with as many hot blocks as equation 4.1 has, over the number of hot blocks.
+/// Figure 3.2: the probability of a state with as many hot blocks as equation 4.1 has, over the
+/// number of hot blocks.
 pub fn figure_3_2() -> Result<Plot, AnalysisError> {
     let xs: Vec<u64> = HOT_BLOCKS_SHOWN.step_by(HOT_BLOCKS_STEP).collect();
     let series = state_series(&xs, |ratio, &hot| {
@@ -80,10 +83,11 @@ pub fn figure_5_5() -> Result<Plot, AnalysisError> {
     })
 }
 
-/// Figure 5.7: response times over the idle time, up to the longest that fits into a cleaning cycle.
+/// Figure 5.7: response times over the idle time, up to the longest that fits into a cleaning
+/// cycle.
 ///
-/// Table 5.1, with the second and third moment that belong to 15 ms and 8 ms (see `ServiceTime::new`), and no read
-/// hits in the write cache.
+/// Table 5.1, with the second and third moment that belong to 15 ms and 8 ms (see
+/// `ServiceTime::new`), and no read hits in the write cache.
 pub fn figure_5_7() -> Result<Plot, AnalysisError> {
     let mut series = Vec::new();
     for (detection, how) in [(Detection::Windows, "windows"), (Detection::Gap, "gap")] {
@@ -137,7 +141,8 @@ fn hot_cold(hot_blocks: u64, ratio: f64) -> Result<HotColdCache, AnalysisError> 
     })
 }
 
-/// For each alpha the lower bound of LRU and the true FCFS; and the bounds that the thesis has for FCFS with any.
+/// For each alpha the lower bound of LRU and the true FCFS; and the bounds that the thesis has for
+/// FCFS with any.
 fn state_series(
     xs: &[u64],
     state: impl Fn(f64, &u64) -> Result<(HotColdCache, f64), AnalysisError>,
@@ -170,8 +175,9 @@ mod tests {
         &plot.series.iter().find(|series| series.name == name).expect(name).points
     }
 
-    /// Section 3.1.1: "States on the right side of the graph are several orders of magnitude more likely to occur for
-    /// an LRU cache than the same states in an FCFS cache". True of its FCFS line, not of equation 3.4.
+    /// Section 3.1.1: "States on the right side of the graph are several orders of magnitude more
+    /// likely to occur for an LRU cache than the same states in an FCFS cache". True of its FCFS
+    /// line, not of equation 3.4.
     #[test]
     fn figure_3_1_rises_for_lru_and_for_the_true_fcfs() {
         let plot = figure_3_1().unwrap();
@@ -210,7 +216,8 @@ mod tests {
         assert!((points[500].1 / limit - 1.0).abs() < 0.02);
     }
 
-    /// Section 5.2: "idle detection may do little to improve read response time, and increase write response time".
+    /// Section 5.2: "idle detection may do little to improve read response time, and increase write
+    /// response time".
     #[test]
     fn figure_5_7_has_flat_reads_and_rising_writes() {
         let plot = figure_5_7().unwrap();

@@ -1,12 +1,14 @@
-//! LRU and FCFS caches of any size, when blocks are of two classes, hot and cold (Haining 2000, section 3.1.1,
-//! equations 3.5 and 3.6; section 4.1, equation 4.1).
+//! LRU and FCFS caches of any size, when blocks are of two classes, hot and cold (Haining 2000,
+//! section 3.1.1, equations 3.5 and 3.6; section 4.1, equation 4.1).
 //!
-//! Each of a hot blocks is written with probability kappa, each of b cold ones with lambda, independently of what
-//! was written before; alpha is kappa / lambda. States are so improbable that their natural logarithms are told.
+//! Each of a hot blocks is written with probability kappa, each of b cold ones with lambda,
+//! independently of what was written before; alpha is kappa / lambda. States are so improbable that
+//! their natural logarithms are told.
 //!
-//! Beyond the thesis: which blocks an LRU cache holds is a draw without replacement in which each ball comes with
-//! its weight (Wallenius' hypergeometric distribution); an FCFS cache holds Fisher's. Both are computed exactly, so
-//! that fault rates need neither enumeration nor bounds. Tests compare with `lru_fcfs`.
+//! Beyond the thesis: which blocks an LRU cache holds is a draw without replacement in which each
+//! ball comes with its weight (Wallenius' hypergeometric distribution); an FCFS cache holds
+//! Fisher's. Both are computed exactly, so that fault rates need neither enumeration nor bounds.
+//! Tests compare with `lru_fcfs`.
 
 use super::{AnalysisError, check, check_size};
 
@@ -48,7 +50,8 @@ pub struct LnBounds {
 }
 
 impl HotColdCache {
-    /// Checks the parameters. At least one block of each class; the cache no larger than both together.
+    /// Checks the parameters. At least one block of each class; the cache no larger than both
+    /// together.
     pub fn new(parameters: HotColdParameters) -> Result<HotColdCache, AnalysisError> {
         let HotColdParameters { hot_blocks, cold_blocks, hot_to_cold_ratio, cache_blocks } =
             parameters;
@@ -78,20 +81,22 @@ impl HotColdCache {
         self.lambda
     }
 
-    /// p_f(s): probability that a write is to none of the blocks that the cache holds, when `hot_held` are hot.
+    /// p_f(s): probability that a write is to none of the blocks that the cache holds, when
+    /// `hot_held` are hot.
     pub fn fault_probability(&self, hot_held: f64) -> Result<f64, AnalysisError> {
         let hot_held = self.check_hot_held(hot_held)?;
         let cold_held = self.cache as f64 - hot_held;
         Ok(self.missing(hot_held, cold_held))
     }
 
-    /// Bounds of pi_s(LRU), for any state s with `hot_held` hot blocks (equation 3.6). A fraction of a block makes
-    /// sense where the expected number is meant, as in Figure 3.2.
+    /// Bounds of pi_s(LRU), for any state s with `hot_held` hot blocks (equation 3.6). A fraction
+    /// of a block makes sense where the expected number is meant, as in Figure 3.2.
     ///
-    /// With l hot blocks of m: kappa^l lambda^(m-l) / (1 - lambda)^(m-1) is the lower bound. Corrected: the
-    /// exponent is m-1, the number of factors in equation 3.3, where m-l is printed. The upper bound has one less
-    /// what m-1 blocks have together, l kappa + (m-l) lambda less the rarest, where l (m-l) kappa lambda is printed:
-    /// that is 0 for l = 0 and makes the upper bound smaller than the lower one.
+    /// With l hot blocks of m: kappa^l lambda^(m-l) / (1 - lambda)^(m-1) is the lower bound.
+    /// Corrected: the exponent is m-1, the number of factors in equation 3.3, where m-l is printed.
+    /// The upper bound has one less what m-1 blocks have together, l kappa + (m-l) lambda less the
+    /// rarest, where l (m-l) kappa lambda is printed: that is 0 for l = 0 and makes the upper bound
+    /// smaller than the lower one.
     pub fn lru_state_bounds(&self, hot_held: f64) -> Result<LnBounds, AnalysisError> {
         let hot_held = self.check_hot_held(hot_held)?;
         let cold_held = self.cache as f64 - hot_held;
@@ -108,8 +113,8 @@ impl HotColdCache {
         Ok(LnBounds { lower: ln_product - factors * most, upper: ln_product - factors * least })
     }
 
-    /// The least and the most probable of the LRU states with `hot_held` hot blocks: these first in the list, the
-    /// others first. Exact, from equation 3.3.
+    /// The least and the most probable of the LRU states with `hot_held` hot blocks: these first in
+    /// the list, the others first. Exact, from equation 3.3.
     pub fn lru_state_extremes(&self, hot_held: u64) -> Result<LnBounds, AnalysisError> {
         let hot_held = self.check_hot_held(hot_held as f64)?;
         let (hot, cold) = (hot_held as u64, self.cache - hot_held as u64);
@@ -126,31 +131,35 @@ impl HotColdCache {
 
     /// ln pi_s(FCFS) of any state s with `hot_held` hot blocks (equation 3.4), exact.
     ///
-    /// The thesis takes l in the sum over all states for that of s, so that kappa and lambda cancel and its Figures
-    /// 3.1 and 3.2 show `uniform_state_bounds`, "the same regardless of the contents". But each state in the sum
-    /// has its own number of hot blocks. Per state LRU is therefore not orders of magnitude more probable than FCFS.
+    /// The thesis takes l in the sum over all states for that of s, so that kappa and lambda cancel
+    /// and its Figures 3.1 and 3.2 show `uniform_state_bounds`, "the same regardless of the
+    /// contents". But each state in the sum has its own number of hot blocks. Per state LRU is
+    /// therefore not orders of magnitude more probable than FCFS.
     pub fn ln_fcfs_state(&self, hot_held: f64) -> Result<f64, AnalysisError> {
         let hot_held = self.check_hot_held(hot_held)?;
         Ok(self.ln_product(hot_held) - ln_sum(&self.ln_fcfs_weights()))
     }
 
-    /// Bounds of the probability of one state, (n-m)! / n!, if all were equally probable (equation 3.5): true of
-    /// FCFS if alpha is 1, and what the thesis shows for any alpha (see `ln_fcfs_state`).
+    /// Bounds of the probability of one state, (n-m)! / n!, if all were equally probable (equation
+    /// 3.5): true of FCFS if alpha is 1, and what the thesis shows for any alpha (see
+    /// `ln_fcfs_state`).
     ///
-    /// Corrected: the exponents "1.3n/12" are n + 1/(12n), Stirling's upper bound in the form of Cormen, Leiserson
-    /// and Rivest, which does not hold below n = 8; here it is sqrt(2 pi n) (n/e)^n e^(1/(12n)), Robbins' (1955).
-    /// S_lower and S_upper have changed places in 3.5: the larger divisor gives the lower bound.
+    /// Corrected: the exponents "1.3n/12" are n + 1/(12n), Stirling's upper bound in the form of
+    /// Cormen, Leiserson and Rivest, which does not hold below n = 8; here it is sqrt(2 pi n)
+    /// (n/e)^n e^(1/(12n)), Robbins' (1955). S_lower and S_upper have changed places in 3.5: the
+    /// larger divisor gives the lower bound.
     pub fn uniform_state_bounds(&self) -> LnBounds {
         let all = ln_factorial_bounds(self.hot + self.cold);
         let rest = ln_factorial_bounds(self.hot + self.cold - self.cache as f64);
         LnBounds { lower: rest.lower - all.upper, upper: rest.upper - all.lower }
     }
 
-    /// E\[X\] = m a alpha / (a alpha + b) (equation 4.1): hot blocks in the cache, if its m blocks were drawn one by
-    /// one with replacement.
+    /// E\[X\] = m a alpha / (a alpha + b) (equation 4.1): hot blocks in the cache, if its m blocks
+    /// were drawn one by one with replacement.
     ///
-    /// Wrong for large caches: it exceeds the a hot blocks that there are as soon as m > a + b / alpha. A block is
-    /// in the cache once, so it is never less than `expected_hot_blocks_lru`, the true number.
+    /// Wrong for large caches: it exceeds the a hot blocks that there are as soon as m > a + b /
+    /// alpha. A block is in the cache once, so it is never less than `expected_hot_blocks_lru`, the
+    /// true number.
     pub fn expected_hot_blocks_with_replacement(&self) -> f64 {
         self.cache as f64 * self.hot * self.kappa
     }
@@ -175,7 +184,8 @@ impl HotColdCache {
         self.fault_rate(&self.hot_blocks_fcfs())
     }
 
-    /// The probability of each number of hot blocks, from 0 to the size of the cache, in an LRU cache.
+    /// The probability of each number of hot blocks, from 0 to the size of the cache, in an LRU
+    /// cache.
     pub fn hot_blocks_lru(&self) -> Vec<f64> {
         let cache = self.cache as usize;
         let mut probabilities = vec![0.0; cache + 1];
@@ -197,7 +207,8 @@ impl HotColdCache {
         probabilities
     }
 
-    /// The probability of each number of hot blocks, from 0 to the size of the cache, in an FCFS cache.
+    /// The probability of each number of hot blocks, from 0 to the size of the cache, in an FCFS
+    /// cache.
     pub fn hot_blocks_fcfs(&self) -> Vec<f64> {
         let weights = self.ln_fcfs_weights();
         let sum = ln_sum(&weights);
@@ -212,8 +223,9 @@ impl HotColdCache {
         hot_blocks.iter().enumerate().map(rate).sum()
     }
 
-    /// For each number l of hot blocks: ln of the sum over the states with so many of kappa^l lambda^(m-l). There
-    /// are a! / (a-l)! * b! / (b-m+l)! ways to choose the blocks in their order, at m! / (l! (m-l)!) places.
+    /// For each number l of hot blocks: ln of the sum over the states with so many of kappa^l
+    /// lambda^(m-l). There are a! / (a-l)! * b! / (b-m+l)! ways to choose the blocks in their
+    /// order, at m! / (l! (m-l)!) places.
     fn ln_fcfs_weights(&self) -> Vec<f64> {
         let falling = |n: f64| {
             let mut sums = vec![0.0];

@@ -116,7 +116,8 @@ fn all_states_together_have_probability_1() {
     }
 }
 
-/// Section 3.1.1: "the steady state fault rate of an LRU cache is likely to be lower than that of an FCFS cache".
+/// Section 3.1.1: "the steady state fault rate of an LRU cache is likely to be lower than that of
+/// an FCFS cache".
 #[test]
 fn lru_is_never_worse_than_fcfs_and_holds_more_hot_blocks() {
     for hot in [1, 10, 100, 500] {
@@ -134,8 +135,8 @@ fn lru_is_never_worse_than_fcfs_and_holds_more_hot_blocks() {
     }
 }
 
-/// Equation 4.1 and its correction; section 4.1: the hit rate grows quickly until all hot blocks are expected in the
-/// cache, then slowly: a knee.
+/// Equation 4.1 and its correction; section 4.1: the hit rate grows quickly until all hot blocks
+/// are expected in the cache, then slowly: a knee.
 #[test]
 fn expected_hot_blocks_and_the_knee() {
     let at = |size| cache(100, 10_000, 100.0, size);

@@ -1,5 +1,5 @@
-//! Mean response times of a disk behind a write cache that waits for an idle disk before it is cleaned (Haining
-//! 2000, section 5.2, equations 5.1 to 5.4, after Carson and Setia).
+//! Mean response times of a disk behind a write cache that waits for an idle disk before it is
+//! cleaned (Haining 2000, section 5.2, equations 5.1 to 5.4, after Carson and Setia).
 //!
 //! ```text
 //! |<----------------------------- t_cycle = 1 / (p_clean lambda_W) ----------------------------->|
@@ -10,20 +10,21 @@
 //! |             |<---------------- t_active --------------->|
 //! ```
 //!
-//! Assumptions: reads and writes come independently, at random (Poisson); reads are served in their order, and
-//! cleaning writes take as long as reads; a cleaning is over before the next begins; writes take no time unless they
-//! stall, which they do during t_detect and t_r; all of them find room in t_w. All times are in seconds, rates
-//! in requests per second.
+//! Assumptions: reads and writes come independently, at random (Poisson); reads are served in their
+//! order, and cleaning writes take as long as reads; a cleaning is over before the next begins;
+//! writes take no time unless they stall, which they do during t_detect and t_r; all of them find
+//! room in t_w. All times are in seconds, rates in requests per second.
 //!
-//! Tests compare with simulated events (`idle_tests.rs`), with M/M/1, and with what the thesis says of Figure 5.7.
+//! Tests compare with simulated events (`idle_tests.rs`), with M/M/1, and with what the thesis says
+//! of Figure 5.7.
 
 use super::{AnalysisError, check};
 
 /// Writes that clean the cache, at most.
 const CLEANING_WRITES_MAX: f64 = 1e9;
 
-/// Service times of the disk by their moments, which are those of some distribution: E\[s^2\] >= E\[s\]^2, and
-/// E\[s\] E\[s^3\] >= E\[s^2\]^2 (Cauchy and Schwarz).
+/// Service times of the disk by their moments, which are those of some distribution: E\[s^2\] >=
+/// E\[s\]^2, and E\[s\] E\[s^3\] >= E\[s^2\]^2 (Cauchy and Schwarz).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ServiceTime {
     mean: f64,
@@ -34,9 +35,11 @@ pub struct ServiceTime {
 /// When the disk is found idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detection {
-    /// After a window without reads; windows of t_idle follow one another. The thesis computes with this.
+    /// After a window without reads; windows of t_idle follow one another. The thesis computes with
+    /// this.
     Windows,
-    /// When no read has come for t_idle. The thesis describes and simulates this; it is found sooner.
+    /// When no read has come for t_idle. The thesis describes and simulates this; it is found
+    /// sooner.
     Gap,
 }
 
@@ -92,9 +95,10 @@ pub struct CleaningCycle {
 impl ServiceTime {
     /// Of E\[s\] in seconds, E\[s^2\] in s^2 and E\[s^3\] in s^3.
     ///
-    /// Table 5.1's are refused: 15 ms, 0.0012 s^2 and 0.000006 s^3 are of no distribution. 0.0012 s^2 is the second
-    /// moment of a mean of 30 ms with a squared coefficient of variation of 1/3; that of 15 ms and 8 ms is 0.000289
-    /// s^2, and the third of a symmetric distribution 0.0000063 s^3, which the table has.
+    /// Table 5.1's are refused: 15 ms, 0.0012 s^2 and 0.000006 s^3 are of no distribution. 0.0012
+    /// s^2 is the second moment of a mean of 30 ms with a squared coefficient of variation of 1/3;
+    /// that of 15 ms and 8 ms is 0.000289 s^2, and the third of a symmetric distribution 0.0000063
+    /// s^3, which the table has.
     pub fn new(mean: f64, second: f64, third: f64) -> Result<ServiceTime, AnalysisError> {
         check("mean service time", "1e-12 to 1e6 s", mean, |mean| (1e-12..=1e6).contains(&mean))?;
         // Constant service times are allowed, and squares are rounded.
@@ -128,7 +132,8 @@ impl Interval {
         Interval { mean: self.mean + next.mean, variance: self.variance + next.variance }
     }
 
-    /// How long it still takes on average for what comes at a random moment in it: E\[t^2\] / (2 E\[t\]).
+    /// How long it still takes on average for what comes at a random moment in it: E\[t^2\] / (2
+    /// E\[t\]).
     fn residual(self) -> f64 {
         if self.mean > 0.0 { self.mean / 2.0 + self.variance / (2.0 * self.mean) } else { 0.0 }
     }
@@ -150,14 +155,14 @@ impl IdleParameters {
         })?;
         let queue = queue_wait(self.service, rate);
         let detect = detection(self.detection, rate, self.idle_seconds);
-        // The queue at the end of the detection has been emptied since the last read came. "At most": what is left
-        // of some queues is more than what is left of their mean.
+        // The queue at the end of the detection has been emptied since the last read came. "At
+        // most": what is left of some queues is more than what is left of their mean.
         let drain = match queue.mean > self.idle_seconds {
             true => Interval { mean: queue.mean - self.idle_seconds, ..queue },
             false => Interval::NONE,
         };
-        // Corrected: the number of writes is given, so that only their times vary. Printed is n E[s^2], the
-        // variance of a sum of a random (Poisson) number of times.
+        // Corrected: the number of writes is given, so that only their times vary. Printed is n
+        // E[s^2], the variance of a sum of a random (Poisson) number of times.
         let clean = Interval {
             mean: self.cleaning_writes * service,
             variance: self.cleaning_writes * self.service.variance(),
@@ -200,7 +205,8 @@ impl IdleParameters {
     }
 }
 
-/// Waiting time of a read in M/G/1 (Pollaczek and Khinchine): W_q, and the variance in equation 5.2.
+/// Waiting time of a read in M/G/1 (Pollaczek and Khinchine): W_q, and the variance in equation
+/// 5.2.
 fn queue_wait(service: ServiceTime, rate: f64) -> Interval {
     let free = 1.0 - rate * service.mean;
     let mean = rate * service.second / (2.0 * free);
@@ -211,13 +217,14 @@ fn queue_wait(service: ServiceTime, rate: f64) -> Interval {
 fn detection(detection: Detection, rate: f64, idle_seconds: f64) -> Interval {
     let expected = rate * idle_seconds;
     match detection {
-        // Each window is the last with p = e^-(lambda t). The number of windows has mean 1/p and variance
-        // (1-p)/p^2. Corrected: the variance has t_idle squared, where t_idle is printed.
+        // Each window is the last with p = e^-(lambda t). The number of windows has mean 1/p and
+        // variance (1-p)/p^2. Corrected: the variance has t_idle squared, where t_idle is printed.
         Detection::Windows => Interval {
             mean: idle_seconds * expected.exp(),
             variance: idle_seconds * idle_seconds * expected.exp() * expected.exp_m1(),
         },
-        // Without reads, or almost: (e^x - 1) / lambda and (e^2x - 1 - 2x e^x) / lambda^2 would be 0 / 0.
+        // Without reads, or almost: (e^x - 1) / lambda and (e^2x - 1 - 2x e^x) / lambda^2 would be
+        // 0 / 0.
         Detection::Gap if expected < 1e-4 => Interval {
             mean: idle_seconds * (1.0 + expected / 2.0),
             variance: idle_seconds * idle_seconds * expected / 3.0,

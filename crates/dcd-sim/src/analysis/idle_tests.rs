@@ -16,8 +16,8 @@ fn table(idle_seconds: f64) -> IdleParameters {
     }
 }
 
-/// Mean response times of reads and writes of a disk that is cleaned every `cycle_seconds`, event by event. Service
-/// times are uniform from 0 to `service_max`.
+/// Mean response times of reads and writes of a disk that is cleaned every `cycle_seconds`, event
+/// by event. Service times are uniform from 0 to `service_max`.
 fn simulated(parameters: &IdleParameters, service_max: f64, cycles: u32) -> (f64, f64) {
     let cycle_seconds = 1.0 / (parameters.p_clean * parameters.writes_per_second);
     let idle = parameters.idle_seconds;
@@ -48,7 +48,8 @@ fn simulated(parameters: &IdleParameters, service_max: f64, cycles: u32) -> (f64
             }
             read_at += random.exponential(mean_gap);
         }
-        // The queue drains, the writes follow; writes that came meanwhile have waited half of it on average.
+        // The queue drains, the writes follow; writes that came meanwhile have waited half of it on
+        // average.
         let start = disk_free.max(quiet_since + idle);
         write_sum += (start - demand) * (start - demand) / 2.0;
         disk_free = start;
@@ -94,8 +95,8 @@ fn response_times_are_those_of_simulated_disks() {
     }
 }
 
-/// Figure 5.7 in words: "idle detection may do little to improve read response time, and increase write response
-/// time"; section 7.3: both constant for small idle times.
+/// Figure 5.7 in words: "idle detection may do little to improve read response time, and increase
+/// write response time"; section 7.3: both constant for small idle times.
 #[test]
 fn figure_5_7_is_as_the_thesis_says() {
     let at = |idle_seconds| table(idle_seconds).cycle().unwrap();
@@ -105,7 +106,8 @@ fn figure_5_7_is_as_the_thesis_says() {
     assert_eq!(long.drain, Interval::NONE);
     assert!(long.write_response_seconds > 100.0 * none.write_response_seconds);
     assert!(none.write_response_seconds < 0.000_1 && long.write_response_seconds > 0.5);
-    // "An increasing value of t_idle quickly produced values of t_detect that were larger than t_cycle".
+    // "An increasing value of t_idle quickly produced values of t_detect that were larger than
+    // t_cycle".
     assert!(matches!(table(0.25).cycle(), Err(AnalysisError::CycleTooShort { .. })));
 }
 

@@ -1,12 +1,14 @@
-//! Small LRU and FCFS caches under independent references: probability of each state, rate of faults (Haining
-//! 2000, section 3.1.1, equations 3.1 to 3.4, after Coffman and Denning).
+//! Small LRU and FCFS caches under independent references: probability of each state, rate of
+//! faults (Haining 2000, section 3.1.1, equations 3.1 to 3.4, after Coffman and Denning).
 //!
-//! Assumptions: each write is of one block; block i is written with probability beta_i, whatever was written
-//! before. A cache of m blocks is a list of m different blocks: the one written last first (LRU), or the one that
-//! came in last first (FCFS). A *fault* is a write to a block that is not there, which writes another one out.
+//! Assumptions: each write is of one block; block i is written with probability beta_i, whatever
+//! was written before. A cache of m blocks is a list of m different blocks: the one written last
+//! first (LRU), or the one that came in last first (FCFS). A *fault* is a write to a block that is
+//! not there, which writes another one out.
 //!
-//! All n! / (n-m)! states are walked through, so n is small; `hot_cold` computes two classes of blocks of any size.
-//! Tests compare with simulated caches, and with the closed form of the FCFS rate.
+//! All n! / (n-m)! states are walked through, so n is small; `hot_cold` computes two classes of
+//! blocks of any size. Tests compare with simulated caches, and with the closed form of the FCFS
+//! rate.
 
 use super::{AnalysisError, check, check_size};
 
@@ -14,7 +16,8 @@ use super::{AnalysisError, check, check_size};
 pub const WORK_MAX: u64 = 1 << 30;
 /// How far from 1 the sum of the probabilities may be, for it was rounded.
 const SUM_ERROR_MAX: f64 = 1e-9;
-/// Smallest probability of a block, and largest cache: products of so many such numbers are still above 0.
+/// Smallest probability of a block, and largest cache: products of so many such numbers are still
+/// above 0.
 const PROBABILITY_MIN: f64 = 1e-12;
 const CACHE_BLOCKS_MAX: u64 = 20;
 
@@ -34,7 +37,8 @@ pub struct FaultRates {
 }
 
 impl References {
-    /// Of probabilities that make 1. None may be 0 (such a block never comes in), or too small to compute with.
+    /// Of probabilities that make 1. None may be 0 (such a block never comes in), or too small to
+    /// compute with.
     pub fn new(probabilities: Vec<f64>) -> Result<References, AnalysisError> {
         for &probability in &probabilities {
             check("probability of a block", "1e-12 to 1", probability, |p| {
@@ -47,10 +51,12 @@ impl References {
         Ok(References { probabilities })
     }
 
-    /// Equation 3.3: how often an LRU cache holds just these blocks (indexes from 0), the one written last first.
+    /// Equation 3.3: how often an LRU cache holds just these blocks (indexes from 0), the one
+    /// written last first.
     pub fn lru_state_probability(&self, state: &[usize]) -> Result<f64, AnalysisError> {
         self.check_state(state)?;
-        // beta_1 * beta_2 / (1 - beta_1) * beta_3 / (1 - beta_1 - beta_2) ...: the denominators are D_m to D_2.
+        // beta_1 * beta_2 / (1 - beta_1) * beta_3 / (1 - beta_1 - beta_2) ...: the denominators are
+        // D_m to D_2.
         let mut held = vec![false; self.probabilities.len()];
         let mut probability = 1.0;
         for &block in state {
@@ -60,8 +66,8 @@ impl References {
         Ok(probability)
     }
 
-    /// Equation 3.4: how often an FCFS cache holds just these blocks (indexes from 0), the one that came last first.
-    /// It depends on which blocks these are, not on their order.
+    /// Equation 3.4: how often an FCFS cache holds just these blocks (indexes from 0), the one that
+    /// came last first. It depends on which blocks these are, not on their order.
     pub fn fcfs_state_probability(&self, state: &[usize]) -> Result<f64, AnalysisError> {
         self.check_state(state)?;
         let product: f64 = state.iter().map(|&block| self.probabilities[block]).product();
@@ -108,13 +114,14 @@ impl References {
         }
     }
 
-    /// D: the probability that the next write is of none of those `held`. A sum of what is missing, not 1 less what
-    /// is held, which would be rounded to 0 or below.
+    /// D: the probability that the next write is of none of those `held`. A sum of what is missing,
+    /// not 1 less what is held, which would be rounded to 0 or below.
     fn missing(&self, held: &[bool]) -> f64 {
         self.probabilities.iter().zip(held).filter(|(_, held)| !**held).map(|(p, _)| p).sum()
     }
 
-    /// For each size up to `size_max`: the sum over all sets of so many blocks of the product of their probabilities.
+    /// For each size up to `size_max`: the sum over all sets of so many blocks of the product of
+    /// their probabilities.
     fn sum_of_products(&self, size_max: usize) -> Vec<f64> {
         let mut sums = vec![0.0; size_max + 1];
         sums[0] = 1.0;
@@ -223,7 +230,8 @@ mod tests {
 
     #[test]
     fn the_fcfs_rate_has_a_closed_form() {
-        // Each fault is one way to order m + 1 blocks: F = (m + 1) e_(m+1) / e_m of the probabilities.
+        // Each fault is one way to order m + 1 blocks: F = (m + 1) e_(m+1) / e_m of the
+        // probabilities.
         let references = References::new(vec![0.3, 0.25, 0.2, 0.1, 0.1, 0.05]).unwrap();
         for m in 1..=6 {
             let sums = references.sum_of_products(m + 1);

@@ -1,12 +1,13 @@
-//! The analytical models of a non-volatile write cache in Haining's dissertation (2000), chapters 3 to 5: closed
-//! formulas, to check simulations with and to be checked by them.
+//! The analytical models of a non-volatile write cache in Haining's dissertation (2000), chapters 3
+//! to 5: closed formulas, to check simulations with and to be checked by them.
 //!
-//! `lru_fcfs` (equations 3.1 to 3.4) and `hot_cold` (3.5, 3.6, 4.1): which blocks a cache holds. `seek` (3.7 to
-//! 3.10): the way to the nearest of several requests. `cleaning` (section 5.1): how often a write starts the
-//! cleaning of the cache. `idle` (5.1 to 5.4): response times when it waits for an idle disk. `figures`: curves.
+//! `lru_fcfs` (equations 3.1 to 3.4) and `hot_cold` (3.5, 3.6, 4.1): which blocks a cache holds.
+//! `seek` (3.7 to 3.10): the way to the nearest of several requests. `cleaning` (section 5.1): how
+//! often a write starts the cleaning of the cache. `idle` (5.1 to 5.4): response times when it
+//! waits for an idle disk. `figures`: curves.
 //!
-//! Several equations are printed with mistakes. Each function says what was corrected; `docs/analysis.md` has all
-//! of them and how each model was checked.
+//! Several equations are printed with mistakes. Each function says what was corrected;
+//! `docs/analysis.md` has all of them and how each model was checked.
 
 pub mod cleaning;
 pub mod figures;

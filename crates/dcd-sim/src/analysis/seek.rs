@@ -1,14 +1,16 @@
-//! How far it is to the nearest of n requests, and how long the arm takes (Haining 2000, section 3.1.2, equations
-//! 3.7 to 3.10, after Denning).
+//! How far it is to the nearest of n requests, and how long the arm takes (Haining 2000, section
+//! 3.1.2, equations 3.7 to 3.10, after Denning).
 //!
-//! Assumptions: requests and the arm are on tracks drawn uniformly and independently from 1 to W; a seek to the
-//! own track takes no time; the seek time grows linearly from S_min, one track, to S_max, all of them.
-//! Distances are in tracks, times in the unit of S_min and S_max.
+//! Assumptions: requests and the arm are on tracks drawn uniformly and independently from 1 to W; a
+//! seek to the own track takes no time; the seek time grows linearly from S_min, one track, to
+//! S_max, all of them. Distances are in tracks, times in the unit of S_min and S_max.
 //!
-//! E\[s_n\] is the time of *one* seek, to the nearest of n. The thesis takes it for that of cleaning all n ("E\[s_n\]
-//! against n E\[s_1\]"). It is only the first of the n: cleaning them takes about the sum of E\[s_n\] to E\[s_1\].
+//! E\[s_n\] is the time of *one* seek, to the nearest of n. The thesis takes it for that of
+//! cleaning all n ("E\[s_n\] against n E\[s_1\]"). It is only the first of the n: cleaning them
+//! takes about the sum of E\[s_n\] to E\[s_1\].
 //!
-//! Tests compare the closed form with the integral, that with the sum over whole tracks, and all with simulation.
+//! Tests compare the closed form with the integral, that with the sum over whole tracks, and all
+//! with simulation.
 
 use super::{AnalysisError, check, check_size};
 
@@ -20,7 +22,8 @@ pub const REQUESTS_MAX: u64 = 1 << 20;
 pub const TERMS_MAX: u64 = 1 << 30;
 /// Seek times at most.
 const TIME_MAX: f64 = 1e15;
-/// Intervals of Simpson's rule, for each of the two pieces of the integral and for the position of the arm.
+/// Intervals of Simpson's rule, for each of the two pieces of the integral and for the position of
+/// the arm.
 const INTERVALS: u32 = 512;
 
 /// A disk whose seek time is linear in the distance.
@@ -35,12 +38,12 @@ pub struct LinearSeek {
 }
 
 impl LinearSeek {
-    /// Equation 3.9: expected time of a scheduled seek, to the nearest of `requests`. Equation 3.10, the unscheduled
-    /// one, is that of 1 request.
+    /// Equation 3.9: expected time of a scheduled seek, to the nearest of `requests`. Equation
+    /// 3.10, the unscheduled one, is that of 1 request.
     ///
-    /// Corrected: the printed 1/2 + S_min adds half a track, the lower limit of the integral, to a time. The track
-    /// numbers stand for intervals of length 1 around them, so that S_min belongs to the distance 1/2, and the 1/2
-    /// is in S_min already.
+    /// Corrected: the printed 1/2 + S_min adds half a track, the lower limit of the integral, to a
+    /// time. The track numbers stand for intervals of length 1 around them, so that S_min belongs
+    /// to the distance 1/2, and the 1/2 is in S_min already.
     pub fn expected_time(&self, requests: u64) -> Result<f64, AnalysisError> {
         let distance = expected_distance(self.tracks, requests)?;
         check("S_min", "0 to 1e15", self.time_min, |time| (0.0..=TIME_MAX).contains(&time))?;
@@ -53,10 +56,12 @@ impl LinearSeek {
     }
 }
 
-/// The distance in equation 3.9: to the nearest of `requests`, in tracks, 0 if one is on the track of the arm.
+/// The distance in equation 3.9: to the nearest of `requests`, in tracks, 0 if one is on the track
+/// of the arm.
 ///
-/// ((W-1)/W)^n (1/2 + (W-1) / (2(n+1)) * (1 + (W/(W-1))^(n+1) / (n+2))). Approximate, for tracks are taken as
-/// continuous: too small by up to half a track, which shows when n is of the size of W.
+/// ((W-1)/W)^n (1/2 + (W-1) / (2(n+1)) * (1 + (W/(W-1))^(n+1) / (n+2))). Approximate, for tracks
+/// are taken as continuous: too small by up to half a track, which shows when n is of the size of
+/// W.
 pub fn expected_distance(tracks: u64, requests: u64) -> Result<f64, AnalysisError> {
     check_numbers(tracks, requests)?;
     let (w, n) = (tracks as f64, requests as f64);
@@ -66,10 +71,12 @@ pub fn expected_distance(tracks: u64, requests: u64) -> Result<f64, AnalysisErro
     Ok(moves * 0.5 + (w - 1.0) / (2.0 * (n + 1.0)) * sum)
 }
 
-/// Equation 3.8: probability that a request is at most `distance` away from the arm on track `arm_track` (from 1),
-/// given that it is not on that track. A track counts as an interval of length 1.
+/// Equation 3.8: probability that a request is at most `distance` away from the arm on track
+/// `arm_track` (from 1), given that it is not on that track. A track counts as an interval of
+/// length 1.
 ///
-/// Corrected: the third piece is p u + p (2k-3) / 2; the printed one has lost the u, and jumps to 1 at its end.
+/// Corrected: the third piece is p u + p (2k-3) / 2; the printed one has lost the u, and jumps to 1
+/// at its end.
 pub fn distance_distribution(
     tracks: u64,
     arm_track: u64,
@@ -93,14 +100,15 @@ pub fn expected_distance_by_integration(tracks: u64, requests: u64) -> Result<f6
         let one = integrate(k - 0.5, w - k + 0.5, |u| (1.0 - one_way(w, k, u)).max(0.0).powf(n));
         0.5 + both + one
     };
-    // The arm is anywhere in the outer half, each track an interval again. As in the closed form, k begins at 1/2,
-    // and the first integral is negative up to 1.
+    // The arm is anywhere in the outer half, each track an interval again. As in the closed form, k
+    // begins at 1/2, and the first integral is negative up to 1.
     let mean = integrate(0.5, (w + 1.0) / 2.0, given_arm) / (w / 2.0);
     Ok(probability_of_a_move(tracks, requests) * mean)
 }
 
-/// Expected time to reach the nearest of `requests`, without approximation, for any seek curve: `time` of each whole
-/// distance from 1 to W - 1. The sum over tracks and distances takes W^2 / 2 steps.
+/// Expected time to reach the nearest of `requests`, without approximation, for any seek curve:
+/// `time` of each whole distance from 1 to W - 1. The sum over tracks and distances takes W^2 / 2
+/// steps.
 pub fn expected_time_exact(
     tracks: u64,
     requests: u64,
@@ -143,7 +151,8 @@ fn distribution_at(w: f64, k: f64, u: f64) -> f64 {
     }
 }
 
-/// The second piece of equation 3.8: there are tracks on both sides, each with probability p = 1 / (W-1).
+/// The second piece of equation 3.8: there are tracks on both sides, each with probability p = 1 /
+/// (W-1).
 fn both_ways(w: f64, u: f64) -> f64 {
     (2.0 * u - 1.0) / (w - 1.0)
 }
@@ -239,7 +248,8 @@ mod tests {
         }
     }
 
-    /// Section 3.1.2: E[s_1] by 3.10, and "E[s_n] will always be less than n E[s_1] for n greater than one".
+    /// Section 3.1.2: E[s_1] by 3.10, and "E[s_n] will always be less than n E[s_1] for n greater
+    /// than one".
     #[test]
     fn scheduled_seeks_are_shorter() {
         let disk = LinearSeek { tracks: 1962, time_min: 3.0, time_max: 22.0 };

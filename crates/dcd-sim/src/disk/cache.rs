@@ -1,5 +1,6 @@
-//! The buffer of a drive: segments that hold one stretch of sectors each, the least recently used is
-//! given up first. Reading ahead makes the newest of them longer; what is written makes others shorter.
+//! The buffer of a drive: segments that hold one stretch of sectors each, the least recently used
+//! is given up first. Reading ahead makes the newest of them longer; what is written makes others
+//! shorter.
 
 use super::profile::CacheProfile;
 

@@ -1,7 +1,7 @@
 //! Division by a number that stays the same: a multiplication and at most one step more.
 //!
-//! To find a sector takes three divisions, and a drive's queue and STF look for many sectors for each one that is
-//! served.
+//! To find a sector takes three divisions, and a drive's queue and STF look for many sectors for
+//! each one that is served.
 
 /// A number that others are divided by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,8 @@ impl Divisor {
 
     /// Quotient and remainder of `number`, exact.
     pub fn divide(self, number: u64) -> (u64, u64) {
-        // The reciprocal is too small by 1 / 2^64 of the true one at most, so the product is by less than 1.
+        // The reciprocal is too small by 1 / 2^64 of the true one at most, so the product is by
+        // less than 1.
         let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
         let rest = number - quotient * self.divisor;
         if rest >= self.divisor { (quotient + 1, rest - self.divisor) } else { (quotient, rest) }

@@ -1,12 +1,12 @@
 //! One drive with an arm, one command at a time: controller, buffer, bus and mechanism together.
 //!
-//! A read that the buffer cannot answer: overhead, then the mechanism; data goes out over the bus as
-//! soon as the profile allows, beside the media transfer. Afterwards the drive reads ahead until its
-//! buffer is full or another command comes. A write: data comes in while the arm moves; it is reported
-//! when it is on the platters or, with immediate report, when the buffer has it.
+//! A read that the buffer cannot answer: overhead, then the mechanism; data goes out over the bus
+//! as soon as the profile allows, beside the media transfer. Afterwards the drive reads ahead until
+//! its buffer is full or another command comes. A write: data comes in while the arm moves; it is
+//! reported when it is on the platters or, with immediate report, when the buffer has it.
 //!
-//! Nothing is stepped sector by sector: a transfer below one head is a straight line over time, and of
-//! two lines only the ends count. Reading ahead is caught up with when the next command asks.
+//! Nothing is stepped sector by sector: a transfer below one head is a straight line over time, and
+//! of two lines only the ends count. Reading ahead is caught up with when the next command asks.
 
 use std::collections::VecDeque;
 
@@ -124,7 +124,8 @@ impl Drive {
         &self.mechanism
     }
 
-    /// Time from `now_ns` to a first sector there, if that command came next and the buffer were empty.
+    /// Time from `now_ns` to a first sector there, if that command came next and the buffer were
+    /// empty.
     pub fn access_ns(&self, now_ns: u64, to: &Destination, write: bool) -> u64 {
         let overhead = self.overhead(if write { Kind::Write } else { Kind::ReadMiss });
         let at = (now_ns + overhead).max(self.media_free_ns);
@@ -260,8 +261,8 @@ impl Drive {
         (at_ns + self.overhead(Kind::Write)).max(written.unwrap_or(0))
     }
 
-    /// Lets `count` sectors pass from `first` on, none before `ready_ns`, and adds the transfers; the
-    /// end of the last.
+    /// Lets `count` sectors pass from `first` on, none before `ready_ns`, and adds the transfers;
+    /// the end of the last.
     fn pass(
         &mut self,
         at_ns: u64,
@@ -406,7 +407,8 @@ impl Bus {
         })
     }
 
-    /// When the last of `count` sectors is out that come in by `transfers`; none goes before `ready_ns`.
+    /// When the last of `count` sectors is out that come in by `transfers`; none goes before
+    /// `ready_ns`.
     fn read_out(&self, transfers: &[Transfer], count: u64, ready_ns: u64) -> u64 {
         let there = |index: u64| {
             let mut before = 0;
@@ -434,8 +436,9 @@ impl Bus {
             let duration = transfer.end_ns - transfer.start_ns;
             let first_there = transfer.start_ns + duration / transfer.sectors;
             let all = transfer.sectors * self.sector_ns;
-            // Each sector goes out after it came in and after the one before: the time of the last is
-            // the latest over all where the bus may have waited, and that is at an end of the line.
+            // Each sector goes out after it came in and after the one before: the time of the last
+            // is the latest over all where the bus may have waited, and that is at an end of the
+            // line.
             out = (out + all).max(first_there + all).max(transfer.end_ns + self.sector_ns);
         }
         out

@@ -1,10 +1,10 @@
 //! Where a sector is: zones of cylinders, spare sectors, slipped (defective) sectors, and skew.
 //!
 //! A sector number becomes a cylinder, a head and an angle. The angle of the first sector of each
-//! track is turned against that of the track before it (*skew*), so that a transfer that goes on there
-//! finds its next sector coming just after the head has been switched or moved. Spares lie where the
-//! profile says: at the end of each track, of each group of cylinders, or of the zone, and in
-//! cylinders that belong to no zone. Tested by taking sectors there and back.
+//! track is turned against that of the track before it (*skew*), so that a transfer that goes on
+//! there finds its next sector coming just after the head has been switched or moved. Spares lie
+//! where the profile says: at the end of each track, of each group of cylinders, or of the zone,
+//! and in cylinders that belong to no zone. Tested by taking sectors there and back.
 
 use super::divisor::Divisor;
 use super::profile::{FieldProblem, GeometryProfile, ZoneProfile};
@@ -227,7 +227,8 @@ impl Geometry {
         Run { place, sectors }
     }
 
-    /// First sector of the track of `sector`, and the first behind it that is not in that track any more.
+    /// First sector of the track of `sector`, and the first behind it that is not in that track any
+    /// more.
     ///
     /// # Panics
     /// If the drive has no such sector.

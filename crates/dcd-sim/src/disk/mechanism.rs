@@ -1,8 +1,8 @@
 //! Arm, heads and platters: when each sector of a transfer passes below the head.
 //!
-//! The platters turn for ever: their angle is the time since 0, plus the phase, modulo a turn. To reach
-//! a track takes a seek or, in the same cylinder, a head switch; writing wants the head settled better.
-//! Then the mechanism waits for the angle of the sector.
+//! The platters turn for ever: their angle is the time since 0, plus the phase, modulo a turn. To
+//! reach a track takes a seek or, in the same cylinder, a head switch; writing wants the head
+//! settled better. Then the mechanism waits for the angle of the sector.
 
 use super::divisor::Divisor;
 use super::geometry::{Destination, Geometry, Run};
@@ -92,8 +92,8 @@ impl Mechanism {
         if wait + ANGLE_TOLERANCE_NS > turn { 0 } else { wait }
     }
 
-    /// When a sector could begin to pass, if the mechanism starts at `at_ns`, and its data (when writing)
-    /// is there at `data_ns`.
+    /// When a sector could begin to pass, if the mechanism starts at `at_ns`, and its data (when
+    /// writing) is there at `data_ns`.
     pub fn start_of(&self, at_ns: u64, to: &Destination, write: bool, data_ns: u64) -> u64 {
         let ready = (at_ns + self.positioning_ns(to, write)).max(data_ns);
         ready + self.rotation_to(ready, to.angle_ns)

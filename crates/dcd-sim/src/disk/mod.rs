@@ -1,7 +1,7 @@
 //! Models of disks on virtual time: drives with an arm, part by part, and simple ones without.
 //!
-//! A [`profile::Profile`] describes a device; [`model::DiskModel`] is one that runs. What is modelled
-//! and how well, against drives that were measured: `docs/disk-models.md`.
+//! A [`profile::Profile`] describes a device; [`model::DiskModel`] is one that runs. What is
+//! modelled and how well, against drives that were measured: `docs/disk-models.md`.
 
 pub mod bench;
 pub mod cache;

@@ -111,8 +111,8 @@ struct QueuedDrive {
     /// In the order in which they came.
     waiting: VecDeque<Waiting>,
     candidates: Vec<Candidate>,
-    /// Blocks whose access time was asked for of late, at [`recent_slot`]: who compares groups asks for the same
-    /// ones again and again.
+    /// Blocks whose access time was asked for of late, at [`recent_slot`]: who compares groups asks
+    /// for the same ones again and again.
     recent: RefCell<Vec<Option<(Lba, Destination)>>>,
 }
 
@@ -134,8 +134,8 @@ struct Waiting {
 }
 
 impl DiskModel {
-    /// A disk of that profile. The seed gives the angle of the platters at the beginning, and whatever
-    /// else is left to chance.
+    /// A disk of that profile. The seed gives the angle of the platters at the beginning, and
+    /// whatever else is left to chance.
     ///
     /// # Errors
     /// When no disk can be like that; the problem names the field.
@@ -196,8 +196,8 @@ impl DiskModel {
     /// When it reaches beyond the disk; nothing has happened then.
     ///
     /// # Panics
-    /// If `now` is earlier than it was, or something should have been taken by [`DiskModel::advance`]
-    /// before.
+    /// If `now` is earlier than it was, or something should have been taken by
+    /// [`DiskModel::advance`] before.
     pub fn submit(&mut self, now: Time, request: DiskRequest) -> Result<(), DiskRequestError> {
         self.check(&request)?;
         let DiskRequest { size_bytes, operation, .. } = request;
@@ -294,8 +294,8 @@ impl DiskModel {
         Lba(sector * u64::from(mechanism.geometry.sector_bytes()) / BLOCK_SIZE)
     }
 
-    /// How long from `now` on it would take to begin a write at that block, if it came next. Disks without an
-    /// arm say 0.
+    /// How long from `now` on it would take to begin a write at that block, if it came next. Disks
+    /// without an arm say 0.
     ///
     /// # Panics
     /// If the disk does not have the block.

@@ -58,10 +58,12 @@ fn takes_us(disk: &mut DiskModel, at_us: u64, request: DiskRequest) -> u64 {
 
 #[test]
 fn a_sector_is_read_when_it_comes_round() {
-    // Sector 10 begins 2 ms after the turn does, and takes 0.2 ms; one sector on the bus takes 1 us.
+    // Sector 10 begins 2 ms after the turn does, and takes 0.2 ms; one sector on the bus takes 1
+    // us.
     assert_eq!(takes_us(&mut disk(""), 0, read(10, 1)), 2_201);
     assert_eq!(takes_us(&mut disk(""), 2_100, read(10, 1)), 10_101);
-    // The other track: head switch 0.8 ms, then the skew of five sectors: sector 0 there comes at 1 ms.
+    // The other track: head switch 0.8 ms, then the skew of five sectors: sector 0 there comes at 1
+    // ms.
     assert_eq!(takes_us(&mut disk(""), 0, read(50, 1)), 1_201);
     // Over the end of the track: skew is more than the head switch, so no turn is lost.
     assert_eq!(takes_us(&mut disk(""), 0, read(40, 20)), 8_000 + 2_000 + 1_000 + 2_000 + 1);
@@ -145,8 +147,8 @@ fn a_slow_bus_is_waited_for() {
     };
     assert_eq!(takes_us(&mut slow("first"), 0, read(0, 10)), 200 + 10 * 400);
     assert_eq!(takes_us(&mut slow("all"), 0, read(0, 10)), 2_000 + 10 * 400);
-    // Ten sectors have come after 4 ms; writing may begin when the last comes in time: at 2.2 ms. Sector 0
-    // comes at 10 ms.
+    // Ten sectors have come after 4 ms; writing may begin when the last comes in time: at 2.2 ms.
+    // Sector 0 comes at 10 ms.
     assert_eq!(takes_us(&mut slow(""), 0, write(0, 10)), 12_000);
     assert_eq!(takes_us(&mut slow(""), 0, write(11, 10)), 2_200 + 2_000);
 }
@@ -298,7 +300,8 @@ fn a_volume_lets_through_so_many_requests_per_second() {
 }
 
 proptest! {
-    /// Places are remembered: who asks again is told what a disk tells that is asked for the first time.
+    /// Places are remembered: who asks again is told what a disk tells that is asked for the first
+    /// time.
     #[test]
     fn the_access_time_is_the_same_when_asked_again(
         sectors in prop::collection::vec(0u64..5_000, 1..200), at_us in 0u64..1_000_000,

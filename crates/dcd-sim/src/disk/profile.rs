@@ -1,8 +1,8 @@
 //! The profile of a drive: TOML, one file per drive, and what is wrong with one.
 //!
-//! `profiles/` holds those that come with dcd, each number with its source. Whatever is wrong with a
-//! profile, syntax, a field that does not exist or a geometry that no drive can have, is told in one
-//! line with file, line, column and field. The fields are described in `docs/disk-models.md`.
+//! `profiles/` holds those that come with dcd, each number with its source. Whatever is wrong with
+//! a profile, syntax, a field that does not exist or a geometry that no drive can have, is told in
+//! one line with file, line, column and field. The fields are described in `docs/disk-models.md`.
 
 use std::path::{Path, PathBuf};
 
@@ -392,7 +392,8 @@ impl Profile {
         Profile::parse(path, &read_text(path)?)
     }
 
-    /// The profile in `text`, which came from `path`. It has been checked: a model can be made of it.
+    /// The profile in `text`, which came from `path`. It has been checked: a model can be made of
+    /// it.
     ///
     /// # Errors
     /// When it describes no drive.

@@ -1,8 +1,8 @@
 //! Which of the waiting requests the drive serves next.
 //!
 //! First come first served; shortest seek; C-SCAN, which sweeps from the outermost cylinder to the
-//! innermost and flies back; shortest access time, which knows the angle too; and that weighted by age
-//! (Seltzer, Chen and Ousterhout 1990; Jacobson and Wilkes 1991), so that none waits for ever.
+//! innermost and flies back; shortest access time, which knows the angle too; and that weighted by
+//! age (Seltzer, Chen and Ousterhout 1990; Jacobson and Wilkes 1991), so that none waits for ever.
 
 use serde::Deserialize;
 

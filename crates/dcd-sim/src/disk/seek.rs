@@ -1,8 +1,8 @@
 //! How long the arm takes over a distance: a root and a line, or a table, or both.
 //!
-//! Short seeks are spent accelerating and braking (`a + b * sqrt(d)`), long ones mostly at full speed
-//! (`c + e * d`). A profile may give measured times instead, between which is interpolated; times
-//! given for some distances go before the curve, up to the largest of them.
+//! Short seeks are spent accelerating and braking (`a + b * sqrt(d)`), long ones mostly at full
+//! speed (`c + e * d`). A profile may give measured times instead, between which is interpolated;
+//! times given for some distances go before the curve, up to the largest of them.
 
 use super::profile::{FieldProblem, SeekProfile};
 

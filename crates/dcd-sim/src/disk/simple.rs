@@ -1,8 +1,8 @@
 //! Devices without an arm: SSDs and volumes of a cloud.
 //!
 //! A request takes one of some channels for a time drawn around a median (log-normal, its slowest
-//! hundredth as given), and shares the bandwidth with the others; a volume also lets through only so
-//! many requests per second. Enough to compare with; nothing of what goes on inside (garbage
+//! hundredth as given), and shares the bandwidth with the others; a volume also lets through only
+//! so many requests per second. Enough to compare with; nothing of what goes on inside (garbage
 //! collection, pages, network) is there.
 
 use super::profile::{FieldProblem, LatencyProfile, SimpleProfile};

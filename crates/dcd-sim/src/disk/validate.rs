@@ -1,9 +1,9 @@
 //! How well a model does: its service times against those that were measured.
 //!
-//! The requests are replayed one at a time, each so long after the one before as it was. The *demerit
-//! figure* (Ruemmler and Wilkes 1994) is the root mean square of the horizontal distance between the
-//! two distribution curves: both sets of times are sorted, and the n-th of one is compared with the
-//! n-th of the other.
+//! The requests are replayed one at a time, each so long after the one before as it was. The
+//! *demerit figure* (Ruemmler and Wilkes 1994) is the root mean square of the horizontal distance
+//! between the two distribution curves: both sets of times are sorted, and the n-th of one is
+//! compared with the n-th of the other.
 
 use dcd_engine::{Duration, Time};
 

@@ -1,7 +1,8 @@
 //! Figures 7 and 8 of He and Yang, *A DCD Filter Driver for Windows NT 4*.
 //!
-//! What is simulated lies below the file system: writes at random places (its abstract: "synthetic benchmarks consisting
-//! of random file writes"), each when the one before is done. Of the curves its text has four numbers.
+//! What is simulated lies below the file system: writes at random places (its abstract: "synthetic
+//! benchmarks consisting of random file writes"), each when the one before is done. Of the curves
+//! its text has four numbers.
 
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig};
 
@@ -23,7 +24,8 @@ const FILES: u64 = 2048;
 const SIZES_KB: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// Sizes in Figure 8, and how much faster each becomes (section 4.4).
 const BURST_SIZES_KB: [(u64, f64); 4] = [(1, 13.8), (2, 4.05), (3, 3.49), (4, 1.86)];
-/// Mean numbers of requests in a burst. "More than 5 requests ... up to 100 even 1000" (section 4.1).
+/// Mean numbers of requests in a burst. "More than 5 requests ... up to 100 even 1000" (section
+/// 4.1).
 const BURSTS: [u64; 7] = [10, 20, 50, 100, 200, 500, 1000];
 /// Chosen; the paper says "relatively long".
 const SILENCE_S: f64 = 5.0;
@@ -41,8 +43,9 @@ pub struct NtRuns {
     responses: Vec<(u64, u64, [f64; 2])>,
 }
 
-/// Section 4.2: "one megabytes of system RAM" as buffers of 64 KB (3.2), "twenty megabytes disk partition is used as
-/// cache disk"; 3.4.2: first write first; 4.4: requests of more than 64 KB go past the log.
+/// Section 4.2: "one megabytes of system RAM" as buffers of 64 KB (3.2), "twenty megabytes disk
+/// partition is used as cache disk"; 3.4.2: first write first; 4.4: requests of more than 64 KB go
+/// past the log.
 fn setup(disk: &Profile, has_log: bool) -> Setup {
     let config = EngineConfig {
         ack: AckMode::Memory,
@@ -86,7 +89,8 @@ impl NtRuns {
         progress: impl FnMut(usize, usize) + Send,
     ) -> Result<NtRuns, ExperimentError> {
         let disk = Profile::load(PROFILE)?;
-        // Section 4.4: the disk of Figure 8 is one in RAM that takes the times of seek, rotation and transfer.
+        // Section 4.4: the disk of Figure 8 is one in RAM that takes the times of seek, rotation
+        // and transfer.
         let mut virtual_disk = disk.clone();
         if let Some(mechanical) = &mut virtual_disk.mechanical {
             mechanical.cache.immediate_report = false;
@@ -132,8 +136,8 @@ impl NtRuns {
         self.throughput.iter().map(|(kb, [disk, log])| (*kb, log / disk))
     }
 
-    /// How many times shorter the response times of such bursts are, of each size; none if all writes were answered
-    /// from memory, which takes no time here.
+    /// How many times shorter the response times of such bursts are, of each size; none if all
+    /// writes were answered from memory, which takes no time here.
     fn speedups(&self, requests: u64) -> [Option<f64>; 4] {
         BURST_SIZES_KB.map(|(kb, _)| {
             let of = |(size, burst, _): &&(u64, u64, _)| (*size, *burst) == (kb, requests);

@@ -1,9 +1,10 @@
-//! Figures 7 to 12 of Nightingale, Hu and Yang, *The Design and Implementation of a DCD Device Driver for UNIX*
-//! (USENIX 1999), with the bound of its section 4.2.2.
+//! Figures 7 to 12 of Nightingale, Hu and Yang, *The Design and Implementation of a DCD Device
+//! Driver for UNIX* (USENIX 1999), with the bound of its section 4.2.2.
 //!
-//! What is simulated lies below the file system. The users are those of `docs/workloads.md`, each waits for his own
-//! requests, and "CPU time" is the time that they think on one processor, 1 ms for a request on average. The paper has
-//! the curves as pictures only; beside ours stands what its text says.
+//! What is simulated lies below the file system. The users are those of `docs/workloads.md`, each
+//! waits for his own requests, and "CPU time" is the time that they think on one processor, 1 ms
+//! for a request on average. The paper has the curves as pictures only; beside ours stands what its
+//! text says.
 
 pub use super::unix_runs::{PROFILE, Task, UnixRuns};
 use super::unix_runs::{Runs, SIZES_KB, USERS};
@@ -29,9 +30,11 @@ pub struct Bound {
     pub by_time: f64,
 }
 
-/// The bound of section 4.2.2, of requests of those sizes with those shares, where `rest` of the time remains.
+/// The bound of section 4.2.2, of requests of those sizes with those shares, where `rest` of the
+/// time remains.
 ///
-/// `ratios` are bandwidths at 128 KB over those at a size in KB; all sizes of the mix must be there.
+/// `ratios` are bandwidths at 128 KB over those at a size in KB; all sizes of the mix must be
+/// there.
 pub fn bound(ratios: &[(u64, f64)], mix: &[(u64, f64)], rest: f64) -> Bound {
     let ratio =
         |kb: u64| ratios.iter().find(|(size, _)| *size == kb).map_or(1.0, |(_, ratio)| *ratio);
@@ -367,7 +370,8 @@ pub fn findings(runs: &UnixRuns) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// Section 4.2.2 prints 25.4 for a sum whose terms make 27.15, and 9.4 for what follows from 25.4.
+    /// Section 4.2.2 prints 25.4 for a sum whose terms make 27.15, and 9.4 for what follows from
+    /// 25.4.
     #[test]
     fn the_bound_is_that_of_section_4_2_2() {
         let found = bound(&RATIOS, &REMOVE_MIX, REMOVE_REST);

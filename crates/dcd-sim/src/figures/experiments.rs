@@ -179,7 +179,8 @@ impl Experiments {
         keys
     }
 
-    /// Simulates all that the figures of a disk need; tells `progress` how many of how many are done.
+    /// Simulates all that the figures of a disk need; tells `progress` how many of how many are
+    /// done.
     ///
     /// # Errors
     /// If the profile cannot be read, or a simulation fails; the text says which.

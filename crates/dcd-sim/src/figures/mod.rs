@@ -1,5 +1,5 @@
-//! The papers' experiments on the engine of this project: their figures and tables with our numbers beside the printed
-//! ones, and their findings as statements that hold or do not.
+//! The papers' experiments on the engine of this project: their figures and tables with our numbers
+//! beside the printed ones, and their findings as statements that hold or do not.
 //!
 //! ```text
 //! thesis.rs, thesis_tables.rs   Haining 2000, chapters 4 and 7, of one disk       experiments.rs simulates them
@@ -10,8 +10,9 @@
 //! odsc.rs                       the on-disk sequence cache, of a trace that is given
 //! ```
 //!
-//! The traces of `snake` are not to be had, and the DCD papers used file systems and programs of their time:
-//! [`crate::workload`] makes up loads like theirs. Whoever has the trace `hplajw` can have the figures of its disks, too.
+//! The traces of `snake` are not to be had, and the DCD papers used file systems and programs of
+//! their time: [`crate::workload`] makes up loads like theirs. Whoever has the trace `hplajw` can
+//! have the figures of its disks, too.
 
 pub mod dcd_nt;
 pub mod dcd_unix;

@@ -1,8 +1,10 @@
-//! C. R. Slade, On-Disk Sequence Cache (ODSC), Brigham Young University 2005: Table 4.2 and Figures 4.1 to 4.3, of a recorded
-//! start of a program or of a system. As there, the copies are on a part of the same disk, the Western Digital WD400BB.
+//! C. R. Slade, On-Disk Sequence Cache (ODSC), Brigham Young University 2005: Table 4.2 and Figures
+//! 4.1 to 4.3, of a recorded start of a program or of a system. As there, the copies are on a part
+//! of the same disk, the Western Digital WD400BB.
 //!
-//! Its programs and their traces are not to be had: what is printed is of Gvim (figures) and of a boot (table), ours of
-//! the trace that is given. Table 4.1 has times of whole programs, computing included, which no trace has.
+//! Its programs and their traces are not to be had: what is printed is of Gvim (figures) and of a
+//! boot (table), ours of the trace that is given. Table 4.1 has times of whole programs, computing
+//! included, which no trace has.
 
 use super::{Compared, ExperimentError, Figure, Finding, ODSC, Picture, Printed};
 use crate::disk::profile::Profile;

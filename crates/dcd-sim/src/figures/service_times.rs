@@ -1,4 +1,5 @@
-//! Figures 6.2 and 6.3 of the thesis: how service times of a disk model are spread, beside those that were measured.
+//! Figures 6.2 and 6.3 of the thesis: how service times of a disk model are spread, beside those
+//! that were measured.
 
 use std::path::Path;
 

@@ -25,9 +25,11 @@ pub struct Disk {
     pub low: u8,
     /// Rows of its Table 7.1 for this disk.
     pub table_7_1: Characteristics,
-    /// Rows of its Table 7.2 for this disk, in disk writes: write behind, single, dual threshold of LRU, LST, STF.
+    /// Rows of its Table 7.2 for this disk, in disk writes: write behind, single, dual threshold of
+    /// LRU, LST, STF.
     pub table_7_2: Option<[[u64; 3]; 3]>,
-    /// Rows of its Table 7.3: disk writes, stalled writes and overwrites of LRU, LST and the stack model, 128 KB.
+    /// Rows of its Table 7.3: disk writes, stalled writes and overwrites of LRU, LST and the stack
+    /// model, 128 KB.
     pub table_7_3: Option<[[u64; 3]; 3]>,
     /// Blocks that are written few times, if section 7.3 says how many.
     pub cold_blocks: Option<f64>,

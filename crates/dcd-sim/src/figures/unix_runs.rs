@@ -1,5 +1,5 @@
-//! The simulations behind [`super::dcd_unix`]: users who unpack, copy and remove trees, on the bare disk and with the
-//! log of the engine on its first 64 MB.
+//! The simulations behind [`super::dcd_unix`]: users who unpack, copy and remove trees, on the bare
+//! disk and with the log of the engine on its first 64 MB.
 
 use std::collections::BTreeMap;
 
@@ -94,9 +94,10 @@ enum Outcome {
     Bandwidth(u64, f64),
 }
 
-/// Section 4.1: "the first 64 MB of the disk used as the cache-disk partition", segments of 128 KB, "the RAM buffer
-/// size of the DCD driver was 256 KB"; 3.5.1: immediate report, requests of 64 KB and more go past the log; 3.5.3:
-/// last write first. Our engine wants three segment buffers: 384 KB.
+/// Section 4.1: "the first 64 MB of the disk used as the cache-disk partition", segments of 128 KB,
+/// "the RAM buffer size of the DCD driver was 256 KB"; 3.5.1: immediate report, requests of 64 KB
+/// and more go past the log; 3.5.3: last write first. Our engine wants three segment buffers: 384
+/// KB.
 pub(super) fn setup(disk: &Profile, has_log: bool) -> Setup {
     let config = EngineConfig {
         ack: AckMode::Memory,

@@ -1,4 +1,5 @@
-//! A heat map: cells over x and y, the fuller the darker (on black: the brighter), by the logarithm of the number.
+//! A heat map: cells over x and y, the fuller the darker (on black: the brighter), by the logarithm
+//! of the number.
 //!
 //! Cells of one shade are one path, so that a full map is some hundred kilobytes.
 

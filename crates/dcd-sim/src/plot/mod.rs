@@ -1,7 +1,7 @@
 //! Curves, bars and heat maps as SVG, and pages of them.
 //!
-//! A [`Plot`] is curves: named series of points, and what the axes mean; `svg` draws them. `page` puts drawings
-//! together.
+//! A [`Plot`] is curves: named series of points, and what the axes mean; `svg` draws them. `page`
+//! puts drawings together.
 
 pub mod bars;
 pub mod heat_map;
@@ -39,7 +39,8 @@ pub struct Plot {
 /// How a plot is looked at, beside what is in it.
 #[derive(Clone, Default, Debug)]
 pub struct View {
-    /// x is the binary logarithm of a number of bytes: the axis has a tick at each power of two, with the size.
+    /// x is the binary logarithm of a number of bytes: the axis has a tick at each power of two,
+    /// with the size.
     pub x_is_log_of_bytes: bool,
     /// The y axis begins at 0, or below.
     pub y_from_zero: bool,

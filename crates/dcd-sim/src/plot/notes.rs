@@ -8,7 +8,8 @@ const LINE: f64 = 16.0;
 /// In a line.
 const CHARACTERS: usize = 100;
 
-/// The document, which [`super::svg`] or [`super::stacked_bars`] drew, with these sentences at its end.
+/// The document, which [`super::svg`] or [`super::stacked_bars`] drew, with these sentences at its
+/// end.
 ///
 /// # Panics
 /// If it is none of theirs.

@@ -1,5 +1,5 @@
-//! Several drawings together: as an HTML page with facts above them, or one below the other as one SVG. Neither
-//! needs anything else.
+//! Several drawings together: as an HTML page with facts above them, or one below the other as one
+//! SVG. Neither needs anything else.
 
 use std::fmt::Write as _;
 

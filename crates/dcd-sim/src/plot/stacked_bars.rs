@@ -1,4 +1,5 @@
-//! Stacked bars in groups, drawn as an SVG file in the manner of [`super::svg`]. A bar has its total above it.
+//! Stacked bars in groups, drawn as an SVG file in the manner of [`super::svg`]. A bar has its
+//! total above it.
 //!
 //! Tests: parts lie on each other, and their heights are in the proportion of the numbers.
 
@@ -16,7 +17,8 @@ pub struct StackedBars {
     pub y_axis: String,
     /// Names of the bars of each group.
     pub bars: Vec<String>,
-    /// Names of the parts of each bar, the lowest first. With one part, colours tell the bars apart.
+    /// Names of the parts of each bar, the lowest first. With one part, colours tell the bars
+    /// apart.
     pub parts: Vec<String>,
     /// Name of each group, and the parts of its bars.
     pub groups: Vec<(String, Vec<Vec<f64>>)>,

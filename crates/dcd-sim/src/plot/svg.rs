@@ -1,7 +1,9 @@
-//! Draws a [`Plot`] as one SVG file that needs nothing else: axes with ticks, legend, light and dark.
+//! Draws a [`Plot`] as one SVG file that needs nothing else: axes with ticks, legend, light and
+//! dark.
 //!
-//! Colours are those of Okabe and Ito that show on white and on black, which people with any colour vision tell
-//! apart; each series has its own dashes too. Tests: the XML is well formed, and points land where they must.
+//! Colours are those of Okabe and Ito that show on white and on black, which people with any colour
+//! vision tell apart; each series has its own dashes too. Tests: the XML is well formed, and points
+//! land where they must.
 
 use std::fmt::Write as _;
 
@@ -192,7 +194,8 @@ pub(super) fn begin_svg(svg: &mut String, title: &str, height: f64) -> std::fmt:
     writeln!(svg, r#"<text class="title" x="{LEFT}" y="26">{title}</text>"#)
 }
 
-/// Text that is only text, in SVG and in HTML. XML 1.0 has no place for most control characters, escaped or not.
+/// Text that is only text, in SVG and in HTML. XML 1.0 has no place for most control characters,
+/// escaped or not.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -264,7 +267,8 @@ impl Axis {
             low = low.min(value);
             high = high.max(value);
         }
-        // A single number gets some room; so does what differs in the last digits only, where steps are lost.
+        // A single number gets some room; so does what differs in the last digits only, where steps
+        // are lost.
         let room = if log { 0.5 } else { low.abs().max(high.abs()).max(1e-300) * 1e-9 };
         if high - low < room {
             let room = if log || low != 0.0 || high != 0.0 { room } else { 0.5 };
@@ -318,7 +322,8 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `step`; of a logarithmic axis at least 1, a power of ten.
+/// 1, 2 or 5 times a power of ten, at least `step`; of a logarithmic axis at least 1, a power of
+/// ten.
 fn round_step(step: f64, log: bool) -> f64 {
     if log && step <= 1.0 {
         return 1.0;

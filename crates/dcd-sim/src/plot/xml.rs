@@ -1,7 +1,7 @@
 //! For tests: whether what is drawn is well formed.
 
-/// Checks tags, attributes and escapes of what this file writes: elements with quoted attributes and text.
-/// Returns the elements with their attributes.
+/// Checks tags, attributes and escapes of what this file writes: elements with quoted attributes
+/// and text. Returns the elements with their attributes.
 pub(super) fn parsed(svg: &str) -> Vec<(String, Vec<(String, String)>)> {
     let (mut open, mut elements, mut rest) = (Vec::new(), Vec::new(), svg.trim_end());
     while !rest.is_empty() {

@@ -1,5 +1,5 @@
-//! An engine on two disks that need no room: the cache-disk keeps what is not data, the data-disk nothing, and both
-//! answer on virtual time, on which the processor's own time goes by as well.
+//! An engine on two disks that need no room: the cache-disk keeps what is not data, the data-disk
+//! nothing, and both answer on virtual time, on which the processor's own time goes by as well.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -164,8 +164,8 @@ impl<'a> Machine<'a> {
         (std::mem::take(&mut self.steps), std::mem::take(&mut self.traffic))
     }
 
-    /// Has `depth` requests waiting at a time, until `next` has none and all are answered. Tells how long each waited,
-    /// in nanoseconds.
+    /// Has `depth` requests waiting at a time, until `next` has none and all are answered. Tells
+    /// how long each waited, in nanoseconds.
     ///
     /// # Panics
     /// If one fails: these disks do not.

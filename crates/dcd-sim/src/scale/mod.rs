@@ -1,5 +1,5 @@
-//! What grows with the cache, and what must not: memory, opening, checkpoints, trims, starts after a crash. The engine is
-//! the real one; its disks need no room ([`machine`]).
+//! What grows with the cache, and what must not: memory, opening, checkpoints, trims, starts after
+//! a crash. The engine is the real one; its disks need no room ([`machine`]).
 
 mod machine;
 
@@ -24,7 +24,8 @@ const DATA_DISK_SIZES: u64 = 4;
 pub struct Scale {
     /// Size of the cache-disk.
     pub cache_bytes: u64,
-    /// So many lines are written, or as many as fit; then the cache is full and writes wait for room.
+    /// So many lines are written, or as many as fit; then the cache is full and writes wait for
+    /// room.
     pub lines: Option<u64>,
 }
 
@@ -79,8 +80,8 @@ pub struct RestartFacts {
     pub longest: Duration,
 }
 
-/// Measures one size. `clock` is the processor's time, `memory` that of this process; `progress` is told how many of
-/// the lines that are to be written have been.
+/// Measures one size. `clock` is the processor's time, `memory` that of this process; `progress` is
+/// told how many of the lines that are to be written have been.
 ///
 /// # Errors
 /// If no cache has that size, or the engine does not start.

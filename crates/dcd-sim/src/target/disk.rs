@@ -62,7 +62,8 @@ impl DiskTarget {
         &self.counts
     }
 
-    /// Takes a request. A read that serves those of clients goes on the account of that device: one disk may be both.
+    /// Takes a request. A read that serves those of clients goes on the account of that device: one
+    /// disk may be both.
     pub(super) fn submit_for(
         &mut self,
         now: Time,
@@ -90,7 +91,8 @@ impl DiskTarget {
         Ok(())
     }
 
-    /// Where the arm goes for what is done now, and how long it took. Drives serve one after the other.
+    /// Where the arm goes for what is done now, and how long it took. Drives serve one after the
+    /// other.
     fn count_transfer(&mut self, id: u64, service: Duration) {
         let Some(Transfer { start, end, serves }) = self.transfers.remove(&id) else { return };
         let seek_blocks = match self.disk.geometry() {

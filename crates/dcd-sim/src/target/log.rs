@@ -1,7 +1,8 @@
-//! The engine on two disk models: the log on one, the data on the other; or on one, the log before the data (the
-//! papers' *logical DCD*). The same code as in the daemon.
+//! The engine on two disk models: the log on one, the data on the other; or on one, the log before
+//! the data (the papers' *logical DCD*). The same code as in the daemon.
 //!
-//! Data is zero, and the data-disk keeps none; what the engine itself writes to the cache-disk is kept.
+//! Data is zero, and the data-disk keeps none; what the engine itself writes to the cache-disk is
+//! kept.
 
 use std::collections::HashMap;
 
@@ -28,7 +29,8 @@ const DRAIN: u64 = u64::MAX;
 const KEEP_SEQUENCE: u64 = u64::MAX - 1;
 /// Buffers that are kept for later writes.
 const SPARE_MAX: usize = 256;
-/// A drain that moves nothing for so long never ends: the disk takes longer for a write than the engine waits.
+/// A drain that moves nothing for so long never ends: the disk takes longer for a write than the
+/// engine waits.
 const DRAIN_STUCK: Duration = Duration::from_secs(600);
 
 /// A log in front of a disk.
@@ -78,8 +80,8 @@ pub enum LogError {
 }
 
 impl LogTarget {
-    /// A new, empty log of that geometry on `cache_disk`, open; with [`EngineConfig::one_disk`] on the first part of
-    /// the data-disk.
+    /// A new, empty log of that geometry on `cache_disk`, open; with [`EngineConfig::one_disk`] on
+    /// the first part of the data-disk.
     ///
     /// # Errors
     /// If it does not fit, or its settings do not go together.
@@ -236,7 +238,8 @@ impl LogTarget {
             DRAIN => self.drain_failed = result.is_err(),
             _ => self.failed += u64::from(result.is_err()),
         }
-        // Reads bring buffers that nobody takes again: with all of them, memory would grow with the trace.
+        // Reads bring buffers that nobody takes again: with all of them, memory would grow with the
+        // trace.
         if self.spare.len() < SPARE_MAX {
             self.spare.extend(buffer);
         }
@@ -280,8 +283,8 @@ impl LogTarget {
         self.kept
     }
 
-    /// Nobody asks for anything: at least for the one time and, as long as sequences are still to be copied, up
-    /// to the other. Tells when that is over, and how long copying took.
+    /// Nobody asks for anything: at least for the one time and, as long as sequences are still to
+    /// be copied, up to the other. Tells when that is over, and how long copying took.
     pub fn rest(&mut self, now: Time, least: Duration, most: Duration) -> (Time, Duration) {
         let (quiet_until, until) = (now.after(least), now.after(most));
         let is_copying = |target: &LogTarget| target.engine.sequences().any(|it| it.stale() > 0);

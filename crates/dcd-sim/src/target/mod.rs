@@ -1,4 +1,5 @@
-//! What a trace is replayed on: a disk model, or a cache of the engine above one, all on virtual time.
+//! What a trace is replayed on: a disk model, or a cache of the engine above one, all on virtual
+//! time.
 //!
 //! ```text
 //!   DiskTarget                the bare disk
@@ -31,8 +32,8 @@ pub struct TargetDone {
     pub service: Duration,
 }
 
-/// Something that serves requests on virtual time. `now` never goes back, and what is done by `now` is taken
-/// with [`Target::advance`] before something is submitted.
+/// Something that serves requests on virtual time. `now` never goes back, and what is done by `now`
+/// is taken with [`Target::advance`] before something is submitted.
 pub trait Target: HeadPosition {
     /// Takes a request. With `is_fua`, a write is done when it is durable.
     ///
@@ -60,9 +61,9 @@ pub trait Target: HeadPosition {
     /// What the disks and caches did.
     fn facts(&self) -> TargetFacts;
 
-    /// Moves all that a log holds to the disk, as `dcd drain` does, and tells what that took. Nothing is submitted
-    /// afterwards. None where there is no log, or memory above it, or the disk never takes
-    /// what is in the log.
+    /// Moves all that a log holds to the disk, as `dcd drain` does, and tells what that took.
+    /// Nothing is submitted afterwards. None where there is no log, or memory above it, or the disk
+    /// never takes what is in the log.
     fn drain(&mut self, _now: Time) -> Option<DrainFacts> {
         None
     }
@@ -73,8 +74,8 @@ pub trait Target: HeadPosition {
     }
 }
 
-/// What the disks and caches did. Where log and data are on one disk, that is the data-disk: what is done for the log
-/// counts for both.
+/// What the disks and caches did. Where log and data are on one disk, that is the data-disk: what
+/// is done for the log counts for both.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct TargetFacts {
     /// Reads of the (data-)disk.
@@ -110,8 +111,8 @@ pub struct AccessFacts {
     pub read_bytes: u64,
     /// Sum of their access times: from when the disk began with one to its end.
     pub time_ms: f64,
-    /// Sum of the distances, in blocks of 512 bytes, from the end of what the arm had done before to their beginning;
-    /// 0 where there is no arm.
+    /// Sum of the distances, in blocks of 512 bytes, from the end of what the arm had done before
+    /// to their beginning; 0 where there is no arm.
     pub seek_distance: u64,
 }
 
@@ -155,7 +156,8 @@ pub struct NvramFacts {
     pub hot_zone_bytes: Option<u64>,
     /// Where the hit ratio has its knee, if the hot zone is looked for.
     pub knee_bytes: Option<u64>,
-    /// The share of writes that a memory of so many bytes would find, where the hot zone is looked for.
+    /// The share of writes that a memory of so many bytes would find, where the hot zone is looked
+    /// for.
     pub hit_ratio_by_bytes: Vec<(u64, f64)>,
 }
 
@@ -216,7 +218,8 @@ pub struct SequenceFacts {
     pub lines: u64,
     /// Of them, those without a copy.
     pub stale: u64,
-    /// How often it was read ahead; a run that nothing has followed for less than two seconds has not ended.
+    /// How often it was read ahead; a run that nothing has followed for less than two seconds has
+    /// not ended.
     pub runs: u32,
     /// It is not read ahead any more, because that did not pay.
     pub off: bool,

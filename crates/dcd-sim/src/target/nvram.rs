@@ -113,7 +113,8 @@ impl<T: Target> Target for NvramTarget<T> {
         let start = offset_bytes / BLOCK_SIZE;
         let end = (offset_bytes + size_bytes).div_ceil(BLOCK_SIZE);
         let range = LbaRange::new(start, end - start);
-        // What will be read and cleaned are whole blocks, of which the last may be cut by the end of the disk.
+        // What will be read and cleaned are whole blocks, of which the last may be cut by the end
+        // of the disk.
         let (offset_bytes, size_bytes) = (range.start.byte(), range.bytes());
         self.below.check(&DiskRequest { offset_bytes, size_bytes, ..request })?;
         let request = NvramRequest { id: RequestId(id), operation, range };

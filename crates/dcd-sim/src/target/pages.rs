@@ -1,5 +1,5 @@
-//! The content of a simulated cache-disk: 4 KiB pages, of which those that are zero are not kept. Simulated data is
-//! zero, so what is kept is headers, checkpoints and superblocks.
+//! The content of a simulated cache-disk: 4 KiB pages, of which those that are zero are not kept.
+//! Simulated data is zero, so what is kept is headers, checkpoints and superblocks.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,8 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Overwrites bytes from `offset` on. Both are multiples of 4 KiB, as everything the engine writes there.
+    /// Overwrites bytes from `offset` on. Both are multiples of 4 KiB, as everything the engine
+    /// writes there.
     ///
     /// # Panics
     /// If they are not.

@@ -48,7 +48,8 @@ pub enum Groups {
 /// A log.
 #[derive(Clone, Debug)]
 pub struct LogSetup {
-    /// The disk that it is on. With [`EngineConfig::one_disk`] it is on the first part of the disk that has the data.
+    /// The disk that it is on. With [`EngineConfig::one_disk`] it is on the first part of the disk
+    /// that has the data.
     pub cache_disk: Profile,
     /// Room for it there, superblocks and checkpoints included.
     pub cache_bytes: u64,

@@ -33,8 +33,8 @@ impl Tracks {
 impl GroupMap for Tracks {
     fn group_of(&self, block: Lba) -> LbaRange {
         let (first, end) = self.geometry.track(self.sector(block.0));
-        // Sectors may be smaller than blocks: one that begins in this track belongs to it. With larger ones,
-        // the blocks of a sector are together.
+        // Sectors may be smaller than blocks: one that begins in this track belongs to it. With
+        // larger ones, the blocks of a sector are together.
         let (start, end) = (self.first_block(first), self.first_block(end));
         let part = (block.0 - start) / GROUP_BLOCKS_MAX;
         let start = start + part * GROUP_BLOCKS_MAX;

@@ -1,5 +1,5 @@
-//! Alibaba's block traces of 2020: `device_id,opcode,offset,length,timestamp`, opcode `R` or `W`, offset and
-//! length in bytes, time in microseconds.
+//! Alibaba's block traces of 2020: `device_id,opcode,offset,length,timestamp`, opcode `R` or `W`,
+//! offset and length in bytes, time in microseconds.
 
 use super::Operation;
 use super::error::TraceError;

@@ -5,9 +5,10 @@
 //!   device cpu  seq  seconds       pid  action, letters, sector + sectors
 //! ```
 //!
-//! A request appears once for each thing that happens to it. Only one kind counts: if the first 64 KiB have any,
-//! those queued (`Q`: what programs and file systems asked for), else those issued (`D`: what the disk was told),
-//! else those completed (`C`). The summary at the end is passed over.
+//! A request appears once for each thing that happens to it. Only one kind counts: if the first 64
+//! KiB have any, those queued (`Q`: what programs and file systems asked for), else those issued
+//! (`D`: what the disk was told), else those completed (`C`). The summary at the end is passed
+//! over.
 
 use super::error::TraceError;
 use super::reader::{LineParser, Parsed};

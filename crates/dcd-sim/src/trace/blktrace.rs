@@ -1,5 +1,5 @@
-//! What `blktrace` writes: records of 48 bytes and a payload, in the byte order of the machine. The files of the
-//! processors (`sda.blktrace.0`, ...) are merged by `blkparse -i sda -d sda.bin`.
+//! What `blktrace` writes: records of 48 bytes and a payload, in the byte order of the machine. The
+//! files of the processors (`sda.blktrace.0`, ...) are merged by `blkparse -i sda -d sda.bin`.
 //!
 //! ```text
 //! byte  0 magic 0x65617407   4 sequence   8 time, ns   16 sector   24 bytes

@@ -1,8 +1,9 @@
 //! The project's CSV: `t_us,op,dev,off,len,fl,lat_us`, in the order of its first line.
 //!
-//! `t_us`, `op` (R, W, D, F), `off` and `len` must be there. `dev` may be called `disk`; `fl` is the sum
-//! of [`Flags`]; `lat_us` may be empty, or -1, where it is not known. Traces of hplajw have `svc_stop_us`, which is the same, and columns that
-//! are passed over. A column of any other name is an error: it may be a misspelt one.
+//! `t_us`, `op` (R, W, D, F), `off` and `len` must be there. `dev` may be called `disk`; `fl` is
+//! the sum of [`Flags`]; `lat_us` may be empty, or -1, where it is not known. Traces of hplajw have
+//! `svc_stop_us`, which is the same, and columns that are passed over. A column of any other name
+//! is an error: it may be a misspelt one.
 
 use super::error::{TraceError, shortened};
 use super::reader::{LineParser, Parsed};

@@ -71,8 +71,8 @@ pub enum TraceError {
         path: PathBuf,
         /// Line, from 1; of binary traces the record.
         line: u64,
-        /// Character of the line at which the field begins, from 1; of binary traces the byte of the
-        /// record.
+        /// Character of the line at which the field begins, from 1; of binary traces the byte of
+        /// the record.
         column: usize,
         /// Name of the column.
         name: &'static str,

@@ -5,8 +5,8 @@
 //! version 3: MICROSECONDS FILE ACTION [OFFSET LENGTH]
 //! ```
 //!
-//! Files are numbered in the order of their appearance: each is a disk. Requests of a log of version 2 without
-//! waits come all at once: replay it closed-loop.
+//! Files are numbered in the order of their appearance: each is a disk. Requests of a log of
+//! version 2 without waits come all at once: replay it closed-loop.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! How often which part of the disk was touched when: cells of time and address, in bounded memory. Ends of
-//! time and of addresses are not known before; both widths double when they must.
+//! How often which part of the disk was touched when: cells of time and address, in bounded memory.
+//! Ends of time and of addresses are not known before; both widths double when they must.
 
 use super::time_bins::{Bin, TimeBins};
 use super::{Operation, Request};

@@ -1,5 +1,5 @@
-//! The bytes of a trace: opened, decompressed if they begin like zstd or gzip, and given out line by
-//! line or record by record. A file may be larger than memory: only one line of it is held.
+//! The bytes of a trace: opened, decompressed if they begin like zstd or gzip, and given out line
+//! by line or record by record. A file may be larger than memory: only one line of it is held.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -87,8 +87,8 @@ impl TraceInput {
         Ok(beginning)
     }
 
-    /// Reads the next line; none at the end. Bytes that are no text become U+FFFD: names of programs
-    /// may have them.
+    /// Reads the next line; none at the end. Bytes that are no text become U+FFFD: names of
+    /// programs may have them.
     pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>, TraceError> {
         self.line.clear();
         let limited = &mut self.bytes.by_ref().take(LINE_BYTES_MAX + 1);
@@ -202,7 +202,8 @@ fn decompress(file: Counted, read_bytes: &Rc<Cell<u64>>) -> std::io::Result<Box<
     })
 }
 
-/// All frames of a zstd file: `cat a.zst b.zst` has two, what is compressed in parallel may have many.
+/// All frames of a zstd file: `cat a.zst b.zst` has two, what is compressed in parallel may have
+/// many.
 struct ZstdFrames<R> {
     input: R,
     /// Finished until the first frame begins.

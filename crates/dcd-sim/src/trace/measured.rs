@@ -1,12 +1,13 @@
 //! Requests whose service times were measured on a real drive, to compare a model with.
 //!
-//! Two forms of CSV are read, told apart by their first line; either may be compressed (zstd, gzip):
+//! Two forms of CSV are read, told apart by their first line; either may be compressed (zstd,
+//! gzip):
 //!
 //! - `t_us,op,disk,off,len,fl,svc_start_us,svc_stop_us,...`: recorded in a driver that serves one
-//!   request at a time. Start and stop of the service are relative to `t_us`; rows are in the order of
-//!   `t_us` and come out in the order in which they were served.
-//! - `idx,op,cachelabel,blkno_512,bcount_512,measured_us,next_inter_us,...`: one request outstanding,
-//!   `next_inter_us` after each before the next.
+//!   request at a time. Start and stop of the service are relative to `t_us`; rows are in the order
+//!   of `t_us` and come out in the order in which they were served.
+//! - `idx,op,cachelabel,blkno_512,bcount_512,measured_us,next_inter_us,...`: one request
+//!   outstanding, `next_inter_us` after each before the next.
 //!
 //! Both become the same: so much time after the one before had ended, this was asked for, and took
 //! so long. A model that is replayed this way has its platters at the angle at which those of the

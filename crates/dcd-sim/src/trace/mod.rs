@@ -1,5 +1,6 @@
 //! Recorded requests: [`TraceReader`] reads traces of many formats, one file each, as one stream of
-//! [`Request`]s; [`summary`] tells about them, [`write_csv`] writes them as the project's own CSV, `write_parquet` as Parquet.
+//! [`Request`]s; [`summary`] tells about them, [`write_csv`] writes them as the project's own CSV,
+//! `write_parquet` as Parquet.
 //!
 //! ```text
 //! input.rs     the bytes: file, decompression, lines

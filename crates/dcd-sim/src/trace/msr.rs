@@ -1,5 +1,5 @@
-//! Microsoft Research Cambridge: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`. Times are
-//! in 100 ns, the first since 1601; offset and size in bytes; types `Read` and `Write`.
+//! Microsoft Research Cambridge: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
+//! Times are in 100 ns, the first since 1601; offset and size in bytes; types `Read` and `Write`.
 
 use super::Operation;
 use super::error::TraceError;

@@ -1,5 +1,5 @@
-//! Traces as Parquet, the canonical form of long ones; `dcd-parquet` has the columns. Only in builds with the feature
-//! `parquet`; others say so.
+//! Traces as Parquet, the canonical form of long ones; `dcd-parquet` has the columns. Only in
+//! builds with the feature `parquet`; others say so.
 
 use std::path::Path;
 

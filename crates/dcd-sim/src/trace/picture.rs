@@ -1,5 +1,5 @@
-//! A trace in pictures: what [`summary`](super::summary) tells in numbers, over time and address. One pass, in memory
-//! that does not grow with the trace.
+//! A trace in pictures: what [`summary`](super::summary) tells in numbers, over time and address.
+//! One pass, in memory that does not grow with the trace.
 
 use super::heat_map::HeatMap;
 use super::summary::{Summarizer, TraceSummary};

@@ -1,5 +1,5 @@
-//! A line of a text trace and its fields: numbers, times and addresses, and errors that say in which
-//! column what was expected and what was found.
+//! A line of a text trace and its fields: numbers, times and addresses, and errors that say in
+//! which column what was expected and what was found.
 
 use std::path::Path;
 

@@ -11,8 +11,8 @@ pub(super) enum Rwbs {
     Other,
 }
 
-/// The meaning of `text`; none if these are no such letters. `has_data` tells a write that follows a
-/// flush from a flush alone.
+/// The meaning of `text`; none if these are no such letters. `has_data` tells a write that follows
+/// a flush from a flush alone.
 pub(super) fn parse(text: &str, has_data: bool) -> Option<Rwbs> {
     let mut letters = text.as_bytes();
     let mut flags = Flags::default();

@@ -1,5 +1,5 @@
-//! SRT, the traces of HP Laboratories (snake, cello, hplajw), versions 1.1 to 1.4: a text that has a line `tracedate`
-//! and ends with a form feed, then records of big-endian words of 32 bits.
+//! SRT, the traces of HP Laboratories (snake, cello, hplajw), versions 1.1 to 1.4: a text that has
+//! a line `tracedate` and ends with a form feed, then records of big-endian words of 32 bits.
 //!
 //! ```text
 //! byte  0 bytes of the record   4 version << 16 | kind   8 seconds   12 microseconds
@@ -8,9 +8,10 @@
 //!      52 requests waiting: version 4 only; behind that, of suspect records, what is suspect
 //! ```
 //!
-//! The layout is that of DiskSim's reader (`disksim_iotrace.c`, `disksim_hptrace.h`), who has it from HP's SRTlite. Suspect
-//! records are passed over, as there. A device is major << 24 | controller << 12 | disk << 8 | section; addresses are
-//! those of the disk, so the section is left out. The records do not say how large a sector is.
+//! The layout is that of DiskSim's reader (`disksim_iotrace.c`, `disksim_hptrace.h`), who has it
+//! from HP's SRTlite. Suspect records are passed over, as there. A device is major << 24 |
+//! controller << 12 | disk << 8 | section; addresses are those of the disk, so the section is left
+//! out. The records do not say how large a sector is.
 
 use super::reader::RecordParser;
 use super::{Flags, Operation, Request, SIZE_BYTES_MAX, TraceError, TraceInput};

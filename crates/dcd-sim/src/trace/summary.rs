@@ -1,5 +1,5 @@
-//! What a trace is like: mix, sizes, bursts, pace, overwrites, working set. Request by request, in memory that does not
-//! grow with the trace.
+//! What a trace is like: mix, sizes, bursts, pace, overwrites, working set. Request by request, in
+//! memory that does not grow with the trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Tencent's block storage traces: `timestamp,offset,size,ioType,volumeID`. Time in seconds, offset and size in
-//! 512 bytes, type 0 for read and 1 for write.
+//! Tencent's block storage traces: `timestamp,offset,size,ioType,volumeID`. Time in seconds, offset
+//! and size in 512 bytes, type 0 for read and 1 for write.
 
 use super::Operation;
 use super::error::TraceError;

@@ -1,5 +1,6 @@
-//! Something over time, of a stream whose end is not known: equal bins, and whenever there are too many, two
-//! neighbours become one. So there are always between half of [`BINS_MAX`] and all of them once it was full.
+//! Something over time, of a stream whose end is not known: equal bins, and whenever there are too
+//! many, two neighbours become one. So there are always between half of [`BINS_MAX`] and all of
+//! them once it was full.
 
 /// Most bins.
 pub const BINS_MAX: usize = 256;

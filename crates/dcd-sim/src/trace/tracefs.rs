@@ -6,8 +6,8 @@
 //! task-pid [cpu] flags seconds: block_rq_complete: 8,0 WS () 1234 + 8 [0]
 //! ```
 //!
-//! Only one kind counts: if the first 64 KiB have any, those queued, else those issued, else those completed, as with
-//! `blkparse`. Comments and other events are passed over.
+//! Only one kind counts: if the first 64 KiB have any, those queued, else those issued, else those
+//! completed, as with `blkparse`. Comments and other events are passed over.
 
 use super::blkparse;
 use super::error::TraceError;

@@ -1,8 +1,9 @@
 //! Which 4 KiB lines a trace touches, and how soon written sectors are written again.
 //!
-//! Exact up to [`LINES_MAX`] lines (1 GiB). Beyond that only lines are followed whose hash is below a limit (spatial
-//! sampling, as in SHARDS): whenever there are too many, the limit is halved, the lines above are forgotten, and what was
-//! counted so far is halved too. So memory stays below some 50 MB however long the trace is.
+//! Exact up to [`LINES_MAX`] lines (1 GiB). Beyond that only lines are followed whose hash is below
+//! a limit (spatial sampling, as in SHARDS): whenever there are too many, the limit is halved, the
+//! lines above are forgotten, and what was counted so far is halved too. So memory stays below some
+//! 50 MB however long the trace is.
 
 use std::collections::HashMap;
 
@@ -156,7 +157,8 @@ impl WorkingSet {
             .map(|lines| (lines as f64 * LINE_BYTES as f64 / self.sampled()) as u64)
     }
 
-    /// Sectors written again, by the time between (up to each bound, and beyond), and all written ones.
+    /// Sectors written again, by the time between (up to each bound, and beyond), and all written
+    /// ones.
     pub fn overwrites_by_age(&self) -> (&[f64; AGE_CLASSES], f64) {
         (&self.again_by_age, self.written)
     }

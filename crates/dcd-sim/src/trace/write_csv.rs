@@ -1,5 +1,5 @@
-//! Writes requests as the project's CSV: `t_us,op,dev,off,len,fl,lat_us`. What is read again is the same, to
-//! the nanosecond.
+//! Writes requests as the project's CSV: `t_us,op,dev,off,len,fl,lat_us`. What is read again is the
+//! same, to the nanosecond.
 
 use std::io::{self, Write};
 

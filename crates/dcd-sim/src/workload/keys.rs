@@ -171,8 +171,8 @@ pub(super) const ZIPF: &[Key] = &[
     Key::number("theta", 0.01, 10.0, 0.99),
 ];
 
-/// Haining, section 3.1.1: populations of `hot` (a) and `cold` (b) blocks, a hot one written `ratio` (alpha,
-/// kappa / lambda) times as often.
+/// Haining, section 3.1.1: populations of `hot` (a) and `cold` (b) blocks, a hot one written
+/// `ratio` (alpha, kappa / lambda) times as often.
 pub(super) const HOT_COLD: &[Key] = &[
     REQUESTS,
     DURATION,

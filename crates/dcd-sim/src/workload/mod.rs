@@ -1,5 +1,5 @@
-//! Made-up requests from a seed, as a stream: [`WorkloadSpec`] says what they should be like, a [`Workload`]
-//! is the requests, in memory that does not grow with their number.
+//! Made-up requests from a seed, as a stream: [`WorkloadSpec`] says what they should be like, a
+//! [`Workload`] is the requests, in memory that does not grow with their number.
 //!
 //! ```text
 //! keys.rs      what can be said of each workload

@@ -104,8 +104,8 @@ impl Scatter {
     /// If `count` is 0.
     pub(super) fn new(count: u64) -> Scatter {
         assert!(count > 0, "there is no slot");
-        // By the golden ratio neighbours, and neighbours of neighbours, are far apart; a step without a common factor
-        // reaches every slot.
+        // By the golden ratio neighbours, and neighbours of neighbours, are far apart; a step
+        // without a common factor reaches every slot.
         let mut step = ((count as f64 * 0.618_033_988_749_894_9) as u64).max(1);
         while greatest_common_divisor(step, count) != 1 {
             step += 1;

@@ -1,6 +1,7 @@
-//! A file server of 1992, made to be like what Haining 2000 tells of disks 5 and 6 of HP's `snake` traces: as many
-//! reads and writes as in Table 7.1, of the same mean sizes, and written so often to the same places that a memory of
-//! 128 KB finds as much as in Table 7.3. `docs/workloads.md` has what was fitted to what, and what comes out.
+//! A file server of 1992, made to be like what Haining 2000 tells of disks 5 and 6 of HP's `snake`
+//! traces: as many reads and writes as in Table 7.1, of the same mean sizes, and written so often
+//! to the same places that a memory of 128 KB finds as much as in Table 7.3. `docs/workloads.md`
+//! has what was fitted to what, and what comes out.
 //!
 //! ```text
 //!   hot     a few blocks of metadata, written over and over; now and then another takes the place of one
@@ -22,7 +23,8 @@ const FRAGMENT_BYTES: u64 = 1024;
 const SPAN_BLOCKS: u64 = 163_840;
 /// 25 to 30 April.
 const DURATION_S: f64 = 6.0 * 86_400.0;
-/// Requests in a burst, so that one comes every half minute, as the kernel then wrote what had changed.
+/// Requests in a burst, so that one comes every half minute, as the kernel then wrote what had
+/// changed.
 const BURST_REQUESTS: u64 = 16;
 /// Reads follow reads, and writes follow writes: what comes next is drawn anew once in so many.
 const SAME_KIND_REQUESTS: u64 = 8;
@@ -156,7 +158,8 @@ fn fragment_share(mean_kb: f64) -> f64 {
     (8.0 - mean_kb) / (8.0 - 2.0)
 }
 
-/// 8 KB, or for that share of the numbers 1, 2 or 3 KB. Evenly spread: already a few numbers have that share.
+/// 8 KB, or for that share of the numbers 1, 2 or 3 KB. Evenly spread: already a few numbers have
+/// that share.
 fn block_or_fragment(number: u64, share: f64) -> u64 {
     let golden = (number as f64 * 0.618_033_988_749_894_9).fract();
     if golden < share { FRAGMENT_BYTES * (1 + number % 3) } else { BLOCK_BYTES }
@@ -223,7 +226,8 @@ impl Snake {
         if !self.written.is_at_end() || kind > hot_share + warm_share {
             let files = self.write_files;
             let offset_bytes = files.next(&mut self.written, || random.below(files.count));
-            // Only the last block of a file is a fragment, and the same each time that the file is written.
+            // Only the last block of a file is a fragment, and the same each time that the file is
+            // written.
             let share = fragment_share(self.disk.write_kb) * file_blocks;
             let share = if self.written.is_at_end() { share } else { 0.0 };
             return (offset_bytes, block_or_fragment(self.written.file, share));

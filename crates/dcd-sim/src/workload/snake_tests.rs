@@ -1,5 +1,5 @@
-//! Proves that the requests are as many and as large as in Haining's Table 7.1, and that a memory in front of
-//! the disk that he had does with them what it does in his Table 7.3.
+//! Proves that the requests are as many and as large as in Haining's Table 7.1, and that a memory
+//! in front of the disk that he had does with them what it does in his Table 7.3.
 
 use dcd_engine::nvram::{NvramConfig, NvramPolicyKind};
 

@@ -147,7 +147,8 @@ impl WorkloadSpec {
     /// Reads `NAME` or `NAME,KEY=VALUE,...`.
     ///
     /// # Errors
-    /// When there is no such workload or key, or a value cannot be that, alone or beside the others.
+    /// When there is no such workload or key, or a value cannot be that, alone or beside the
+    /// others.
     pub fn parse(text: &str, units: UnitParsers) -> Result<WorkloadSpec, WorkloadError> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
@@ -233,8 +234,8 @@ impl WorkloadSpec {
         Ok(self.limited(source))
     }
 
-    /// The requests of each of the users by himself; of other workloads, all as one. `requests` and `duration` are of
-    /// each.
+    /// The requests of each of the users by himself; of other workloads, all as one. `requests` and
+    /// `duration` are of each.
     ///
     /// # Errors
     /// As [`WorkloadSpec::workload`].

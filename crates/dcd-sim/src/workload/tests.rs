@@ -1,5 +1,5 @@
-//! Proves that a workload is what was asked for: the same from the same seed, as many, as large and as often as
-//! said; and that what cannot be is refused by the name of its key.
+//! Proves that a workload is what was asked for: the same from the same seed, as many, as large and
+//! as often as said; and that what cannot be is refused by the name of its key.
 
 use std::collections::HashMap;
 
@@ -234,7 +234,8 @@ fn users_write_what_captured_ones_wrote() {
     assert!((one / 5912.0 - 1.0).abs() < 0.1, "{one}");
     let four = count("users,users=4", is_write);
     assert!((four / one - 4.0).abs() < 0.2, "{four}");
-    // Reads only where the page cache is cold, flushes only where they are wanted: one after each piece of data.
+    // Reads only where the page cache is cold, flushes only where they are wanted: one after each
+    // piece of data.
     let is_read = |request: &Request| request.operation == Operation::Read;
     let is_flush = |request: &Request| request.operation == Operation::Flush;
     assert!(count("users", is_read) >= 508.0);

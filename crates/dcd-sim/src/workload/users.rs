@@ -1,8 +1,8 @@
-//! Users that unpack an archive, copy the tree and remove it, each by himself (DCD Unix paper, section 4.1), on a
-//! file system that writes metadata synchronously.
+//! Users that unpack an archive, copy the tree and remove it, each by himself (DCD Unix paper,
+//! section 4.1), on a file system that writes metadata synchronously.
 //!
-//! Which blocks are written, and how often, is as in traces captured of `tar x`, `cp -r` and `rm -r` on ext2 mounted
-//! `sync,dirsync`:
+//! Which blocks are written, and how often, is as in traces captured of `tar x`, `cp -r` and `rm
+//! -r` on ext2 mounted `sync,dirsync`:
 //!
 //! ```text
 //!   folder made      block of the parent folder, block of inodes, block of the folder
@@ -12,7 +12,8 @@
 //!   folder removed   block of inodes, block of the parent folder
 //! ```
 //!
-//! A piece of an unpacked file ends where a record of the archive does. Data go to new places, one behind the other.
+//! A piece of an unpacked file ends where a record of the archive does. Data go to new places, one
+//! behind the other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -34,8 +35,8 @@ const HEADER_BYTES: u64 = 512;
 const COPY_BYTES: u64 = 16_384;
 /// Read-ahead.
 const READ_BYTES: u64 = 65_536;
-/// Sizes of files are log-normal. The tree of the paper has a mean of 9.9 KB, a median of 4,121 bytes, and no file of
-/// more than 251,225.
+/// Sizes of files are log-normal. The tree of the paper has a mean of 9.9 KB, a median of 4,121
+/// bytes, and no file of more than 251,225.
 const SIZE_SIGMA: f64 = 1.34;
 const SIZE_MAX_MEANS: u64 = 28;
 
@@ -166,7 +167,8 @@ struct User {
     /// The next file and the next folder of this step.
     file: u64,
     folder: u64,
-    /// Where the data of the next file are, in the tree that is written and in the one that is read.
+    /// Where the data of the next file are, in the tree that is written and in the one that is
+    /// read.
     data_offset: u64,
     /// How far tar is in the archive.
     archive_bytes: u64,

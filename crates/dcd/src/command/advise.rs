@@ -1,4 +1,5 @@
-//! `dcd advise`: what a log would do for a load, in one go: record (`--live`), look, simulate, tell.
+//! `dcd advise`: what a log would do for a load, in one go: record (`--live`), look, simulate,
+//! tell.
 //!
 //! What is told is made in `dcd_sim::advise`; here are flags, the two passes and the terminal.
 
@@ -40,10 +41,11 @@ const CACHE_PROFILES: [&str; 2] = ["nvme-ssd", "sata-ssd"];
 
 /// Tell what dcd would do for a load, before anything is bought or installed.
 ///
-/// Simulates the load on a model of your disk, alone and with a log (`dcd serve`) of several sizes on several devices.
-/// Tells response times, writes to the disk, writes that wait for room, and the wear of the cache device; gives one
-/// recommendation, which may be not to use dcd; and writes all of it, with plots, to one HTML page. A trace of a faster
-/// disk than yours is replayed in a closed loop, and that is said.
+/// Simulates the load on a model of your disk, alone and with a log (`dcd serve`) of several sizes
+/// on several devices. Tells response times, writes to the disk, writes that wait for room, and the
+/// wear of the cache device; gives one recommendation, which may be not to use dcd; and writes all
+/// of it, with plots, to one HTML page. A trace of a faster disk than yours is replayed in a closed
+/// loop, and that is said.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -64,7 +66,8 @@ pub struct AdviseArguments {
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
     #[arg(requires = "live", conflicts_with_all = ["trace", "workload"])]
     pub time: Duration,
-    /// Keep what is recorded in this file, which must not exist. Put it on another device, or it records itself.
+    /// Keep what is recorded in this file, which must not exist. Put it on another device, or it
+    /// records itself.
     #[arg(long, value_name = "FILE", requires = "live", conflicts_with_all = ["trace", "workload"])]
     pub keep: Option<PathBuf>,
     /// Made-up requests instead: NAME[,KEY=VALUE...]; docs/workloads.md tells which there are.
@@ -80,7 +83,8 @@ pub struct AdviseArguments {
     /// Sizes of the log [default: powers of two around what the load writes].
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size)]
     pub cache_disk: Vec<u64>,
-    /// Devices for the log, as for --disk [default: nvme-ssd, sata-ssd, and a second disk like the first].
+    /// Devices for the log, as for --disk [default: nvme-ssd, sata-ssd, and a second disk like the
+    /// first].
     #[arg(long, value_name = "PROFILES", value_delimiter = ',')]
     pub cache_disk_profile: Vec<String>,
     /// Which segment is destaged first.
@@ -89,11 +93,12 @@ pub struct AdviseArguments {
     /// When a write is acknowledged.
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "memory")]
     pub ack: Vec<AckArgument>,
-    /// What may be written to the cache device in its life, in units of 10^12 bytes (TBW), as its data sheet says
-    /// [default: that of the profile, if it has one].
+    /// What may be written to the cache device in its life, in units of 10^12 bytes (TBW), as its
+    /// data sheet says [default: that of the profile, if it has one].
     #[arg(long, value_name = "TBW", value_parser = parse_tbw)]
     pub endurance_tbw: Option<f64>,
-    /// Each request comes when the one before is done [default: if the bare disk cannot keep up with the trace].
+    /// Each request comes when the one before is done [default: if the bare disk cannot keep up
+    /// with the trace].
     #[arg(long)]
     pub closed_loop: bool,
     /// Multiply the times of the trace; 1 keeps them even if the disk cannot keep up.
@@ -236,8 +241,8 @@ impl AdviseArguments {
         }
     }
 
-    /// The first pass: what the load is like, and whether the bare disk keeps up with it. The outcome of the bare disk,
-    /// if it is what counts.
+    /// The first pass: what the load is like, and whether the bare disk keeps up with it. The
+    /// outcome of the bare disk, if it is what counts.
     fn look(
         &self,
         load: &Load,

@@ -6,7 +6,8 @@ use clap::Args;
 
 use crate::error::CommandError;
 
-/// Do for a `dcd serve` that has given up its rights what takes them. It is started by that, and by nobody else.
+/// Do for a `dcd serve` that has given up its rights what takes them. It is started by that, and by
+/// nobody else.
 #[derive(Args, Debug)]
 #[command(hide = true)]
 pub struct CaretakerArguments {}

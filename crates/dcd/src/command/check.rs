@@ -1,8 +1,9 @@
 //! `dcd check`: verifies every checksum that counts, and tells what is damaged. Writes nothing.
 //!
-//! What counts: both superblocks; the checkpoints (an older one may have been torn by a crash);
-//! the records of the log after the newest; every slot that is live after those records. Copies in the read area are
-//! compared and counted; one that is not as listed is no damage. The tables of a volume are read as a start does.
+//! What counts: both superblocks; the checkpoints (an older one may have been torn by a crash); the
+//! records of the log after the newest; every slot that is live after those records. Copies in the
+//! read area are compared and counted; one that is not as listed is no damage. The tables of a
+//! volume are read as a start does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,7 +64,8 @@ pub struct CheckReport {
     slots_damaged: u64,
     /// Copies that are as their page says.
     copies_verified: u64,
-    /// Copies that are not, with those of lost pages as 248 each: their lines are read from the data-disk.
+    /// Copies that are not, with those of lost pages as 248 each: their lines are read from the
+    /// data-disk.
     copies_not_as_listed: u64,
     dirty_lines: u64,
     zero_lines: u64,

@@ -1,8 +1,8 @@
 //! `dcd create`: makes an empty cache that belongs to a data-disk, or to the members of a volume.
 //!
 //! Everything is checked before the first byte is written, and the superblocks are written last, so
-//! a failure or crash leaves either a whole new cache or none. What may be overwritten, [`refuse_to_destroy`] says; room
-//! that was taken in vain is given back (`create_room.rs`).
+//! a failure or crash leaves either a whole new cache or none. What may be overwritten,
+//! [`refuse_to_destroy`] says; room that was taken in vain is given back (`create_room.rs`).
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -41,9 +41,10 @@ use crate::progress::{Progress, Unit};
 /// Make a cache for a disk, or for several disks as one volume.
 ///
 /// Writes an empty log to the cache-disk and notes there which data-disk it belongs to. The
-/// data-disk is looked at and not changed, but for a label with --labelled. A cache-disk is overwritten if it is zero, or holds a cache
-/// that is detached; one that holds anything else is refused. With --volume several data-disks become
-/// the members of RAID sets: what they held is lost, so one that holds anything is refused too.
+/// data-disk is looked at and not changed, but for a label with --labelled. A cache-disk is
+/// overwritten if it is zero, or holds a cache that is detached; one that holds anything else is
+/// refused. With --volume several data-disks become the members of RAID sets: what they held is
+/// lost, so one that holds anything is refused too.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -59,14 +60,17 @@ pub struct CreateArguments {
     /// Size of the cache. Needed for a new file; otherwise all of the file or device is used.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub cache_size: Option<u64>,
-    /// The disk the cache is for. With --volume, each member in a --data-disk of its own; they are numbered from 0.
+    /// The disk the cache is for. With --volume, each member in a --data-disk of its own; they are
+    /// numbered from 0.
     #[arg(long, value_name = "DISK", required = true)]
     pub data_disk: Vec<DeviceSpec>,
-    /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all keys.
+    /// Make the data-disks the members of a volume, as this TOML file says; docs/volume.md has all
+    /// keys.
     #[arg(long, value_name = "FILE")]
     pub volume: Option<PathBuf>,
-    /// Begin the data-disk with a label that tells whose it is and how old; the volume lies behind it, where nobody mounts it
-    /// by accident. For a disk that is zero, or that has a label already: that one keeps what it holds.
+    /// Begin the data-disk with a label that tells whose it is and how old; the volume lies behind
+    /// it, where nobody mounts it by accident. For a disk that is zero, or that has a label
+    /// already: that one keeps what it holds.
     #[arg(long, conflicts_with = "volume")]
     pub labelled: bool,
     /// Room for the label: 128k to 1G, a multiple of 4k [default: 1M, or as it is].
@@ -88,9 +92,9 @@ pub struct CreateArguments {
     /// Do not fill a new file, however small.
     #[arg(long, conflicts_with = "fill")]
     pub no_fill: bool,
-    /// Overwrite what is on the cache-disk, on members of a volume, and on a disk that gets a label; one that has a label keeps
-    /// what it holds, and its cache is given up. Not enough for a cache with data that is not yet on
-    /// its data-disk: that needs --uuid too.
+    /// Overwrite what is on the cache-disk, on members of a volume, and on a disk that gets a
+    /// label; one that has a label keeps what it holds, and its cache is given up. Not enough for a
+    /// cache with data that is not yet on its data-disk: that needs --uuid too.
     #[arg(long)]
     pub force: bool,
     /// Give up the data in this cache, which is on the cache-disk and dirty. What is lost is listed
@@ -227,8 +231,8 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         }
     };
     // Each write is flushed before the next.
-    // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that is no cache, and what was
-    //    on it is known to be given up.
+    // 1. A mark in the place of the superblocks that were here before. Crash here: a disk that is
+    //    no cache, and what was on it is known to be given up.
     let mark = CreationMark { end: plan.size }.encode();
     for offset in SUPERBLOCK_OFFSETS {
         disk.write_at(offset, &mark)?;
@@ -242,8 +246,8 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
     if let Some(room) = room {
         room.keep();
     }
-    // 5. What this host remembers of it, and no more of the cache that was here. Crash here: it remembers nothing, and learns
-    //    it when the pair is served.
+    // 5. What this host remembers of it, and no more of the cache that was here. Crash here: it
+    //    remembers nothing, and learns it when the pair is served.
     lost.cache.iter().for_each(|cache| book.forget(*cache));
     book.created(uuid, 1, &disk, &data_disks, arguments.json);
     drop(disk);
@@ -351,8 +355,9 @@ impl Loss {
     }
 }
 
-/// Overwritten is what is zero, a cache that is detached, and what an earlier creation had been allowed to overwrite.
-/// Everything else belongs to somebody: only with --force, and after it was said what it is.
+/// Overwritten is what is zero, a cache that is detached, and what an earlier creation had been
+/// allowed to overwrite. Everything else belongs to somebody: only with --force, and after it was
+/// said what it is.
 fn refuse_to_destroy(
     disk: &DeviceFile,
     end: u64,
@@ -362,7 +367,8 @@ fn refuse_to_destroy(
     let image = CacheImage::open(disk.path())?;
     let path = || -> PathBuf { image.path.clone() };
     let force = arguments.force;
-    // All that is there is looked at, also what the last segment leaves over: who takes a disk, takes its end.
+    // All that is there is looked at, also what the last segment leaves over: who takes a disk,
+    // takes its end.
     let end = end.min(disk.size_bytes);
     let given_up = |what: String| {
         if !arguments.json {
@@ -487,8 +493,8 @@ impl Loss {
     }
 }
 
-/// Writes zeroes over the whole cache behind the mark: the first write to each block of a new file costs its file
-/// system a commit of its own (measured on ext4: 1.6 times the time of a later one).
+/// Writes zeroes over the whole cache behind the mark: the first write to each block of a new file
+/// costs its file system a commit of its own (measured on ext4: 1.6 times the time of a later one).
 fn fill(cache_disk: &DeviceFile, size: u64, stop: &Stop) -> Result<(), CommandError> {
     let mut progress = Progress::new("filling", Unit::Bytes);
     let zeroes = Buffer::zeroed(FILL_BYTES);
@@ -519,10 +525,12 @@ fn write(
     options: CreateOptions,
 ) -> Result<(), CommandError> {
     // Each write is flushed before the next.
-    // 2. Labels of members, or of the one data-disk. Crash here: no cache, and disks of nothing, which may be taken again.
+    // 2. Labels of members, or of the one data-disk. Crash here: no cache, and disks of nothing,
+    //    which may be taken again.
     target.write_labels(options.uuid)?;
-    // 3. The checkpoint and the tables of a volume, then the superblocks. Crash before the first superblock: no cache. Crash
-    //    before the second: a whole cache with one copy, and nothing in it to lose.
+    // 3. The checkpoint and the tables of a volume, then the superblocks. Crash before the first
+    //    superblock: no cache. Crash before the second: a whole cache with one copy, and nothing in
+    //    it to lose.
     for (offset, bytes) in create(options) {
         cache_disk.write_at(offset, &bytes)?;
     }

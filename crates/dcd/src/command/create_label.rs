@@ -1,5 +1,5 @@
-//! `dcd create --labelled`: a data-disk that begins with a label (contract C29), new, or with the payload that an earlier cache
-//! has left.
+//! `dcd create --labelled`: a data-disk that begins with a label (contract C29), new, or with the
+//! payload that an earlier cache has left.
 
 use dcd_daemon::disk::device::DeviceFile;
 use dcd_daemon::pair::label_keeper::read_data_label;
@@ -24,7 +24,8 @@ pub struct LabelledDisk {
 }
 
 impl LabelledDisk {
-    /// Takes a disk that is zero, or has the label of a cache which holds nothing for it; any other only with --force.
+    /// Takes a disk that is zero, or has the label of a cache which holds nothing for it; any other
+    /// only with --force.
     pub fn of(
         disk: DeviceFile,
         arguments: &CreateArguments,
@@ -68,7 +69,8 @@ impl LabelledDisk {
             Err(FormatError::Magic { .. } | FormatError::Short { .. }) => {
                 refuse_content(&disk, arguments, stop)?;
             }
-            // One that cannot be read: what is behind it stays, if the head has the size that it had.
+            // One that cannot be read: what is behind it stays, if the head has the size that it
+            // had.
             Err(problem) if !arguments.force => {
                 return Err(CommandError::LabelDamaged { path: path(), problem });
             }

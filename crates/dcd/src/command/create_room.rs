@@ -1,5 +1,6 @@
-//! The room of a new cache-disk that is a file: taken at once, because a log that finds its disk full has no good way on,
-//! and given back when the creation fails or is stopped: what had no room before has none afterwards, either.
+//! The room of a new cache-disk that is a file: taken at once, because a log that finds its disk
+//! full has no good way on, and given back when the creation fails or is stopped: what had no room
+//! before has none afterwards, either.
 //!
 //! ```text
 //! 1. Is there room at all? A file system is not filled to its end to find that out.
@@ -38,8 +39,8 @@ struct Before {
 }
 
 impl Room {
-    /// Takes `size` bytes, in a new file if `is_missing`. Nothing is taken of a file system that has no such calls; then the
-    /// file only gets its length.
+    /// Takes `size` bytes, in a new file if `is_missing`. Nothing is taken of a file system that
+    /// has no such calls; then the file only gets its length.
     pub fn take(
         path: &Path,
         is_missing: bool,
@@ -69,7 +70,8 @@ impl Room {
     fn check_free(&self, size: u64) -> Result<(), CommandError> {
         let Ok(stat) = rustix::fs::fstatvfs(&self.file) else { return Ok(()) };
         let metadata = self.file.metadata().map_err(CommandError::file("look at", &self.path))?;
-        // A quota or a reserve for root may be less; then step 2 finds it out. A file system without a size has no end.
+        // A quota or a reserve for root may be less; then step 2 finds it out. A file system
+        // without a size has no end.
         let free = match rustix::process::geteuid().is_root() {
             true => stat.f_bfree,
             false => stat.f_bavail,

@@ -1,4 +1,5 @@
-//! What a new cache is for: one data-disk, which is not changed or gets a label, or the members of a volume, which get labels.
+//! What a new cache is for: one data-disk, which is not changed or gets a label, or the members of
+//! a volume, which get labels.
 
 use std::path::Path;
 
@@ -137,7 +138,8 @@ impl Target {
         Ok(Some((header, bytes)))
     }
 
-    /// Writes a label to each disk that gets one, and nothing else where the beginning of another content may be.
+    /// Writes a label to each disk that gets one, and nothing else where the beginning of another
+    /// content may be.
     pub fn write_labels(&self, uuid: Uuid) -> Result<(), CommandError> {
         let volume = match self {
             Target::Disk(_) => return Ok(()),

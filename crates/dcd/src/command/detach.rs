@@ -35,17 +35,19 @@ use crate::{daemons, lost_list};
 /// running dcd goes on serving, unless it has disconnected its clients already: then it stops in
 /// order. Each part may be repeated at any time, after a crash too.
 ///
-/// A disk that is in use (mounted, open, connected to) is not taken away from its users: they are named, and there is no
-/// detach (exit code 1), except with --wait or --force.
+/// A disk that is in use (mounted, open, connected to) is not taken away from its users: they are
+/// named, and there is no detach (exit code 1), except with --wait or --force.
 ///
-/// Blocks whose newest copy is damaged cannot be brought to the data-disk. Then everything else is, they
-/// are listed, and there is no detach (exit code 4), except with --accept-damage.
+/// Blocks whose newest copy is damaged cannot be brought to the data-disk. Then everything else is,
+/// they are listed, and there is no detach (exit code 4), except with --accept-damage.
 ///
-/// When nothing more gets to the data-disk for --drain-timeout, because it is full or fails, there is no detach (exit code 8):
-/// what is left and why is told, and the pair stays one. A running dcd goes on serving.
+/// When nothing more gets to the data-disk for --drain-timeout, because it is full or fails, there
+/// is no detach (exit code 8): what is left and why is told, and the pair stays one. A running dcd
+/// goes on serving.
 ///
-/// With --wipe the cache-disk is overwritten when it is detached, and not before: what was written through it is on it as it was.
-/// That takes as long as writing all of it. Interrupted, also by a crash, it is repeated with the two disks.
+/// With --wipe the cache-disk is overwritten when it is detached, and not before: what was written
+/// through it is on it as it was. That takes as long as writing all of it. Interrupted, also by a
+/// crash, it is repeated with the two disks.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -67,20 +69,23 @@ pub struct DetachArguments {
     /// Its data-disk.
     #[arg(long, value_name = "DISK", requires = "cache_disk", conflicts_with = "control")]
     pub data_disk: Option<DeviceSpec>,
-    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: where `dcd serve` has it].
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default:
+    /// where `dcd serve` has it].
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "control")]
     pub memory_directory: Option<PathBuf>,
-    /// Detach although the memory of the last session is not found, in which writes may be that were acknowledged
-    /// and not flushed: as after a power cut. Without effect where it is found.
+    /// Detach although the memory of the last session is not found, in which writes may be that
+    /// were acknowledged and not flushed: as after a power cut. Without effect where it is found.
     #[arg(long, conflicts_with = "control")]
     pub memory_lost: bool,
     /// Wait until nobody uses the disk any more.
     #[arg(long, requires = "control", conflicts_with = "force")]
     pub wait: bool,
-    /// Detach although the disk is mounted, open, or connected to: what its users have not written yet is lost.
+    /// Detach although the disk is mounted, open, or connected to: what its users have not written
+    /// yet is lost.
     #[arg(long, requires = "control")]
     pub force: bool,
-    /// End when nothing more gets to the data-disk for so long, or for an eighth of it when the disk says no [default: 60s]. A running dcd has a setting for it.
+    /// End when nothing more gets to the data-disk for so long, or for an eighth of it when the
+    /// disk says no [default: 60s]. A running dcd has a setting for it.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "control")]
     pub drain_timeout: Option<std::time::Duration>,
     /// Detach although blocks are lost, because they are damaged in the cache, or although the
@@ -91,12 +96,13 @@ pub struct DetachArguments {
     /// If something is lost, write what it is to this file, before anything is given up.
     #[arg(long, value_name = "FILE")]
     pub lost_list: Option<PathBuf>,
-    /// Go on although the record of pairs of this host says that these disks do not belong together,
-    /// or one is older than the other.
+    /// Go on although the record of pairs of this host says that these disks do not belong
+    /// together, or one is older than the other.
     #[arg(long, conflicts_with = "control")]
     pub trust_disks: bool,
-    /// Overwrite the cache-disk (all of that file or device) when it is detached: discarded, and filled with zeroes unless the
-    /// disk erases securely. A cache that is detached already is only wiped.
+    /// Overwrite the cache-disk (all of that file or device) when it is detached: discarded, and
+    /// filled with zeroes unless the disk erases securely. A cache that is detached already is only
+    /// wiped.
     #[arg(long, conflicts_with = "cancel")]
     pub wipe: bool,
 }

@@ -27,9 +27,9 @@ const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// A file system that leaves the allocation of blocks to a volume.
 ///
-/// dhisfs keeps files on a volume (`dcd create --volume`) that `dcd serve` serves. The volume finds the blocks, is told
-/// which block points to which, and what files are: `setfattr -n user.dcd.hint -v important,random FILE`, the same on a
-/// directory for what is made in it, or rules for names.
+/// dhisfs keeps files on a volume (`dcd create --volume`) that `dcd serve` serves. The volume finds
+/// the blocks, is told which block points to which, and what files are: `setfattr -n user.dcd.hint
+/// -v important,random FILE`, the same on a directory for what is made in it, or rules for names.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -81,8 +81,8 @@ Examples:
     },
     /// Mount it on a directory, until it is unmounted or SIGINT or SIGTERM come
     ///
-    /// After a crash, of this program, of dcd or of the machine, mount it again: everything that was made durable by
-    /// `fsync` is there. What was not is durable after --commit-interval.
+    /// After a crash, of this program, of dcd or of the machine, mount it again: everything that
+    /// was made durable by `fsync` is there. What was not is durable after --commit-interval.
     #[command(after_help = "\
 A file with rules, of which the first that fits decides:
   [[rule]]
@@ -122,10 +122,11 @@ Examples:
     },
     /// Check it while it is not mounted
     ///
-    /// The tree, the number of names of each file, that each block is used once and allocated on the volume, and that
-    /// the volume knows as many pointers as there are. The journal is replayed before; nothing else is changed without
-    /// --repair. Exit codes are those of fsck(8): 0 if all is well, 1 if everything was mended, 4 if something is wrong
-    /// and was not, 8 if it could not be looked at.
+    /// The tree, the number of names of each file, that each block is used once and allocated on
+    /// the volume, and that the volume knows as many pointers as there are. The journal is replayed
+    /// before; nothing else is changed without --repair. Exit codes are those of fsck(8): 0 if all
+    /// is well, 1 if everything was mended, 4 if something is wrong and was not, 8 if it could not
+    /// be looked at.
     #[command(after_help = "\
 Examples:
   dcd dhisfs fsck --control /run/vol.ctl --nbd /run/vol.nbd
@@ -225,7 +226,8 @@ pub fn run(arguments: &DhisfsArguments) -> Result<(), CommandError> {
     }
 }
 
-/// Each block takes a pointer: where there are fewer of these than blocks, the file system is full before the volume is.
+/// Each block takes a pointer: where there are fewer of these than blocks, the file system is full
+/// before the volume is.
 fn warn_of_few_pointers(device: &mut Device) -> Result<(), CommandError> {
     let geometry = device.geometry();
     let Usage { mapped, pointers, pointers_max } = device.usage().map_err(failed)?;

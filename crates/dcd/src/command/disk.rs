@@ -19,9 +19,9 @@ use crate::progress::{Progress, Unit};
 
 /// Look at the disk models and compare them with real drives.
 ///
-/// A model is a disk on virtual time: arm, platters, buffer and bus of a drive, or the times of an SSD
-/// or cloud volume. Profiles of some drives come with dcd; your own is a TOML file, best begun with
-/// `dcd disk show NAME > mine.toml`. docs/disk-models.md describes the fields.
+/// A model is a disk on virtual time: arm, platters, buffer and bus of a drive, or the times of an
+/// SSD or cloud volume. Profiles of some drives come with dcd; your own is a TOML file, best begun
+/// with `dcd disk show NAME > mine.toml`. docs/disk-models.md describes the fields.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -55,17 +55,18 @@ pub enum DiskWhat {
     /// How far the service times of a model are from those measured on a real drive
     ///
     /// The requests of the trace are replayed one at a time, each so long after the end of the one
-    /// before as it was in reality. The demerit figure is the root mean square of the horizontal distance
-    /// between the two distributions of service times.
+    /// before as it was in reality. The demerit figure is the root mean square of the horizontal
+    /// distance between the two distributions of service times.
     Validate {
         /// Name of a profile, or path of a TOML file.
         #[arg(long, value_name = "PROFILE")]
         disk: String,
-        /// CSV, plain or compressed (zstd, gzip), with the columns t_us, op, off, len, svc_start_us and
-        /// svc_stop_us, or op, blkno_512, bcount_512, measured_us and next_inter_us.
+        /// CSV, plain or compressed (zstd, gzip), with the columns t_us, op, off, len, svc_start_us
+        /// and svc_stop_us, or op, blkno_512, bcount_512, measured_us and next_inter_us.
         #[arg(long, value_name = "FILE")]
         trace: PathBuf,
-        /// Chooses the angle of the platters at the beginning, and the times of disks without an arm.
+        /// Chooses the angle of the platters at the beginning, and the times of disks without an
+        /// arm.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         seed: u64,
         /// Print JSON.

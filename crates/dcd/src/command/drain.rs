@@ -18,9 +18,9 @@ use crate::{daemons, lost_list};
 /// Ctrl-C, SIGTERM or the end of this command cancel it: what was moved stays moved, the rest stays
 /// in the cache, serving goes on, and the exit code is 7.
 ///
-/// When nothing more gets to the data-disk for the daemon's --drain-timeout, because it is full, fails, or a member of the
-/// volume is away, the drain ends with what is left and why, and exit code 8. Serving goes on, and what is left is
-/// tried again by itself.
+/// When nothing more gets to the data-disk for the daemon's --drain-timeout, because it is full,
+/// fails, or a member of the volume is away, the drain ends with what is left and why, and exit
+/// code 8. Serving goes on, and what is left is tried again by itself.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -24,13 +24,14 @@ use crate::progress::{Progress, Unit};
 
 /// Do the experiments of the papers again, with this engine.
 ///
-/// Writes the figures as SVG files and one page, what the papers print beside our numbers, and their findings as
-/// statements that hold or do not. The papers: Haining's thesis, "Non-volatile cache management for improving write
-/// response time with rotating magnetic media" (2000), Figures 3.1, 3.2, 4.1, 5.5, 5.7, 6.2, 6.3, 7.1 to 7.13 and
-/// Tables 7.1 to 7.3; "The Design and Implementation of a DCD Device Driver for UNIX" (USENIX 1999), Figures 7 to 12;
-/// "A DCD Filter Driver for Windows NT 4", Figures 7 and 8; "On-Disk Sequence Cache" (2005), Table 4.2 and Figures 4.1
-/// to 4.3, of a trace that you have. Where their traces or programs are not to be had, a made-up
-/// load takes their place (docs/workloads.md), and the figure says so.
+/// Writes the figures as SVG files and one page, what the papers print beside our numbers, and
+/// their findings as statements that hold or do not. The papers: Haining's thesis, "Non-volatile
+/// cache management for improving write response time with rotating magnetic media" (2000), Figures
+/// 3.1, 3.2, 4.1, 5.5, 5.7, 6.2, 6.3, 7.1 to 7.13 and Tables 7.1 to 7.3; "The Design and
+/// Implementation of a DCD Device Driver for UNIX" (USENIX 1999), Figures 7 to 12; "A DCD Filter
+/// Driver for Windows NT 4", Figures 7 and 8; "On-Disk Sequence Cache" (2005), Table 4.2 and
+/// Figures 4.1 to 4.3, of a trace that you have. Where their traces or programs are not to be had,
+/// a made-up load takes their place (docs/workloads.md), and the figure says so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +48,8 @@ pub struct FiguresArguments {
     /// A trace of its disk 1 with measured service times, for the second part of Figure 6.2.
     #[arg(long, value_name = "FILE")]
     pub hplajw_disk1: Option<PathBuf>,
-    /// A trace of the start of a program or of a system with cold caches, for the figures of the on-disk sequence cache.
+    /// A trace of the start of a program or of a system with cold caches, for the figures of the
+    /// on-disk sequence cache.
     #[arg(long, value_name = "FILE")]
     pub start: Option<PathBuf>,
     /// Where to put them; made if it is missing. Figures of before are overwritten.

@@ -27,9 +27,10 @@ use crate::progress::{Progress, Unit};
 
 /// Search for ways to lose data.
 ///
-/// Runs the engine on faulty disks in memory, crashes it at any instant, recovers, and compares with
-/// a model; no disk of this machine is touched. Everything follows from the seed: the same seed gives
-/// the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of violations. Ctrl-C ends it with what was found.
+/// Runs the engine on faulty disks in memory, crashes it at any instant, recovers, and compares
+/// with a model; no disk of this machine is touched. Everything follows from the seed: the same
+/// seed gives the same run. A run that fails is shrunk and printed as a test. Exit code 1 tells of
+/// violations. Ctrl-C ends it with what was found.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -66,17 +67,18 @@ pub struct FuzzArguments {
     /// and from then on.
     #[arg(long, conflicts_with_all = ["faults", "exhaustive"])]
     pub sweep: bool,
-    /// Random runs on a volume of several members that fail, vanish, come back old and rot: raid0, raid1, raid5, or tiered,
-    /// which has a set of each, and hints.
+    /// Random runs on a volume of several members that fail, vanish, come back old and rot: raid0,
+    /// raid1, raid5, or tiered, which has a set of each, and hints.
     #[arg(long, value_name = "KIND", value_parser = parse_volume_kind)]
     #[arg(conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep"])]
     pub volume: Option<VolumeKind>,
-    /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full queues, completions late
-    /// and in any order, cancelled and failed operations, pauses.
+    /// Runs of the driver (event loop, ring, disks) under a simulated kernel: short transfers, full
+    /// queues, completions late and in any order, cancelled and failed operations, pauses.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "seeded_bugs", "jobs"])]
     pub driver: bool,
-    /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it is
-    /// found, at most --runs times each [default: 1000]. Only in the binary that `make fuzz-seeded` builds.
+    /// Are mistakes found that were made on purpose? Turns on one after the other and runs until it
+    /// is found, at most --runs times each [default: 1000]. Only in the binary that `make
+    /// fuzz-seeded` builds.
     #[arg(long, conflicts_with_all = ["faults", "pairs", "exhaustive", "sweep", "volume", "time"])]
     pub seeded_bugs: bool,
     /// Threads [default: one for each processor].
@@ -181,7 +183,8 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
     }
 }
 
-/// Runs of the driver, one after the other: they have the clock and the kernel for themselves, but not the disks.
+/// Runs of the driver, one after the other: they have the clock and the kernel for themselves, but
+/// not the disks.
 fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
     let first = arguments.seed.unwrap_or(0);
     let began = std::time::Instant::now();
@@ -289,8 +292,8 @@ impl DriverSummary {
     }
 }
 
-/// Time on processors that this process has had: what a rate per core must be measured by on a machine
-/// that has other work.
+/// Time on processors that this process has had: what a rate per core must be measured by on a
+/// machine that has other work.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

@@ -18,9 +18,9 @@ use crate::progress::{Progress, Unit};
 
 /// Record that the data-disk has grown.
 ///
-/// Grow the disk first (lvextend, truncate -s), then run this while no dcd serves it. The cache stays
-/// as it is; what the new part of the disk holds is shown as it is. May be interrupted at any time and
-/// repeated. A disk cannot shrink below its cache.
+/// Grow the disk first (lvextend, truncate -s), then run this while no dcd serves it. The cache
+/// stays as it is; what the new part of the disk holds is shown as it is. May be interrupted at any
+/// time and repeated. A disk cannot shrink below its cache.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,19 +32,20 @@ pub struct GrowArguments {
     /// Its data-disk.
     #[arg(long, value_name = "DISK")]
     pub data_disk: DeviceSpec,
-    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default: where `dcd serve` has it].
+    /// Where the memory that outlived a crash of dcd is, if not where its superblock says [default:
+    /// where `dcd serve` has it].
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Option<PathBuf>,
-    /// Grow although the memory of the last session is not found, in which writes may be that were acknowledged
-    /// and not flushed: as after a power cut. Without effect where it is found.
+    /// Grow although the memory of the last session is not found, in which writes may be that were
+    /// acknowledged and not flushed: as after a power cut. Without effect where it is found.
     #[arg(long)]
     pub memory_lost: bool,
     /// Grow although blocks are lost or the data-disk was changed behind the cache: say so only
     /// after reading what is lost.
     #[arg(long)]
     pub accept_damage: bool,
-    /// Go on although the record of pairs of this host says that these disks do not belong together,
-    /// or one is older than the other.
+    /// Go on although the record of pairs of this host says that these disks do not belong
+    /// together, or one is older than the other.
     #[arg(long)]
     pub trust_disks: bool,
     /// Print the sizes as JSON.

@@ -26,8 +26,9 @@ use crate::progress::{Progress, Unit};
 
 /// Show what is on a cache-disk, or where a file lies.
 ///
-/// Reads only, and shows as much as can be read of a damaged cache-disk. With --file, a file of a file system on the device
-/// that a running dcd serves: its blocks, and on a volume the RAID levels and attributes of them.
+/// Reads only, and shows as much as can be read of a damaged cache-disk. With --file, a file of a
+/// file system on the device that a running dcd serves: its blocks, and on a volume the RAID levels
+/// and attributes of them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

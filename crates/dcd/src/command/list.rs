@@ -1,7 +1,8 @@
-//! `dcd list`: the daemons of this machine, and the segment memories: whose they are, and which nobody needs.
+//! `dcd list`: the daemons of this machine, and the segment memories: whose they are, and which
+//! nobody needs.
 //!
-//! Daemons are found by their processes, so those that have no control socket are there, too. What is asked of them is waited for
-//! briefly: one that hangs holds nobody up.
+//! Daemons are found by their processes, so those that have no control socket are there, too. What
+//! is asked of them is waited for briefly: one that hangs holds nobody up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,17 +22,18 @@ use crate::output::{Align, Colour, Paint, Table, print, print_json};
 
 /// List the daemons of this machine, and the memory that they have or have left.
 ///
-/// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache ended without order: the next
-/// serve or detach brings what is in it to the disks, and it goes. Stale memory holds nothing that counts, and only takes
-/// room: how to remove it is told. Changes nothing.
+/// Segment memory is what outlives a killed dcd. It is NEEDED where the last session of its cache
+/// ended without order: the next serve or detach brings what is in it to the disks, and it goes.
+/// Stale memory holds nothing that counts, and only takes room: how to remove it is told. Changes
+/// nothing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd list
   dcd list --memory-directory /mnt/tmpfs --json")]
 pub struct ListArguments {
-    /// Look for memory here, too. Where dcd puts it by itself, and where running daemons have theirs, is always looked at. May
-    /// be given again.
+    /// Look for memory here, too. Where dcd puts it by itself, and where running daemons have
+    /// theirs, is always looked at. May be given again.
     #[arg(long, value_name = "DIRECTORY")]
     pub memory_directory: Vec<PathBuf>,
     /// Print JSON.

@@ -11,7 +11,8 @@ use crate::output::print;
 
 /// Print the metrics of a running dcd, in the form of OpenMetrics.
 ///
-/// What Prometheus reads from `dcd serve --metrics`, once. docs/metrics.md says what each of them means.
+/// What Prometheus reads from `dcd serve --metrics`, once. docs/metrics.md says what each of them
+/// means.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -1,6 +1,7 @@
-//! `dcd probe`: what a block device is to the caches that this machine has, for udev and for people. Opens disks for
-//! reading only, locks nothing, and fails at nothing: what cannot be read is told on stderr and is as if it were not there.
-//! With `--all` it is the other way round: `probe_all.rs`.
+//! `dcd probe`: what a block device is to the caches that this machine has, for udev and for
+//! people. Opens disks for reading only, locks nothing, and fails at nothing: what cannot be read
+//! is told on stderr and is as if it were not there. With `--all` it is the other way round:
+//! `probe_all.rs`.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -21,13 +22,15 @@ use crate::settings::Settings;
 
 /// Tell what a block device is to the caches of this machine, or whether any of these may be dirty.
 ///
-/// A cache-disk or data-disk of a service, and whether the two are attached: then what is on the data-disk alone may be
-/// old. Reads only, and never waits for anything. udev asks it of every disk.
+/// A cache-disk or data-disk of a service, and whether the two are attached: then what is on the
+/// data-disk alone may be old. Reads only, and never waits for anything. udev asks it of every
+/// disk.
 ///
-/// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the settings of each, at the disks that
-/// they name, and at the daemons that run. What cannot be known counts as dirty: a file that cannot be read or has a mistake, a disk that is
-/// missing, a daemon that does not answer within 10 s. The exit code is 0 if all are detached, and 1 if one is not, is in use or
-/// is not known. A removal of the package asks this first.
+/// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
+/// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
+/// counts as dirty: a file that cannot be read or has a mistake, a disk that is missing, a daemon
+/// that does not answer within 10 s. The exit code is 0 if all are detached, and 1 if one is not,
+/// is in use or is not known. A removal of the package asks this first.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +44,8 @@ pub struct ProbeArguments {
     /// Print KEY=value lines for udev, or nothing.
     #[arg(long)]
     pub udev: bool,
-    /// Tell of all caches that have settings, or are served, whether they may hold what their data-disks do not.
+    /// Tell of all caches that have settings, or are served, whether they may hold what their
+    /// data-disks do not.
     #[arg(long, conflicts_with_all = ["device", "udev"])]
     pub all: bool,
     /// Print JSON.
@@ -179,7 +183,8 @@ impl Contents {
         }
     }
 
-    /// Whether it may hold what the data-disk does not. Of a cache-disk that is missing nobody knows.
+    /// Whether it may hold what the data-disk does not. Of a cache-disk that is missing nobody
+    /// knows.
     pub(super) fn may_be_newer(&self) -> bool {
         match self {
             Contents::Unknown => true,
@@ -194,7 +199,8 @@ pub(super) fn read_superblock(disk: &Path) -> Contents {
     let mut copies = [[0; SUPERBLOCK_SIZE]; SUPERBLOCK_OFFSETS.len()];
     let mut is_read = true;
     for (copy, offset) in copies.iter_mut().zip(SUPERBLOCK_OFFSETS) {
-        // A copy that cannot be read stays empty, which is no superblock. A disk that ends before it has none there.
+        // A copy that cannot be read stays empty, which is no superblock. A disk that ends before
+        // it has none there.
         let read = file.read_exact_at(copy, offset);
         is_read &= !read.is_err_and(|error| error.kind() != ErrorKind::UnexpectedEof);
     }

@@ -1,6 +1,7 @@
-//! `dcd probe --all`: whether a cache of this machine's services may hold what its data-disk does not. A removal of the package asks
-//! it, so it is for whatever is not known that it is dirty: a file that cannot be read, a disk that is not there, a daemon that
-//! does not answer. Reads only; waits for nobody longer than [`PATIENCE`].
+//! `dcd probe --all`: whether a cache of this machine's services may hold what its data-disk does
+//! not. A removal of the package asks it, so it is for whatever is not known that it is dirty: a
+//! file that cannot be read, a disk that is not there, a daemon that does not answer. Reads only;
+//! waits for nobody longer than [`PATIENCE`].
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -121,8 +122,8 @@ enum Question {
     Daemon,
 }
 
-/// Asks all at once, each on a thread of its own: a disk or a daemon that hangs is one that is not known. Such a thread ends with
-/// this program.
+/// Asks all at once, each on a thread of its own: a disk or a daemon that hangs is one that is not
+/// known. Such a thread ends with this program.
 fn ask_all(wanted: Vec<(PathBuf, Question)>, root: &Path) -> Vec<Cache> {
     let deadline = Instant::now() + PATIENCE;
     let asked: Vec<_> = wanted
@@ -175,7 +176,8 @@ fn files_in(directory: &Path, extension: &str) -> std::io::Result<Vec<PathBuf>> 
     Ok(files)
 }
 
-/// What a configuration file says, looked up on the disks that it names; and the daemon at its own control socket.
+/// What a configuration file says, looked up on the disks that it names; and the daemon at its own
+/// control socket.
 fn of_settings(file: &Path, root: &Path) -> Vec<Cache> {
     let given_up = format!("or, if that cache is given up, move {} away", file.display());
     let unknown = |why: String, hint: &str| {

@@ -1,5 +1,5 @@
-//! `dcd salvage`: what a cache-disk holds that no start takes, listed, and brought to a file or to the data-disk.
-//! The cache-disk is only read.
+//! `dcd salvage`: what a cache-disk holds that no start takes, listed, and brought to a file or to
+//! the data-disk. The cache-disk is only read.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -23,11 +23,11 @@ use crate::progress::{Progress, Unit};
 /// Get back what a damaged cache-disk holds.
 ///
 /// For a cache-disk that no start takes: finds every record and block that is whole, without any
-/// checkpoint if need be, and tells which of them are the newest for certain, which may be older than what
-/// is lost, and which are lost. Only the certain ones are written, to a new file (sparse, as large as
-/// the data-disk) or to the data-disk itself; without --to and --data-disk nothing is. The cache-disk is only read. Try
-/// `dcd serve` first: segment memory that has survived holds more than the cache-disk does. Exit code 4 tells that
-/// something is uncertain or lost.
+/// checkpoint if need be, and tells which of them are the newest for certain, which may be older
+/// than what is lost, and which are lost. Only the certain ones are written, to a new file (sparse,
+/// as large as the data-disk) or to the data-disk itself; without --to and --data-disk nothing is.
+/// The cache-disk is only read. Try `dcd serve` first: segment memory that has survived holds more
+/// than the cache-disk does. Exit code 4 tells that something is uncertain or lost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,8 @@ pub struct SalvageArguments {
     /// Write what is found to the data-disk. Make a copy of it before.
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data_disk: Option<DeviceSpec>,
-    /// Write what is uncertain, too: the newest copy that was found, which may be older than what was lost.
+    /// Write what is uncertain, too: the newest copy that was found, which may be older than what
+    /// was lost.
     #[arg(long)]
     pub take_uncertain: bool,
     /// List all ranges.

@@ -21,8 +21,9 @@ use crate::settings::Settings;
 /// Serve the cached disk, in the foreground.
 ///
 /// Recovers what a crash left, prints one line that begins with "ready", and runs until SIGTERM,
-/// SIGINT or `dcd detach`; SIGUSR1 ends it, too, but leaves a ublk device to the next start. After a kill -9 or a power cut the same line brings everything back.
-/// Every setting may also stand in the file given with --config, under the same name; flags win.
+/// SIGINT or `dcd detach`; SIGUSR1 ends it, too, but leaves a ublk device to the next start. After
+/// a kill -9 or a power cut the same line brings everything back. Every setting may also stand in
+/// the file given with --config, under the same name; flags win.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -46,8 +47,8 @@ pub struct ServeArguments {
     /// The settings.
     #[command(flatten)]
     pub settings: Settings,
-    /// Serve the data-disk without any cache: each request is one of the data-disk, so that what the layers above cost
-    /// can be measured.
+    /// Serve the data-disk without any cache: each request is one of the data-disk, so that what
+    /// the layers above cost can be measured.
     #[arg(long)]
     pub null: bool,
     /// Print nothing but the ready line and errors.

@@ -13,9 +13,10 @@ use crate::output::{print, print_json};
 
 /// Show the settings of a running dcd, or change some.
 ///
-/// Without KEY=VALUE it lists them all, with who has set each, and whether it takes a restart to change it. Keys and
-/// values are those of `dcd serve` and of the configuration file. What is set counts until dcd ends, before flags and file;
-/// KEY= takes that back. Either all is set, or nothing. SIGHUP has dcd read its configuration file again.
+/// Without KEY=VALUE it lists them all, with who has set each, and whether it takes a restart to
+/// change it. Keys and values are those of `dcd serve` and of the configuration file. What is set
+/// counts until dcd ends, before flags and file; KEY= takes that back. Either all is set, or
+/// nothing. SIGHUP has dcd read its configuration file again.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -22,11 +22,12 @@ Examples:
   dcd slow-disk --model hp-97560 --disk disk.img --nbd unix:/run/slow.sock")]
 #[command(group(clap::ArgGroup::new("frontend").required(true).multiple(true).args(["nbd", "fuse", "ublk", "vhost_user"])))]
 pub struct SlowDiskArguments {
-    /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like, model:PROFILE:FILE as
-    /// slow as a drive of `dcd disk list`.
+    /// The disk; slow:FILE,read=TIME,write=TIME makes a file as slow as you like,
+    /// model:PROFILE:FILE as slow as a drive of `dcd disk list`.
     #[arg(long, value_name = "DISK")]
     pub disk: DeviceSpec,
-    /// Make the file given with --disk as slow as this drive: a name of `dcd disk list`, or a TOML file.
+    /// Make the file given with --disk as slow as this drive: a name of `dcd disk list`, or a TOML
+    /// file.
     #[arg(long, value_name = "PROFILE")]
     pub model: Option<String>,
     /// Where to listen for NBD clients.
@@ -72,7 +73,8 @@ pub fn run(arguments: &SlowDiskArguments) -> Result<(), CommandError> {
         control: arguments.control.clone(),
         read_only: false,
         processor: None,
-        // A disk that is slow on purpose has no use for it, and must not take time from what is measured.
+        // A disk that is slow on purpose has no use for it, and must not take time from what is
+        // measured.
         busy_poll: BusyPollMax::NEVER,
         give_up_rights: true,
         quiet: arguments.quiet,

@@ -32,8 +32,8 @@ pub enum UblkVerb {
     },
     /// Remove a device whose server has died or left it. Requests that wait in it fail.
     ///
-    /// What its users have not flushed is lost; what the cache acknowledged is not. To serve the device again instead,
-    /// start the cache it belongs to: `dcd serve ... --ublk`.
+    /// What its users have not flushed is lost; what the cache acknowledged is not. To serve the
+    /// device again instead, start the cache it belongs to: `dcd serve ... --ublk`.
     Remove {
         /// Its number: that of /dev/ublkbNUMBER.
         #[arg(value_name = "NUMBER")]

@@ -30,8 +30,8 @@ const INTERVAL_NANOS: i64 = 200_000_000;
 
 /// Members and sets of a volume.
 ///
-/// A volume (`dcd create --volume`) lies on several data-disks, in RAID sets. docs/volume.md tells how to make and keep
-/// one.
+/// A volume (`dcd create --volume`) lies on several data-disks, in RAID sets. docs/volume.md tells
+/// how to make and keep one.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -71,7 +71,8 @@ enum VolumeWhat {
 Examples:
   dcd volume set --pointers 278528 --control /run/vol.ctl")]
     Set {
-        /// Room for so many pointers, if there is less: 16 bytes each, which the journal of the volume becomes smaller by.
+        /// Room for so many pointers, if there is less: 16 bytes each, which the journal of the
+        /// volume becomes smaller by.
         #[arg(long, value_name = "N", required = true)]
         pointers: u32,
         /// Where the volume is.
@@ -103,7 +104,8 @@ Examples:
     },
     /// Read everything that is redundant, compare, and repair
     ///
-    /// Ctrl-C leaves it running: `dcd volume cancel` stops it. Exit code 4: lines of the volume are lost.
+    /// Ctrl-C leaves it running: `dcd volume cancel` stops it. Exit code 4: lines of the volume are
+    /// lost.
     Scrub {
         /// Where the volume is.
         #[command(flatten)]

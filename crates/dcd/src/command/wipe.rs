@@ -1,9 +1,13 @@
-//! `dcd detach --wipe`: after the detach, what the cache-disk held is overwritten (`dcd_daemon::disk::wipe`).
+//! `dcd detach --wipe`: after the detach, what the cache-disk held is overwritten
+//! (`dcd_daemon::disk::wipe`).
 //!
-//! 1. Before anything else the cache-disk is looked at: one that could not be wiped later is not detached either.
-//! 2. The detach, by a daemon or here. Crash before it is durable: the pair is one, and nothing is wiped.
-//! 3. The cache-disk is opened for us alone, and must say itself that this cache is detached: then nothing that was acknowledged
-//!    depends on it. Crash from here on: `dcd detach --wipe` is repeated, and begins here.
+//! 1. Before anything else the cache-disk is looked at: one that could not be wiped later is not
+//!    detached either.
+//! 2. The detach, by a daemon or here. Crash before it is durable: the pair is one, and nothing is
+//!    wiped.
+//! 3. The cache-disk is opened for us alone, and must say itself that this cache is detached: then
+//!    nothing that was acknowledged depends on it. Crash from here on: `dcd detach --wipe` is
+//!    repeated, and begins here.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

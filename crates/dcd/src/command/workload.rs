@@ -1,4 +1,5 @@
-//! Workloads by name: as a trace in a file (`dcd trace generate`), or instead of one (`dcd simulate`).
+//! Workloads by name: as a trace in a file (`dcd trace generate`), or instead of one (`dcd
+//! simulate`).
 
 use std::path::Path;
 

@@ -193,7 +193,8 @@ impl Live {
         live
     }
 
-    /// What was in announced segments was overwritten by records, or is on the data-disk; then the zeroes below it are, too.
+    /// What was in announced segments was overwritten by records, or is on the data-disk; then the
+    /// zeroes below it are, too.
     fn drop_announced(&mut self, records: &[FoundRecord], geometry: &Geometry) {
         let announced: BTreeSet<SegmentIndex> =
             records.iter().flat_map(|found| announced_by(found, geometry)).collect();

@@ -1,7 +1,8 @@
-//! What can be had of a cache-disk that no start takes: its checkpoint is damaged, or parts of it are
-//! gone. Every record and every slot tells by itself whose it is, where in the one order it belongs, and whether
-//! it is whole; so the newest copy of each block can be found without a checkpoint. What a
-//! checkpoint tells besides is which copies had been destaged, and that nothing newer is missing.
+//! What can be had of a cache-disk that no start takes: its checkpoint is damaged, or parts of it
+//! are gone. Every record and every slot tells by itself whose it is, where in the one order it
+//! belongs, and whether it is whole; so the newest copy of each block can be found without a
+//! checkpoint. What a checkpoint tells besides is which copies had been destaged, and that nothing
+//! newer is missing.
 //!
 //! ```text
 //! 1. Find the records of every segment. Of an earlier lap, or of a session that did not count them: dead.
@@ -29,8 +30,9 @@ use dcd_engine::{Geometry, Superblock};
 use super::CacheImage;
 use super::segments::{FoundRecord, read_segment};
 
-/// Bits in which an item of a damaged checkpoint may differ from what a record says of the same slot and
-/// still be taken for it: two different items differ in their slots' checksums alone by 16, mostly.
+/// Bits in which an item of a damaged checkpoint may differ from what a record says of the same
+/// slot and still be taken for it: two different items differ in their slots' checksums alone by
+/// 16, mostly.
 const FLIPPED_BITS_MAX: u32 = 4;
 
 /// Whether a newer copy may be missing.
@@ -184,8 +186,9 @@ impl Salvage {
         found
     }
 
-    /// Step 3, with a checkpoint whose checksum is wrong. An item counts if the slot that it names holds what the
-    /// item says; of the others each is looked for among the copies that are older than the checkpoint.
+    /// Step 3, with a checkpoint whose checksum is wrong. An item counts if the slot that it names
+    /// holds what the item says; of the others each is looked for among the copies that are older
+    /// than the checkpoint.
     fn begin_with_damaged(
         &mut self,
         damaged: &DamagedCheckpoint,
@@ -206,7 +209,8 @@ impl Salvage {
             }
         }
         let mut doubtful = Vec::new();
-        // Fragments of copies that an item does not list: they died before, or its mask is what is damaged.
+        // Fragments of copies that an item does not list: they died before, or its mask is what is
+        // damaged.
         let mut unlisted = Vec::new();
         let mut verified = 0;
         for item in &damaged.live {
@@ -249,7 +253,8 @@ impl Salvage {
         let generation = damaged.generation;
         self.base = Base::Damaged { generation, verified, mended, unknown };
         let is_all_known = unknown == 0 && mended > 0;
-        // If no live item is wrong, something else is: a zero range perhaps, or the mask of an item.
+        // If no live item is wrong, something else is: a zero range perhaps, or the mask of an
+        // item.
         if !is_all_known {
             for copy in unlisted {
                 content.list_doubtful(copy, before);
@@ -294,7 +299,8 @@ impl Salvage {
         self.lost = content.lost.into_iter().map(|(line, mask)| (Line(line), mask)).collect();
     }
 
-    /// Slots that a checkpoint lists and no record that was found describes have not been compared yet.
+    /// Slots that a checkpoint lists and no record that was found describes have not been compared
+    /// yet.
     fn verify_listed(&mut self, image: &CacheImage, superblock: &Superblock) {
         let geometry = &superblock.geometry;
         let mut damaged = Vec::new();
@@ -502,7 +508,8 @@ impl Content {
                     let end = range.end().div_ceil(FRAGMENTS_PER_LINE);
                     self.forget_lines(range.start.line().0, end);
                 }
-                // What was in them is found as long as it is there, and said to be perhaps older than the data-disk.
+                // What was in them is found as long as it is there, and said to be perhaps older
+                // than the data-disk.
                 Entry::Announce { .. } => {}
             }
         }

@@ -35,7 +35,8 @@ fn header(
     Ok(header)
 }
 
-/// What the tables of a volume say, with what its journal says of them; `progress` is told how many bytes were read of how many.
+/// What the tables of a volume say, with what its journal says of them; `progress` is told how many
+/// bytes were read of how many.
 pub fn tables(
     image: &CacheImage,
     superblock: &Superblock,
@@ -56,7 +57,8 @@ pub fn tables(
     })
 }
 
-/// Where things are in its area, as the newest root has it: it may have more room for pointers than the header says.
+/// Where things are in its area, as the newest root has it: it may have more room for pointers than
+/// the header says.
 pub fn area(
     image: &CacheImage,
     superblock: &Superblock,

@@ -30,8 +30,8 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Where the record of pairs is: below `state`, if the test has made that; else none is kept, because tests put disks
-    /// back as they like.
+    /// Where the record of pairs is: below `state`, if the test has made that; else none is kept,
+    /// because tests put disks back as they like.
     pub fn state_directory(&self) -> PathBuf {
         let state = self.path("state");
         if state.exists() { state } else { PathBuf::new() }

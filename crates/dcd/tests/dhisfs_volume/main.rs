@@ -1,6 +1,7 @@
-//! dhisfs on a real volume, served by the real daemon, with unmodified programs on it: fsx, PostMark, a build, fio that
-//! verifies, many small files; and crashes of the mount, of the daemon, of both, and of the disks' power, after each of
-//! which fsck finds nothing and every file that was fsynced is there, byte for byte.
+//! dhisfs on a real volume, served by the real daemon, with unmodified programs on it: fsx,
+//! PostMark, a build, fio that verifies, many small files; and crashes of the mount, of the daemon,
+//! of both, and of the disks' power, after each of which fsck finds nothing and every file that was
+//! fsynced is there, byte for byte.
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -42,7 +43,8 @@ fn fsx_on_dhisfs() {
         return;
     };
     let mut volume = Volume::new("32M", 64 << 20, false);
-    // Past the direct blocks of an inode. Pages are thrown away, so that dhisfs and not the page cache answers.
+    // Past the direct blocks of an inode. Pages are thrown away, so that dhisfs and not the page
+    // cache answers.
     let config = "flen = 4000000\n\n[opsize]\nmax = 131072\n\n\
                   [weights]\nclose_open = 1\nread = 3\nwrite = 3\nmapread = 1\nmapwrite = 1\ntruncate = 1\n\
                   fsync = 0.3\nfdatasync = 0.3\ninvalidate = 0.5\nposix_fadvise = 1\n";

@@ -33,7 +33,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// With an empty file system, served and not mounted. With `is_volatile` its disks can lose power.
+    /// With an empty file system, served and not mounted. With `is_volatile` its disks can lose
+    /// power.
     pub fn new(cache: &str, member_bytes: u64, is_volatile: bool) -> Volume {
         let site = Site::empty();
         for member in &DISKS[1..] {
@@ -68,7 +69,8 @@ impl Volume {
             "serve --cache-disk {}{members} --nbd unix:sock --control ctl --memory-directory . \
              --quiet --idle-max 20ms {}",
             disks[0],
-            // The boot is the same after what stands for a power cut, and would be refused without the memory.
+            // The boot is the same after what stands for a power cut, and would be refused without
+            // the memory.
             if self.volatile.is_some() { "--memory-lost" } else { "" }
         ))
     }
@@ -124,8 +126,8 @@ impl Volume {
         self.mount.take().unwrap().stop();
     }
 
-    /// kill -9 at one instant. What is left of a mount stays until [`Volume::clear_away`], so that who uses it gets errors
-    /// and does not go on in the directory below.
+    /// kill -9 at one instant. What is left of a mount stays until [`Volume::clear_away`], so that
+    /// who uses it gets errors and does not go on in the directory below.
     pub fn kill(&mut self, crash: Crash, random: &mut Random) {
         if crash.power {
             self.volatile.as_mut().expect("volatile disks").cut(random);

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use crate::harness::random::{Random, sum, sum_of_file};
 use crate::harness::{Site, search_path};
 
-/// Fsynced files and their sums; a file that is being changed is not in it. And how many names were lost.
+/// Fsynced files and their sums; a file that is being changed is not in it. And how many names were
+/// lost.
 #[derive(Clone, Default)]
 pub struct Files(Arc<Mutex<BTreeMap<String, u64>>>, Arc<AtomicU64>, &'static str);
 
@@ -40,8 +41,8 @@ impl Files {
         self.0.lock().unwrap().clear();
     }
 
-    /// Every fsynced file is there, byte for byte; or at least every one that is there, if names may be
-    /// lost. Returns how many.
+    /// Every fsynced file is there, byte for byte; or at least every one that is there, if names
+    /// may be lost. Returns how many.
     pub fn verify(&self, work: &Path, keeps_names: bool, what: &str) -> u64 {
         let mut synced = self.0.lock().unwrap();
         synced.retain(|name, expected| {

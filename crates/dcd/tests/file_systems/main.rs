@@ -1,9 +1,10 @@
 //! Proves on the real program, with real mounts: a file system on dcd's loop device, a load on it
-//! (files, or SQLite transactions), a crash at a random moment, the same `serve` line again, and then
-//! the file system's own journal replay is all it needs. Its checker finds nothing to repair,
-//! every file that was fsynced before the crash is there, byte for byte, and so is every transaction
-//! that was committed. The crash is a kill -9 of dcd, or a power cut of the machine with both disks;
-//! some recoveries and detaches are hit by the next one. At the end the data-disk mounts without dcd.
+//! (files, or SQLite transactions), a crash at a random moment, the same `serve` line again, and
+//! then the file system's own journal replay is all it needs. Its checker finds nothing to repair,
+//! every file that was fsynced before the crash is there, byte for byte, and so is every
+//! transaction that was committed. The crash is a kill -9 of dcd, or a power cut of the machine
+//! with both disks; some recoveries and detaches are hit by the next one. At the end the data-disk
+//! mounts without dcd.
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -77,8 +78,8 @@ impl Run {
     }
 
     fn check(&self, device: &str) {
-        // A file system in user space may let go of the device a moment after umount; and btrfs looks
-        // at all loop devices, also at one whose machine, another test's, has just crashed.
+        // A file system in user space may let go of the device a moment after umount; and btrfs
+        // looks at all loop devices, also at one whose machine, another test's, has just crashed.
         let for_a_moment = ["busy", "could not check mount status"];
         let mut last = None;
         for _ in 0..50 {
@@ -267,10 +268,11 @@ const BTRFS: FileSystem = FileSystem {
     has_journal: true,
 };
 
-/// ntfs-3g keeps no journal of its own, and the kernel writes its blocks in any order. So a crash may leave half
-/// of a change to a directory, and names with it; each cycle begins with a new file system. What is shown: fsynced files that have their name have their
-/// content, and the structures that ntfsfix knows are right. The first records of its file table it writes twice,
-/// one after the other, and does not mount when a crash came between.
+/// ntfs-3g keeps no journal of its own, and the kernel writes its blocks in any order. So a crash
+/// may leave half of a change to a directory, and names with it; each cycle begins with a new file
+/// system. What is shown: fsynced files that have their name have their content, and the structures
+/// that ntfsfix knows are right. The first records of its file table it writes twice, one after the
+/// other, and does not mount when a crash came between.
 const NTFS: FileSystem = FileSystem {
     name: "ntfs",
     size: 96 << 20,

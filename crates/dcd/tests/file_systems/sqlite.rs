@@ -3,9 +3,9 @@
 //! Each transaction inserts the next row, rewrites an older one, and keeps the books in a second
 //! table: so a lost, a torn and an invented transaction all show in a sum.
 //!
-//! `synchronous=FULL` promises that a committed transaction survives a power cut in WAL mode and with
-//! `journal_mode=TRUNCATE`. With DELETE it does not (SQLite's manual, `synchronous=EXTRA`): the
-//! directory is not fsynced after the journal was removed, and a journal that comes back rolls
+//! `synchronous=FULL` promises that a committed transaction survives a power cut in WAL mode and
+//! with `journal_mode=TRUNCATE`. With DELETE it does not (SQLite's manual, `synchronous=EXTRA`):
+//! the directory is not fsynced after the journal was removed, and a journal that comes back rolls
 //! the transaction back, on any disk. So TRUNCATE is the rollback journal here.
 
 use std::io::{BufRead, BufReader, Write};

@@ -82,7 +82,8 @@ impl Machine {
         self.start(flags).ready()
     }
 
-    /// The boot is the same after what stands for a power cut, and would be refused without the memory.
+    /// The boot is the same after what stands for a power cut, and would be refused without the
+    /// memory.
     fn memory_lost(&self) -> &'static str {
         if self.volatile.is_some() { "--memory-lost" } else { "" }
     }

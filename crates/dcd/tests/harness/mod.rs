@@ -52,7 +52,8 @@ pub fn seed() -> u64 {
 }
 
 /// How many cycles: `DCD_CYCLES` for a long run, of which a test gets `share` of a thousand. The
-/// shares of all tests of pairs with kill -9 make a thousand, and so do those with power cuts; dhisfs comes on top.
+/// shares of all tests of pairs with kill -9 make a thousand, and so do those with power cuts;
+/// dhisfs comes on top.
 pub fn cycles(default: u64, share: u64) -> u64 {
     match std::env::var("DCD_CYCLES") {
         Ok(text) => {
@@ -63,7 +64,8 @@ pub fn cycles(default: u64, share: u64) -> u64 {
     }
 }
 
-/// Tells that a test is skipped, past the capture of cargo, and notes it for the sum of `make test`.
+/// Tells that a test is skipped, past the capture of cargo, and notes it for the sum of `make
+/// test`.
 pub fn skipped(test: &str, reason: &str) {
     let line = format!("skipped: {test}: {reason}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -255,8 +257,9 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes a file system. mkfs.btrfs looks at all mounted loop devices, and fails at one whose file is served by a daemon that is
-    /// gone. That of another test is back in a moment. One that a killed run has left stays, so it is taken out of sight then.
+    /// Makes a file system. mkfs.btrfs looks at all mounted loop devices, and fails at one whose
+    /// file is served by a daemon that is gone. That of another test is back in a moment. One that
+    /// a killed run has left stays, so it is taken out of sight then.
     #[allow(dead_code)] // Not every suite makes one.
     pub fn make_file_system(&self, make: &str, device: &str) {
         // Of a mount namespace of its own: nobody else sees the unmounting.

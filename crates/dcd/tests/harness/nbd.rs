@@ -1,4 +1,5 @@
-//! A small NBD client: fixed newstyle with NBD_OPT_GO, several requests in flight, errors as values.
+//! A small NBD client: fixed newstyle with NBD_OPT_GO, several requests in flight, errors as
+//! values.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

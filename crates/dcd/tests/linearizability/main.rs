@@ -1,5 +1,5 @@
-//! Proves on the real program that all frontends and connections together are one disk: several
-//! NBD connections and users of the FUSE file change, read and flush overlapping ranges at once, and
+//! Proves on the real program that all frontends and connections together are one disk: several NBD
+//! connections and users of the FUSE file change, read and flush overlapping ranges at once, and
 //! for every sector there is an order that explains all they saw (C1, C8, C16, C33), also across
 //! kill -9 (C4: nothing acknowledged is lost) and power cuts (C2, C3, C9, C14: what is left is a
 //! prefix that covers all that was flushed, and no change is there in part).

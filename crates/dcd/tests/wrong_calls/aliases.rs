@@ -138,7 +138,8 @@ pub fn devices() -> Vec<Call> {
     calls
 }
 
-/// The data-disk is a file, and its file system is mounted through a loop device that nobody was told of.
+/// The data-disk is a file, and its file system is mounted through a loop device that nobody was
+/// told of.
 pub fn mounted() -> Vec<Call> {
     let lines = [
         ("a new cache", "create --cache-disk n --cache-size 3M --data-disk d".to_owned()),

@@ -1,8 +1,9 @@
-//! Proves that wrong calls of `create`, `serve`, `detach` and `grow` do no harm: each ends with its exit code, one line that
-//! says what is wrong and one with the next step; nothing was written to any file, made, allocated, made longer or left
-//! behind; and the right call works afterwards.
+//! Proves that wrong calls of `create`, `serve`, `detach` and `grow` do no harm: each ends with its
+//! exit code, one line that says what is wrong and one with the next step; nothing was written to
+//! any file, made, allocated, made longer or left behind; and the right call works afterwards.
 //!
-//! A kind of wrong calls is a file here with a function that gives a table of [`Call`]s, and a line in [`KINDS`].
+//! A kind of wrong calls is a file here with a function that gives a table of [`Call`]s, and a line
+//! in [`KINDS`].
 
 #[path = "../harness/mod.rs"]
 mod harness;

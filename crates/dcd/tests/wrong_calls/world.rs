@@ -1,4 +1,5 @@
-//! Where wrong calls are made: a folder with a data-disk, its cache, and other files, and all that is told apart before and after.
+//! Where wrong calls are made: a folder with a data-disk, its cache, and other files, and all that
+//! is told apart before and after.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ pub struct Call {
     pub error: String,
     /// In the line that says what to do.
     pub hint: String,
-    /// What works afterwards, once [`World::undo`] has undone what was given; empty: nothing is tried.
+    /// What works afterwards, once [`World::undo`] has undone what was given; empty: nothing is
+    /// tried.
     pub then: String,
 }
 

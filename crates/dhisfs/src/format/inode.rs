@@ -1,4 +1,5 @@
-//! What is known of a file: one block, with pointers to its first blocks and to those that list the others.
+//! What is known of a file: one block, with pointers to its first blocks and to those that list the
+//! others.
 //!
 //! | at | bytes | |
 //! |---|---|---|

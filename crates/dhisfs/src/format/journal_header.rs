@@ -1,4 +1,5 @@
-//! Where the journal begins. Two blocks hold it, written in turn; the newer one that can be read counts.
+//! Where the journal begins. Two blocks hold it, written in turn; the newer one that can be read
+//! counts.
 
 use super::superblock::SUPERBLOCK;
 use super::{FormatError, HEADER_BYTES, Kind, open, put_u64, seal, u64_at};

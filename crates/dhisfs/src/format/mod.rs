@@ -7,8 +7,8 @@
 //! | 8 | 8 | its own number |
 //! | 16 | 8 | the inode it belongs to |
 //!
-//! All numbers are little-endian. Nothing is believed before [`open`] has looked at it, and decoders check every
-//! number that they use to find something.
+//! All numbers are little-endian. Nothing is believed before [`open`] has looked at it, and
+//! decoders check every number that they use to find something.
 
 pub mod directory_block;
 pub mod indirect;

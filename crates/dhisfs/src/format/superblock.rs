@@ -1,4 +1,5 @@
-//! The block from which everything else is found: block 0, the ROOT of the device. It never changes.
+//! The block from which everything else is found: block 0, the ROOT of the device. It never
+//! changes.
 
 use super::{FormatError, HEADER_BYTES, Kind, open, put_u32, put_u64, seal, u32_at, u64_at};
 

@@ -1,5 +1,5 @@
-//! A transaction in the journal: new contents of blocks of metadata, and pointers that come and go. All of it counts, or
-//! nothing.
+//! A transaction in the journal: new contents of blocks of metadata, and pointers that come and go.
+//! All of it counts, or nothing.
 //!
 //! | at | bytes | |
 //! |---|---|---|
@@ -70,7 +70,8 @@ impl Transaction {
         bytes
     }
 
-    /// How many blocks the one takes that seems to begin with this block; to be checked by [`Transaction::decode`].
+    /// How many blocks the one takes that seems to begin with this block; to be checked by
+    /// [`Transaction::decode`].
     pub fn blocks(first: &[u8], sequence: u64) -> Option<u64> {
         let is_one = first[..4] == KIND.magic && u64_at(first, HEADER_BYTES) == sequence;
         is_one.then(|| u64::from(u32_at(first, 48))).filter(|blocks| *blocks > 0)

@@ -1,5 +1,5 @@
-//! The thread that makes things durable: for who asks for it, after the interval, and when memory becomes short. Who asks
-//! while it is at work is answered after the next time, all together.
+//! The thread that makes things durable: for who asks for it, after the interval, and when memory
+//! becomes short. Who asks while it is at work is answered after the next time, all together.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The kernel's requests: every one is a call of [`FileSystem`], some at a time (`shared.rs`).
 //!
-//! The kernel keeps what it has read and looked up: nobody else changes anything. What was written is here when the
-//! program that wrote it is told so, and durable after `fsync`, `sync`, or the interval of [`MountHandle`]'s thread.
+//! The kernel keeps what it has read and looked up: nobody else changes anything. What was written
+//! is here when the program that wrote it is told so, and durable after `fsync`, `sync`, or the
+//! interval of [`MountHandle`]'s thread.
 //!
 //! | file | holds |
 //! |---|---|
@@ -144,8 +145,8 @@ impl<D: BlockDevice> MountHandle<D> {
     /// Unmounts, makes everything durable, and gives the device back.
     pub fn unmount(self) -> Result<D, FuseError> {
         let MountHandle { directory, session, shared, committer } = self;
-        // Programs that still use it keep it until they end; new ones do not find it. Others than root need the help of
-        // fusermount3, which fuser calls.
+        // Programs that still use it keep it until they end; new ones do not find it. Others than
+        // root need the help of fusermount3, which fuser calls.
         let ended = if session.guard.is_finished()
             || rustix::mount::unmount(&directory, UnmountFlags::DETACH).is_ok()
         {

@@ -244,8 +244,8 @@ fn unless_refused<T>(result: FsResult<T>) -> FsResult<Option<T>> {
     }
 }
 
-/// Whether the kernel remembers the inode of something in a list: it does not where it stands for the directory or the
-/// one above.
+/// Whether the kernel remembers the inode of something in a list: it does not where it stands for
+/// the directory or the one above.
 fn counts(listed: &Listed, known: &Option<Known>) -> bool {
     known.is_some() && !matches!(&*listed.name, b"." | b"..")
 }
@@ -310,8 +310,8 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         entry(found, reply);
     }
 
-    /// The kernel has an inode as often as it was told of one in an answer; before it forgets the last of these it may use
-    /// the number, whether the inode has a name or not.
+    /// The kernel has an inode as often as it was told of one in an answer; before it forgets the
+    /// last of these it may use the number, whether the inode has a name or not.
     fn forget(&self, _request: &Request, inode: INodeNo, times: u64) {
         // Nobody hears of an error; the next mount removes what could not be removed.
         let _ = self.change(|fs| fs.forgotten(block(fs.root(), inode), times));
@@ -566,8 +566,8 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
         });
     }
 
-    /// Closing promises nothing about durability. But who has written, and closes when nothing is written any more, hears
-    /// that it was for nothing.
+    /// Closing promises nothing about durability. But who has written, and closes when nothing is
+    /// written any more, hears that it was for nothing.
     fn flush(
         &self,
         _request: &Request,
@@ -676,8 +676,8 @@ impl<D: BlockDevice + 'static> Filesystem for Requests<D> {
                 let inodes: Vec<u64> = some.iter().map(|it| it.inode).collect();
                 fs.prefetch(&inodes)?;
                 let block_bytes = fs.block_bytes();
-                // What was removed since is left out, or the kernel would know the name for another file that has the
-                // block now.
+                // What was removed since is left out, or the kernel would know the name for another
+                // file that has the block now.
                 let directory = block(root, inode);
                 let found = some.iter().map(|it| {
                     let named = match *it.name == *b"." {

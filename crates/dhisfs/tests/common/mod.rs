@@ -185,7 +185,8 @@ impl Model {
                 if node == Node::Directory || !can_make(self, new) {
                     return false;
                 }
-                // Symbolic links with two names are files like others, which the model does not know.
+                // Symbolic links with two names are files like others, which the model does not
+                // know.
                 if matches!(node, Node::Link(_)) {
                     return false;
                 }

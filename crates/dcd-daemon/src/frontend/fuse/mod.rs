@@ -7,7 +7,8 @@
 //! Rules:
 //!
 //! 1. The kernel keeps no copy of the data (`FOPEN_DIRECT_IO`, no write-back cache): what a client
-//!    was told is written has been acknowledged by the engine, and `fsync` is an `Operation::Flush`.
+//!    was told is written has been acknowledged by the engine, and `fsync` is an
+//!    `Operation::Flush`.
 //! 2. The file keeps its size. Writes are cut at the end; beyond it is `ENOSPC`.
 //! 3. Clients may use any offset and length. What is not whole blocks is read, changed and written
 //!    back under [`range_locks`], so that two writers of one block cannot undo each other. Loop

@@ -1,7 +1,7 @@
 //! The FUSE file and the loop device above it, on a thread of their own.
 //!
-//! Making and ending them can need answers of the event loop (the kernel reads a partition table, or
-//! writes what it has cached), so the loop's thread must not wait for them. It is told of news
+//! Making and ending them can need answers of the event loop (the kernel reads a partition table,
+//! or writes what it has cached), so the loop's thread must not wait for them. It is told of news
 //! through a channel, and woken.
 
 use std::path::{Path, PathBuf};
@@ -35,7 +35,8 @@ pub(crate) struct MadeBefore {
 
 impl MadeBefore {
     pub(crate) fn make(directory: &Path, read_only: bool) -> Result<MadeBefore, ServeError> {
-        // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not found.
+        // Before the mount of a dead daemon is cleared away: afterwards its loop devices are not
+        // found.
         let stale = loop_device::detach_stale(&directory.join(fuse::FILE_NAME)).unwrap_or_default();
         let point = MountPoint::make(directory, read_only);
         let point = point.map_err(|source| ServeError::Fuse { source })?;

@@ -1,8 +1,10 @@
-//! What all connections of a server together may have in flight, so that many clients cannot take what one may not.
+//! What all connections of a server together may have in flight, so that many clients cannot take
+//! what one may not.
 //!
-//! A connection may always have a little in flight: whoever fills the budget slows down others with much to do, and stops
-//! nobody. Beyond that, while somebody waits for room, everybody does: the driver lets them in, in turn. Or those who have much
-//! in flight would take what they give back at once, and who waits would wait for ever.
+//! A connection may always have a little in flight: whoever fills the budget slows down others with
+//! much to do, and stops nobody. Beyond that, while somebody waits for room, everybody does: the
+//! driver lets them in, in turn. Or those who have much in flight would take what they give back at
+//! once, and who waits would wait for ever.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,7 +13,8 @@ use std::rc::Rc;
 pub const BYTES_TOTAL_MAX: usize = 256 << 20;
 /// Most requests in flight on all connections.
 pub const REQUESTS_TOTAL_MAX: usize = 4096;
-/// So many bytes and requests a connection may have although the budget is used up: 32 requests of 4 KiB, and some.
+/// So many bytes and requests a connection may have although the budget is used up: 32 requests of
+/// 4 KiB, and some.
 const BYTES_ALWAYS: usize = 256 << 10;
 const REQUESTS_ALWAYS: usize = 32;
 

@@ -6,9 +6,9 @@
 //! false until [`Connection::complete`] or [`Connection::transmitted`] makes room. So while a
 //! receive is under way there is never anything to parse, and nothing that could move its memory.
 //!
-//! Back-pressure, each because a client could otherwise make us hold any amount of memory:
-//! requests in flight; bytes of reads and writes in flight, a read counting until its data is
-//! sent; both also of all connections together (`budget.rs`); replies that the client does not read.
+//! Back-pressure, each because a client could otherwise make us hold any amount of memory: requests
+//! in flight; bytes of reads and writes in flight, a read counting until its data is sent; both
+//! also of all connections together (`budget.rs`); replies that the client does not read.
 
 use std::collections::VecDeque;
 
@@ -41,8 +41,8 @@ const REPLIES_WAITING_MAX: usize = 256 << 10;
 
 /// Staging memory while negotiating: one option of the greatest length.
 const STAGING_HANDSHAKE: usize = size_of::<OptionHeader>() + OPTION_LENGTH_MAX;
-/// Staging memory for requests of a client that once filled what it had: about 60 writes of 4 KiB in one receive. One
-/// that does little keeps what it had.
+/// Staging memory for requests of a client that once filled what it had: about 60 writes of 4 KiB
+/// in one receive. One that does little keeps what it had.
 const STAGING_BUSY: usize = 256 << 10;
 /// A write is received into the staging memory, and then copied, when less than this is missing...
 const STAGED_REST_MAX: usize = 32 << 10;
@@ -213,7 +213,8 @@ impl Connection {
         !self.closing && !self.stalled && !self.starts_tls
     }
 
-    /// Whether STARTTLS was agreed to and its answer sent: what comes now are TLS records, until [`Self::secured`].
+    /// Whether STARTTLS was agreed to and its answer sent: what comes now are TLS records, until
+    /// [`Self::secured`].
     pub(super) fn wants_tls(&self) -> bool {
         self.starts_tls && !self.closing && self.send.is_empty()
     }
@@ -232,8 +233,9 @@ impl Connection {
         self.starts_tls = false;
     }
 
-    /// What waits could begin if other connections gave back what they have in flight: so many bytes. It is looked at again by
-    /// [`Self::retry`] then, and by itself whenever one of its own requests ends.
+    /// What waits could begin if other connections gave back what they have in flight: so many
+    /// bytes. It is looked at again by [`Self::retry`] then, and by itself whenever one of its own
+    /// requests ends.
     pub fn waits_for_others(&self) -> Option<usize> {
         self.waits_for_others.filter(|_| !self.closing)
     }

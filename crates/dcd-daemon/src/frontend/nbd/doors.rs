@@ -1,5 +1,5 @@
-//! What is needed before NBD can be served: certificates that are good, sockets that can be had, descriptors for so many
-//! clients. All of it is looked at before anything is written to a disk.
+//! What is needed before NBD can be served: certificates that are good, sockets that can be had,
+//! descriptors for so many clients. All of it is looked at before anything is written to a disk.
 
 use std::rc::Rc;
 

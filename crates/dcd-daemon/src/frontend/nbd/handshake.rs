@@ -2,10 +2,10 @@
 //!
 //! Nothing here holds anything of value before the client starts (no buffers, no engine), and an
 //! option is looked at only when all of it is there; so a client that stops half-way costs one
-//! small buffer. Rules for what a client may send, each closing a hole that was found
-//! in other servers: the length of an option is limited before anything is allocated;
-//! every option must be consumed to its last byte, else it is invalid; nothing the client sent is
-//! sent back; the number of options is limited; nothing that came before STARTTLS counts after it, and nothing may come
+//! small buffer. Rules for what a client may send, each closing a hole that was found in other
+//! servers: the length of an option is limited before anything is allocated; every option must be
+//! consumed to its last byte, else it is invalid; nothing the client sent is sent back; the number
+//! of options is limited; nothing that came before STARTTLS counts after it, and nothing may come
 //! with it.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
@@ -86,7 +86,8 @@ impl Handshake {
         Handshake { protection, ..Handshake::default() }
     }
 
-    /// What goes on below TLS: the flags of the client hold, and of all options that came before nothing.
+    /// What goes on below TLS: the flags of the client hold, and of all options that came before
+    /// nothing.
     pub(super) fn secured(&self) -> Handshake {
         Handshake {
             protection: Protection::Tls,
@@ -126,7 +127,8 @@ impl Handshake {
             option::STARTTLS => match self.protection {
                 Protection::None => reply.refuse(Refusal::Unsupported),
                 Protection::Tls => reply.refuse(Refusal::Invalid),
-                // Whoever sits between could have put them there, to be taken for what the client says under TLS.
+                // Whoever sits between could have put them there, to be taken for what the client
+                // says under TLS.
                 Protection::TlsRequired if input.len() > consumed => {
                     return Err(ProtocolError::BytesBehindStartTls);
                 }

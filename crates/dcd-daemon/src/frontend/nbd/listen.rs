@@ -1,8 +1,9 @@
 //! Where NBD clients are awaited: `unix:PATH` or `tcp:HOST:PORT`.
 //!
 //! A unix socket is made with mode 0600 and removed at the end. One left behind by a daemon that
-//! died is replaced, but only if nobody answers on it. TCP is taken with TLS; without it only on loopback addresses,
-//! unless somebody insists: then the protocol is in the clear and anybody who can connect owns the disk.
+//! died is replaced, but only if nobody answers on it. TCP is taken with TLS; without it only on
+//! loopback addresses, unless somebody insists: then the protocol is in the clear and anybody who
+//! can connect owns the disk.
 
 use std::fmt;
 use std::io;
@@ -211,7 +212,8 @@ pub struct NbdOptions {
 }
 
 impl NbdOptions {
-    /// Whether changes over TCP are acknowledged when they are durable; `None` if no address is TCP.
+    /// Whether changes over TCP are acknowledged when they are durable; `None` if no address is
+    /// TCP.
     pub fn tcp_durable(&self, addresses: &[NbdAddress]) -> Option<bool> {
         addresses.iter().any(NbdAddress::is_tcp).then_some(self.tcp_durable)
     }
@@ -360,8 +362,8 @@ fn is_listener_dead(stream: &UnixStream) -> bool {
         .is_ok_and(|peer| !is_alive(peer.pid.as_raw_nonzero().get() as u32))
 }
 
-/// The unix socket that the service manager listens on for us; else makes one with mode 0600, in place of a dead one if
-/// there is one.
+/// The unix socket that the service manager listens on for us; else makes one with mode 0600, in
+/// place of a dead one if there is one.
 pub fn listen_unix(path: &Path) -> Result<UnixSocket, ListenError> {
     let fail = |operation| {
         move |source| ListenError::Io { operation, address: path.display().to_string(), source }

@@ -1,17 +1,19 @@
 //! The NBD server, without I/O: bytes in, requests out; replies in, bytes out.
 //!
-//! A driver owns the socket and one [`Session`] for it, which is a [`Connection`] and, where it is wanted, TLS below:
+//! A driver owns the socket and one [`Session`] for it, which is a [`Connection`] and, where it is
+//! wanted, TLS below:
 //!
-//! 1. While [`Session::wants_input`], receive into [`Session::receive_space`] and report it with [`Session::received`].
-//! 2. Compute what comes out of [`Session::take_handshake`], here or on another thread, and bring it to
-//!    [`Session::handshake_done`].
+//! 1. While [`Session::wants_input`], receive into [`Session::receive_space`] and report it with
+//!    [`Session::received`].
+//! 2. Compute what comes out of [`Session::take_handshake`], here or on another thread, and bring
+//!    it to [`Session::handshake_done`].
 //! 3. Take what comes out of [`Session::poll_event`]: requests for the engine, or the end.
 //! 4. Bring the engine's replies to [`Session::complete`].
 //! 5. Send [`Session::transmit`] and report it with [`Session::transmitted`].
 //! 6. Close the socket when [`Session::is_finished`].
 //!
-//! The memory handed out by 1 stays in place until the report, whatever happens between, so that it can be given to
-//! io_uring. What is handed out by 5 is to be sent before the next call.
+//! The memory handed out by 1 stays in place until the report, whatever happens between, so that it
+//! can be given to io_uring. What is handed out by 5 is to be sent before the next call.
 //!
 //! | file | owns |
 //! |---|---|

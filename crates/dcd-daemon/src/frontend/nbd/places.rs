@@ -1,13 +1,17 @@
 //! Who may stand at the doors of NBD, and who has to go when there are too many.
 //!
-//! Clients that negotiate have places of their own: they take none of those of `--connections-max` until they begin to
-//! transmit. When all places for negotiation are taken, a new client takes the place of the one that is worth least:
+//! Clients that negotiate have places of their own: they take none of those of `--connections-max`
+//! until they begin to transmit. When all places for negotiation are taken, a new client takes the
+//! place of the one that is worth least:
 //!
-//! 1. who has sent nothing yet goes before who has: an honest client sends its first bytes as soon as it is greeted;
+//! 1. who has sent nothing yet goes before who has: an honest client sends its first bytes as soon
+//!    as it is greeted;
 //! 2. then who has no certificate goes before who has shown one;
-//! 3. of these, those of the address that has most of them; of these, who has been there for longest.
+//! 3. of these, those of the address that has most of them; of these, who has been there for
+//!    longest.
 //!
-//! So a crowd of one address displaces itself, and whoever comes from another negotiates undisturbed.
+//! So a crowd of one address displaces itself, and whoever comes from another negotiates
+//! undisturbed.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +19,8 @@ use std::net::{IpAddr, SocketAddr};
 use dcd_engine::Time;
 use rustix::process::{Resource, getrlimit};
 
-/// Clients that may negotiate at a time. At a thousand bare connects a second each has half a second for its first byte.
+/// Clients that may negotiate at a time. At a thousand bare connects a second each has half a
+/// second for its first byte.
 pub(crate) const NEGOTIATING_MAX: usize = 512;
 /// The same where memory is bounded: of a negotiation 20 to 50 KiB are held.
 const NEGOTIATING_MAX_SPARING: usize = 128;
@@ -24,7 +29,8 @@ const NEGOTIATING_MIN: usize = 16;
 /// Descriptors for disks, sockets and whatever else is open.
 pub(crate) const DESCRIPTORS_OTHER: usize = 256;
 
-/// Where a client comes from, as far as it cannot choose that: of IPv6 the network, in which everybody has many addresses.
+/// Where a client comes from, as far as it cannot choose that: of IPv6 the network, in which
+/// everybody has many addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
     /// A Unix socket.

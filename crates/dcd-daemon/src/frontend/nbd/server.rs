@@ -1,14 +1,15 @@
-//! NBD clients on the event loop: listening sockets, connections, and what moves between sockets and
-//! the [`Connection`](crate::frontend::nbd::Connection)s that know the protocol.
+//! NBD clients on the event loop: listening sockets, connections, and what moves between sockets
+//! and the [`Connection`](crate::frontend::nbd::Connection)s that know the protocol.
 //!
-//! A receive is always under way in the ring while a connection wants input; replies of one turn are
-//! sent together, directly, at the end of the turn, and only what the socket does not take at once
-//! waits for it to become writable. A broken connection ends alone: its slot is freed at once, what
-//! it had in flight is answered to nobody, and the ring keeps its memory until the last receive has
-//! ended.
+//! A receive is always under way in the ring while a connection wants input; replies of one turn
+//! are sent together, directly, at the end of the turn, and only what the socket does not take at
+//! once waits for it to become writable. A broken connection ends alone: its slot is freed at once,
+//! what it had in flight is answered to nobody, and the ring keeps its memory until the last
+//! receive has ended.
 //!
-//! A client that keeps us waiting is ended: with its handshake, with the rest of a request, or with reading what it has
-//! asked for. One that merely does nothing may stay. Dead ones are found by the keep-alive of TCP.
+//! A client that keeps us waiting is ended: with its handshake, with the rest of a request, or with
+//! reading what it has asked for. One that merely does nothing may stay. Dead ones are found by the
+//! keep-alive of TCP.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -43,9 +44,11 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 const CLIENT_BYTES_MIN: u64 = 256 << 10;
 /// The first of those who wait for room holds up the others for so long.
 const HOLD_UP_MAX: Duration = Duration::from_secs(1);
-/// Lines about clients in a second; who makes more of them must not make the log useless, or us wait for it.
+/// Lines about clients in a second; who makes more of them must not make the log useless, or us
+/// wait for it.
 const LINES_PER_SECOND_MAX: u32 = 10;
-/// A connection over TCP on which nothing moves is asked for a sign of life after this, then as often.
+/// A connection over TCP on which nothing moves is asked for a sign of life after this, then as
+/// often.
 const KEEPALIVE_IDLE: std::time::Duration = std::time::Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
@@ -186,7 +189,8 @@ pub struct NbdServer {
     budget: Budget,
     handshakes: Option<Rc<HandshakeThread>>,
     now: Time,
-    /// How long clients are waited for: with a pause of ours counts what they could not be heard in.
+    /// How long clients are waited for: with a pause of ours counts what they could not be heard
+    /// in.
     patience: Patience,
     /// Clients that may have events.
     eventful: Vec<ClientKey>,
@@ -370,7 +374,8 @@ impl NbdServer {
         self.touch(key);
     }
 
-    /// Ends the client at the doors that is worth least: whoever only connects must not keep those away who want something.
+    /// Ends the client at the doors that is worth least: whoever only connects must not keep those
+    /// away who want something.
     fn make_room(&mut self) {
         let clients = self.clients.iter().enumerate();
         let negotiating = clients.filter_map(|(index, client)| {
@@ -508,7 +513,8 @@ impl NbdServer {
         }
     }
 
-    /// Whether there is something to [`NbdServer::flush`]: room may have come from a client that is gone, whom nobody touches.
+    /// Whether there is something to [`NbdServer::flush`]: room may have come from a client that is
+    /// gone, whom nobody touches.
     pub fn has_touched(&self) -> bool {
         !self.touched.is_empty() || self.budget.is_released()
     }
@@ -570,9 +576,9 @@ impl NbdServer {
         }
     }
 
-    /// Lets those begin that wait for room, in turn. If there is not enough for the first it holds up the others for a while, so that
-    /// what they give back adds up, and not longer: who has the room may never give it back. What each may have in any case it
-    /// takes without waiting.
+    /// Lets those begin that wait for room, in turn. If there is not enough for the first it holds
+    /// up the others for a while, so that what they give back adds up, and not longer: who has the
+    /// room may never give it back. What each may have in any case it takes without waiting.
     fn give_room(&mut self) {
         let mut go_on = VecDeque::new();
         while let Some(key) = self.waiting_for_room.pop_front() {
@@ -611,7 +617,8 @@ impl NbdServer {
         self.waiting_for_room = go_on;
     }
 
-    /// Does what is due: accepts again, lets those begin who waited for room. To be called first in each turn.
+    /// Does what is due: accepts again, lets those begin who waited for room. To be called first in
+    /// each turn.
     pub fn timeout<K: Copy + From<NbdKey>>(&mut self, now: Time, ring: &mut Ring<K>) {
         self.now = now;
         self.patience.pass(now, false);
@@ -629,8 +636,8 @@ impl NbdServer {
         }
     }
 
-    /// Ends clients that kept us waiting too long. To be called last in each turn, when everything that they have sent until
-    /// then has been taken.
+    /// Ends clients that kept us waiting too long. To be called last in each turn, when everything
+    /// that they have sent until then has been taken.
     pub fn give_up_late(&mut self) {
         self.patience.pass(self.now, true);
         if self.client_deadline.is_none_or(|deadline| deadline > self.now) {

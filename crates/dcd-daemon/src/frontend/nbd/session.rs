@@ -5,9 +5,10 @@
 //!        <--- transmit ---- [records <- plaintext] <---            <--- replies
 //! ```
 //!
-//! TLS begins when the client asks for it (STARTTLS) and the answer has left. While a step of its handshake is computed
-//! elsewhere nothing is received. What was received is decrypted only as far as the connection wants input, and replies
-//! become records only when those before were sent, so that TLS adds a bounded amount of memory to what is in flight.
+//! TLS begins when the client asks for it (STARTTLS) and the answer has left. While a step of its
+//! handshake is computed elsewhere nothing is received. What was received is decrypted only as far
+//! as the connection wants input, and replies become records only when those before were sent, so
+//! that TLS adds a bounded amount of memory to what is in flight.
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ pub struct Session {
     connection: Connection,
     stage: Stage,
     access: Arc<TlsAccess>,
-    /// Of a client that was secured, also when its session has failed since: what it has asked for may still be polled.
+    /// Of a client that was secured, also when its session has failed since: what it has asked for
+    /// may still be polled.
     client_certificate: Option<Vec<u8>>,
     /// Records to be sent, from `outgoing_start` on.
     outgoing: Vec<u8>,
@@ -70,8 +72,9 @@ impl Session {
         self.access = access;
     }
 
-    /// Where the next bytes from the socket go; never empty unless [`Self::wants_input`] is false. Stays where it is until
-    /// [`Self::received`], which must come before this is called again if anything was received.
+    /// Where the next bytes from the socket go; never empty unless [`Self::wants_input`] is false.
+    /// Stays where it is until [`Self::received`], which must come before this is called again if
+    /// anything was received.
     pub fn receive_space(&mut self) -> &mut [u8] {
         if !self.wants_input() {
             return &mut [];
@@ -102,7 +105,8 @@ impl Session {
         self.pump();
     }
 
-    /// False while nothing more must be read: back-pressure, a step of the handshake under way, or closing.
+    /// False while nothing more must be read: back-pressure, a step of the handshake under way, or
+    /// closing.
     pub fn wants_input(&self) -> bool {
         match &self.stage {
             Stage::Plain => self.connection.wants_input(),
@@ -128,8 +132,8 @@ impl Session {
         self.stop_receiving();
     }
 
-    /// No more will be received. Requests in flight are still to be answered. Harmless while a receive is under way, but
-    /// its bytes will not be looked at.
+    /// No more will be received. Requests in flight are still to be answered. Harmless while a
+    /// receive is under way, but its bytes will not be looked at.
     pub fn stop_receiving(&mut self) {
         self.connection.stop_receiving();
         if matches!(self.stage, Stage::Securing(_) | Stage::StepReady(_)) {
@@ -149,7 +153,8 @@ impl Session {
         }
     }
 
-    /// A step was computed. Whether the connection is secured by it; what came behind it may have ended it already.
+    /// A step was computed. Whether the connection is secured by it; what came behind it may have
+    /// ended it already.
     pub fn handshake_done(&mut self, mut step: HandshakeStep) -> bool {
         if !matches!(self.stage, Stage::Securing(None)) {
             return false; // It was closed meanwhile.
@@ -212,13 +217,15 @@ impl Session {
         self.connection.waits_for_others()
     }
 
-    /// Looks again whether there is room for what waits, after other connections have given some back.
+    /// Looks again whether there is room for what waits, after other connections have given some
+    /// back.
     pub fn retry(&mut self) {
         self.connection.retry();
         self.pump();
     }
 
-    /// Bytes to send now: slices for one vectored send. They stay where they are until the next call.
+    /// Bytes to send now: slices for one vectored send. They stay where they are until the next
+    /// call.
     pub fn transmit(&self) -> impl Iterator<Item = &[u8]> {
         let plain = matches!(self.stage, Stage::Plain).then(|| self.connection.transmit());
         let records = &self.outgoing[self.outgoing_start..];
@@ -306,7 +313,8 @@ impl Session {
     /// Gives the connection what it wants of what has come.
     fn decrypt(&mut self) -> Result<(), TlsFailure> {
         let Stage::Secured(stream) = &mut self.stage else { return Ok(()) };
-        // While a receive is under way nothing is left from before, but perhaps the front of a record.
+        // While a receive is under way nothing is left from before, but perhaps the front of a
+        // record.
         while !self.space_given && self.connection.wants_input() {
             let plain = stream.plaintext(&mut self.outgoing)?;
             if plain.is_empty() {
@@ -324,7 +332,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes records of replies, and of the goodbye behind the last. Returns how many bytes of replies they hold.
+    /// Makes records of replies, and of the goodbye behind the last. Returns how many bytes of
+    /// replies they hold.
     fn encrypt(&mut self) -> Result<usize, TlsFailure> {
         let Stage::Secured(stream) = &mut self.stage else { return Ok(0) };
         let count = stream.encrypt(self.connection.transmit(), &mut self.outgoing)?;

@@ -81,8 +81,8 @@ impl From<RequestError> for Failure {
                 Failure::new(ErrorCode::ShuttingDown, "the device is shutting down")
             }
             RequestError::ReadOnly => Failure::READ_ONLY,
-            // Only drains and detaches are cancelled, find something lost, or get stuck, and no NBD client asks for those,
-            // for sequences, or about the volume.
+            // Only drains and detaches are cancelled, find something lost, or get stuck, and no NBD
+            // client asks for those, for sequences, or about the volume.
             RequestError::Cancelled
             | RequestError::Lost { .. }
             | RequestError::Stuck { .. }

@@ -16,13 +16,15 @@ use super::uapi::{
 };
 use crate::ring::command_ring::{COMMAND_BYTES, CommandError, CommandRing};
 
-/// How long a command may take. Some have the partition table read, or wait for the requests under way.
+/// How long a command may take. Some have the partition table read, or wait for the requests under
+/// way.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 /// What each of our devices is made with.
 const FEATURES: u64 = FEATURE_RECOVERY | FEATURE_REISSUE | FEATURE_IOCTL_ENCODE;
 
-/// Kernels on which making a device ends in an oops: they have the queues' memory by NUMA node without the reordering
-/// that it needs. By the beginning of their release, and what else is in it. Linux 6.18.6 has both.
+/// Kernels on which making a device ends in an oops: they have the queues' memory by NUMA node
+/// without the reordering that it needs. By the beginning of their release, and what else is in it.
+/// Linux 6.18.6 has both.
 const BAD_KERNELS: [(&str, &str); 4] =
     [("6.18.4", ""), ("6.18.5", ""), ("6.17.0-", "-aws"), ("6.17.0-", "-azure")];
 const WHY_BAD: &str = "it crashes when a device is made (in ublk_init_queues)";
@@ -123,7 +125,8 @@ impl Control {
         self.simple("start", START_DEVICE, number, own_pid() as u64)
     }
 
-    /// Begins to take over from a dead server; `EBUSY` as long as the kernel has not cleared up after it.
+    /// Begins to take over from a dead server; `EBUSY` as long as the kernel has not cleared up
+    /// after it.
     pub fn start_recovery(&mut self, number: u32) -> Result<(), UblkError> {
         self.simple("take over", START_RECOVERY, number, 0)
     }

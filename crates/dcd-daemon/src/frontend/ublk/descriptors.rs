@@ -1,5 +1,5 @@
-//! The server's end of a device, `/dev/ublkcN`, and the requests that the driver leaves in memory shared with it. All
-//! `unsafe` code around that is in this file.
+//! The server's end of a device, `/dev/ublkcN`, and the requests that the driver leaves in memory
+//! shared with it. All `unsafe` code around that is in this file.
 
 use std::cell::OnceCell;
 use std::ffi::c_void;
@@ -19,20 +19,23 @@ pub struct ServerEnd {
     requests: OnceCell<Requests>,
     file: File,
     queue_depth: u16,
-    /// Takes what became of [`ServerEnd::map`]. Its end tells that all of this is closed, so it is the last.
+    /// Takes what became of [`ServerEnd::map`]. Its end tells that all of this is closed, so it is
+    /// the last.
     news: mpsc::Sender<Result<(), Errno>>,
 }
 
 impl ServerEnd {
-    /// Of an open device. `news` is told when its requests have been mapped, and dropped when it is closed.
+    /// Of an open device. `news` is told when its requests have been mapped, and dropped when it is
+    /// closed.
     pub fn new(file: File, queue_depth: u16, news: mpsc::Sender<Result<(), Errno>>) -> ServerEnd {
         ServerEnd { requests: OnceCell::new(), file, queue_depth, news }
     }
 
     /// Maps the requests; when all tags are being fetched, and before the device is started.
     ///
-    /// Not earlier: Linux 6.12 remembers whose memory the mapping is in, and forgets that only for a device whose
-    /// tags were all fetched. Nobody could take over what a daemon has mapped that died before its fetches.
+    /// Not earlier: Linux 6.12 remembers whose memory the mapping is in, and forgets that only for
+    /// a device whose tags were all fetched. Nobody could take over what a daemon has mapped that
+    /// died before its fetches.
     pub fn map(&self) {
         let mapped = Requests::map(&self.file, self.queue_depth).map(|requests| {
             let is_first = self.requests.set(requests).is_ok();
@@ -50,7 +53,8 @@ impl ServerEnd {
     /// The request of a tag; to be read after its fetch has ended and before it is answered.
     ///
     /// # Panics
-    /// If there is no such tag, or nothing has been mapped: the driver has no requests before the device is started.
+    /// If there is no such tag, or nothing has been mapped: the driver has no requests before the
+    /// device is started.
     pub fn descriptor(&self, tag: u16) -> Descriptor {
         self.requests.get().expect("a request of a device that was not mapped").get(tag)
     }
@@ -90,8 +94,9 @@ impl Requests {
 
     fn get(&self, tag: u16) -> Descriptor {
         assert!(tag < self.queue_depth, "tag {tag} of {}", self.queue_depth);
-        // SAFETY: within the mapping, just checked; any bytes are a descriptor. The driver writes it before the fetch
-        // ends and not again before the answer; the kernel could at any time, hence one volatile copy.
+        // SAFETY: within the mapping, just checked; any bytes are a descriptor. The driver writes
+        // it before the fetch ends and not again before the answer; the kernel could at any time,
+        // hence one volatile copy.
         unsafe { self.start.add(usize::from(tag)).read_volatile() }
     }
 }

@@ -6,9 +6,10 @@
 //! end:        flush what the kernel still has to write, STOP_DEVICE, event loop closes, DELETE_DEVICE
 //! ```
 //!
-//! A device carries a mark of its cache (the first bytes of the UUID), so that a start takes over its own devices only. It stays
-//! when its server dies, or ends while somebody uses it; then requests wait for the next server. Which server answers
-//! which request is the driver's affair: what was not answered is sent again.
+//! A device carries a mark of its cache (the first bytes of the UUID), so that a start takes over
+//! its own devices only. It stays when its server dies, or ends while somebody uses it; then
+//! requests wait for the next server. Which server answers which request is the driver's affair:
+//! what was not answered is sent again.
 
 use std::fs::File;
 use std::io;
@@ -29,8 +30,8 @@ use super::uapi::{
 
 /// Requests at a time. With the next one this is as much memory as one NBD client may take, 64 MiB.
 pub const QUEUE_DEPTH: u16 = 64;
-/// Longest read or write in bytes; the kernel splits what is longer. Not less than the default of `bypass-threshold`: else no
-/// write of a ublk device would ever go past the log.
+/// Longest read or write in bytes; the kernel splits what is longer. Not less than the default of
+/// `bypass-threshold`: else no write of a ublk device would ever go past the log.
 pub const IO_BYTES_MAX: u32 = 1 << 20;
 /// Longest discard or write of zeroes: as many bytes as fit into the kernel's 32 bits.
 const ZEROES_BLOCKS_MAX: u32 = u32::MAX >> 9;
@@ -70,7 +71,8 @@ impl Volume {
             length: size_of::<Parameters>() as u32,
             types: TYPE_BASIC | TYPE_DISCARD,
             basic: Basic {
-                // Always a volatile cache: in each mode a flush promises more than a reply, or costs nothing.
+                // Always a volatile cache: in each mode a flush promises more than a reply, or
+                // costs nothing.
                 attributes: ATTRIBUTE_VOLATILE_CACHE | ATTRIBUTE_FUA | read_only,
                 logical_block_shift: shift(self.logical_block_size),
                 physical_block_shift: shift(physical),
@@ -123,8 +125,8 @@ pub enum Ended {
 }
 
 impl Device {
-    /// Makes a device, or takes over the one that an earlier server of the volume left. `serve` hands the server's end
-    /// to the event loop, which begins to fetch.
+    /// Makes a device, or takes over the one that an earlier server of the volume left. `serve`
+    /// hands the server's end to the event loop, which begins to fetch.
     pub fn make(
         number: Option<u32>,
         volume: &Volume,
@@ -185,8 +187,8 @@ impl Device {
         loop {
             match control.start_recovery(number) {
                 Ok(()) => break,
-                // An earlier server has done this, and died before it fetched: Linux 6.12 does not do it twice. What else may be
-                // wrong shows in the steps behind it.
+                // An earlier server has done this, and died before it fetched: Linux 6.12 does not
+                // do it twice. What else may be wrong shows in the steps behind it.
                 Err(UblkError::Command { errno: Errno::INVAL, .. }) => break,
                 Err(UblkError::Command { errno: Errno::BUSY, .. }) if Instant::now() < until => {
                     std::thread::sleep(INTERVAL);
@@ -223,13 +225,15 @@ impl Device {
             Ok(opened) => opened,
             Err(errno) => return Err(failed(errno)),
         };
-        // 1. What the kernel holds back is written and flushed. A crash here leaves the device to the next server.
+        // 1. What the kernel holds back is written and flushed. A crash here leaves the device to
+        //    the next server.
         rustix::fs::fsync(&opened).map_err(failed)?;
-        // 2. It goes from its users. What they still write fails, as it must with nobody to take it. Until then it is ours alone:
-        //    nobody can mount it in between and lose it at once.
+        // 2. It goes from its users. What they still write fails, as it must with nobody to take
+        //    it. Until then it is ours alone: nobody can mount it in between and lose it at once.
         self.control.stop(self.number)?;
         drop(opened);
-        // 3. Its fetches end, and the event loop closes it. A crash here leaves a device that the next start removes.
+        // 3. Its fetches end, and the event loop closes it. A crash here leaves a device that the
+        //    next start removes.
         let _ = self.server.news.recv_timeout(CLOSE_PATIENCE);
         // 4. The number is free.
         self.control.delete(self.number)?;
@@ -317,7 +321,8 @@ fn find(
     Ok(None)
 }
 
-/// Whether its server lives. A process that is being ended still has its number for a moment, but no command line.
+/// Whether its server lives. A process that is being ended still has its number for a moment, but
+/// no command line.
 fn is_served(info: &DeviceInfo) -> bool {
     if info.state == STATE_DEAD && info.server_pid <= 0 {
         return false;
@@ -329,7 +334,8 @@ fn is_served(info: &DeviceInfo) -> bool {
         && has_open(info.server_pid, &server_path(info.device)).unwrap_or(info.state == STATE_LIVE)
 }
 
-/// Whether a process has a file open; `None`: that is hidden from us. A confined process sees it of no other.
+/// Whether a process has a file open; `None`: that is hidden from us. A confined process sees it of
+/// no other.
 fn has_open(pid: i32, path: &Path) -> Option<bool> {
     let descriptors = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         Ok(descriptors) => descriptors,
@@ -353,7 +359,8 @@ struct Server {
 }
 
 impl Server {
-    /// Opens the server's end, gives it to the event loop, and waits until all tags are being fetched.
+    /// Opens the server's end, gives it to the event loop, and waits until all tags are being
+    /// fetched.
     fn begin(info: &DeviceInfo, serve: impl FnOnce(ServerEnd, u32)) -> Result<Server, UblkError> {
         let path = server_path(info.device);
         let file = wait_for(&path, || File::options().read(true).write(true).open(&path))?;

@@ -1,4 +1,5 @@
-//! The tags of a device, without I/O: a fetch that has ended becomes a request, a reply becomes an answer.
+//! The tags of a device, without I/O: a fetch that has ended becomes a request, a reply becomes an
+//! answer.
 //!
 //! ```text
 //!             fetch ended                reply
@@ -9,9 +10,10 @@
 //!     Gone                   Held
 //! ```
 //!
-//! Each request is answered once or held for the next daemon, never both: the states see to it. A tag has a buffer of the
-//! longest request. The driver fills it with what is to be written before a fetch ends, and takes from it what was read
-//! when it is answered. It travels with a read or write into the engine and comes back with the reply.
+//! Each request is answered once or held for the next daemon, never both: the states see to it. A
+//! tag has a buffer of the longest request. The driver fills it with what is to be written before a
+//! fetch ends, and takes from it what was read when it is answered. It travels with a read or write
+//! into the engine and comes back with the reply.
 
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange};
 use dcd_engine::{Buffer, Operation, Reply, RequestError};
@@ -98,7 +100,8 @@ impl Queue {
         self.tags.iter().filter(|tag| matches!(tag, Tag::Taken { .. })).count()
     }
 
-    /// A fetch has ended with `result`; its buffer is back, and `descriptor` says what the request is.
+    /// A fetch has ended with `result`; its buffer is back, and `descriptor` says what the request
+    /// is.
     pub fn fetched(
         &mut self,
         tag: u16,
@@ -156,7 +159,8 @@ impl Queue {
             panic!("tag {tag} has no request")
         };
         if reply.result == Err(RequestError::ShuttingDown) {
-            // Not lost: whoever waits for it goes on waiting, until another daemon gets it or the device is removed.
+            // Not lost: whoever waits for it goes on waiting, until another daemon gets it or the
+            // device is removed.
             *place = Tag::Held;
             return None;
         }

@@ -31,8 +31,9 @@ impl UblkServer {
         for tag in 0..server.end.queue_depth() {
             server.command(tag, FETCH, 0, server.queue.new_buffer(), ring);
         }
-        // 1. All fetches in one system call. A crash before it leaves a device that the next start takes over as this one
-        //    did; one behind it, a device that is taken over from the beginning.
+        // 1. All fetches in one system call. A crash before it leaves a device that the next start
+        //    takes over as this one did; one behind it, a device that is taken over from the
+        //    beginning.
         ring.submit();
         // 2. Only now: see `map`.
         server.end.map();

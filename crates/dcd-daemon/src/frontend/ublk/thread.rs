@@ -1,5 +1,6 @@
-//! Making and removing the ublk device, on a thread of its own: it may need answers of the event loop (the kernel reads a
-//! partition table, or writes what it has cached), so the loop's thread must not wait for it.
+//! Making and removing the ublk device, on a thread of its own: it may need answers of the event
+//! loop (the kernel reads a partition table, or writes what it has cached), so the loop's thread
+//! must not wait for it.
 
 use std::path::PathBuf;
 use std::sync::mpsc;

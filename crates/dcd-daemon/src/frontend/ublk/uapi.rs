@@ -1,4 +1,5 @@
-//! Numbers and layouts of the kernel's ublk driver (`include/uapi/linux/ublk_cmd.h`), as far as they are used here.
+//! Numbers and layouts of the kernel's ublk driver (`include/uapi/linux/ublk_cmd.h`), as far as
+//! they are used here.
 //!
 //! Bytes only. All are in the order of the machine's bytes.
 

@@ -1,11 +1,13 @@
-//! A virtio-blk request: from a chain to what the engine is asked for, and back to a status, without I/O.
+//! A virtio-blk request: from a chain to what the engine is asked for, and back to a status,
+//! without I/O.
 //!
 //! ```text
 //! guest says      type u32, reserved u32, sector u64; then what is to be written, or one range to be zeroed
 //! guest awaits    what is read; at last one byte of status
 //! ```
 //!
-//! How that is cut into pieces says nothing. What is in the guest's memory is copied once, and judged then.
+//! How that is cut into pieces says nothing. What is in the guest's memory is copied once, and
+//! judged then.
 
 use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::units::{BLOCK_SIZE, Lba, LbaRange};
@@ -166,8 +168,8 @@ fn zeroes(volume: &Volume, kind: u32, bytes: &[u8; RANGE_BYTES]) -> Wanted {
     }
 }
 
-/// Writes the answer where the guest awaits it: `data`, if it was read, and the status. How many bytes were written, as the guest
-/// counts: from the first on.
+/// Writes the answer where the guest awaits it: `data`, if it was read, and the status. How many
+/// bytes were written, as the guest counts: from the first on.
 pub fn answer(
     chain: &Chain,
     memory: &impl GuestBytes,

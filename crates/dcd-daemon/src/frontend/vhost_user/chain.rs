@@ -1,7 +1,8 @@
 //! A chain of descriptors: which pieces of the guest's memory a request consists of, without I/O.
 //!
-//! Each descriptor is copied out of the guest's memory once, and everything is said of the copy: the guest may change its
-//! own at any time. The number of steps is bounded, so that a chain that leads into itself ends.
+//! Each descriptor is copied out of the guest's memory once, and everything is said of the copy:
+//! the guest may change its own at any time. The number of steps is bounded, so that a chain that
+//! leads into itself ends.
 
 use super::memory::{GuestBytes, OutsideMemory};
 
@@ -14,7 +15,8 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
-/// Why a chain is no request. Where its status belongs is not known then, so nothing can be answered.
+/// Why a chain is no request. Where its status belongs is not known then, so nothing can be
+/// answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ChainError {
     /// A number that no descriptor has.
@@ -163,8 +165,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Follows a chain from `head` on. `descriptor` copies one out of the ring's table of `size`; indices below `size`
-    /// are asked for only.
+    /// Follows a chain from `head` on. `descriptor` copies one out of the ring's table of `size`;
+    /// indices below `size` are asked for only.
     pub fn follow(
         memory: &impl GuestBytes,
         head: u16,

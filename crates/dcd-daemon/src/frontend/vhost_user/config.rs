@@ -5,7 +5,8 @@ use dcd_engine::Uuid;
 use super::QUEUES_MAX;
 use super::message::CONFIG_BYTES_MAX;
 
-/// Features of virtio-blk, of virtqueues and of virtio devices, by their names in the specification.
+/// Features of virtio-blk, of virtqueues and of virtio devices, by their names in the
+/// specification.
 pub mod feature {
     #![expect(missing_docs, reason = "the names are those of the specification")]
     pub const SIZE_MAX: u64 = 1 << 1;
@@ -85,13 +86,14 @@ impl Volume {
         put(8, &PIECE_BYTES_MAX.to_le_bytes());
         put(12, &PIECES_MAX.to_le_bytes());
         put(20, &self.logical_block_size.to_le_bytes());
-        // Topology: physical block as a power of two of logical ones, no offset, best least request. No best largest: the log
-        // takes requests as they come.
+        // Topology: physical block as a power of two of logical ones, no offset, best least
+        // request. No best largest: the log takes requests as they come.
         put(24, &[per_physical.checked_ilog2().unwrap_or(0) as u8]);
         put(26, &(per_physical.min(u16::MAX.into()) as u16).to_le_bytes());
         put(WRITE_CACHE_AT, &[u8::from(write_cache)]);
         put(34, &QUEUES_MAX.to_le_bytes());
-        // Discards, then zeroes: longest, ranges of a request; where discards begin and that zeroes may free blocks.
+        // Discards, then zeroes: longest, ranges of a request; where discards begin and that zeroes
+        // may free blocks.
         let aligned = physical / 512;
         for (at, number) in [(36, ZEROES_BLOCKS_MAX), (40, 1), (44, aligned.max(1))] {
             put(at, &number.to_le_bytes());

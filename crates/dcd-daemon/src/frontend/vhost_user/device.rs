@@ -242,7 +242,8 @@ impl Device {
             operation,
             Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard { .. }
         );
-        // A guest that cannot flush, or believes that it need not, has its word from the write itself (C7).
+        // A guest that cannot flush, or believes that it need not, has its word from the write
+        // itself (C7).
         let flushes = self.features & feature::FLUSH != 0 && self.write_cache == WriteCache::On;
         if is_lost() {
             // What was read may be zeroes that nobody wrote. The connection ends.
@@ -335,7 +336,8 @@ impl Device {
         self.queues.iter_mut().for_each(Queue::signal_if_wanted);
     }
 
-    /// A queue that is to be served, and nothing was shared in which it could be: whoever asks for it would wait for ever.
+    /// A queue that is to be served, and nothing was shared in which it could be: whoever asks for
+    /// it would wait for ever.
     pub fn queue_without_memory(&self) -> Option<usize> {
         let is_wanted = |queue: &Queue| {
             queue.enabled && queue.kick.is_some() && queue.addresses.is_some() && queue.size > 0
@@ -364,8 +366,8 @@ impl Device {
         self.first_kick.filter(|_| is_open).map(|first| first + KICK_PATIENCE)
     }
 
-    /// Whether a guest has kicked and nothing of it can be seen here, for a while: its rings are as empty as memory that it
-    /// does not share. Told once.
+    /// Whether a guest has kicked and nothing of it can be seen here, for a while: its rings are as
+    /// empty as memory that it does not share. Told once.
     pub fn kicks_in_vain(&mut self, now: Instant) -> bool {
         if self.looks_at_kicks_at().is_none_or(|at| now < at) {
             return false;
@@ -414,8 +416,9 @@ impl Device {
         self.queues[index].fail();
     }
 
-    /// The front-end has gone: its memory is not touched any more, since the guest may use it for something else as soon as
-    /// nobody serves its device. Requests that the engine has are not answered; who keeps a record sends them again.
+    /// The front-end has gone: its memory is not touched any more, since the guest may use it for
+    /// something else as soon as nobody serves its device. Requests that the engine has are not
+    /// answered; who keeps a record sends them again.
     pub fn abandon(&mut self) {
         self.queues.iter_mut().for_each(|queue| *queue = Queue::default());
         for under_way in self.under_way.iter_mut().flatten() {

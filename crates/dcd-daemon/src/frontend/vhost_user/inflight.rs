@@ -1,5 +1,6 @@
-//! The record of requests under way, in memory that the front-end keeps while this process is gone: what lets a daemon that was
-//! killed go on where it was, with no request lost and none answered twice.
+//! The record of requests under way, in memory that the front-end keeps while this process is gone:
+//! what lets a daemon that was killed go on where it was, with no request lost and none answered
+//! twice.
 //!
 //! ```text
 //! queue 0   features u64, version u16, descriptors u16, last head u16, used index u16
@@ -19,10 +20,12 @@
 //!           which one was done.
 //! ```
 //!
-//! The layout of queues is the protocol's. What stands behind them is ours: whose record it is, so that requests never go to
-//! another volume, and what the guest believes of the write cache (see `session.rs`).
+//! The layout of queues is the protocol's. What stands behind them is ours: whose record it is, so
+//! that requests never go to another volume, and what the guest believes of the write cache (see
+//! `session.rs`).
 //!
-//! The front-end could write anything here. It then harms its own guest only: heads are checked like those of the ring.
+//! The front-end could write anything here. It then harms its own guest only: heads are checked
+//! like those of the ring.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -204,7 +207,8 @@ impl QueueRecord {
         QUEUE_HEADER + ENTRY * usize::from(head)
     }
 
-    /// Brings the record up to date with the ring, whose used index this is, and tells what is under way.
+    /// Brings the record up to date with the ring, whose used index this is, and tells what is
+    /// under way.
     pub fn recover(&mut self, used_index: u16) -> Left {
         let is_new = self.area.load(VERSION_AT) != VERSION;
         if is_new {
@@ -212,8 +216,8 @@ impl QueueRecord {
             self.area.store(USED_AT, used_index);
             self.area.store(VERSION_AT, VERSION);
         }
-        // 1. What the guest has seen done, and the record has not. One at a time is published (`queue.rs`); a longer
-        //    batch is followed all the same.
+        // 1. What the guest has seen done, and the record has not. One at a time is published
+        //    (`queue.rs`); a longer batch is followed all the same.
         let batch = used_index.wrapping_sub(self.area.load(USED_AT));
         let mut head = self.area.load(LAST_HEAD_AT);
         for _ in 0..batch.min(self.size) {
@@ -281,7 +285,8 @@ mod tests {
             // One is done, entirely.
             first.about_to_publish(3);
             first.published(3, 41);
-            // And one in part: 1 taken again, 2 next head, 3 seen by the guest, 4 cleared, 5 counted.
+            // And one in part: 1 taken again, 2 next head, 3 seen by the guest, 4 cleared, 5
+            // counted.
             let mut used_index = 41;
             if crashed_after >= 2 {
                 first.about_to_publish(1);

@@ -1,13 +1,13 @@
-//! Memory that another process shares with this one: the guest's, and the record of requests under way. All `unsafe` code
-//! of this front-end is in this file.
+//! Memory that another process shares with this one: the guest's, and the record of requests under
+//! way. All `unsafe` code of this front-end is in this file.
 //!
-//! Whoever is on the other side may write to it at any time. So nothing here gives out a reference into it: bytes are
-//! copied out or in, once, and numbers that both sides change are atomics.
+//! Whoever is on the other side may write to it at any time. So nothing here gives out a reference
+//! into it: bytes are copied out or in, once, and numbers that both sides change are atomics.
 //!
-//! Files are taken only if they are sealed against shrinking (`F_SEAL_SHRINK`) and long enough now. A page can go all the
-//! same: a hole is punched into a file of huge pages, and somebody else takes the page; memory that breaks. Each access
-//! therefore goes through [`crate::memory::fault`]: if a page is gone, the mapping becomes zeroes, [`is_lost`] says so, and
-//! the connection ends.
+//! Files are taken only if they are sealed against shrinking (`F_SEAL_SHRINK`) and long enough now.
+//! A page can go all the same: a hole is punched into a file of huge pages, and somebody else takes
+//! the page; memory that breaks. Each access therefore goes through [`crate::memory::fault`]: if a
+//! page is gone, the mapping becomes zeroes, [`is_lost`] says so, and the connection ends.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -134,8 +134,8 @@ impl SharedMemory {
         };
         let mapping = mapping.map_err(system("map"))?;
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(bounds)?;
-        // A core dump of this process has no business with a guest's memory.
-        // SAFETY: exactly the mapping that has just been made; the advice changes nothing that can be seen in memory.
+        // A core dump of this process has no business with a guest's memory. SAFETY: exactly the
+        // mapping that has just been made; the advice changes nothing that can be seen in memory.
         let _ = unsafe {
             let advice = rustix::mm::Advice::LinuxDontDump;
             rustix::mm::madvise(mapping.as_ptr().cast(), mapping_len, advice)
@@ -190,8 +190,8 @@ impl SharedMemory {
         let words = if from.cast::<u64>().is_aligned() { into.len() / 8 } else { 0 };
         let (head, tail) = into.split_at_mut(words * 8);
         for (index, word) in head.chunks_exact_mut(8).enumerate() {
-            // SAFETY: within the range that `read` has checked, and aligned; volatile, because others write here meanwhile. Any
-            // bytes are a number.
+            // SAFETY: within the range that `read` has checked, and aligned; volatile, because
+            // others write here meanwhile. Any bytes are a number.
             let value = unsafe { from.cast::<u64>().add(index).read_volatile() };
             word.copy_from_slice(&value.to_ne_bytes());
         }
@@ -213,8 +213,9 @@ impl SharedMemory {
         let words = if to.cast::<u64>().is_aligned() { from.len() / 8 } else { 0 };
         let (head, tail) = from.split_at(words * 8);
         for (index, word) in head.as_chunks::<8>().0.iter().enumerate() {
-            // SAFETY: within the range that `write` has checked, and aligned; volatile, because others read here meanwhile. No
-            // reference into the mapping is ever made, so none is broken.
+            // SAFETY: within the range that `write` has checked, and aligned; volatile, because
+            // others read here meanwhile. No reference into the mapping is ever made, so none is
+            // broken.
             unsafe { to.cast::<u64>().add(index).write_volatile(u64::from_ne_bytes(*word)) };
         }
         for (index, byte) in tail.iter().enumerate() {
@@ -229,15 +230,16 @@ impl SharedMemory {
         if !address.is_aligned() {
             return None;
         }
-        // SAFETY: two bytes within the mapping, aligned, that live as long as `self`; in this process they are reached by
-        // atomics and volatile copies only.
+        // SAFETY: two bytes within the mapping, aligned, that live as long as `self`; in this
+        // process they are reached by atomics and volatile copies only.
         Some(unsafe { AtomicU16::from_ptr(address) })
     }
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length; nobody holds a reference into it, since `number` borrows `self`.
+        // SAFETY: mapped in `map` with this length; nobody holds a reference into it, since
+        // `number` borrows `self`.
         let _ = unsafe { rustix::mm::munmap(self.mapping.as_ptr().cast(), self.mapping_len) };
     }
 }
@@ -251,8 +253,8 @@ pub struct Area {
 }
 
 impl Area {
-    /// A range of `memory`, if there is one at which numbers are aligned: where a mapping begins in its file, and so here, is
-    /// the other side's choice.
+    /// A range of `memory`, if there is one at which numbers are aligned: where a mapping begins in
+    /// its file, and so here, is the other side's choice.
     pub fn new(memory: &Rc<SharedMemory>, offset: u64, len: u64) -> Option<Area> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         memory.address(offset, len).filter(|address| address.cast::<u16>().is_aligned())?;
@@ -268,7 +270,8 @@ impl Area {
     /// Copies out.
     ///
     /// # Panics
-    /// If the range does not lie within the area; all offsets come from layouts, none from the other side.
+    /// If the range does not lie within the area; all offsets come from layouts, none from the
+    /// other side.
     pub fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
         let mut bytes = [0; N];
         assert!(self.memory.read(self.within(offset, N), &mut bytes), "the area is in the memory");
@@ -350,7 +353,8 @@ pub trait GuestBytes {
     fn check(&self, address: u64, len: u64) -> Result<(), OutsideMemory>;
 }
 
-/// All regions. A change makes a new one, so that requests under way keep the mapping that they were read from.
+/// All regions. A change makes a new one, so that requests under way keep the mapping that they
+/// were read from.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     /// By guest address; they do not overlap.
@@ -404,7 +408,8 @@ impl GuestMemory {
         found.next().ok_or(OutsideMemory { address, len })
     }
 
-    /// Calls `part` for the part of each region that the range covers, in order, with where it is in the range.
+    /// Calls `part` for the part of each region that the range covers, in order, with where it is
+    /// in the range.
     fn parts(
         &self,
         address: u64,

@@ -6,8 +6,9 @@
 //! beside  file descriptors, which belong to the message whose first byte they came with
 //! ```
 //!
-//! Numbers are in the order of this machine, as the protocol has them. What is accepted has exactly the size and the
-//! number of descriptors that its request asks for, but for structures that front-ends send with padding.
+//! Numbers are in the order of this machine, as the protocol has them. What is accepted has exactly
+//! the size and the number of descriptors that its request asks for, but for structures that
+//! front-ends send with padding.
 
 use std::ops::RangeInclusive;
 
@@ -381,7 +382,8 @@ impl Message {
                     let value = count as u64;
                     return Err(MessageError::Value { request, what: "number of regions", value });
                 }
-                // Some front-ends (user-mode Linux) send their structure, with room for regions that are not there.
+                // Some front-ends (user-mode Linux) send their structure, with room for regions
+                // that are not there.
                 if payload.len() < 8 + 32 * count {
                     size(8 + 32 * count)?;
                 }

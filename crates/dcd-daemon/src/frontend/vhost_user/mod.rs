@@ -1,15 +1,19 @@
-//! The volume as a disk of a virtual machine, by vhost-user: QEMU and others hand the guest's virtio-blk queues to this process.
+//! The volume as a disk of a virtual machine, by vhost-user: QEMU and others hand the guest's
+//! virtio-blk queues to this process.
 //!
-//! The *front-end* (the hypervisor) connects to a unix socket, shares the guest's memory, and says where the
-//! queues are. From then on requests go between the guest and this process, without the hypervisor.
+//! The *front-end* (the hypervisor) connects to a unix socket, shares the guest's memory, and says
+//! where the queues are. From then on requests go between the guest and this process, without the
+//! hypervisor.
 //!
 //! Rules:
 //!
-//! 1. Nothing that a guest or a front-end says ends or stalls the daemon. Whatever comes out of shared memory is copied
-//!    once, and the copy is judged. A wrong request is answered with an error; where the answer would go is not known, the
-//!    queue is stopped, with a message. A wrong message ends the connection.
+//! 1. Nothing that a guest or a front-end says ends or stalls the daemon. Whatever comes out of
+//!    shared memory is copied once, and the copy is judged. A wrong request is answered with an
+//!    error; where the answer would go is not known, the queue is stopped, with a message. A wrong
+//!    message ends the connection.
 //! 2. Each request is answered exactly once, also over the death of this process (`inflight.rs`).
-//! 3. A guest that does not flush, or believes that there is no write cache, has durable writes (`session.rs`, C7).
+//! 3. A guest that does not flush, or believes that there is no write cache, has durable writes
+//!    (`session.rs`, C7).
 //! 4. The guest's memory is not touched after its front-end has gone.
 //!
 //! | file | holds |
@@ -28,7 +32,8 @@
 //! | `server.rs` | the thread's loop |
 //! | `error.rs` | [`VhostUserError`] and its hints |
 //!
-//! Tests: at the end of the files, and `tests/vhost_user/` with a front-end of its own; with a virtual machine, `make test-guest`. Why no library: decision 17.
+//! Tests: at the end of the files, and `tests/vhost_user/` with a front-end of its own; with a
+//! virtual machine, `make test-guest`. Why no library: decision 17.
 
 pub(crate) mod thread;
 

@@ -229,7 +229,8 @@ impl Queue {
 
 /// An eventfd that cannot hold up whoever reads or writes it; `None`: it is something else.
 pub fn event(file: OwnedFd) -> Result<Option<OwnedFd>, Errno> {
-    // A file that is always ready to be read, or that waits when it is written, would hold up all queues.
+    // A file that is always ready to be read, or that waits when it is written, would hold up all
+    // queues.
     let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
     let target = rustix::fs::readlink(name, Vec::new())?;
     if target.to_bytes() != b"anon_inode:[eventfd]" {
@@ -240,8 +241,8 @@ pub fn event(file: OwnedFd) -> Result<Option<OwnedFd>, Errno> {
     Ok(Some(file))
 }
 
-/// Whether it is the end of a pipe that is written; then it does not wait for who reads it from now on. The flag is that of
-/// this end, which the front-end does not use.
+/// Whether it is the end of a pipe that is written; then it does not wait for who reads it from now
+/// on. The flag is that of this end, which the front-end does not use.
 pub fn is_pipe(file: &OwnedFd) -> Result<bool, Errno> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
     let flags = rustix::fs::fcntl_getfl(file)?;
@@ -253,6 +254,7 @@ pub fn is_pipe(file: &OwnedFd) -> Result<bool, Errno> {
 }
 
 fn ring(event: &OwnedFd) {
-    // Full: then it has been rung and not been heard. Nobody reads the pipe: the same, and SIGPIPE is ignored.
+    // Full: then it has been rung and not been heard. Nobody reads the pipe: the same, and SIGPIPE
+    // is ignored.
     let _ = rustix::io::write(event.as_fd(), &1u64.to_ne_bytes());
 }

@@ -1,4 +1,5 @@
-//! A virtqueue of the split kind: what the guest has made available, what is done, and who wakes whom.
+//! A virtqueue of the split kind: what the guest has made available, what is done, and who wakes
+//! whom.
 //!
 //! ```text
 //! table      size descriptors of 16 bytes                                        written by the guest
@@ -6,7 +7,8 @@
 //! used       flags u16, index u16, [head u32, length u32; size], available event u16       written here
 //! ```
 //!
-//! Indices count without end, modulo 2^16. With events, each side says at which index it wants to be woken.
+//! Indices count without end, modulo 2^16. With events, each side says at which index it wants to
+//! be woken.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -87,7 +89,8 @@ impl Ring {
         fits.ok_or(RingError::Size { size })
     }
 
-    /// Whether nothing was ever written to it: neither a descriptor, nor that something is available.
+    /// Whether nothing was ever written to it: neither a descriptor, nor that something is
+    /// available.
     pub fn is_blank(&self) -> bool {
         let is_zero = |index: u16| {
             self.table.read::<DESCRIPTOR_BYTES>(usize::from(index) * DESCRIPTOR_BYTES)
@@ -183,7 +186,8 @@ impl Ring {
         Ok(Some(head))
     }
 
-    /// Asks to be woken by the next chain. Whether there is one already, which the guest may not wake for.
+    /// Asks to be woken by the next chain. Whether there is one already, which the guest may not
+    /// wake for.
     pub fn wait(&mut self) -> bool {
         if self.has_events {
             self.used.store(HEADS + 8 * usize::from(self.size), self.next_available);

@@ -1,4 +1,5 @@
-//! The loop of the thread that serves a virtual machine: its socket, kicks of its queues, replies of the engine.
+//! The loop of the thread that serves a virtual machine: its socket, kicks of its queues, replies
+//! of the engine.
 //!
 //! ```text
 //! turn:  wait for the socket, a kick, a reply
@@ -8,11 +9,12 @@
 //!        wake the guest for what was done
 //! ```
 //!
-//! It is a thread of its own, and not a part of the event loop, because it touches memory of another process: that
-//! may have to be read from a disk, or be withheld by whoever migrates it, and then only this thread waits.
+//! It is a thread of its own, and not a part of the event loop, because it touches memory of
+//! another process: that may have to be read from a disk, or be withheld by whoever migrates it,
+//! and then only this thread waits.
 //!
-//! One front-end at a time is served. The next is answered when the last one's requests have left the engine: else a
-//! write that it sends again could be overtaken by the same one sent before.
+//! One front-end at a time is served. The next is answered when the last one's requests have left
+//! the engine: else a write that it sends again could be overtaken by the same one sent before.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -36,8 +38,8 @@ use super::message::reply_number;
 use super::session::{Answer, SHARE_HINT, Session};
 use super::socket::{Received, Socket};
 
-/// How long a front-end has to be quiet before it is told that the configuration may have changed: some take that for the reply to
-/// another message.
+/// How long a front-end has to be quiet before it is told that the configuration may have changed:
+/// some take that for the reply to another message.
 const NEWS_DELAY: Duration = Duration::from_millis(500);
 
 /// Ends a server from another thread.
@@ -164,7 +166,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes requests of the queues that were kicked, or have more; goes on with what waits for requests.
+    /// Takes requests of the queues that were kicked, or have more; goes on with what waits for
+    /// requests.
     fn turn(&mut self, events: &Events) -> Result<(), VhostUserError> {
         let device = &mut self.session.device;
         let now = Instant::now();

@@ -1,12 +1,15 @@
-//! What a front-end says about its device, message by message. A message that is refused changes nothing.
+//! What a front-end says about its device, message by message. A message that is refused changes
+//! nothing.
 //!
-//! The write cache (contract C7). Configuration says that there is one, so a guest flushes. A guest may switch it off; from
-//! then on what is answered is durable. The front-end keeps that switch, over resets of the guest and over the death of this
-//! process, and does not tell it again: a daemon that began anew with "on" would lose writes of a guest that does not flush. So:
+//! The write cache (contract C7). Configuration says that there is one, so a guest flushes. A guest
+//! may switch it off; from then on what is answered is durable. The front-end keeps that switch,
+//! over resets of the guest and over the death of this process, and does not tell it again: a
+//! daemon that began anew with "on" would lose writes of a guest that does not flush. So:
 //!
 //! - it is kept in the record of requests under way, which the front-end gives back, and
-//! - where there is no record and the front-end has not read the configuration since it connected (it has, in the past, and may have been
-//!   told "off" after that), nobody knows, and all writes are durable until the guest switches again.
+//! - where there is no record and the front-end has not read the configuration since it connected
+//!   (it has, in the past, and may have been told "off" after that), nobody knows, and all writes
+//!   are durable until the guest switches again.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -127,7 +130,8 @@ pub const SHARE_HINT: &str = "give the virtual machine memory that others can sh
     libvirt <memoryBacking><source type='memfd'/><access mode='shared'/>";
 
 impl SessionError {
-    /// Whether nothing can come of the connection: it is ended, also where the front-end hears of the error.
+    /// Whether nothing can come of the connection: it is ended, also where the front-end hears of
+    /// the error.
     pub fn ends_connection(&self) -> bool {
         matches!(self, SessionError::NothingShared { .. })
     }
@@ -380,7 +384,8 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on with a message that was answered with [`Answer::Later`], once what it waits for has come.
+    /// Goes on with a message that was answered with [`Answer::Later`], once what it waits for has
+    /// come.
     pub fn resume(&mut self) -> Option<Answer> {
         match self.waiting? {
             Waiting::StopRing { queue } => {
@@ -461,7 +466,8 @@ impl Session {
             record.set_write_cache(write_cache == WriteCache::On);
         }
         if write_cache == WriteCache::Off && before == WriteCache::On {
-            // From now on it does not flush. What it would have flushed is flushed here, before it goes on.
+            // From now on it does not flush. What it would have flushed is flushed here, before it
+            // goes on.
             self.device.is_held = true;
             self.waiting = Some(Waiting::WriteThrough);
             return Ok(Answer::Later);

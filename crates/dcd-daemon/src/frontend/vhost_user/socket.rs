@@ -161,7 +161,8 @@ enum Part {
     Closed,
 }
 
-/// Sends on any socket. There is room for an answer, since each request is answered once and the next is read after that.
+/// Sends on any socket. There is room for an answer, since each request is answered once and the
+/// next is read after that.
 pub fn send(
     socket: impl AsFd,
     bytes: &[u8],

@@ -39,7 +39,8 @@ impl VhostUserThread {
         let thread = thread::Builder::new()
             .name("dcd-vhost-user".into())
             .spawn(move || {
-                // A panic has told its own story; the guest waits until somebody serves it again, so the daemon ends.
+                // A panic has told its own story; the guest waits until somebody serves it again,
+                // so the daemon ends.
                 let result = catch_unwind(AssertUnwindSafe(|| server.run()))
                     .unwrap_or_else(|_| Err(std::io::Error::other("its thread has panicked")));
                 drop(file);

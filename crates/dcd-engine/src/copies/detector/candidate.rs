@@ -1,5 +1,5 @@
-//! A candidate: a list of lines that was read at least twice in the same order, and the sighting of it that may be
-//! going on.
+//! A candidate: a list of lines that was read at least twice in the same order, and the sighting of
+//! it that may be going on.
 
 use super::merge::{Entry, is_near, window};
 use super::{DetectedId, Region};
@@ -81,8 +81,9 @@ impl Candidate {
         }
     }
 
-    /// The line at `place` of the list is read, at position `at` of the history, at the latest `quiet_lines` after
-    /// what belongs to it. A sighting that is over because the list is being read from its beginning again.
+    /// The line at `place` of the list is read, at position `at` of the history, at the latest
+    /// `quiet_lines` after what belongs to it. A sighting that is over because the list is being
+    /// read from its beginning again.
     pub(super) fn hit(
         &mut self,
         place: u64,

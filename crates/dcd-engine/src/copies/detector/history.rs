@@ -1,12 +1,14 @@
-//! What was read lately: a ring of lines, each at a position that grows by one, and where each line stands in it.
+//! What was read lately: a ring of lines, each at a position that grows by one, and where each line
+//! stands in it.
 //!
-//! Long sequential reads are cut short before they come here ([`Streams`]): the disk does them well already, and one
-//! backup would push out all that is worth finding.
+//! Long sequential reads are cut short before they come here ([`Streams`]): the disk does them well
+//! already, and one backup would push out all that is worth finding.
 
 use super::line_index::LineIndex;
 use crate::units::Line;
 
-/// Positions that are kept of a line: a library that several programs load stands in each of their starts.
+/// Positions that are kept of a line: a library that several programs load stands in each of their
+/// starts.
 pub(super) const PLACES: usize = 3;
 
 /// The ring.
@@ -112,7 +114,8 @@ impl Streams {
         Streams { next: [u64::MAX; STREAMS], lines: [0; STREAMS], used: [0; STREAMS], clock: 0 }
     }
 
-    /// Lines `first..end` are read. How many of them, from the first, belong to the first `lines_max` of a stream.
+    /// Lines `first..end` are read. How many of them, from the first, belong to the first
+    /// `lines_max` of a stream.
     pub(super) fn take(&mut self, first: u64, end: u64, lines_max: u64) -> u64 {
         self.clock += 1;
         // A read that ends within a line is continued by one that begins in the same.

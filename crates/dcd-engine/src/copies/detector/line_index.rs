@@ -1,5 +1,6 @@
-//! From a line to a few numbers, in sets of eight: a look-up is one line of the processor's cache, and what does
-//! not fit into its set is not kept. So no input, however chosen, makes a look-up slow or the table large.
+//! From a line to a few numbers, in sets of eight: a look-up is one line of the processor's cache,
+//! and what does not fit into its set is not kept. So no input, however chosen, makes a look-up
+//! slow or the table large.
 
 use zerocopy::FromZeros;
 
@@ -18,7 +19,8 @@ const TAG_BIT: u32 = 1 << 31;
 #[repr(C, align(64))]
 struct Set([u64; WAYS]);
 
-/// Values by line. The tag is not the whole line: who looks up compares the line with what the value stands for.
+/// Values by line. The tag is not the whole line: who looks up compares the line with what the
+/// value stands for.
 pub(super) struct LineIndex {
     sets: Vec<Set>,
     shift: u32,
@@ -49,8 +51,8 @@ impl LineIndex {
         values
     }
 
-    /// Adds a value. With `same_max` values of the line, or with a full set, it takes the place of the one that
-    /// `age` says is oldest.
+    /// Adds a value. With `same_max` values of the line, or with a full set, it takes the place of
+    /// the one that `age` says is oldest.
     pub(super) fn replace_oldest(
         &mut self,
         line: Line,

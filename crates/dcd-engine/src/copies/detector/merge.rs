@@ -1,4 +1,5 @@
-//! Two readings of the same thing laid beside each other: what is in both, in the order of the first.
+//! Two readings of the same thing laid beside each other: what is in both, in the order of the
+//! first.
 
 use crate::units::Line;
 
@@ -19,20 +20,22 @@ impl Entry {
         Entry { line, mark: 0, seen, told: false }
     }
 
-    /// Whether the sequence has it: two of the last eight occurrences did, one of them among the last four. What
-    /// only one occurrence had may be another program's.
+    /// Whether the sequence has it: two of the last eight occurrences did, one of them among the
+    /// last four. What only one occurrence had may be another program's.
     pub(super) fn is_strong(&self) -> bool {
         self.seen.count_ones() >= 2 && self.seen & 0b1111 != 0
     }
 
-    /// Whether it may be in the sequence later: it is, or was seen once in the last three occurrences.
+    /// Whether it may be in the sequence later: it is, or was seen once in the last three
+    /// occurrences.
     pub(super) fn is_kept(&self) -> bool {
         self.is_strong() || self.seen & 0b111 != 0
     }
 }
 
-/// How far from the place where it is expected, in lines before and after, a line may be to be in order, in a list
-/// of `lines`. A share of the list, so that lines of a small set that are read at random are not in order.
+/// How far from the place where it is expected, in lines before and after, a line may be to be in
+/// order, in a list of `lines`. A share of the list, so that lines of a small set that are read at
+/// random are not in order.
 pub(super) fn window(lines: usize) -> (u64, u64) {
     ((lines as u64 / 16).clamp(2, 32), (lines as u64 / 8).clamp(4, 128))
 }
@@ -48,7 +51,8 @@ const CURSORS_MAX: usize = 4;
 /// Measures whether places of a list come in its order.
 struct Order {
     window: (u64, u64),
-    /// Newest first. Long lists have more of them: services that start at the same time each read in order.
+    /// Newest first. Long lists have more of them: services that start at the same time each read
+    /// in order.
     cursors: Vec<u64>,
     cursors_max: usize,
     last: Option<Line>,
@@ -63,8 +67,8 @@ impl Order {
         Order { window: window(lines), cursors, cursors_max, last: None, steps: 0, in_order: 0 }
     }
 
-    /// The line at `place` of the list comes next. Lines that follow one another on the disk follow one another in
-    /// any list, so they say nothing.
+    /// The line at `place` of the list comes next. Lines that follow one another on the disk follow
+    /// one another in any list, so they say nothing.
     fn step(&mut self, place: u64, line: Line) {
         let follows = self.last.is_some_and(|last| is_read_ahead(last, line));
         self.last = Some(line);
@@ -90,8 +94,8 @@ impl Order {
 
 /// Two readings as one.
 pub(super) struct Merged {
-    /// In the order of the earlier one; what only the later one has stands behind its predecessor there. Bit 0 of
-    /// `seen` says whether the later one had it.
+    /// In the order of the earlier one; what only the later one has stands behind its predecessor
+    /// there. Bit 0 of `seen` says whether the later one had it.
     pub(super) entries: Vec<Entry>,
     /// Lines in both.
     pub(super) met: usize,
@@ -168,7 +172,8 @@ enum State {
     Double,
 }
 
-/// Lines on trial for each that is in the sequence, at most: among reads of others there may be some of its own.
+/// Lines on trial for each that is in the sequence, at most: among reads of others there may be
+/// some of its own.
 const WEAK_FOR_EACH_STRONG: usize = 3;
 
 /// Makes room: at most `max` entries, and no more on trial than [`WEAK_FOR_EACH_STRONG`] allows.
@@ -197,8 +202,8 @@ fn is_read_ahead(last: Line, line: Line) -> bool {
 /// Sequential reads that a disk with its read-ahead, and the kernel's, keeps apart.
 const READ_AHEAD_STREAMS: usize = 8;
 
-/// How often the arm has to go elsewhere to read these in their order. To go on with one of the last few sequential
-/// reads does not count: files read at the same time need no copy.
+/// How often the arm has to go elsewhere to read these in their order. To go on with one of the
+/// last few sequential reads does not count: files read at the same time need no copy.
 pub(super) fn jumps(lines: impl Iterator<Item = Line>) -> u32 {
     let mut jumps = 0;
     // The last line of each stream, and the stream to be replaced next.

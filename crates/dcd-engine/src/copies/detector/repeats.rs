@@ -1,4 +1,5 @@
-//! Stretches of the history that are being read again: how a candidate is found at its second occurrence.
+//! Stretches of the history that are being read again: how a candidate is found at its second
+//! occurrence.
 
 use super::Region;
 use super::candidate::NASCENT_HITS;
@@ -8,14 +9,15 @@ use crate::units::Time;
 
 /// Repeats that are followed at once.
 pub(super) const REPEATS_MAX: usize = 16;
-/// How far before and after the place where it is expected a line may be. Behind: parallel reads overtake one
-/// another. Ahead: lines that are missing now, and other programs' reads of then.
+/// How far before and after the place where it is expected a line may be. Behind: parallel reads
+/// overtake one another. Ahead: lines that are missing now, and other programs' reads of then.
 const WINDOW: (u64, u64) = (32, 64);
-/// Two repeats that are not farther apart in the earlier reading are one with a hole, or two halves that are read
-/// at the same time.
+/// Two repeats that are not farther apart in the earlier reading are one with a hole, or two halves
+/// that are read at the same time.
 const HOLE_LINES: u64 = 2048;
-/// Lines that are read again with which a repetition is over, and how many of them something new makes good: a line
-/// that was missing in this repetition comes in the next one as if it belonged to this.
+/// Lines that are read again with which a repetition is over, and how many of them something new
+/// makes good: a line that was missing in this repetition comes in the next one as if it belonged
+/// to this.
 const AGAIN_MAX: u32 = 32;
 const AGAIN_FORGIVEN: u32 = 4;
 /// Lines that are looked at to tell them from two occurrences.
@@ -56,9 +58,9 @@ impl Repeats {
         Repeats { active: Vec::with_capacity(REPEATS_MAX), hand: 0 }
     }
 
-    /// The line at position `at` stands at `places` of the history too, and may begin a repeat there if it is at
-    /// most `lines_ago`. A repeat ends before it is longer than `span_max`; parts of one are at most `quiet_lines`
-    /// apart.
+    /// The line at position `at` stands at `places` of the history too, and may begin a repeat
+    /// there if it is at most `lines_ago`. A repeat ends before it is longer than `span_max`; parts
+    /// of one are at most `quiet_lines` apart.
     pub(super) fn read(
         &mut self,
         places: &[u64],
@@ -102,7 +104,8 @@ impl Repeats {
         }
     }
 
-    /// The one that goes on at this place of the history, with a line that was read last at `newest`.
+    /// The one that goes on at this place of the history, with a line that was read last at
+    /// `newest`.
     fn find(&self, place: u64, newest: u64) -> Option<usize> {
         // Mostly there is none: without branches that is soon known.
         let mut near = 0u32;
@@ -120,7 +123,8 @@ impl Repeats {
         None
     }
 
-    /// A new one, in the place of one of long ago that has not become anything; none if all are established.
+    /// A new one, in the place of one of long ago that has not become anything; none if all are
+    /// established.
     fn begin(&mut self, place: u64, at: u64, now: Time) -> Option<usize> {
         let repeat = Repeat {
             earlier: Region { began: place, last: place },
@@ -144,8 +148,8 @@ impl Repeats {
         None
     }
 
-    /// Joins those that have just become established to others that they are parts of. They go on where the newer
-    /// one is.
+    /// Joins those that have just become established to others that they are parts of. They go on
+    /// where the newer one is.
     fn join(&mut self, extended: u32, limits: &Limits, history: &History) {
         // From the highest: what is taken out does not move those that are still to be looked at.
         for index in (0..self.active.len()).rev() {
@@ -181,7 +185,8 @@ impl Repeats {
     }
 }
 
-/// Whether what is read now was read in `other`, too: then it is not a part of the same occurrence, but of another one.
+/// Whether what is read now was read in `other`, too: then it is not a part of the same occurrence,
+/// but of another one.
 fn is_alternative(repeat: &Repeat, other: &Repeat, history: &History) -> bool {
     let (mut here, mut there) = (0, 0);
     let start = repeat.later.began.max(repeat.later.last.saturating_sub(ALTERNATIVE_LINES));

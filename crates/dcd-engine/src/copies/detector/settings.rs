@@ -5,8 +5,8 @@ use crate::units::Duration;
 /// What is a sequence, and how much memory finding them may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DetectorSettings {
-    /// Lines of the history in which the first occurrence is looked for: this much may be read (long sequential
-    /// reads aside) between the first two starts of a program. At most 2^24.
+    /// Lines of the history in which the first occurrence is looked for: this much may be read
+    /// (long sequential reads aside) between the first two starts of a program. At most 2^24.
     pub history_lines: u32,
     /// Sequences and candidates at most. At most 4096.
     pub candidates_max: u32,
@@ -16,16 +16,18 @@ pub struct DetectorSettings {
     pub lines_min: u32,
     /// Lines of a sequence at most; a longer one becomes several. At most 65,535.
     pub lines_max: u32,
-    /// How often the arm has to go elsewhere within a sequence at least. A file that is read from its beginning to
-    /// its end is not worth a copy.
+    /// How often the arm has to go elsewhere within a sequence at least. A file that is read from
+    /// its beginning to its end is not worth a copy.
     pub jumps_min: u32,
     /// Lines of a sequence for each time that the arm goes elsewhere, at most.
     pub lines_per_jump_max: u32,
-    /// Occurrences until a sequence is told: the first is remembered, the others are recognised. From 2.
+    /// Occurrences until a sequence is told: the first is remembered, the others are recognised.
+    /// From 2.
     pub confirmations: u32,
     /// Quiet time that ends an occurrence.
     pub gap: Duration,
-    /// Lines of others that end an occurrence: a start under load may not be followed by quiet. From 64 to 2^20.
+    /// Lines of others that end an occurrence: a start under load may not be followed by quiet.
+    /// From 64 to 2^20.
     pub gap_lines: u32,
     /// Lines of a sequential read that are looked at; to read the rest the arm does not move.
     pub run_lines_max: u32,
@@ -36,8 +38,8 @@ pub struct DetectorSettings {
 }
 
 impl Default for DetectorSettings {
-    /// For a computer that is used by people: 256 MiB of reads are remembered; 64 sequences of up to 128 MiB, 512
-    /// MiB together. Takes 9 MB.
+    /// For a computer that is used by people: 256 MiB of reads are remembered; 64 sequences of up
+    /// to 128 MiB, 512 MiB together. Takes 9 MB.
     fn default() -> DetectorSettings {
         DetectorSettings {
             history_lines: 1 << 16,

@@ -1,4 +1,5 @@
-//! What becomes of a repeat or of a sighting that has ended: a candidate, an occurrence, or nothing.
+//! What becomes of a repeat or of a sighting that has ended: a candidate, an occurrence, or
+//! nothing.
 
 use super::candidate::{Candidate, NASCENT_HITS, Sighting};
 use super::merge::{self, Entry, Merged, shorten};
@@ -8,7 +9,8 @@ use crate::units::{Line, Time};
 
 /// Lines of a region that are looked at to find out what it is a part of.
 const SAMPLES: u64 = 256;
-/// Lines before and after an occurrence that come on trial: it may begin earlier, or end later, than the list says.
+/// Lines before and after an occurrence that come on trial: it may begin earlier, or end later,
+/// than the list says.
 const EDGE_LINES: u64 = 64;
 
 impl Detector {
@@ -27,8 +29,8 @@ impl Detector {
         }
     }
 
-    /// Whether the lines of the candidate were read as a part of something that has half as many lines more and
-    /// is repeated as a whole.
+    /// Whether the lines of the candidate were read as a part of something that has half as many
+    /// lines more and is repeated as a whole.
     fn is_part_of_larger(&self, slot: usize, region: &Region, hits: u32) -> bool {
         let is_larger = |others: u32| u64::from(others) * 2 >= u64::from(hits) * 3;
         let encloses = |other: &Region, others: u32| is_larger(others) && other.encloses(region);
@@ -66,8 +68,8 @@ impl Detector {
         repeats.iter().any(|(_, count)| most(*count)) || (0..slots.len()).any(in_candidate)
     }
 
-    /// How many lines of the later reading are in the earlier one, from a sample. Of those that are there more often
-    /// than once its hits count each.
+    /// How many lines of the later reading are in the earlier one, from a sample. Of those that are
+    /// there more often than once its hits count each.
     fn lines_repeated(&self, repeat: &Repeat) -> u32 {
         let step = repeat.later.lines().div_ceil(SAMPLES);
         self.sample_repeated(repeat).count() as u32 * step as u32
@@ -96,7 +98,8 @@ impl Detector {
         (0..count).filter_map(slot)
     }
 
-    /// The candidate's lines were read in this region. If that is so, and in order, the list is refined.
+    /// The candidate's lines were read in this region. If that is so, and in order, the list is
+    /// refined.
     fn occurred(&mut self, slot: usize, region: Region, time: Time) {
         let Some(candidate) = &self.candidates[slot] else { return };
         // Its first and last lines may have been missing in the list so far.
@@ -180,7 +183,8 @@ impl Detector {
         let common = self.common_lines(&both);
         let slots = 0..self.candidates.len();
         let candidate = |slot: usize| self.candidates[slot].as_ref();
-        // 1. It is a candidate that is known: another occurrence, unless that was counted by its own list already.
+        // 1. It is a candidate that is known: another occurrence, unless that was counted by its
+        //    own list already.
         let is_same = |slot: &usize| {
             let strong = candidate(*slot).map_or(usize::MAX / 5, |one| one.strong);
             common[*slot] * 5 >= met * 3 && common[*slot] * 5 >= strong * 3
@@ -218,7 +222,8 @@ impl Detector {
         self.confirm(slot);
     }
 
-    /// Whether a candidate that was seen where the repeat is has nine of ten of its lines, from a sample.
+    /// Whether a candidate that was seen where the repeat is has nine of ten of its lines, from a
+    /// sample.
     fn is_nothing_new(&self, repeat: &Repeat) -> bool {
         let seen: Vec<usize> = (0..self.candidates.len())
             .filter(|slot| {
@@ -240,8 +245,8 @@ impl Detector {
         seen.iter().any(|slot| common[*slot] * 10 >= samples * 9)
     }
 
-    /// Both readings of a repeat had these lines. Those that the candidate does not have come into its list; it is
-    /// no occurrence.
+    /// Both readings of a repeat had these lines. Those that the candidate does not have come into
+    /// its list; it is no occurrence.
     fn absorb(&mut self, slot: usize, lines: &[Line]) {
         let Some(candidate) = &self.candidates[slot] else { return };
         let merged = merge::merge(&candidate.entries, lines.iter().copied(), 0b110);
@@ -335,9 +340,9 @@ impl Detector {
         self.remove_candidate(slot);
     }
 
-    /// Makes room for a new candidate of so many lines. Those that are not sequences go first, those that were
-    /// seen longest ago before others; but sequences never take more than three quarters for ever, so that new ones
-    /// can be found.
+    /// Makes room for a new candidate of so many lines. Those that are not sequences go first,
+    /// those that were seen longest ago before others; but sequences never take more than three
+    /// quarters for ever, so that new ones can be found.
     fn make_room(&mut self, lines: usize) {
         let lines_max = self.settings.candidate_lines_max as usize;
         while self.candidate_lines + lines > lines_max

@@ -73,8 +73,8 @@ struct Run {
 impl Engine {
     // ---- gathering ----------------------------------------------------------------------------
 
-    /// Collects the live lines among `lines` of the victim, and their neighbours. `image`: the bytes
-    /// of the victim, if they were read.
+    /// Collects the live lines among `lines` of the victim, and their neighbours. `image`: the
+    /// bytes of the victim, if they were read.
     pub(super) fn gather(
         &mut self,
         victim: SegmentIndex,
@@ -96,8 +96,9 @@ impl Engine {
                 self.destage.zeroes_wanted.insert(line);
             }
             if self.gather_line(line, &mut chosen, &mut incomplete) {
-                // What is in the log of the same stripe shares what its parity costs, and what is in those beside it the way
-                // of the arms; but who waits for room waits for the victim.
+                // What is in the log of the same stripe shares what its parity costs, and what is
+                // in those beside it the way of the arms; but who waits for room waits for the
+                // victim.
                 let mates = match self.someone_waits_for_destaging() {
                     true => self.below.lines_that_share_parity(line),
                     false => self.below.lines_that_share_seeks(line),
@@ -423,8 +424,9 @@ impl Engine {
         true
     }
 
-    /// Whether there is another run, and it may be under way together with those that are. What has failed before is to be written
-    /// alone, and on a volume lines of one stripe are one change, whoever writes them.
+    /// Whether there is another run, and it may be under way together with those that are. What has
+    /// failed before is to be written alone, and on a volume lines of one stripe are one change,
+    /// whoever writes them.
     fn may_join_those_under_way(&self, batch: &Batch) -> bool {
         let has_failed = |index: usize| self.destage.blocked.contains_key(&batch.lines[index].line);
         let Some(next) = batch.runs.front() else { return false };
@@ -436,7 +438,8 @@ impl Engine {
             || !has_failed(next.first) && !batch.in_flight.keys().any(|first| has_failed(*first))
     }
 
-    /// The next run, and with it those behind it in the same stripe: together they are one change of its parity.
+    /// The next run, and with it those behind it in the same stripe: together they are one change
+    /// of its parity.
     fn write_runs(&mut self, batch: &mut Batch) {
         let run = batch.runs.pop_front().expect("not empty");
         let together = run.first;
@@ -618,7 +621,8 @@ impl Batch {
         }
     }
 
-    /// Joins lines, sorted by address, into as few writes as possible; what has failed before with not so many others.
+    /// Joins lines, sorted by address, into as few writes as possible; what has failed before with
+    /// not so many others.
     fn plan_runs(&mut self, blocked: &BTreeMap<Line, Blocked>) {
         self.progress = Progress::Writing;
         for (index, entry) in self.lines.iter().enumerate() {

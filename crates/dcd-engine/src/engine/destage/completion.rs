@@ -1,5 +1,5 @@
-//! Completing physical sectors: a line that does not fill its sector is made whole in the log before
-//! it is destaged, so that replay can repair a torn write of it (C15).
+//! Completing physical sectors: a line that does not fill its sector is made whole in the log
+//! before it is destaged, so that replay can repair a torn write of it (C15).
 //!
 //! ```text
 //! 1. Read the line, together with others close by, from the data-disk.

@@ -9,8 +9,9 @@
 //! 4. Without any for `drain_timeout` it is *stuck*, and ends with that; after an eighth of it if a disk has said no,
 //!    or a member is away. Nothing else changes: what is dirty is tried again as ever.
 //! ```
-//! Whether it is stuck is asked only between two pieces of work, so that no step of a slow disk is too long, and not
-//! while a cap of the user holds it back. A detach asks the same ([`crate::engine::close`]).
+//! Whether it is stuck is asked only between two pieces of work, so that no step of a slow disk is
+//! too long, and not while a cap of the user holds it back. A detach asks the same
+//! ([`crate::engine::close`]).
 
 use super::Work;
 use crate::engine::Engine;
@@ -168,7 +169,8 @@ impl Engine {
             && self.patience.waited(headway.since) >= self.headway_limit()
     }
 
-    /// How long a drain waits for headway. A disk that says no was asked again meanwhile; one that says nothing may be slow.
+    /// How long a drain waits for headway. A disk that says no was asked again meanwhile; one that
+    /// says nothing may be slow.
     fn headway_limit(&self) -> Duration {
         let limit = self.config.drain_timeout;
         let says_no = match self.obstacle() {
@@ -184,7 +186,8 @@ impl Engine {
         headway.is_held_up |= self.patience.waited(headway.since) >= held_up;
     }
 
-    /// Whoever is woken then finds it held up, or stuck. Afterwards, the end of the work under way does it.
+    /// Whoever is woken then finds it held up, or stuck. Afterwards, the end of the work under way
+    /// does it.
     pub(in crate::engine) fn headway_wake_up(&self, headway: &Headway) -> Option<Time> {
         let limit = self.headway_limit();
         let is_over = self.patience.waited(headway.since) >= limit;

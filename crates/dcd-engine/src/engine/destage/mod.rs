@@ -15,8 +15,8 @@
 //! ```
 //! This file decides what comes next; [`batch`] brings lines to the data-disk, [`zeroes`] does the
 //! same for zeroed ranges, which go before any line above them, [`completion`] reads what is
-//! missing of a line that does not fill its physical sector, [`drain`] is for those who wait for all of it, and
-//! [`trouble`] says what happens when the data-disk takes nothing.
+//! missing of a line that does not fill its physical sector, [`drain`] is for those who wait for
+//! all of it, and [`trouble`] says what happens when the data-disk takes nothing.
 
 mod batch;
 mod completion;
@@ -89,8 +89,9 @@ pub(super) struct Destage {
     /// When the wait of the first of them is over.
     unblock_at: Option<Time>,
     trouble: Trouble,
-    /// The last victim was chosen, and its lines are gathered, as if what failed before were not there: else that would be
-    /// tried first each time, and the others would wait as long as it does.
+    /// The last victim was chosen, and its lines are gathered, as if what failed before were not
+    /// there: else that would be tried first each time, and the others would wait as long as it
+    /// does.
     without_failed: bool,
     /// The record of the newest zero range.
     zeroes_record: RecordNumber,
@@ -211,9 +212,9 @@ impl Engine {
         moved | self.advance_completions()
     }
 
-    /// A write that was given up has not ended, and no other may start meanwhile. What is half done is begun again
-    /// later: whoever waits for the end of the work, to close the cache or to tell that it is stuck, must not wait for a disk
-    /// that may never answer.
+    /// A write that was given up has not ended, and no other may start meanwhile. What is half done
+    /// is begun again later: whoever waits for the end of the work, to close the cache or to tell
+    /// that it is stuck, must not wait for a disk that may never answer.
     fn end_halted_work(&mut self) -> bool {
         let is_at_rest = match &self.destage.work {
             Work::None | Work::Victim => false,
@@ -274,7 +275,8 @@ impl Engine {
         for blocked in self.destage.blocked.values_mut() {
             blocked.until = blocked.until.filter(|until| *until > now);
         }
-        // Those whose wait is over and that wait for their turn are looked at, too: they may have left the log.
+        // Those whose wait is over and that wait for their turn are looked at, too: they may have
+        // left the log.
         let next = self.destage.blocked.values().map(|blocked| blocked.until).min();
         self.destage.unblock_at = next.map(|until| until.unwrap_or(now.after(RETRY_MAX)));
         self.destage.something_changed();
@@ -365,8 +367,8 @@ impl Engine {
             self.destage.without_failed = false;
             return self.choose_victim_beside(&BTreeMap::new());
         }
-        // By turns, and otherwise whichever there is. When the last write failed, what never did tells whether anything can be
-        // written.
+        // By turns, and otherwise whichever there is. When the last write failed, what never did
+        // tells whether anything can be written.
         let failed = self.blocked_slots(true);
         let waiting = self.blocked_slots(false);
         let turns = match self.destage.without_failed && !self.destage.trouble.is_trying() {

@@ -6,7 +6,8 @@
 //! takes nothing     (full, read-only, gone, or all fails) everything waits, longer each time, and then one write
 //!                   at a time is tried: if each line were tried for itself, the log would be read again and again
 //! ```
-//! Somebody must free space or change a disk, so it is told once when it begins, and once when it ends.
+//! Somebody must free space or change a disk, so it is told once when it begins, and once when it
+//! ends.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use crate::io::IoError;
 use crate::stats::DestageTrouble;
 use crate::units::{Duration, Line, SegmentIndex, Time};
 
-/// So many writes failed that had never failed before, with none between that did not: the disk takes nothing.
+/// So many writes failed that had never failed before, with none between that did not: the disk
+/// takes nothing.
 const FAILURES_MAX: u32 = 16;
 
 /// What is wrong, if anything is.
@@ -102,8 +104,8 @@ impl Engine {
         self.destage.blocked.insert(line, blocked);
     }
 
-    /// Slots of lines that wait after a failure, or of all that have failed: a segment that has no others is not read
-    /// for nothing.
+    /// Slots of lines that wait after a failure, or of all that have failed: a segment that has no
+    /// others is not read for nothing.
     pub(super) fn blocked_slots(&self, all: bool) -> BTreeMap<SegmentIndex, u32> {
         let mut slots = BTreeMap::new();
         for (line, _) in self.destage.blocked.iter().filter(|(_, b)| all || b.until.is_some()) {

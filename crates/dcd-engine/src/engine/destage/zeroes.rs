@@ -1,8 +1,9 @@
 //! Zeroed ranges to the data-disk: step by step as a [`super::batch`], with nothing to read.
 //!
-//! A *round* brings as much of them there as the disk does in a moment ([`crate::engine::zero_pace`]), and flushes: what is
-//! there then is not begun again, whatever comes after. Ranges under lines that cannot be destaged because of
-//! them go first, and after each round a batch has its turn: who waits for room in the log must not wait until all is zeroed.
+//! A *round* brings as much of them there as the disk does in a moment
+//! ([`crate::engine::zero_pace`]), and flushes: what is there then is not begun again, whatever
+//! comes after. Ranges under lines that cannot be destaged because of them go first, and after each
+//! round a batch has its turn: who waits for room in the log must not wait until all is zeroed.
 
 use std::collections::VecDeque;
 
@@ -108,7 +109,8 @@ impl Engine {
         }
     }
 
-    /// What was given up and has landed after all: nothing else was written there since, so it needs only a flush.
+    /// What was given up and has landed after all: nothing else was written there since, so it
+    /// needs only a flush.
     fn landed_zeroes(&mut self) -> Option<Vec<ZeroRange>> {
         let mut landed = Vec::new();
         for (line, lines) in std::mem::take(&mut self.destage.zeroes_landed) {
@@ -185,8 +187,8 @@ impl Engine {
         pieces
     }
 
-    /// Zeroes that were given up have landed after all (`io.rs`, rule 3: everything ends). Until now nothing else was written to
-    /// the data-disk, so they are not begun again.
+    /// Zeroes that were given up have landed after all (`io.rs`, rule 3: everything ends). Until
+    /// now nothing else was written to the data-disk, so they are not begun again.
     pub(in crate::engine) fn zeroes_came_late(&mut self, line: Line, lines: u64) {
         self.destage.zeroes_landed.push((line, lines));
     }
@@ -282,7 +284,8 @@ impl Engine {
         self.destage.zeroes_bad.retain(|bad| bad.line != piece.line);
     }
 
-    /// As with lines that fail ([`super::trouble`]): halves, then longer waits, and the others go on (C24).
+    /// As with lines that fail ([`super::trouble`]): halves, then longer waits, and the others go
+    /// on (C24).
     fn zeroes_are_bad(&mut self, piece: ZeroRange) {
         let ZeroRange { line, lines, .. } = piece;
         let before = self.destage.zeroes_bad.iter().position(|bad| bad.line == line);

@@ -1,4 +1,5 @@
-//! Step 2 of recovery: the chain of records behind the checkpoint, on the cache-disk or in memory that survived.
+//! Step 2 of recovery: the chain of records behind the checkpoint, on the cache-disk or in memory
+//! that survived.
 
 use super::rewrite::Source;
 use super::{FoundRecord, Step};
@@ -187,7 +188,8 @@ impl Engine {
     }
 
     /// Whether one of these slots cannot be read; then the start has failed, unless damage is
-    /// accepted. To take it for the end of the log would cut off silently what may be durable (C19).
+    /// accepted. To take it for the end of the log would cut off silently what may be durable
+    /// (C19).
     pub(super) fn refuses_unreadable(&mut self, first: SlotIndex, slots: u32) -> bool {
         if self.config.accept_damage {
             return false;

@@ -1,6 +1,6 @@
-//! Between steps 1 and 2 of recovery: the copy pages that the checkpoint names are read, so that the replay
-//! of the log can tell which copies are no longer true. A page that cannot be read, or is not the one that
-//! is named, takes its copies with it.
+//! Between steps 1 and 2 of recovery: the copy pages that the checkpoint names are read, so that
+//! the replay of the log can tell which copies are no longer true. A page that cannot be read, or
+//! is not the one that is named, takes its copies with it.
 
 use super::{Stage, Step};
 use crate::engine::Disk;

@@ -26,8 +26,8 @@ impl Engine {
         let next: Vec<SegmentIndex> =
             recovery.chain.segments.iter().copied().skip(1).take(scanned).collect();
         // The other checkpoint is damaged: was it being written when the machine crashed, or was it
-        // durable and newer? Then records may lie in segments that only it calls free. A new cache has
-        // only the one it was made with, and no records before the next.
+        // durable and newer? Then records may lie in segments that only it calls free. A new cache
+        // has only the one it was made with, and no records before the next.
         let is_new = recovery.checkpoint.as_ref().expect("read").generation == 0;
         let is_damaged = recovery.areas.iter().any(Result::is_err) && !is_new;
         if is_damaged {
@@ -61,7 +61,8 @@ impl Engine {
         }
     }
 
-    /// The record that begins there, if it is one of this session; notes what it says of checkpoints.
+    /// The record that begins there, if it is one of this session; notes what it says of
+    /// checkpoints.
     pub(super) fn record_of_session(&mut self, bytes: &[u8]) -> Option<Record> {
         let record = Record::decode(bytes).ok()?;
         let uuid = self.superblock.uuid;
@@ -177,8 +178,9 @@ impl Engine {
         if has_grown && !old_blocks.is_multiple_of(FRAGMENTS_PER_LINE) && self.is_zero(old_end) {
             return self.fail_open(OpenError::EndNotDrained { offset: old_end.lba().byte() });
         }
-        // That session gave its cache-disk up when the newest checkpoint said that nothing is on it. So it is not
-        // the one that was read, whatever became of it: the log of an older one would undo what came after.
+        // That session gave its cache-disk up when the newest checkpoint said that nothing is on
+        // it. So it is not the one that was read, whatever became of it: the log of an older one
+        // would undo what came after.
         let is_undone = self.recovery().memory_is_void && !self.log_is_empty();
         if is_undone && !accept {
             let found = generation;

@@ -1,7 +1,8 @@
 //! Step 4 of recovery: the checkpoint, then the records behind it, become the lookup table.
 //!
-//! What the checkpoint says of segments that the records announce is dropped: it was overwritten by records
-//! before the announcement, or was destaged and flushed, above no zeroes that the checkpoint lists.
+//! What the checkpoint says of segments that the records announce is dropped: it was overwritten by
+//! records before the announcement, or was destaged and flushed, above no zeroes that the
+//! checkpoint lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 

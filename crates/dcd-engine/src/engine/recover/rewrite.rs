@@ -1,9 +1,11 @@
-//! Step 6 of recovery: what is not known to be durable is written again before it is believed (C22).
+//! Step 6 of recovery: what is not known to be durable is written again before it is believed
+//! (C22).
 //!
-//! A flush that ends well tells nothing of what was written before a flush that failed: the kernel may
-//! have dropped what it could not write, and go on showing it. Whoever saw the failure is gone: a
-//! session that died, or a start that was refused. So whatever this start reads and builds on, and
-//! that nothing proves to be durable, it writes itself, and believes only the flush behind that.
+//! A flush that ends well tells nothing of what was written before a flush that failed: the kernel
+//! may have dropped what it could not write, and go on showing it. Whoever saw the failure is gone:
+//! a session that died, or a start that was refused. So whatever this start reads and builds on,
+//! and that nothing proves to be durable, it writes itself, and believes only the flush behind
+//! that.
 //!
 //! | read | proof that it is durable | else |
 //! |---|---|---|
@@ -33,9 +35,9 @@
 //!    were only shown, the older one would be the only one that a power cut leaves.
 //! ```
 //!
-//! The superblock needs no rewriting. If the newest copy is only shown, the one before it counts after
-//! a power cut, and it leads to the same log: a start takes any checkpoint that is not older than the
-//! session of its superblock. The next copy is written over the older one, in one sector.
+//! The superblock needs no rewriting. If the newest copy is only shown, the one before it counts
+//! after a power cut, and it leads to the same log: a start takes any checkpoint that is not older
+//! than the session of its superblock. The next copy is written over the older one, in one sector.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Before step 7 of recovery: the log is replayed to more zero ranges than a checkpoint may list.
 //!
-//! A log of ours never is ([`crate::log::rebuilt_zeroes`]), but older versions kept their limit only for what
-//! was zero at the time, and wrote checkpoints that list more.
+//! A log of ours never is ([`crate::log::rebuilt_zeroes`]), but older versions kept their limit
+//! only for what was zero at the time, and wrote checkpoints that list more.
 //!
 //! ```text
 //! 1. All that was replayed is durable (step 6), so it may go to the data-disk (C10).

@@ -111,8 +111,8 @@ impl VolumeArea {
         })
     }
 
-    /// The same with so many more pages of pointers. They take the first lines of the journal; `None` if it would become too
-    /// small, or there would be too many pages or slots.
+    /// The same with so many more pages of pointers. They take the first lines of the journal;
+    /// `None` if it would become too small, or there would be too many pages or slots.
     pub fn with_more_pointers(&self, pages: u32) -> Option<VolumeArea> {
         let more = u64::from(pages);
         let left = self.journal_bytes.checked_sub(2 * more * LINE_SIZE)?;
@@ -254,8 +254,8 @@ mod tests {
     fn every_page_has_its_place() {
         let header = header();
         let area = VolumeArea::of(&header, 1 << 20).unwrap();
-        // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in two;
-        // 6144 lines that can be lost in one.
+        // 656 extents in two pages; 3072 and 6144 checksums in four and seven; 1000 pointers in
+        // two; 6144 lines that can be lost in one.
         assert_eq!(area.pages(), 2 + 4 + 7 + 2 + 1);
         let mut offsets = area.header_offsets().to_vec();
         offsets.extend([area.root_offset(8), area.root_offset(9)]);

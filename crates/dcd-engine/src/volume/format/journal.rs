@@ -1,7 +1,9 @@
-//! Records of the journal of a volume: what is about to be written to members, and what has changed in the tables.
+//! Records of the journal of a volume: what is about to be written to members, and what has changed
+//! in the tables.
 //!
-//! A record is a line of items, and behind it the lines that they speak of. Records follow each other in the ring;
-//! one that does not fit before its end begins at its start. Each has the number that follows that of the one before.
+//! A record is a line of items, and behind it the lines that they speak of. Records follow each
+//! other in the ring; one that does not fit before its end begins at its start. Each has the number
+//! that follows that of the one before.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -71,7 +73,8 @@ pub enum JournalItem {
     },
     /// Labels of this epoch were written: the volume was opened, or closed.
     Epoch {
-        /// Labels with an older one are of members that were not there, or of older copies of members.
+        /// Labels with an older one are of members that were not there, or of older copies of
+        /// members.
         epoch: u64,
         /// Members that have a label of this epoch; `None`: an older program did not say.
         labelled: Option<MemberMask>,

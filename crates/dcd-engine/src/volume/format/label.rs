@@ -1,4 +1,5 @@
-//! The label of a member, in two copies: which volume, which member, and how old its contents may be.
+//! The label of a member, in two copies: which volume, which member, and how old its contents may
+//! be.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -16,7 +17,8 @@ use crate::volume::config::MEMBERS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdMEMBR");
 /// The version that this program writes and reads.
 pub const VERSION: u32 = 1;
-/// Byte addresses of the two copies on the member, in different physical sectors: a torn one leaves the other.
+/// Byte addresses of the two copies on the member, in different physical sectors: a torn one leaves
+/// the other.
 pub const LABEL_OFFSETS: [u64; 2] = [0, 64 << 10];
 /// Size of a label.
 pub const MEMBER_LABEL_BYTES: usize = 4096;
@@ -30,8 +32,8 @@ pub struct MemberLabel {
     pub uuid: Uuid,
     /// Its place among the members.
     pub member: MemberIndex,
-    /// Counts the openings and closings of the volume: a member that was not there at the last has an older one, and so has a
-    /// copy of a member that is older than it is.
+    /// Counts the openings and closings of the volume: a member that was not there at the last has
+    /// an older one, and so has a copy of a member that is older than it is.
     pub epoch: u64,
     /// Which of the two copies on the disk it is: [`LABEL_OFFSETS`]. Not written.
     pub copy: u8,
@@ -80,7 +82,8 @@ impl MemberLabel {
         Buffer::copy_of(disk.as_bytes())
     }
 
-    /// The newer of two copies, if any is valid. A driver reads both; what it cannot read is no copy.
+    /// The newer of two copies, if any is valid. A driver reads both; what it cannot read is no
+    /// copy.
     pub fn newest(copy_0: &[u8], copy_1: &[u8]) -> Option<MemberLabel> {
         let decode = |(copy, bytes)| {
             let label = MemberLabel::decode(bytes).ok()?;

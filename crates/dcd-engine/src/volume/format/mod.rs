@@ -1,4 +1,5 @@
-//! What a volume writes: its header, roots, pages and journal on the cache-disk, a label on each member.
+//! What a volume writes: its header, roots, pages and journal on the cache-disk, a label on each
+//! member.
 //!
 //! ```text
 //! cache-disk:  superblocks | checkpoints | segments | read area | volume area

@@ -1,5 +1,5 @@
-//! Roots: from where on the journal counts, which pages belong together, how the members are. Two places, written
-//! in turn; the valid one of the newer checkpoint counts.
+//! Roots: from where on the journal counts, which pages belong together, how the members are. Two
+//! places, written in turn; the valid one of the newer checkpoint counts.
 
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -29,7 +29,8 @@ pub enum MemberState {
     UpToDate,
     /// It was not there, or did not take a write: what it holds of redundant sets is old.
     Stale,
-    /// What belongs there is being written: of sets before `set` all is there, of `set` the stripes before `stripe`.
+    /// What belongs there is being written: of sets before `set` all is there, of `set` the stripes
+    /// before `stripe`.
     Rebuilding {
         /// The set that is being written.
         set: u8,
@@ -72,7 +73,8 @@ pub struct Root {
     pub epoch: u64,
     /// CRC-32C of the checkpoint numbers (eight bytes each) of all pages, in order.
     pub pages_checksum: u32,
-    /// What records of the journal before this one say of lost lines that were found does not count: they were lost again.
+    /// What records of the journal before this one say of lost lines that were found does not
+    /// count: they were lost again.
     pub lost_since_record: u64,
     /// Pages of pointers behind all others, which the header does not know of.
     pub pointer_pages_added: u32,

@@ -11,8 +11,8 @@
 //! 5. The root is written, durable. Records before the tail count no more. If it fails, the same root is written again: should it be
 //!    there, pages that are written again could be torn.
 //! ```
-//! A page may hold changes that records behind the tail speak of: a start makes them again, to the same end. It never holds
-//! a change that the journal has not.
+//! A page may hold changes that records behind the tail speak of: a start makes them again, to the
+//! same end. It never holds a change that the journal has not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -54,7 +54,8 @@ enum State {
 pub(in crate::volume) struct Checkpointing {
     /// The newest checkpoint.
     pub(super) number: u64,
-    /// For each page the checkpoint of its newest copy, and whether that is in the second place. 0: there is none.
+    /// For each page the checkpoint of its newest copy, and whether that is in the second place. 0:
+    /// there is none.
     pub(super) pages: Vec<(u64, bool)>,
     dirty: BTreeSet<PageIndex>,
     /// Pages of the checkpoint under way.
@@ -69,7 +70,8 @@ pub(in crate::volume) struct Checkpointing {
     /// Flushes of members that failed one after the other, and when the next is tried.
     flushes_failed: u32,
     not_before: Time,
-    /// A start could not write to a member what the journal has for it: only another start can, so no record is forgotten.
+    /// A start could not write to a member what the journal has for it: only another start can, so
+    /// no record is forgotten.
     is_held: bool,
 }
 
@@ -105,7 +107,8 @@ impl Volume {
             && !self.checkpoint.failed
             && !self.checkpoint.is_held
             && self.now >= self.checkpoint.not_before;
-        // A tail that stays where it is would bring nothing: the jobs of the oldest record are under way.
+        // A tail that stays where it is would bring nothing: the jobs of the oldest record are
+        // under way.
         if !wanted || self.journal.tail().0 == self.journal.oldest() {
             return false;
         }
@@ -118,7 +121,8 @@ impl Volume {
         true
     }
 
-    /// Everything that has changed goes to the pages, and all records still count. While a volume is being opened.
+    /// Everything that has changed goes to the pages, and all records still count. While a volume
+    /// is being opened.
     pub(super) fn checkpoint_tables(&mut self) {
         assert!(self.is_checkpoint_idle(), "nothing else is done yet");
         self.checkpoint.tail = self.journal.tail_of_all();
@@ -148,7 +152,8 @@ impl Volume {
         is_waiting.then_some(self.checkpoint.not_before)
     }
 
-    /// `is_lost`: what was written to the member may not be there, and the others cannot do without it.
+    /// `is_lost`: what was written to the member may not be there, and the others cannot do without
+    /// it.
     pub(super) fn checkpoint_member_flushed(&mut self, is_lost: bool) {
         let State::FlushingMembers { left, has_failed } = &mut self.checkpoint.state else {
             unreachable!("members are flushed first")
@@ -165,7 +170,8 @@ impl Volume {
                 self.checkpoint.flushes_failed += 1;
                 self.checkpoint.not_before = self.now.after(Duration(RETRY.0 << doublings));
                 self.checkpoint.state = State::Idle;
-                // The log keeps what it does not get rid of; who waits for room here would wait for the member.
+                // The log keeps what it does not get rid of; who waits for room here would wait for
+                // the member.
                 if self.journal.is_full() {
                     self.refuse_waiting(IoError::Failed);
                 }
@@ -252,7 +258,8 @@ impl Volume {
         result: Result<(), IoError>,
         buffer: Option<Buffer>,
     ) {
-        // What does not answer may still write the old bytes later, and what takes nothing at all will hardly take it now.
+        // What does not answer may still write the old bytes later, and what takes nothing at all
+        // will hardly take it now.
         if matches!(result, Err(error) if error != IoError::Failed) {
             self.checkpoint.retries = RETRIES_MAX;
         }
@@ -315,7 +322,8 @@ impl Volume {
         }
     }
 
-    /// The root that counts is as it was. The journal will be full, and then nothing more can be changed: told at once.
+    /// The root that counts is as it was. The journal will be full, and then nothing more can be
+    /// changed: told at once.
     fn checkpoint_failed(&mut self) {
         self.checkpoint.state = State::Idle;
         self.checkpoint.failed = true;
@@ -338,8 +346,8 @@ impl Volume {
         }
     }
 
-    /// The same when no page has changed since the last one, for an area with more pages, and a ring in which no record
-    /// counts.
+    /// The same when no page has changed since the last one, for an area with more pages, and a
+    /// ring in which no record counts.
     pub(super) fn root_of_empty_ring(&self, area: &VolumeArea) -> Root {
         assert!(self.journal.is_empty() && self.is_checkpoint_idle());
         let added = area.pages() as usize - self.checkpoint.pages.len();

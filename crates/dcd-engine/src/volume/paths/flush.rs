@@ -77,7 +77,8 @@ impl Volume {
         flushes.under_way = std::mem::take(&mut flushes.waiting);
         flushes.ops_under_way = std::mem::take(&mut flushes.ops_waiting);
         self.flushes.result = None;
-        // An extent that is being written for the first time has no place yet, as far as anybody was told.
+        // An extent that is being written for the first time has no place yet, as far as anybody
+        // was told.
         self.flushes.extents = self
             .uncommitted_extents
             .keys()
@@ -127,9 +128,10 @@ impl Volume {
         // What the others hold too is not lost with it.
         let is_lost = result.is_err() && !self.do_without(index);
         let error = result.err().filter(|_| is_lost || had_raid0);
-        // Also after an error that was heard of: a later flush would tell nothing new. But lines of redundant sets may still come to be
-        // durable with the next, and until then the journal keeps them. A member that has none is not waited for: all else would
-        // fail with it for ever.
+        // Also after an error that was heard of: a later flush would tell nothing new. But lines of
+        // redundant sets may still come to be durable with the next, and until then the journal
+        // keeps them. A member that has none is not waited for: all else would fail with it for
+        // ever.
         let is_for_redundant = self
             .layouts
             .iter()
@@ -142,8 +144,8 @@ impl Volume {
             self.doubt_fresh(index);
             self.doubt_found(index);
         }
-        // A flush of the engine must hear of it, because it has the log destage again what it has not flushed: a write with FUA that
-        // waits for a flush of its own does not.
+        // A flush of the engine must hear of it, because it has the log destage again what it has
+        // not flushed: a write with FUA that waits for a flush of its own does not.
         let is_heard = what == For::Flush && !self.flushes.under_way.is_empty();
         let is_untold = error.is_some() && !is_heard;
         match what {
@@ -160,7 +162,8 @@ impl Volume {
         self.flushes.lost_raid0 |= is_untold;
     }
 
-    /// A member may have lost the zeroes that extents were filled up with. Those on their way to the journal were flushed before.
+    /// A member may have lost the zeroes that extents were filled up with. Those on their way to
+    /// the journal were flushed before.
     fn doubt_fresh(&mut self, member: MemberIndex) {
         let lines = self.extent_lines();
         let Volume { fresh, extents, queued_extents, layouts, header, .. } = self;
@@ -174,7 +177,8 @@ impl Volume {
         });
     }
 
-    /// The same of lines that were lost and have been written: they are lost again, until somebody writes them once more.
+    /// The same of lines that were lost and have been written: they are lost again, until somebody
+    /// writes them once more.
     fn doubt_found(&mut self, member: MemberIndex) {
         let Volume { lost, layouts, .. } = self;
         lost.doubt(|set, line| layouts[usize::from(set)].has_lines_on(line, 1, member));
@@ -193,7 +197,8 @@ impl Volume {
             for run in found {
                 items.extend(self.items_of_found(run));
             }
-            // Looked up now, but for the place: one that it got since may have lines that are not durable.
+            // Looked up now, but for the place: one that it got since may have lines that are not
+            // durable.
             for (extent, mut place) in std::mem::take(&mut self.flushes.extents) {
                 if self.flushes.overtaken.contains(&extent) {
                     // The newer place is durable, or on its way: then the flush waits behind it.

@@ -1,4 +1,5 @@
-//! Fragmented writes of a RAID 5 stripe: many short runs of new lines, as small random writes leave them in the log.
+//! Fragmented writes of a RAID 5 stripe: many short runs of new lines, as small random writes leave
+//! them in the log.
 //!
 //! ```text
 //! column     0 1 2 3 4 5 6 7                 n  new
@@ -6,15 +7,18 @@
 //! unit 1     . . . n o o n .                 .  old, read for the parity in columns 1 to 6, not written
 //! parity     . p p p p p p .
 //! ```
-//! A seek takes longer than a whole stripe unit takes to pass, and the new lines are on all members anyway: each is read and
-//! written once, and what lies between the new lines of a row is written along.
+//! A seek takes longer than a whole stripe unit takes to pass, and the new lines are on all members
+//! anyway: each is read and written once, and what lies between the new lines of a row is written
+//! along.
 //!
-//! 1. All old lines of the columns from the first to the last new one of a row are read, with one I/O for each member.
-//! 2. Those between the new lines of a row count as new from here on: the journal has all that is written to a member. A crash
-//!    while it is written leaves nothing torn that is not written again.
+//! 1. All old lines of the columns from the first to the last new one of a row are read, with one
+//!    I/O for each member.
+//! 2. Those between the new lines of a row count as new from here on: the journal has all that is
+//!    written to a member. A crash while it is written leaves nothing torn that is not written
+//!    again.
 //!
-//! A column of which a line can be had from no disk is left to plan.rs, as are all of them as soon as a member is missing. Lost
-//! lines stay lost.
+//! A column of which a line can be had from no disk is left to plan.rs, as are all of them as soon
+//! as a member is missing. Lost lines stay lost.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +30,8 @@ use super::plan::Old;
 use crate::units::LINE_SIZE;
 
 impl Volume {
-    /// Whether each member has more than one run of new lines, about. While members are missing, columns are done one by one.
+    /// Whether each member has more than one run of new lines, about. While members are missing,
+    /// columns are done one by one.
     pub(super) fn is_fragmented(&self, job: &Job) -> bool {
         let layout = self.layout(job.key.set);
         let is_current = |place| self.is_current(job.key.set, place, job.key.stripe);
@@ -70,8 +75,8 @@ impl Volume {
         Some(if is_spanned { cells } else { Vec::new() })
     }
 
-    /// One I/O for each member: what lies between cells that are wanted is read with them, and ignored. Where that has failed
-    /// once, each is read alone.
+    /// One I/O for each member: what lies between cells that are wanted is read with them, and
+    /// ignored. Where that has failed once, each is read alone.
     pub(super) fn bridge_gaps(&self, job: &mut Job, cells: Vec<(usize, u32)>) -> Vec<(usize, u32)> {
         let mut by_place: BTreeMap<usize, Range<u32>> = BTreeMap::new();
         for (place, column) in &cells {
@@ -97,7 +102,8 @@ impl Volume {
     pub(super) fn keep_between(&self, job: &mut Job) {
         let rows = self.layout(job.key.set).data_units();
         let spans = self.spans(job);
-        // Before anything is added: a column of which a line is missing needs its old lines as they are.
+        // Before anything is added: a column of which a line is missing needs its old lines as they
+        // are.
         let is_whole = |column: u32| {
             let is_had =
                 |row| job.is_new(row, column) || self.old_in_parity(job, row, column) == Old::Known;

@@ -132,7 +132,8 @@ pub(in crate::volume) struct Jobs {
     pub(super) holders: BTreeMap<ChunkKey, JobId>,
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) next: u64,
-    /// Chunks of which changes have failed because old lines could not be read, and how often one after the other.
+    /// Chunks of which changes have failed because old lines could not be read, and how often one
+    /// after the other.
     pub(super) unreadable: BTreeMap<ChunkKey, u32>,
 }
 

@@ -1,9 +1,10 @@
 //! The journal: one record after the other, each durable before the next is written.
 //!
-//! A record holds as many jobs and changes of the tables as have come while the one before was on its way. It stays in the
-//! ring until its jobs have written the members, the members were flushed, and the pages it changed are durable
-//! (checkpoint.rs). Because there is never more than one on its way, a record that cannot be read while a later one can was
-//! durable and has been damaged: a start sees that.
+//! A record holds as many jobs and changes of the tables as have come while the one before was on
+//! its way. It stays in the ring until its jobs have written the members, the members were flushed,
+//! and the pages it changed are durable (checkpoint.rs). Because there is never more than one on
+//! its way, a record that cannot be read while a later one can was durable and has been damaged: a
+//! start sees that.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -145,9 +146,9 @@ impl Journal {
         self.is_full
     }
 
-    /// Where a start has to begin if everything durable in the members and pages is left out: the number and line of
-    /// the first record with jobs that have not ended, or that is on its way (pages do not have its changes yet), or of the
-    /// next one.
+    /// Where a start has to begin if everything durable in the members and pages is left out: the
+    /// number and line of the first record with jobs that have not ended, or that is on its way
+    /// (pages do not have its changes yet), or of the next one.
     pub(in crate::volume) fn tail(&self) -> (u64, u64) {
         let newest = self.under_way.as_ref().and(self.records.back()).map(|record| record.sequence);
         let counts = |record: &&Record| !record.jobs.is_empty() || Some(record.sequence) == newest;
@@ -184,7 +185,8 @@ impl Journal {
         }
     }
 
-    /// Whether it fits, with so many left. The last line stays free, so that a full ring and an empty one differ.
+    /// Whether it fits, with so many left. The last line stays free, so that a full ring and an
+    /// empty one differ.
     fn has_room(&self, lines: u64, left: u64) -> bool {
         self.used_lines + self.place(lines).1 + lines + left < self.ring_lines
     }
@@ -213,10 +215,12 @@ impl Volume {
         self.journal.changes.push_back(Change { items: items.into(), then });
     }
 
-    /// An extent as it is, with a place whose lines are durable: a flush under way must not put an older one behind it.
+    /// An extent as it is, with a place whose lines are durable: a flush under way must not put an
+    /// older one behind it.
     pub(super) fn commit_place(&mut self, extent: ExtentIndex, then: Then) {
         self.flushes.overtaken.insert(extent);
-        // The lines first: they would count as lost in their new place, if a crash came between two records.
+        // The lines first: they would count as lost in their new place, if a crash came between two
+        // records.
         let run = self.extents.get(extent).place.map(|place| self.lines_of_place(place));
         let mut items = run.map_or(Vec::new(), |run| self.items_of_found(run));
         let packed = self.packed_for_journal(extent, self.extents.get(extent).place);
@@ -371,7 +375,8 @@ impl Volume {
         buffer: Option<Buffer>,
     ) {
         let under_way = self.journal.under_way.as_mut().expect("it was written");
-        // The same bytes at the same place, and nothing behind them yet: whatever has reached the disk, it does no harm.
+        // The same bytes at the same place, and nothing behind them yet: whatever has reached the
+        // disk, it does no harm.
         if let (Err(IoError::Failed), Some(record)) = (result, buffer)
             && under_way.retries < RETRIES_MAX
         {
@@ -382,7 +387,8 @@ impl Volume {
         let under_way = self.journal.under_way.take().expect("looked at");
         let UnderWay { jobs, items, done, .. } = under_way;
         if let Err(error) = result {
-            // What reached the disk is not known, and so not what a start would find: no more records.
+            // What reached the disk is not known, and so not what a start would find: no more
+            // records.
             self.journal.error = Some(error);
             for job in &jobs {
                 self.job_journaled(*job, Err(error));
@@ -429,8 +435,8 @@ impl Volume {
         true
     }
 
-    /// What waits for room has failed; who asked may ask again. States of members and the epoch go on waiting: what is acknowledged
-    /// relies on them.
+    /// What waits for room has failed; who asked may ask again. States of members and the epoch go
+    /// on waiting: what is acknowledged relies on them.
     pub(super) fn refuse_waiting(&mut self, error: IoError) {
         for job in std::mem::take(&mut self.journal.jobs) {
             self.job_journaled(job, Err(error));

@@ -1,5 +1,5 @@
-//! Labels of the end: with the next epoch, so that a disk as it was while the volume was served is told from what it is now.
-//! Those of the start tell disks as they were before ([`super::open`]).
+//! Labels of the end: with the next epoch, so that a disk as it was while the volume was served is
+//! told from what it is now. Those of the start tell disks as they were before ([`super::open`]).
 //!
 //! ```text
 //! 1. The engine asks for nothing more, and the states of members are durable: a member that has missed something must not get a
@@ -9,8 +9,8 @@
 //! 3. The epoch is recorded, with the members that have its label.
 //!      Before step 2 members would look like older copies of themselves after a crash.
 //! ```
-//! A member that does not take its label is done without, where that can be, as at a start; else its own label stays the newest
-//! that is known of it.
+//! A member that does not take its label is done without, where that can be, as at a start; else
+//! its own label stays the newest that is known of it.
 
 use std::collections::BTreeSet;
 
@@ -118,7 +118,8 @@ impl Volume {
         self.journal_items(vec![epoch], Then::Labelled);
     }
 
-    /// The journal has the epoch, or takes nothing any more: then labels are one ahead, as after a crash.
+    /// The journal has the epoch, or takes nothing any more: then labels are one ahead, as after a
+    /// crash.
     pub(super) fn labels_recorded(&mut self) {
         self.closed();
     }

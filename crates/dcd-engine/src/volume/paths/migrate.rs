@@ -1,4 +1,5 @@
-//! Moving extents to the level that their attributes ask for, one at a time, when nothing else is wanted of the members or the cap allows it.
+//! Moving extents to the level that their attributes ask for, one at a time, when nothing else is
+//! wanted of the members or the cap allows it.
 //!
 //! ```text
 //! 1. A better place is taken. Changes of the extent wait from here on; reads go to the old place.
@@ -31,7 +32,8 @@ enum State {
 #[derive(Default)]
 pub(in crate::volume) struct Migration {
     waiting: BTreeSet<ExtentIndex>,
-    /// Those for which there was no room, by where it would be; some may have gone, or be where they should be, since.
+    /// Those for which there was no room, by where it would be; some may have gone, or be where
+    /// they should be, since.
     without_room: BTreeMap<Part, BTreeSet<ExtentIndex>>,
     state: Option<State>,
     not_before: Time,
@@ -80,7 +82,8 @@ impl Volume {
         }
     }
 
-    /// One extent of each part that has room again is tried once more; where there is more room, others follow it.
+    /// One extent of each part that has room again is tried once more; where there is more room,
+    /// others follow it.
     fn queue_where_is_room(&mut self) {
         for (part, extents) in &mut self.migration.without_room {
             if self.extents.has_room(*part) {

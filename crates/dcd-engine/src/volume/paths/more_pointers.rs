@@ -1,5 +1,6 @@
-//! A larger table of pointers for a volume that is there: its pages take the first lines of the journal's ring, which becomes
-//! smaller by as much. Where everything else is stays as it is, so is the size of the area.
+//! A larger table of pointers for a volume that is there: its pages take the first lines of the
+//! journal's ring, which becomes smaller by as much. Where everything else is stays as it is, so is
+//! the size of the area.
 //!
 //! ```text
 //! 1. No record is begun any more. Those that were are done with, and a checkpoint leaves none that counts.
@@ -34,7 +35,8 @@ pub(in crate::volume) struct MorePointers {
     /// As it will be.
     area: VolumeArea,
     state: State,
-    /// The cache-disk has failed since the lines were begun to be overwritten: no flush proves that they are.
+    /// The cache-disk has failed since the lines were begun to be overwritten: no flush proves that
+    /// they are.
     is_distrusted: bool,
 }
 

@@ -277,7 +277,8 @@ impl Volume {
                 Err(_),
                 _,
             ) => {
-                // Where the others cannot do without it, reads will see from checksums what is not there.
+                // Where the others cannot do without it, reads will see from checksums what is not
+                // there.
                 let is_lost = !self.do_without(member);
                 if is_lost && matches!(step, Step::Redo(_) | Step::RedoFlush(_)) {
                     self.hold_records();

@@ -1,17 +1,18 @@
 //! Which old lines a job must read, and what follows from them: arithmetic on one chunk, no I/O.
 //!
-//! For a change of a RAID 5 stripe there are two ways to the new parity of a column, and the one that reads less is
-//! taken:
+//! For a change of a RAID 5 stripe there are two ways to the new parity of a column, and the one
+//! that reads less is taken:
 //!
 //! - *reconstruct*: the old lines of the rows that are not written;
 //! - *modify*: the old lines of the rows that are, and the old parity.
 //!
-//! A line that cannot be read rules one of them out, and then the other is taken: with one member missing there is always
-//! one, because the old line of a missing member is needed by one of them only. A write of many short runs of lines reads everything
-//! instead (fragmented.rs).
+//! A line that cannot be read rules one of them out, and then the other is taken: with one member
+//! missing there is always one, because the old line of a missing member is needed by one of them
+//! only. A write of many short runs of lines reads everything instead (fragmented.rs).
 //!
-//! A row that nothing tells any more is *lost*: reads of it fail until it is written. It counts as zeroes in the parity, and the
-//! record that says so has the parity that fits: the other rows are protected as before.
+//! A row that nothing tells any more is *lost*: reads of it fail until it is written. It counts as
+//! zeroes in the parity, and the record that says so has the parity that fits: the other rows are
+//! protected as before.
 
 use super::super::Volume;
 use super::super::checksums::{Checksums, LineSum};
@@ -103,14 +104,16 @@ impl Volume {
         let parity = layout.parity_row();
         let reconstruct = self.way(job, others, column);
         let mut modify = self.way(job, written.chain(parity), column);
-        // A row that only the parity tells would share it with one that is written to it: then neither could be had.
+        // A row that only the parity tells would share it with one that is written to it: then
+        // neither could be had.
         if reconstruct.reads.is_none() && self.rows_in_parity_alone(job, column) > 0 {
             modify.reads = None;
         }
         (reconstruct, modify)
     }
 
-    /// Rows of a column that are written, and whose members are not there: they are in the parity alone.
+    /// Rows of a column that are written, and whose members are not there: they are in the parity
+    /// alone.
     fn rows_in_parity_alone(&self, job: &Job, column: u32) -> usize {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set);
@@ -120,7 +123,8 @@ impl Volume {
             .count()
     }
 
-    /// The cells, as places and columns in order, that are to be read next. None: all that can be known is known.
+    /// The cells, as places and columns in order, that are to be read next. None: all that can be
+    /// known is known.
     pub(super) fn plan(&self, job: &mut Job) -> Vec<(usize, u32)> {
         let mut cells = Vec::new();
         // A member may have gone since the last time.
@@ -235,7 +239,8 @@ impl Volume {
         self.members.get(self.layout(set).member(place)).is_late
     }
 
-    /// A rebuild comes by every column: a parity that is lost is made anew from what the others have.
+    /// A rebuild comes by every column: a parity that is lost is made anew from what the others
+    /// have.
     fn plan_parity_anew(
         &self,
         job: &Job,
@@ -284,7 +289,8 @@ impl Volume {
         }
     }
 
-    /// Whether anything of the column was written, so that the row counts: a parity does as soon as any data does.
+    /// Whether anything of the column was written, so that the row counts: a parity does as soon as
+    /// any data does.
     fn is_written(&self, job: &Job, row: u32, column: u32) -> bool {
         let layout = self.layout(job.key.set);
         let is_sum = |row| self.sum(job, row, column) != LineSum::Never;
@@ -294,8 +300,8 @@ impl Volume {
         }
     }
 
-    /// The old line of a row, as far as it can be had: known, zeroes, or what all other rows say. What they say must have its
-    /// checksum, where there is one.
+    /// The old line of a row, as far as it can be had: known, zeroes, or what all other rows say.
+    /// What they say must have its checksum, where there is one.
     fn old_line(&self, job: &Job, row: u32, column: u32, not_at: Option<usize>) -> Option<Vec<u8>> {
         if job.is_known(row, column) {
             return Some(job.old(row, column).to_vec());
@@ -318,7 +324,8 @@ impl Volume {
         match self.sum(job, row, column) {
             LineSum::Lost if layout.parity_row() == Some(row) => Some(line),
             LineSum::Lost => None,
-            // A parity that was not kept up while its member was missing has the checksum of an older one.
+            // A parity that was not kept up while its member was missing has the checksum of an
+            // older one.
             LineSum::Sum(_) if layout.parity_row() == Some(row) => Some(line),
             LineSum::Sum(_) if LineSum::of(&line) != self.sum(job, row, column) => None,
             LineSum::Sum(_) | LineSum::Never => Some(line),
@@ -365,7 +372,8 @@ impl Volume {
         }
     }
 
-    /// A row that has rotted and cannot be had from the others is lost, unless one of them may come back.
+    /// A row that has rotted and cannot be had from the others is lost, unless one of them may come
+    /// back.
     fn give_up_rotten(&self, job: &mut Job, row: u32, column: u32) {
         let places = self.layout(job.key.set).places_of_row(job.key.stripe, row);
         let may_come_back =
@@ -387,8 +395,8 @@ impl Volume {
         }
     }
 
-    /// A parity that does not fit the rows is written anew. `rebuilt`: a place that has nothing yet. False if it cannot be told whether it
-    /// fits: not all rows are known.
+    /// A parity that does not fit the rows is written anew. `rebuilt`: a place that has nothing
+    /// yet. False if it cannot be told whether it fits: not all rows are known.
     fn check_parity(&mut self, job: &mut Job, column: u32, rebuilt: Option<usize>) -> bool {
         let (set, stripe) = (job.key.set, job.key.stripe);
         let layout = self.layout(set).clone();
@@ -476,9 +484,10 @@ impl Volume {
                 if is_ready(&modify) {
                     rows = &modify.rows;
                 } else {
-                    // Neither: a row that is not written, and one that is or the parity, cannot be read. If the first has rotted
-                    // it is lost; it counts as zeroes from now on, so that the others are protected again. If it may be
-                    // there another time, nothing is written; but not for ever: a bad sector would block the log.
+                    // Neither: a row that is not written, and one that is or the parity, cannot be
+                    // read. If the first has rotted it is lost; it counts as zeroes from now on, so
+                    // that the others are protected again. If it may be there another time, nothing
+                    // is written; but not for ever: a bad sector would block the log.
                     let is_last_try = self.jobs.is_last_try(job.key)
                         && !self.is_somebody_away(job, layout.places());
                     for other in &reconstruct.rows {
@@ -508,8 +517,8 @@ impl Volume {
         }
     }
 
-    /// The member of the parity is not there, and will be believed when it is, because the others cannot do without it. It would come
-    /// back with an old parity that has its checksum.
+    /// The member of the parity is not there, and will be believed when it is, because the others
+    /// cannot do without it. It would come back with an old parity that has its checksum.
     fn lose_parity_of_one_away(&self, job: &mut Job, row: u32, place: usize) {
         let ChunkKey { set, stripe, .. } = job.key;
         if !self.members.counts(self.layout(set), set, place, stripe) {
@@ -523,8 +532,8 @@ impl Volume {
         }
     }
 
-    /// Whether a member beside that of `place` is not there that is up to date: what it holds may come back. What has rotted, and
-    /// what a stale member has missed, does not.
+    /// Whether a member beside that of `place` is not there that is up to date: what it holds may
+    /// come back. What has rotted, and what a stale member has missed, does not.
     fn is_somebody_away(&self, job: &Job, place: usize) -> bool {
         let layout = self.layout(job.key.set);
         (0..layout.places()).filter(|other| *other != place).any(|other| {
@@ -533,7 +542,8 @@ impl Volume {
         })
     }
 
-    /// Whether a line of the column could not be read, beside that of `place`: another try may succeed.
+    /// Whether a line of the column could not be read, beside that of `place`: another try may
+    /// succeed.
     fn has_read_error(&self, job: &Job, column: u32, place: usize) -> bool {
         (0..self.layout(job.key.set).places()).filter(|other| *other != place).any(|other| {
             let cell = (other, column);
@@ -553,7 +563,8 @@ impl Volume {
                 continue;
             }
             match self.old_line(job, row, column, Some(place)) {
-                // The checksum of a parity was not kept while its member was missing; it comes with the journal.
+                // The checksum of a parity was not kept while its member was missing; it comes with
+                // the journal.
                 Some(line) if is_parity => {
                     job.put_new(row, column, &line);
                     job.writes.insert((place, column), (row, From::New));
@@ -583,7 +594,8 @@ impl Volume {
                     if !is_parity {
                         self.give_up(job, row, column, Some(place));
                     }
-                    // A row that may come back is not known: then the parity does not fit what was given up, and counts for nothing.
+                    // A row that may come back is not known: then the parity does not fit what was
+                    // given up, and counts for nothing.
                     if !self.check_parity(job, column, Some(place))
                         && let Some(parity) = layout.parity_row()
                     {
@@ -595,8 +607,8 @@ impl Volume {
         }
     }
 
-    /// A parity that was lost while its member was away, and another one's line was written: when that member is there again as well,
-    /// nothing else would protect the column.
+    /// A parity that was lost while its member was away, and another one's line was written: when
+    /// that member is there again as well, nothing else would protect the column.
     fn renew_lost_parity(&mut self, job: &mut Job, column: u32, place: usize, is_last_try: bool) {
         let Some(row) = self.layout(job.key.set).parity_row() else { return };
         let is_done = |job: &Job| job.is_new(row, column) || job.lost.contains(&(row, column));

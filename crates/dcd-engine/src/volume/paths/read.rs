@@ -8,8 +8,9 @@
 //! 4. Else a job that holds the stripe: another copy, or what the other rows say (stripe.rs). What was wrong is
 //!    written anew there.
 //! ```
-//! Step 2 holds nothing: a write of the same line may be under way, and then its old and new contents are both right. A
-//! checksum that belongs to the other of the two is no error, step 4 looks again when the write is over.
+//! Step 2 holds nothing: a write of the same line may be under way, and then its old and new
+//! contents are both right. A checksum that belongs to the other of the two is no error, step 4
+//! looks again when the write is over.
 
 use super::super::checksums::{Checksums, LineSum};
 use super::super::extents::{ExtentIndex, Place};

@@ -1,7 +1,7 @@
 //! Requests about what blocks are, and about members (DHIS sections 3.1 and 3.2).
 //!
-//! Pointers and allocations change the tables at once and are durable with the next flush, like data. Attributes and
-//! members' states are durable when the request is answered.
+//! Pointers and allocations change the tables at once and are durable with the next flush, like
+//! data. Attributes and members' states are durable when the request is answered.
 //!
 //! A block is freed in this order:
 //!
@@ -110,8 +110,8 @@ impl Volume {
         self.outputs.push_back(VolumeOutput::Committed { id, result });
     }
 
-    /// Entries that may be durable at once: with the place that the journal has, or will have before them, because a new one
-    /// waits for the flush that makes its lines durable.
+    /// Entries that may be durable at once: with the place that the journal has, or will have
+    /// before them, because a new one waits for the flush that makes its lines durable.
     fn entries_without_new_places(
         &self,
         extents: impl Iterator<Item = ExtentIndex>,
@@ -128,7 +128,8 @@ impl Volume {
             .collect()
     }
 
-    /// An entry as the journal may have it, but for the place: what is freed is dying only behind its discard.
+    /// An entry as the journal may have it, but for the place: what is freed is dying only behind
+    /// its discard.
     pub(super) fn packed_for_journal(&self, extent: ExtentIndex, place: Option<Place>) -> u64 {
         let entry = self.extents.get(extent);
         let is_logged = !self.unlogged_frees.contains(extent);
@@ -193,7 +194,8 @@ impl Volume {
             return Err(VolumeError::Contradiction(pair));
         }
         let near = near.map(|block| self.extent_at(block)).transpose()?;
-        // The sets hold every extent that has a number: its place is chosen with the first write, when more is known of it.
+        // The sets hold every extent that has a number: its place is chosen with the first write,
+        // when more is known of it.
         let extent = self.find_unused(near, above).ok_or(VolumeError::NoRoom)?;
         self.change_entry(extent, Entry { attributes, is_managed: true, ..Entry::default() });
         self.counters.blocks_allocated += 1;
@@ -323,13 +325,15 @@ impl Volume {
         count
     }
 
-    /// Whether nothing is on its way to a dying block: its zeroes have come down in pieces. What is on its way may be what somebody has
-    /// written there since, as to a plain block, and is not to be discarded.
+    /// Whether nothing is on its way to a dying block: its zeroes have come down in pieces. What is
+    /// on its way may be what somebody has written there since, as to a plain block, and is not to
+    /// be discarded.
     fn is_left_behind(&self, extent: ExtentIndex, above: &Above<'_>) -> bool {
         !(above.has_changes)(self.blocks_of(extent)) && !self.writes.is_wanted(extent)
     }
 
-    /// Step 1. The engine discards them, so that they leave the log and all copies in the order of everything else.
+    /// Step 1. The engine discards them, so that they leave the log and all copies in the order of
+    /// everything else.
     fn free_blocks(&mut self, freed: Vec<ExtentIndex>) {
         for extent in freed {
             let entry = self.extents.get(extent);
@@ -355,7 +359,8 @@ impl Volume {
         }
     }
 
-    /// There was no room for a discard: the block is as if it had not been freed, and the next collection tries again.
+    /// There was no room for a discard: the block is as if it had not been freed, and the next
+    /// collection tries again.
     pub(crate) fn discard_failed(&mut self, number: u64) {
         if let Some(extent) = self.unlogged_frees.find(number) {
             self.unlogged_frees.remove(extent);

@@ -11,12 +11,14 @@
 //! 5. The members are written; one that cannot be is done without (C26), if the others can do without it.
 //! 6. The chunk is free.
 //! ```
-//! A RAID 5 write of less than all rows waits in step 1 while others write all of theirs: the rest of it is probably on its way,
-//! and then nothing is read for its parity, and no arm leaves its place between two stripes of a stream. One with many short runs of
-//! lines rewrites what lies between them (fragmented.rs).
+//! A RAID 5 write of less than all rows waits in step 1 while others write all of theirs: the rest
+//! of it is probably on its way, and then nothing is read for its parity, and no arm leaves its
+//! place between two stripes of a stream. One with many short runs of lines rewrites what lies
+//! between them (fragmented.rs).
 //!
-//! A *chunk* is some columns of a stripe, so many that a record of the journal has room for all of its rows. Columns do not
-//! depend on each other. RAID 0 has steps 1, 5 and 6; RAID 1 has no step 2.
+//! A *chunk* is some columns of a stripe, so many that a record of the journal has room for all of
+//! its rows. Columns do not depend on each other. RAID 0 has steps 1, 5 and 6; RAID 1 has no
+//! step 2.
 
 use std::collections::BTreeSet;
 
@@ -89,8 +91,8 @@ impl Volume {
         moved
     }
 
-    /// Reads before writes: they were there first. No writes to a stripe that is being rebuilt: until the whole stripe counts,
-    /// they would leave out the member.
+    /// Reads before writes: they were there first. No writes to a stripe that is being rebuilt:
+    /// until the whole stripe counts, they would leave out the member.
     fn start_job(&mut self, key: ChunkKey) -> bool {
         let waiting = &self.jobs.waiting[&key];
         let is_rebuilt = self.repair.is_at(key.set, key.stripe);
@@ -157,7 +159,8 @@ impl Volume {
         changes.len() == columns.len() * layout.data_units() as usize
     }
 
-    /// Whether a write of a part of a stripe is put off. Not one that writes everything, and nothing when no stream goes on.
+    /// Whether a write of a part of a stripe is put off. Not one that writes everything, and
+    /// nothing when no stream goes on.
     fn waits_for_the_rest(&self, key: ChunkKey) -> bool {
         let waiting = &self.jobs.waiting[&key];
         let is_in_time =
@@ -395,7 +398,8 @@ impl Volume {
     ) {
         let job = &self.jobs.jobs[&id];
         let is_raid0 = self.layout(job.key.set).level() == RaidLevel::Raid0;
-        // A write to a RAID 0 set that has failed promised nothing: no flush is for it, which would fail with all else in it.
+        // A write to a RAID 0 set that has failed promised nothing: no flush is for it, which would
+        // fail with all else in it.
         if !(is_raid0 && (job.fua || result.is_err())) {
             let member = self.members.get_mut(member);
             member.writes += 1;

@@ -10,8 +10,9 @@
 //!      Crash here: the extent has no place, and reads as before. Nobody was told that it was durable.
 //! 4b. With FUA, the entry of the TTABLE is made durable first.
 //! ```
-//! Zeroes that cover an extent take its place away; it stays taken until the journal knows, because until then a crash brings
-//! the extent back. While step 2 is under way, and while an extent is moved, other changes of it wait.
+//! Zeroes that cover an extent take its place away; it stays taken until the journal knows, because
+//! until then a crash brings the extent back. While step 2 is under way, and while an extent is
+//! moved, other changes of it wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -100,8 +101,9 @@ impl Volume {
         self.cut(upper, offset, length, |at, _| Change::Data((at - offset) as usize));
     }
 
-    /// Whole extents lose their places, also where the space was to be kept: the sets have room for all extents. After a crash the log does not know
-    /// which zeroes were to free something, and the blocks that were freed before it would keep their places for ever.
+    /// Whole extents lose their places, also where the space was to be kept: the sets have room for
+    /// all extents. After a crash the log does not know which zeroes were to free something, and
+    /// the blocks that were freed before it would keep their places for ever.
     pub(in crate::volume) fn write_zeroes(&mut self, upper: UpperId, offset: u64, length: u64) {
         let extent_bytes = self.header.config.extent_bytes;
         self.cut(upper, offset, length, |_, bytes| match bytes == extent_bytes {
@@ -232,7 +234,8 @@ impl Volume {
             self.writes.new.insert(extent);
         }
         *self.writes.under_way.entry(extent).or_default() += 1;
-        // Without a log above nothing repeats it when the process dies before a flush: then its place must be known.
+        // Without a log above nothing repeats it when the process dies before a flush: then its
+        // place must be known.
         let fua =
             parts.iter().any(|part| self.uppers[&part.upper].fua) || is_new && self.is_unlogged;
         let chunks_left = self.change_lines(op, place, &lines);
@@ -243,7 +246,8 @@ impl Volume {
         self.writes.ops.insert(op, write);
     }
 
-    /// A place for an extent, where all of it can be written; the level falls back if that is nowhere on the wanted one.
+    /// A place for an extent, where all of it can be written; the level falls back if that is
+    /// nowhere on the wanted one.
     fn find_place(&mut self, attributes: Attributes, near: Option<Place>) -> Option<Place> {
         let placement = &self.header.config.placement;
         let are_all_there = self.away() == 0;
@@ -307,8 +311,8 @@ impl Volume {
         let place = self.extents.get(extent).place;
         let has_found = place.is_some_and(|place| self.lost.has_found(self.lines_of_place(place)));
         if write.fua && write.result.is_ok() && (is_uncommitted || has_found) {
-            // Step 4b. Its own lines are durable: they were written with FUA, or are in the journal. Those of an earlier write
-            // that gave the extent its place need not be.
+            // Step 4b. Its own lines are durable: they were written with FUA, or are in the
+            // journal. Those of an earlier write that gave the extent its place need not be.
             if !write.is_new && place.is_some_and(|place| !self.is_journaled(place.set)) {
                 return self.flush_for_write(op);
             }
@@ -333,7 +337,8 @@ impl Volume {
         }
     }
 
-    /// The place of the nearest mapped extent of the few before this one: what belongs together lies together.
+    /// The place of the nearest mapped extent of the few before this one: what belongs together
+    /// lies together.
     fn place_before(&self, extent: ExtentIndex) -> Option<Place> {
         const LOOK_BACK: u32 = 16;
         (extent.0.saturating_sub(LOOK_BACK)..extent.0)
@@ -341,7 +346,8 @@ impl Volume {
             .find_map(|before| self.extents.get(ExtentIndex(before)).place)
     }
 
-    /// Changes an entry of the TTABLE, to be committed later; a place that it leaves stays taken until then.
+    /// Changes an entry of the TTABLE, to be committed later; a place that it leaves stays taken
+    /// until then.
     pub(in crate::volume) fn change_entry(&mut self, extent: ExtentIndex, entry: Entry) {
         let before = self.extents.get(extent);
         if before == entry {
@@ -352,7 +358,8 @@ impl Volume {
         self.checkpoint.dirty(self.area.page_of_extent(extent.0.into()));
         self.extents.set(extent, entry);
         if !entry.is_dying && self.unlogged_frees.remove(extent).is_some() {
-            // Its zeroes may have come down before any flush: the journal has it as it was before it was freed.
+            // Its zeroes may have come down before any flush: the journal has it as it was before
+            // it was freed.
             self.has_changes_of_requests = true;
         }
         if let Some(place) = before.place.filter(|place| entry.place != Some(*place)) {

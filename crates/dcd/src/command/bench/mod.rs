@@ -51,11 +51,13 @@ pub enum BenchWhat {
         #[arg(long)]
         json: bool,
     },
-    /// What grows with the size of a cache: memory, opening, checkpoints, a start after a crash, a trim of everything
+    /// What grows with the size of a cache: memory, opening, checkpoints, a start after a crash, a
+    /// trim of everything
     ///
-    /// The engine is the real one, on disks that keep nothing but what the engine itself writes, and on virtual time: the
-    /// cache-disk answers in 80 us and moves 2 GB/s, the data-disk does 20,000 I/Os a second. Memory for each
-    /// line is right for the first size alone: later ones use what it freed.
+    /// The engine is the real one, on disks that keep nothing but what the engine itself writes,
+    /// and on virtual time: the cache-disk answers in 80 us and moves 2 GB/s, the data-disk does
+    /// 20,000 I/Os a second. Memory for each line is right for the first size alone: later ones use
+    /// what it freed.
     Scale {
         /// Sizes of the cache-disk, each measured on its own; the first is the yardstick.
         #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size, default_value = "1g,4g,16g")]

@@ -1,6 +1,8 @@
-//! Attributes of a file's extents: what is to be changed, so that a file that is told again changes nothing.
+//! Attributes of a file's extents: what is to be changed, so that a file that is told again changes
+//! nothing.
 //!
-//! A file system allocates smaller pieces than an extent, so an extent may hold parts of several files:
+//! A file system allocates smaller pieces than an extent, so an extent may hold parts of several
+//! files:
 //!
 //! ```text
 //! extent      |    0    |    1    |    2    |
@@ -19,8 +21,8 @@ use crate::volume_client::VolumeClient;
 pub enum Manner {
     /// The same as of all others: somebody wants it so.
     Replace,
-    /// It keeps what it is, and gets what the file is, unless that would make it less safe: files that share an extent
-    /// do not take it from each other.
+    /// It keeps what it is, and gets what the file is, unless that would make it less safe: files
+    /// that share an extent do not take it from each other.
     Share,
 }
 

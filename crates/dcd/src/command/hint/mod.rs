@@ -1,7 +1,8 @@
 //! `dcd hint`: tells a volume what the blocks of files are, on ordinary file systems.
 //!
-//! A hint is advice. One that is stale or wrong may cost time, or protection that was not asked for, never
-//! correctness; so nothing here is atomic, and what fails for one file does not stop the others.
+//! A hint is advice. One that is stale or wrong may cost time, or protection that was not asked
+//! for, never correctness; so nothing here is atomic, and what fails for one file does not stop the
+//! others.
 
 mod apply;
 mod metadata;
@@ -28,13 +29,14 @@ use apply::{Manner, Said, apply};
 
 /// Tell a volume what the files on it are.
 ///
-/// The device that dcd serves may carry ext4, XFS or another file system that tells where its files lie. What is told of
-/// a file goes to its blocks, which dcd then keeps where that kind of data belongs: important on RAID 1 or 5, temporary in
-/// a region of RAID 0, and so on. Attributes: important, random, sequential, hot, cold, read-most, write-most, temporary,
-/// metadata; or none.
+/// The device that dcd serves may carry ext4, XFS or another file system that tells where its files
+/// lie. What is told of a file goes to its blocks, which dcd then keeps where that kind of data
+/// belongs: important on RAID 1 or 5, temporary in a region of RAID 0, and so on. Attributes:
+/// important, random, sequential, hot, cold, read-most, write-most, temporary, metadata; or none.
 ///
-/// The attributes are kept with the file, in user.dcd.hint, so `setfattr -n user.dcd.hint -v important FILE` says the
-/// same, and files in a directory inherit those of the directory while `dcd hint watch` runs.
+/// The attributes are kept with the file, in user.dcd.hint, so `setfattr -n user.dcd.hint -v
+/// important FILE` says the same, and files in a directory inherit those of the directory while
+/// `dcd hint watch` runs.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +64,8 @@ pub struct VolumeArguments {
     /// Control socket of the running dcd; of a service its name, or the device that it serves.
     #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
-    /// Byte of the volume at which the file system begins, where the system does not tell: behind device-mapper, say.
+    /// Byte of the volume at which the file system begins, where the system does not tell: behind
+    /// device-mapper, say.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub offset: Option<u64>,
 }
@@ -71,8 +74,8 @@ pub struct VolumeArguments {
 enum HintWhat {
     /// Say what files are
     ///
-    /// What was said before is replaced. A directory hands it on to files that are made in it; -r tells those that are
-    /// there.
+    /// What was said before is replaced. A directory hands it on to files that are made in it; -r
+    /// tells those that are there.
     Set {
         /// Names with commas, or none.
         #[arg(value_name = "ATTRIBUTES", value_parser = parse_attributes)]
@@ -101,9 +104,9 @@ enum HintWhat {
     },
     /// Say what files are by their names, as they are written
     ///
-    /// Goes through all files, then waits for those that are closed after writing, made or moved (needs root). A file
-    /// is what its own user.dcd.hint says, else what the first rule says that fits, else what the nearest directory
-    /// says. Ends with Ctrl-C.
+    /// Goes through all files, then waits for those that are closed after writing, made or moved
+    /// (needs root). A file is what its own user.dcd.hint says, else what the first rule says that
+    /// fits, else what the nearest directory says. Ends with Ctrl-C.
     Watch {
         /// The directory where the file system is mounted, or one in it.
         #[arg(value_name = "PATH")]
@@ -111,8 +114,8 @@ enum HintWhat {
         /// Rules, as TOML.
         #[arg(long, value_name = "FILE")]
         rules: Option<PathBuf>,
-        /// Have each file written back at once, so that its blocks are known before dcd moves them on. Otherwise they
-        /// are looked at when the file system has chosen them.
+        /// Have each file written back at once, so that its blocks are known before dcd moves them
+        /// on. Otherwise they are looked at when the file system has chosen them.
         #[arg(long)]
         sync: bool,
         /// Go through all files this often, for those that are never closed.
@@ -130,8 +133,8 @@ enum HintWhat {
     },
     /// Find the metadata of a file system, and say that it is
     ///
-    /// Superblocks, group descriptors, bitmaps, inode tables and the journal of ext2 to ext4; the headers of allocation
-    /// groups and the log of XFS.
+    /// Superblocks, group descriptors, bitmaps, inode tables and the journal of ext2 to ext4; the
+    /// headers of allocation groups and the log of XFS.
     Metadata {
         /// A directory of the mounted file system, or its device.
         #[arg(value_name = "PATH|DEVICE")]
@@ -166,7 +169,8 @@ pub fn run(arguments: &HintArguments) -> Result<(), CommandError> {
     }
 }
 
-/// Does the same with each path, whatever becomes of the others: what goes wrong with one is told, and counts in the end.
+/// Does the same with each path, whatever becomes of the others: what goes wrong with one is told,
+/// and counts in the end.
 fn each_path(
     paths: &[PathBuf],
     mut one: impl FnMut(&Path) -> Result<(), CommandError>,
@@ -213,7 +217,8 @@ fn set(
             }
             // Whoever says it now wants it now.
             let blocks = blocks_of(path, &file, &start, true)?;
-            // A dhisfs tells the volume when it is told itself; before, so that it can be seen what that changes.
+            // A dhisfs tells the volume when it is told itself; before, so that it can be seen what
+            // that changes.
             let told = match start.is_dhisfs {
                 true => apply::would_change(&mut volume, &blocks, attributes)?,
                 false => apply(&mut volume, &blocks, attributes, Manner::Replace)?,

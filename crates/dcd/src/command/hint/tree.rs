@@ -38,8 +38,9 @@ pub fn write_hint(path: &Path, file: &File, attributes: Attributes) -> Result<()
     }
 }
 
-/// Calls `each` with everything below a directory that is on the same file system, and whether it is a directory. Links
-/// are not followed. What has gone meanwhile, or may not be read, is passed over.
+/// Calls `each` with everything below a directory that is on the same file system, and whether it
+/// is a directory. Links are not followed. What has gone meanwhile, or may not be read, is passed
+/// over.
 pub fn each(
     directory: &Path,
     device: u64,

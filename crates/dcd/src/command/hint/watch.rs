@@ -8,8 +8,8 @@
 //!    -> its blocks (FIEMAP), their attributes now, the difference to the volume
 //! ```
 //!
-//! A file system chooses the blocks of a file when it writes it back, and dcd has them in its log first. So a hint that
-//! comes some seconds later is in time for the volume.
+//! A file system chooses the blocks of a file when it writes it back, and dcd has them in its log
+//! first. So a hint that comes some seconds later is in time for the volume.
 
 use std::collections::BTreeMap;
 use std::fs::File;

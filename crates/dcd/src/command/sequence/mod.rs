@@ -1,4 +1,5 @@
-//! `dcd sequence`: the sequences that a running dcd keeps: recorded, made from a trace, listed, looked at, removed.
+//! `dcd sequence`: the sequences that a running dcd keeps: recorded, made from a trace, listed,
+//! looked at, removed.
 
 #[cfg(feature = "lab")]
 mod model;
@@ -28,9 +29,10 @@ use crate::output::{Align, Paint, Table, count, print, print_json};
 
 /// Keep what is read together in the order in which it is read.
 ///
-/// The start of a program or of a system reads the same blocks in the same order each time, scattered over the disk. A
-/// sequence is that order, with copies of the blocks in that order in the read area of the cache-disk (`dcd create
-/// --read-area`). When reads begin to follow it, what comes next is read ahead from there.
+/// The start of a program or of a system reads the same blocks in the same order each time,
+/// scattered over the disk. A sequence is that order, with copies of the blocks in that order in
+/// the read area of the cache-disk (`dcd create --read-area`). When reads begin to follow it, what
+/// comes next is read ahead from there.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -55,8 +57,9 @@ struct Control {
 enum SequenceWhat {
     /// Record what is read while a command runs, or for a time, as a sequence
     ///
-    /// Only what reaches the device counts: what its client still has in memory is not read. So a program is recorded
-    /// at its first start after its file system was mounted; --drop-caches makes any start one.
+    /// Only what reaches the device counts: what its client still has in memory is not read. So a
+    /// program is recorded at its first start after its file system was mounted; --drop-caches
+    /// makes any start one.
     #[command(after_help = "\
 Examples:
   dcd sequence record --control /run/sdb.ctl --name gimp -- gimp -i -b '(gimp-quit 0)'

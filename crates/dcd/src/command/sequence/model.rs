@@ -1,4 +1,5 @@
-//! What a sequence saves on a modelled disk (the ODSC thesis' Figures 4.1 to 4.3), for `dcd sequence show`.
+//! What a sequence saves on a modelled disk (the ODSC thesis' Figures 4.1 to 4.3), for `dcd
+//! sequence show`.
 
 use clap::Args;
 use dcd_sim::disk::profile::Profile;
@@ -25,8 +26,8 @@ pub struct ModelArguments {
     /// The model of the cache-disk [default: the same disk, with one arm for both].
     #[arg(long, value_name = "PROFILE", requires = "disk")]
     cache_disk_profile: Option<String>,
-    /// Draw seek distance and access time of each disk read to this file, NAME.html or NAME.svg; an earlier one of
-    /// dcd sequence show is replaced, nothing else is.
+    /// Draw seek distance and access time of each disk read to this file, NAME.html or NAME.svg; an
+    /// earlier one of dcd sequence show is replaced, nothing else is.
     #[arg(long, value_name = "FILE", value_parser = parse_plot_file, requires = "disk")]
     plot: Option<PlotFile>,
 }

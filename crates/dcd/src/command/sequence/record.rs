@@ -1,4 +1,5 @@
-//! `dcd sequence record`: what is read while a command runs, or for a time, in the order in which it is asked for.
+//! `dcd sequence record`: what is read while a command runs, or for a time, in the order in which
+//! it is asked for.
 
 use std::path::Path;
 use std::process::{Child, Command};

@@ -29,9 +29,10 @@ const AGE_MAX_DEFAULT: dcd_engine::Duration = dcd_engine::Duration::from_secs(30
 
 /// Replay a trace on a disk model, in simulated time.
 ///
-/// Tells how long each request would have waited and taken: on the bare disk, with non-volatile memory in front of
-/// it (--nvram), or with a log on a second disk (--cache-disk), which is the code that `dcd serve` runs. Traces of
-/// fast disks overload slow ones: replay them with --closed-loop or --stretch.
+/// Tells how long each request would have waited and taken: on the bare disk, with non-volatile
+/// memory in front of it (--nvram), or with a log on a second disk (--cache-disk), which is the
+/// code that `dcd serve` runs. Traces of fast disks overload slow ones: replay them with
+/// --closed-loop or --stretch.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -56,8 +57,8 @@ pub struct SimulateArguments {
     /// Name of a profile (`dcd disk list`), or path of a TOML file.
     #[arg(long, value_name = "PROFILE")]
     pub disk: String,
-    /// Each request comes when the one before is done: after as long as it did in the trace, where latencies were
-    /// recorded, else no sooner than it did after the one before.
+    /// Each request comes when the one before is done: after as long as it did in the trace, where
+    /// latencies were recorded, else no sooner than it did after the one before.
     #[arg(long)]
     pub closed_loop: bool,
     /// Multiply the times of the trace.
@@ -70,12 +71,13 @@ pub struct SimulateArguments {
     /// Caches in front of the disk.
     #[command(flatten)]
     pub caches: CacheArguments,
-    /// Let the load come again when it is known, and tell both: how long the disks take for its reads, and how far
-    /// their arms go. Needs --read-area; hot blocks are off then, unless --hot-blocks says otherwise.
+    /// Let the load come again when it is known, and tell both: how long the disks take for its
+    /// reads, and how far their arms go. Needs --read-area; hot blocks are off then, unless
+    /// --hot-blocks says otherwise.
     #[arg(long, value_name = "MODE", conflicts_with = "nvram", help_heading = "Read area")]
     pub sequences: Option<SequencesArgument>,
-    /// Another trace for the last time with --sequences, the one that counts: another start of the same program, whose
-    /// reads come in another order.
+    /// Another trace for the last time with --sequences, the one that counts: another start of the
+    /// same program, whose reads come in another order.
     #[arg(long, value_name = "FILE", requires_all = ["sequences", "trace"], help_heading = "Read area")]
     pub then: Option<PathBuf>,
     /// How often the load comes with --sequences detect; the last time counts.
@@ -117,16 +119,18 @@ pub struct CacheArguments {
     #[arg(long, value_name = "COUNT", default_value = "all", value_parser = parse_groups_at_once)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub groups_at_once: u32,
-    /// What is cleaned together: `track`, or regions of a size, at most 2M. Disks without an arm have no tracks, nor
-    /// has a log: there `track` is 64k.
+    /// What is cleaned together: `track`, or regions of a size, at most 2M. Disks without an arm
+    /// have no tracks, nor has a log: there `track` is 64k.
     #[arg(long, value_name = "track|SIZE", default_value = "track", value_parser = parse_group)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub group: Groups,
-    /// The part for what is written again and again, only with --policy stack: `auto`, or a share [default: auto].
+    /// The part for what is written again and again, only with --policy stack: `auto`, or a share
+    /// [default: auto].
     #[arg(long, value_name = "auto|PERCENT", value_parser = parse_hot_zone)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub hot_zone: Option<HotZoneSize>,
-    /// At this age a group is written whatever the way there costs, only with --policy wstf [default: 30s].
+    /// At this age a group is written whatever the way there costs, only with --policy wstf
+    /// [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[arg(requires = "nvram", help_heading = "Non-volatile memory")]
     pub age_max: Option<Duration>,
@@ -299,7 +303,8 @@ fn name(value: impl ValueEnum) -> String {
 }
 
 impl CacheArguments {
-    /// As they are with sequences, which are shown alone: hot blocks are only copied if somebody says so.
+    /// As they are with sequences, which are shown alone: hot blocks are only copied if somebody
+    /// says so.
     pub fn with_sequences(mut self) -> Result<CacheArguments, CommandError> {
         if self.read_area.is_none() {
             return Err(CommandError::FlagNeeds { flag: "--sequences", needs: "--read-area SIZE" });

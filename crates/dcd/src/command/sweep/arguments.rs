@@ -18,9 +18,9 @@ use crate::settings::parse_percent;
 
 /// Simulate one load with every combination of settings.
 ///
-/// Flags that take several values, with commas between them, span a grid; each point of it is one `dcd simulate`.
-/// One row for each goes to a file, in the order of the grid. When interrupted, the same command goes on where it
-/// was.
+/// Flags that take several values, with commas between them, span a grid; each point of it is one
+/// `dcd simulate`. One row for each goes to a file, in the order of the grid. When interrupted, the
+/// same command goes on where it was.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -33,8 +33,8 @@ pub struct SweepArguments {
     /// The trace; `dcd trace --help` lists the formats.
     #[arg(long, value_name = "FILE", required_unless_present = "workload")]
     pub trace: Option<PathBuf>,
-    /// Made-up requests instead: NAME[,KEY=VALUE...]; may be given several times. docs/workloads.md tells which there
-    /// are.
+    /// Made-up requests instead: NAME[,KEY=VALUE...]; may be given several times. docs/workloads.md
+    /// tells which there are.
     #[arg(long, value_name = "WORKLOAD", value_parser = parse_workload)]
     #[arg(conflicts_with_all = ["trace", "format", "device"])]
     pub workload: Vec<WorkloadSpec>,
@@ -64,7 +64,8 @@ pub struct SweepArguments {
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', default_value = "20", value_parser = parse_percent)]
     #[arg(requires = "nvram")]
     pub low: Vec<u8>,
-    /// For how long the disk must have had no other request before cleaning that no write waits for.
+    /// For how long the disk must have had no other request before cleaning that no write waits
+    /// for.
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "0s", value_parser = parse_duration)]
     #[arg(requires = "nvram")]
     pub idle: Vec<Duration>,
@@ -72,7 +73,8 @@ pub struct SweepArguments {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "all", value_parser = parse_groups_at_once)]
     #[arg(requires = "nvram")]
     pub groups_at_once: Vec<u32>,
-    /// Its parts for what is written again and again, only with --policy stack: `auto`, or shares [default: auto].
+    /// Its parts for what is written again and again, only with --policy stack: `auto`, or shares
+    /// [default: auto].
     #[arg(long, value_name = "auto|PERCENTS", value_delimiter = ',', value_parser = parse_hot_zone)]
     #[arg(requires = "nvram")]
     pub hot_zone: Vec<HotZoneSize>,
@@ -117,8 +119,8 @@ pub struct SweepArguments {
     /// Seed of all simulations, as with `dcd simulate`.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// The file of results: NAME.csv, NAME.json (an object in each line) or, in builds with Parquet, NAME.parquet. If
-    /// it is there, it must be the beginning of this sweep.
+    /// The file of results: NAME.csv, NAME.json (an object in each line) or, in builds with
+    /// Parquet, NAME.parquet. If it is there, it must be the beginning of this sweep.
     #[arg(long, value_name = "FILE", value_parser = parse_result_file)]
     pub out: ResultFile,
     /// Threads [default: one for each processor].

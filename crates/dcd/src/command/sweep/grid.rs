@@ -1,4 +1,5 @@
-//! The points of a sweep: all combinations that differ, in the order of the flags, the last one changing fastest.
+//! The points of a sweep: all combinations that differ, in the order of the flags, the last one
+//! changing fastest.
 
 use std::collections::BTreeSet;
 

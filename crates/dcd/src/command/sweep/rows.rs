@@ -1,5 +1,6 @@
-//! Results of a sweep as rows, and the file of them, which is gone on with behind the last whole row of an interrupted
-//! sweep. A row begins with the parameters of its point, so it can be told whose it is.
+//! Results of a sweep as rows, and the file of them, which is gone on with behind the last whole
+//! row of an interrupted sweep. A row begins with the parameters of its point, so it can be told
+//! whose it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};

@@ -169,7 +169,8 @@ fn segments(report: &StatusReport, size: Size) -> Vec<String> {
     lines
 }
 
-/// At most `room` signs for all segments; one that stands for several shows the one with the most to lose.
+/// At most `room` signs for all segments; one that stands for several shows the one with the most
+/// to lose.
 fn ring(map: &str, room: usize) -> Vec<char> {
     let segments = map.as_bytes();
     let for_each = segments.len().div_ceil(room.max(1)).max(1);

@@ -26,9 +26,9 @@ use crate::output::{Paint, print};
 
 /// Watch running dcds in the terminal.
 ///
-/// Requests and their response times in the last interval, the ring of segments, dirty data, how fast it is destaged
-/// and when it will be gone, members of volumes. Arrows choose among several daemons, q quits. Where stdout is no
-/// terminal, one picture is printed as plain text.
+/// Requests and their response times in the last interval, the ring of segments, dirty data, how
+/// fast it is destaged and when it will be gone, members of volumes. Arrows choose among several
+/// daemons, q quits. Where stdout is no terminal, one picture is printed as plain text.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -37,8 +37,8 @@ Examples:
   dcd top --once
   dcd top --json --interval 10s | jq .interval.writes.per_second")]
 pub struct TopArguments {
-    /// Control sockets of running dcds. Of services: their names, or the devices that they serve [default: all
-    /// services].
+    /// Control sockets of running dcds. Of services: their names, or the devices that they serve
+    /// [default: all services].
     #[arg(value_name = "SOCKET|DEVICE|NAME")]
     pub daemons: Vec<PathBuf>,
     /// How long an interval is.

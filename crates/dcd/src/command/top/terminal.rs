@@ -1,4 +1,5 @@
-//! The terminal while `dcd top` has it: another screen without a cursor, keys one by one. All is given back at the end.
+//! The terminal while `dcd top` has it: another screen without a cursor, keys one by one. All is
+//! given back at the end.
 
 use std::io::{self, Write};
 
@@ -48,7 +49,8 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes it. Signals are received, so that the terminal is given back whatever ends the command.
+    /// Takes it. Signals are received, so that the terminal is given back whatever ends the
+    /// command.
     pub fn take() -> io::Result<Terminal> {
         let signals = Signals::install()?;
         let before = tcgetattr(stdin())?;

@@ -13,8 +13,9 @@ use crate::page_file::{PlotFile, parse_plot_file};
 
 /// Record traces of disk requests, look at them, convert and replay them, and make some up.
 ///
-/// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog, SPC (UMass),
-/// MSR Cambridge, Alibaba, Tencent, HP's SRT, Parquet; plain or compressed (zstd, gzip). docs/traces.md describes them.
+/// The format is told by the content: the project's CSV, blkparse, blktrace, tracefs, fio's iolog,
+/// SPC (UMass), MSR Cambridge, Alibaba, Tencent, HP's SRT, Parquet; plain or compressed (zstd,
+/// gzip). docs/traces.md describes them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -52,7 +53,8 @@ pub enum TraceWhat {
         #[arg(long)]
         json: bool,
     },
-    /// Draw it: requests over time and address, rates, sizes, gaps, bursts, overwrites, growth of the working set
+    /// Draw it: requests over time and address, rates, sizes, gaps, bursts, overwrites, growth of
+    /// the working set
     Plot {
         /// The trace.
         #[arg(value_name = "FILE")]
@@ -63,16 +65,19 @@ pub enum TraceWhat {
         /// A longer silence ends a burst.
         #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
         burst_gap: std::time::Duration,
-        /// The file to write, NAME.html or NAME.svg; an earlier one of dcd trace plot is replaced, nothing else is.
+        /// The file to write, NAME.html or NAME.svg; an earlier one of dcd trace plot is replaced,
+        /// nothing else is.
         #[arg(long, value_name = "FILE", value_parser = parse_plot_file)]
         out: PlotFile,
     },
     /// Record what a block device, or a running dcd, is asked for
     ///
-    /// A block device: a disk, a partition, device-mapper, a loop device. Needs root, and tracefs (mount -t tracefs
-    /// nodev /sys/kernel/tracing). Put OUT on another device, or it records itself.
+    /// A block device: a disk, a partition, device-mapper, a loop device. Needs root, and tracefs
+    /// (mount -t tracefs nodev /sys/kernel/tracing). Put OUT on another device, or it records
+    /// itself.
     ///
-    /// A running dcd: requests of all its clients, with the time that each took, from the socket of its --control.
+    /// A running dcd: requests of all its clients, with the time that each took, from the socket of
+    /// its --control.
     ///
     /// Ends with the time or Ctrl-C.
     #[command(allow_missing_positional = true)]
@@ -99,8 +104,8 @@ pub enum TraceWhat {
     },
     /// Send the requests of the trace to a disk that is served over NBD, and measure
     ///
-    /// Writes zeroes to it: what is on the disk is lost. The pace is as with `dcd simulate`, so the two can be
-    /// compared.
+    /// Writes zeroes to it: what is on the disk is lost. The pace is as with `dcd simulate`, so the
+    /// two can be compared.
     Replay {
         /// The trace.
         #[arg(value_name = "FILE")]
@@ -155,8 +160,8 @@ pub enum TraceWhat {
 /// How a trace is read.
 #[derive(Args, Debug)]
 pub struct TraceInputArguments {
-    /// The format of the trace, where its content does not tell it: csv, blkparse, blktrace, tracefs, fio, spc, msr,
-    /// alibaba, tencent, srt, srt-256, parquet.
+    /// The format of the trace, where its content does not tell it: csv, blkparse, blktrace,
+    /// tracefs, fio, spc, msr, alibaba, tencent, srt, srt-256, parquet.
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<TraceFormat>,
     /// Only requests for this disk: its number in the trace, or MAJOR,MINOR.

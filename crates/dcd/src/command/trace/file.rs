@@ -94,7 +94,8 @@ impl TraceFile {
         Ok(trace)
     }
 
-    /// The same; until the guard goes, Ctrl-C and SIGTERM end the process and take the file with them.
+    /// The same; until the guard goes, Ctrl-C and SIGTERM end the process and take the file with
+    /// them.
     pub fn create_guarded(path: &Path) -> Result<(TraceFile, SignalGuard), CommandError> {
         let failed = || ServeError::system("receive signals");
         // First: a signal that comes while the file is being made waits until it is.

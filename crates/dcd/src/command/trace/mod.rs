@@ -1,5 +1,5 @@
-//! `dcd trace`: what a recorded trace is like, in numbers and pictures, the same trace in another format, on a real
-//! disk, and made-up ones.
+//! `dcd trace`: what a recorded trace is like, in numbers and pictures, the same trace in another
+//! format, on a real disk, and made-up ones.
 
 pub mod arguments;
 pub mod file;

@@ -1,7 +1,8 @@
 //! `dcd trace record`: what a block device is asked for, through the kernel's block tracepoints.
 //!
-//! Recorded is `block_bio_queue`: a request when somebody asks for it, before the kernel merges it with others
-//! and sorts them. An instance of its own under tracefs is used, so no other user of tracing is disturbed.
+//! Recorded is `block_bio_queue`: a request when somebody asks for it, before the kernel merges it
+//! with others and sorts them. An instance of its own under tracefs is used, so no other user of
+//! tracing is disturbed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Read, Write};

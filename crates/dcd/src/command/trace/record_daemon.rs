@@ -1,7 +1,8 @@
-//! `dcd trace record --control`: what a running dcd is asked for, as it tells over its control socket.
+//! `dcd trace record --control`: what a running dcd is asked for, as it tells over its control
+//! socket.
 //!
-//! Requests come in the order of their ends, and are written in that of their beginnings: each waits here until the
-//! daemon says that all earlier ones have ended.
+//! Requests come in the order of their ends, and are written in that of their beginnings: each
+//! waits here until the daemon says that all earlier ones have ended.
 
 use std::collections::BinaryHeap;
 use std::path::Path;
@@ -64,8 +65,8 @@ struct Sorted<W> {
     recorded: Recorded,
 }
 
-/// The earliest is the greatest. Of those that came at the same time, which are taken together from a queue, that with the
-/// lowest number.
+/// The earliest is the greatest. Of those that came at the same time, which are taken together from
+/// a queue, that with the lowest number.
 #[derive(PartialEq, Eq)]
 struct Waiting(RecordedRequest);
 

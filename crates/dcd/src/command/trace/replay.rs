@@ -1,6 +1,7 @@
 //! `dcd trace replay`: the requests of a trace, sent to a real disk, in real time.
 //!
-//! One thread sends each request when it is due, the other receives. Times are from sending to receiving.
+//! One thread sends each request when it is due, the other receives. Times are from sending to
+//! receiving.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,5 @@
-//! Sessions with TLS, against the client side of rustls: what is protected, who gets in, and how it ends.
+//! Sessions with TLS, against the client side of rustls: what is protected, who gets in, and how it
+//! ends.
 
 use std::sync::{Arc, LazyLock};
 
@@ -286,8 +287,9 @@ fn only_starttls_and_abort_are_understood_before_tls() {
 
 #[test]
 fn what_was_agreed_before_tls_counts_no_more() {
-    // Structured replies are refused before TLS, so that they could only be agreed to by mistake; after TLS they are not
-    // there until they are asked for again, and STARTTLS is not possible twice.
+    // Structured replies are refused before TLS, so that they could only be agreed to by mistake;
+    // after TLS they are not there until they are asked for again, and STARTTLS is not possible
+    // twice.
     let mut pair = Pair::secured(Some(AUTHORITY.client("a")));
     let contexts = option_bytes(option::SET_META_CONTEXT, &meta_payload(b"", &[CONTEXT_NAME]));
     let answer = pair.say(&contexts);

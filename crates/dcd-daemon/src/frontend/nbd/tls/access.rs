@@ -44,7 +44,8 @@ impl TlsAccess {
         Err(NotAllowed { name })
     }
 
-    /// Whether it may only read. One that is on no list may do what the lists leave: nothing, or everything.
+    /// Whether it may only read. One that is on no list may do what the lists leave: nothing, or
+    /// everything.
     pub fn is_read_only(&self, certificate: &[u8]) -> bool {
         has_one(&self.read_only, &certificate_names(certificate))
     }

@@ -1,14 +1,15 @@
 //! Who a certificate is of, in words for the log.
 //!
-//! The signature of the certificate was verified before; but whoever made it chose the bytes, so they are read like any
-//! others that come from outside.
+//! The signature of the certificate was verified before; but whoever made it chose the bytes, so
+//! they are read like any others that come from outside.
 
 use dcd_client::plain::is_obeyed;
 
 /// Longest name that is shown.
 const NAME_MAX: usize = 256;
 
-/// The subject of an X.509 certificate, for example `CN=backup,O=Example`; `None` if there is none to be read.
+/// The subject of an X.509 certificate, for example `CN=backup,O=Example`; `None` if there is none
+/// to be read.
 pub fn certificate_name(certificate: &[u8]) -> Option<String> {
     let mut to_be_signed = Der(Der(Der(certificate).take(tag::SEQUENCE)?).take(tag::SEQUENCE)?);
     // Version, which may be left out; serial number, algorithm, issuer, validity.
@@ -36,8 +37,8 @@ pub fn certificate_name(certificate: &[u8]) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// All names that a certificate has: common names of its subject, and its alternative names (DNS, e-mail, URI, IP), each as it
-/// is written on a command line.
+/// All names that a certificate has: common names of its subject, and its alternative names (DNS,
+/// e-mail, URI, IP), each as it is written on a command line.
 pub fn certificate_names(certificate: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     // What was found before something that cannot be read counts; what is behind it is not there.

@@ -1,9 +1,10 @@
-//! The server's certificate and key and the authority of its clients: PEM files, read when they are needed and when they
-//! have changed.
+//! The server's certificate and key and the authority of its clients: PEM files, read when they are
+//! needed and when they have changed.
 //!
-//! Certificates are renewed by programs that know nothing of dcd. So the files are looked at before each handshake (on
-//! the thread of handshakes, see `handshake_thread.rs`), and what is new in them counts from the next client on. A
-//! renewal that is not complete, or not good, is told once, and the certificate before it stays in use.
+//! Certificates are renewed by programs that know nothing of dcd. So the files are looked at before
+//! each handshake (on the thread of handshakes, see `handshake_thread.rs`), and what is new in them
+//! counts from the next client on. A renewal that is not complete, or not good, is told once, and
+//! the certificate before it stays in use.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -162,7 +163,8 @@ const CERTIFICATE: &str = "certificate";
 const KEY: &str = "private key";
 const AUTHORITY: &str = "authority of clients";
 
-/// What tells that a file is another: its place on the disk, its length, its time of change, its mode.
+/// What tells that a file is another: its place on the disk, its length, its time of change, its
+/// mode.
 type Mark = Option<(u64, u64, u64, i64, i64, u32)>;
 
 /// The files as they were read last.
@@ -185,8 +187,8 @@ impl TlsIdentity {
         &self.files.access
     }
 
-    /// What to secure a connection with; the files are read again if they have changed. An error is told once for each
-    /// change.
+    /// What to secure a connection with; the files are read again if they have changed. An error is
+    /// told once for each change.
     pub fn current(
         &mut self,
         mut told: impl FnMut(Result<(), TlsFilesError>),
@@ -265,16 +267,16 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsFilesError> {
         }))
         .with_single_cert(certificates, key)
         .map_err(unusable)?;
-    // No session is taken up again: a certificate that has expired since, or an authority that was removed, counts for
-    // each connection. NBD connections last, so it would save nothing.
+    // No session is taken up again: a certificate that has expired since, or an authority that was
+    // removed, counts for each connection. NBD connections last, so it would save nothing.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     Ok(Arc::new(config))
 }
 
-/// As ssh does: a key of ours is for nobody else. A key of another user (root, where dcd is not) is in his care: a group may
-/// have it, so that dcd can read it.
+/// As ssh does: a key of ours is for nobody else. A key of another user (root, where dcd is not) is
+/// in his care: a group may have it, so that dcd can read it.
 fn refuse_open_key(path: &Path) -> Result<(), TlsFilesError> {
     let fail = |source| TlsFilesError::Read { what: KEY, path: path.to_owned(), source };
     let found = std::fs::metadata(path).map_err(fail)?;

@@ -1,7 +1,7 @@
 //! One step of a TLS handshake: what has come goes in, what is to be sent comes out.
 //!
-//! A step owns all it needs, so that it can be computed on another thread; [`super::super::Session`] hands it out and
-//! gets it back.
+//! A step owns all it needs, so that it can be computed on another thread;
+//! [`super::super::Session`] hands it out and gets it back.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::frontend::nbd::staging::Staging;
 
 /// Room for what a client sends in a handshake: its certificates are the longest part.
 pub(super) const RECORDS_HANDSHAKE: usize = 20 << 10;
-/// Room for the first message of a handshake; most clients of which there are too many never send more.
+/// Room for the first message of a handshake; most clients of which there are too many never send
+/// more.
 const RECORDS_FIRST: usize = 2 << 10;
 
 /// See the module.
@@ -91,7 +92,8 @@ impl HandshakeStep {
                 }
             };
             self.records.consume(discard);
-            // After a failure it is asked only for the alert that tells the client: rustls panics if it has to fail twice.
+            // After a failure it is asked only for the alert that tells the client: rustls panics
+            // if it has to fail twice.
             if failure.as_ref().map_or(!goes_on, |_| !tls.wants_write()) {
                 break;
             }
@@ -123,10 +125,12 @@ impl HandshakeStep {
     }
 }
 
-/// Appends what `encode` writes; it returns `None` when there is too little room, and is then asked again.
+/// Appends what `encode` writes; it returns `None` when there is too little room, and is then asked
+/// again.
 pub(super) fn encode(out: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Option<usize>) {
     let start = out.len();
-    // More than any message that a server sends: its certificates are read from a file of at most this size.
+    // More than any message that a server sends: its certificates are read from a file of at most
+    // this size.
     for room in [1 << 10, 8 << 10, ENCODED_MAX] {
         out.resize(start + room, 0);
         if let Some(length) = encode(&mut out[start..]) {

@@ -1,9 +1,10 @@
 //! The thread that computes TLS handshakes, so that the loop does not.
 //!
-//! A step of a handshake takes up to milliseconds of a processor (signatures), and anybody who can connect may ask for
-//! one. There is one thread, less urgent than the loop, that takes one step after the other, of each address in turn; each
-//! connection has at most one under way, and those of connections that have gone are not computed. So a flood of
-//! handshakes costs the good clients nothing but the wait for their own, and a flood of one address not much of that.
+//! A step of a handshake takes up to milliseconds of a processor (signatures), and anybody who can
+//! connect may ask for one. There is one thread, less urgent than the loop, that takes one step
+//! after the other, of each address in turn; each connection has at most one under way, and those
+//! of connections that have gone are not computed. So a flood of handshakes costs the good clients
+//! nothing but the wait for their own, and a flood of one address not much of that.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -1,11 +1,12 @@
 //! TLS below the NBD protocol, without I/O: records in, plaintext out, and the other way round.
 //!
-//! A connection is secured in two parts. The handshake costs up to milliseconds of a processor, so its steps are values
-//! ([`HandshakeStep`]) that somebody else may compute, while the connection waits. What comes afterwards costs about a
-//! microsecond for 4 KiB and is done where the connection is ([`SecuredStream`]).
+//! A connection is secured in two parts. The handshake costs up to milliseconds of a processor, so
+//! its steps are values ([`HandshakeStep`]) that somebody else may compute, while the connection
+//! waits. What comes afterwards costs about a microsecond for 4 KiB and is done where the
+//! connection is ([`SecuredStream`]).
 //!
-//! TLS 1.3 only: rustls is built without anything older. There are no tickets, so no session is taken up again and every
-//! connection proves its certificate.
+//! TLS 1.3 only: rustls is built without anything older. There are no tickets, so no session is
+//! taken up again and every connection proves its certificate.
 
 pub mod files;
 pub mod handshake_thread;

@@ -108,8 +108,9 @@ impl SecuredStream {
         self.plain_start == self.plain.len()
     }
 
-    /// Appends records with the front of `slices` to `out`. Returns how many bytes of plaintext they hold. Fails, with an alert in
-    /// `out`, if what was received is no TLS: it has to be read before anything is written.
+    /// Appends records with the front of `slices` to `out`. Returns how many bytes of plaintext
+    /// they hold. Fails, with an alert in `out`, if what was received is no TLS: it has to be read
+    /// before anything is written.
     pub(in crate::frontend::nbd) fn encrypt<'a>(
         &mut self,
         slices: impl Iterator<Item = &'a [u8]>,
@@ -165,9 +166,9 @@ impl SecuredStream {
         self.has_said_goodbye
     }
 
-    /// Has TLS go on with what was received: to the next plaintext, or, to `write`, until it may write. The records that
-    /// wait are there in both cases, since it remembers places in them; so when writing plaintext may come too, of at
-    /// most all of them.
+    /// Has TLS go on with what was received: to the next plaintext, or, to `write`, until it may
+    /// write. The records that wait are there in both cases, since it remembers places in them; so
+    /// when writing plaintext may come too, of at most all of them.
     fn turn(&mut self, out: &mut Vec<u8>, mut write: Option<Write<'_>>) {
         if self.failure.is_some() {
             return;
@@ -214,7 +215,8 @@ impl SecuredStream {
                 }
             };
             self.records.consume(discard);
-            // After a failure it is asked only for the alert that tells the client: rustls panics if it has to fail twice.
+            // After a failure it is asked only for the alert that tells the client: rustls panics
+            // if it has to fail twice.
             if self.failure.as_ref().map_or(!goes_on, |_| !self.tls.wants_write()) {
                 return;
             }

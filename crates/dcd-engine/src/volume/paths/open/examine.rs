@@ -1,4 +1,5 @@
-//! An opening up to where it would begin to write: for those who want to know whether a start would succeed.
+//! An opening up to where it would begin to write: for those who want to know whether a start would
+//! succeed.
 
 use crate::buffer::Buffer;
 use crate::error::VolumeOpenError;
@@ -9,8 +10,9 @@ use crate::volume::status::VolumeStatus;
 use crate::volume::{Volume, VolumeOutput, VolumeParts, VolumePhase};
 
 impl Volume {
-    /// Reads the tables of a volume as a start does: the roots, all pages and the journal behind them. What they say comes back;
-    /// members count as missing. `read` fills a buffer from a byte address of the cache-disk, and nothing is written.
+    /// Reads the tables of a volume as a start does: the roots, all pages and the journal behind
+    /// them. What they say comes back; members count as missing. `read` fills a buffer from a byte
+    /// address of the cache-disk, and nothing is written.
     ///
     /// # Errors
     ///
@@ -33,7 +35,8 @@ impl Volume {
                 let (Device::CacheDisk, IoOperation::Read { offset, mut buffer }) =
                     (io.device, io.operation)
                 else {
-                    // The tables are known: the first thing that is no read of them makes them durable.
+                    // The tables are known: the first thing that is no read of them makes them
+                    // durable.
                     return Ok(volume.status());
                 };
                 let result = read(offset, &mut buffer);

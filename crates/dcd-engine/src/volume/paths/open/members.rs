@@ -1,4 +1,5 @@
-//! Steps 4 to 9 of an opening: which members count, what they have missed, and what is lost with those that were replaced.
+//! Steps 4 to 9 of an opening: which members count, what they have missed, and what is lost with
+//! those that were replaced.
 
 use super::{Cell, Step};
 use crate::buffer::Buffer;
@@ -63,9 +64,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether a label is as new as it can be. One of an earlier time than the newest that the member is known to have had is on
-    /// a copy of that time. What it has missed of redundant sets the others have; of RAID 0 sets nobody has it, and nothing
-    /// on the disk tells.
+    /// Whether a label is as new as it can be. One of an earlier time than the newest that the
+    /// member is known to have had is on a copy of that time. What it has missed of redundant sets
+    /// the others have; of RAID 0 sets nobody has it, and nothing on the disk tells.
     fn look_at_label(&mut self, member: MemberIndex, label: u64) -> Result<(), VolumeOpenError> {
         // Labels are written before the journal knows, one epoch at a time.
         let newest = self.epoch + 1;
@@ -112,8 +113,8 @@ impl Volume {
         runs
     }
 
-    /// A blank disk is in a member's place, or an older copy of it, and whoever put it there knows what that means for RAID 0: what
-    /// was there is lost.
+    /// A blank disk is in a member's place, or an older copy of it, and whoever put it there knows
+    /// what that means for RAID 0: what was there is lost.
     fn lose_raid0(&mut self, member: MemberIndex) {
         for run in self.raid0_runs_on(member) {
             self.lost.lose(run);
@@ -175,8 +176,8 @@ impl Volume {
         }
     }
 
-    /// A blank disk that does not take its label looks blank to the next start, which would give up what RAID 0 sets were told
-    /// to keep there: it is told nothing. So with one that looks old.
+    /// A blank disk that does not take its label looks blank to the next start, which would give up
+    /// what RAID 0 sets were told to keep there: it is told nothing. So with one that looks old.
     pub(super) fn leave_out_if_given_up(&mut self, member: MemberIndex) {
         let is_given_up = self.opening().given_up.contains(&member);
         let mut raid0 = self.layouts.iter().filter(|layout| layout.level() == RaidLevel::Raid0);

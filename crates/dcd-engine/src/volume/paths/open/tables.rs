@@ -20,7 +20,8 @@ use crate::volume::{Volume, VolumePhase};
 impl Volume {
     pub(super) fn choose_root(&mut self) -> Result<(), VolumeOpenError> {
         if self.opening().root_error.is_some() {
-            // The one that cannot be read may be the newer, and then the other speaks of pages that are gone.
+            // The one that cannot be read may be the newer, and then the other speaks of pages that
+            // are gone.
             return Err(VolumeOpenError::Unreadable { what: "a root" });
         }
         let root = match &self.opening().roots {
@@ -67,7 +68,8 @@ impl Volume {
             let copies =
                 places.chunks(PAGE_BYTES).map(|bytes| decode(bytes, self.header.uuid, page));
             if copies.flatten().any(|(checkpoint, _)| checkpoint > self.checkpoint.number) {
-                // A checkpoint that was cut off has left it. The next has the same number, and would take it for its own.
+                // A checkpoint that was cut off has left it. The next has the same number, and
+                // would take it for its own.
                 self.checkpoint.dirty(page);
             }
             let newest = places
@@ -184,8 +186,8 @@ impl Volume {
         Ok(())
     }
 
-    /// A block may have been freed durably before its pointers were gone. They would keep what they point to alive, or be
-    /// taken for those of the next block there.
+    /// A block may have been freed durably before its pointers were gone. They would keep what they
+    /// point to alive, or be taken for those of the next block there.
     fn drop_dangling_pointers(&mut self) {
         let slots = 0..self.pointers.slots();
         let dangling: Vec<(ExtentIndex, ExtentIndex)> = slots
