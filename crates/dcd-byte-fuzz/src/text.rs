@@ -256,7 +256,7 @@ pub(crate) fn control_request(bytes: &[u8]) {
 /// line, or listed so that the same may be set again.
 fn set_by_name(wanted: &WantedSettings) {
     let mut book = RunningSettings::new(None, Settings::default(), Settings::default());
-    let one_line = |failure: Failure| {
+    let one_line = |failure: Box<Failure>| {
         let words = failure.to_value().to_string();
         assert!(!words.contains('\n') && failure.hint.is_some(), "{words}");
     };

@@ -60,11 +60,11 @@ impl RunningSettings {
     }
 
     /// What counts, with these two.
-    fn all(&self, set: &WantedSettings, file: &Settings) -> Result<Settings, Failure> {
+    fn all(&self, set: &WantedSettings, file: &Settings) -> Result<Settings, Box<Failure>> {
         let mut on_top = Settings::default();
         for (key, text) in set {
             let known = config_file::set_text(&mut on_top, key, text).map_err(|problem| {
-                Failure::new(
+                refusal(
                     Code::BadSetting,
                     format!("{key}: {problem}"),
                     format!("`dcd serve --help` tells what --{key} may be"),
@@ -81,7 +81,7 @@ impl RunningSettings {
         set: WantedSettings,
         file: Settings,
         apply: Apply<'_>,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, Box<Failure>> {
         let before = self.all(&self.set, &self.file).expect("as it counts now");
         let wanted = self.all(&set, &file)?;
         let is_new = |key: &&str| self.value(&before, key) != self.value(&wanted, key);
@@ -91,7 +91,7 @@ impl RunningSettings {
             let config: EngineConfig = wanted.engine_config();
             config.validate().map_err(|error| {
                 let hint = "`dcd set` without more lists all settings";
-                Failure::new(Code::BadSetting, error.to_string(), hint)
+                refusal(Code::BadSetting, error.to_string(), hint)
             })?;
             apply(config)?;
         }
@@ -136,7 +136,11 @@ impl SettingsBook for RunningSettings {
             .collect()
     }
 
-    fn set(&mut self, wanted: &WantedSettings, apply: Apply<'_>) -> Result<Vec<String>, Failure> {
+    fn set(
+        &mut self,
+        wanted: &WantedSettings,
+        apply: Apply<'_>,
+    ) -> Result<Vec<String>, Box<Failure>> {
         let mut set = self.set.clone();
         for (key, text) in wanted {
             if !KEYS.contains(&key.as_str()) {
@@ -145,7 +149,7 @@ impl SettingsBook for RunningSettings {
                     Some(nearest) => format!("did you mean `{nearest}`?"),
                     None => "`dcd set` without more lists them all".into(),
                 };
-                return Err(Failure::new(Code::NoSuchSetting, error, hint));
+                return Err(refusal(Code::NoSuchSetting, error, hint));
             }
             if !CHANGEABLE.contains(&key.as_str()) {
                 let error = format!("{key} takes a restart to change");
@@ -153,7 +157,7 @@ impl SettingsBook for RunningSettings {
                     Some(path) => format!("set it in {} and restart dcd", path.display()),
                     None => format!("start dcd again with --{key}"),
                 };
-                return Err(Failure::new(Code::NeedsRestart, error, hint));
+                return Err(refusal(Code::NeedsRestart, error, hint));
             }
             match text.is_empty() {
                 true => drop(set.remove(key)),
@@ -163,9 +167,9 @@ impl SettingsBook for RunningSettings {
         self.take_over(set, self.file.clone(), apply)
     }
 
-    fn read_again(&mut self, apply: Apply<'_>) -> Result<ReadAgain, Failure> {
+    fn read_again(&mut self, apply: Apply<'_>) -> Result<ReadAgain, Box<Failure>> {
         let Some(path) = &self.path else {
-            return Err(Failure::new(
+            return Err(refusal(
                 Code::NotSupported,
                 "there is no --config file to read again",
                 "`dcd set` changes settings; certificates are read again by themselves",
@@ -173,7 +177,7 @@ impl SettingsBook for RunningSettings {
         };
         let file = config_file::read(path).map_err(|error| {
             let hint = error.hint().unwrap_or_else(|| "mend it and send SIGHUP again".into());
-            Failure::new(Code::BadSetting, error.to_string(), hint)
+            refusal(Code::BadSetting, error.to_string(), hint)
         })?;
         let at_start = self.flags.clone().over(self.file_at_start.clone());
         let now = self.flags.clone().over(file.clone());
@@ -184,6 +188,10 @@ impl SettingsBook for RunningSettings {
         let changed = self.take_over(self.set.clone(), file, apply)?;
         Ok(ReadAgain { changed, next_start })
     }
+}
+
+fn refusal(code: Code, error: impl Into<String>, hint: impl Into<String>) -> Box<Failure> {
+    Box::new(Failure::new(code, error, hint))
 }
 
 /// What the help texts call the defaults; `false` for what may be `true` or `false`.
@@ -415,7 +423,7 @@ mod tests {
             (code, error.as_str()),
             (Code::BadSetting, "dirty-low must not be above dirty-high")
         );
-        let said_no = |_| Err(Failure::new(Code::BadSetting, "no", "why"));
+        let said_no = |_| Err(refusal(Code::BadSetting, "no", "why"));
         assert!(book.set(&wanted("max-delay=20ms"), &mut { said_no }).is_err());
         assert_eq!(values(&book, "max-delay"), ("100ms".into(), SettingOrigin::Default));
     }

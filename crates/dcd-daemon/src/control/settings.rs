@@ -15,7 +15,7 @@ use crate::control::failure;
 use crate::event_loop::submitter::Submitter;
 
 /// Has the cache take over what may change. What is wrong otherwise.
-pub type Apply<'a> = &'a mut dyn FnMut(EngineConfig) -> Result<(), Failure>;
+pub type Apply<'a> = &'a mut dyn FnMut(EngineConfig) -> Result<(), Box<Failure>>;
 
 /// Knows the settings of this daemon by name.
 pub trait SettingsBook: Send {
@@ -25,12 +25,16 @@ pub trait SettingsBook: Send {
     ///
     /// # Errors
     /// If one does not exist, cannot be so, or takes a restart; then nothing is set.
-    fn set(&mut self, wanted: &WantedSettings, apply: Apply<'_>) -> Result<Vec<String>, Failure>;
+    fn set(
+        &mut self,
+        wanted: &WantedSettings,
+        apply: Apply<'_>,
+    ) -> Result<Vec<String>, Box<Failure>>;
     /// Reads the configuration file again.
     ///
     /// # Errors
     /// If there is none, or it says what cannot be; then nothing is set.
-    fn read_again(&mut self, apply: Apply<'_>) -> Result<ReadAgain, Failure>;
+    fn read_again(&mut self, apply: Apply<'_>) -> Result<ReadAgain, Box<Failure>>;
 }
 
 /// What has come of a configuration file that was read again.
@@ -115,17 +119,17 @@ pub(super) fn run(
     }
 }
 
-fn configure(submitter: &Submitter, config: EngineConfig) -> Result<(), Failure> {
+fn configure(submitter: &Submitter, config: EngineConfig) -> Result<(), Box<Failure>> {
     match submitter.configure(config) {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => {
             let hint = "`dcd set` without more lists all settings";
-            Err(Failure::new(Code::BadSetting, &error.to_string(), hint))
+            Err(Box::new(Failure::new(Code::BadSetting, error.to_string(), hint)))
         }
-        None => Err(Failure::new(
+        None => Err(Box::new(Failure::new(
             Code::ShuttingDown,
             "the daemon is ending",
             "set it in the configuration file, for the next start",
-        )),
+        ))),
     }
 }
