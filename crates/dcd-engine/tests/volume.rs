@@ -438,6 +438,23 @@ fn without_a_log_what_was_acknowledged_is_there_after_a_kill() {
     }
 }
 
+/// Nobody repeats them: extents that had lost their places came back with what had been there.
+#[test]
+fn without_a_log_zeroes_are_there_after_a_kill() {
+    for config in [tiered(), raid5()] {
+        let mut bench = Bench::new(config);
+        bench.no_log = true;
+        bench.open(false);
+        let written = fill(&mut bench, 1);
+        assert_eq!(bench.ask(Operation::Flush).0, Ok(()));
+        let range = LbaRange::new(0, bench.engine().data_disk().blocks);
+        assert_eq!(bench.ask(Operation::WriteZeroes { range, may_unmap: false }).0, Ok(()));
+        bench.open(false);
+        let zeroes: Vec<(u64, u8)> = written.into_iter().map(|(line, _)| (line, 0)).collect();
+        check(&mut bench, &zeroes);
+    }
+}
+
 #[test]
 fn without_a_log_blocks_can_be_allocated_at_once() {
     let mut bench = Bench::new(tiered());

@@ -42,6 +42,8 @@ pub enum Runs {
     FocusedVolumes,
     /// Volumes with a cache-disk of which single I/Os fail.
     StumblingVolumes,
+    /// Volumes that leave the log unused.
+    UnloggedVolumes,
     /// The driver under a simulated kernel: `dcd_daemon::event_loop::driver_runs`.
     Driver,
 }

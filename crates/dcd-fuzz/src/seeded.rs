@@ -18,7 +18,9 @@ use crate::script::Script;
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
-use crate::volume::options::{FOCUS_FROM, MORE_FAULTS_FROM, STUMBLES_EACH, STUMBLES_FIRST};
+use crate::volume::options::{
+    FOCUS_FROM, MORE_FAULTS_FROM, STUMBLES_EACH, STUMBLES_FIRST, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
+};
 
 /// A cache that throws writes away: whoever does not find this finds nothing.
 pub const CANARY: &str = "canary";
@@ -120,7 +122,7 @@ impl Case {
             Runs::Pairs | Runs::Driver => {
                 return Case::Pair(seed.wrapping_add(index), Box::new(script(seed, index)));
             }
-            Runs::Volumes | Runs::StumblingVolumes => {
+            Runs::Volumes | Runs::StumblingVolumes | Runs::UnloggedVolumes => {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
             Runs::TieredVolumes => &[VolumeKind::Tiered],
@@ -130,9 +132,14 @@ impl Case {
         let first = match place {
             Runs::FocusedVolumes => FOCUS_FROM,
             Runs::StumblingVolumes => STUMBLES_FIRST,
+            Runs::UnloggedVolumes => WITHOUT_LOG_FROM,
             _ => MORE_FAULTS_FROM,
         };
-        let apart = if place == Runs::StumblingVolumes { STUMBLES_EACH } else { 1 };
+        let apart = match place {
+            Runs::StumblingVolumes => STUMBLES_EACH,
+            Runs::UnloggedVolumes => WITHOUT_LOG_EACH,
+            _ => 1,
+        };
         let later = seed.wrapping_add(index / turns).wrapping_mul(apart);
         let seed = first.wrapping_add(later);
         Case::Volume(seed, kinds[(index % turns) as usize])

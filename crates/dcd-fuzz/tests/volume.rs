@@ -4,7 +4,8 @@
 use dcd_fuzz::report::Report;
 use dcd_fuzz::volume::VolumeKind;
 use dcd_fuzz::volume::options::{
-    CACHE_DISK_FAILS_FROM, FOCUS_FROM, REUSE_FROM, STUMBLES_EACH, STUMBLES_FIRST,
+    CACHE_DISK_FAILS_FROM, FOCUS_FROM, REUSE_FROM, STUMBLES_EACH, STUMBLES_FIRST, WITHOUT_LOG_EACH,
+    WITHOUT_LOG_FROM,
 };
 use dcd_fuzz::volume::run::run;
 
@@ -138,5 +139,18 @@ fn a_seed_is_one_run() {
     for kind in VolumeKind::ALL {
         let reports = [0, 1].map(|_| run(kind, 7, false).expect("it is right").without_times());
         assert_eq!(reports[0], reports[1]);
+    }
+}
+
+/// What was acknowledged outlives the process, what was flushed a power cut; nothing is ever
+/// written to the log.
+#[test]
+fn volumes_without_a_log_agree_with_the_model() {
+    for kind in VolumeKind::ALL {
+        for seed in (WITHOUT_LOG_FROM..).step_by(WITHOUT_LOG_EACH as usize).take(25) {
+            let failed = run(kind, seed, false).err();
+            let violation = failed.map(|failure| failure.violation);
+            assert_eq!(violation, None, "dcd fuzz --volume {} --seed {seed}", kind.name());
+        }
     }
 }

@@ -88,6 +88,7 @@ fn variant(runs: &str) -> &'static str {
         "tiered" => "Runs::TieredVolumes",
         "focused" => "Runs::FocusedVolumes",
         "stumbling" => "Runs::StumblingVolumes",
+        "unlogged" => "Runs::UnloggedVolumes",
         _ => "Runs::Driver",
     }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::Problem;
 
 /// The kinds of runs that may look for a mistake.
-pub const RUNS: &[&str] = &["pairs", "volumes", "tiered", "focused", "stumbling", "driver"];
+pub const RUNS: &[&str] =
+    &["pairs", "volumes", "tiered", "focused", "stumbling", "unlogged", "driver"];
 
 /// What stands for the condition in lines that come.
 pub const MISTAKE: &str = "MISTAKE";

@@ -188,7 +188,7 @@ impl Checkpointing {
 
 impl Engine {
     pub(super) fn advance_checkpoint(&mut self) -> bool {
-        if self.health.cache_disk_failed() || self.log_again.is_wanted() {
+        if self.log_is_given_up() || self.log_again.is_wanted() {
             return false;
         }
         match std::mem::take(&mut self.checkpoint.state) {

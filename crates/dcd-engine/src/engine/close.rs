@@ -138,7 +138,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.advance_uncached_close();
         }
-        if self.health.cache_disk_failed() {
+        if self.log_is_given_up() {
             // Those under way are answered first: nobody else would (rule 4 of `io.rs`).
             if !self.reads.is_empty() || self.has_bypasses() || !self.copying_is_idle() {
                 return false;

@@ -65,7 +65,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass_flush(id);
         }
-        if self.health.cache_disk_failed() {
+        if self.log_is_given_up() {
             return self.reply(id, Err(RequestError::Io), None);
         }
         self.reply_when_durable(id.into(), None);

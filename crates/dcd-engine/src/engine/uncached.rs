@@ -160,6 +160,12 @@ impl Engine {
         self.passing_by.as_ref().is_some_and(|passing| passing.stage != Stage::Failed)
     }
 
+    /// Nothing is logged any more, nor may it be: the cache-disk has failed, or has been left alone
+    /// until the data-disk failed.
+    pub(super) fn log_is_given_up(&self) -> bool {
+        self.health.cache_disk_failed() || self.uncached() == Some(Uncached::Failed)
+    }
+
     /// For the status.
     pub(super) fn uncached(&self) -> Option<Uncached> {
         self.passing_by.as_ref().map(|passing| match passing.stage {

@@ -80,7 +80,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
         }
-        if self.health.cache_disk_failed() {
+        if self.log_is_given_up() {
             return self.reply(id, Err(RequestError::Io), Some(data));
         }
         if self.goes_past_the_log(range) {

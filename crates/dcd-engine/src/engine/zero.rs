@@ -36,7 +36,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass(owner, Change::Zero { range, may_unmap }, fua);
         }
-        if self.health.cache_disk_failed() {
+        if self.log_is_given_up() {
             return self.reply(owner, Err(RequestError::Io), None);
         }
         self.change(owner, Change::Zero { range, may_unmap }, fua);

@@ -99,6 +99,7 @@ impl VolumeRun {
             }
         }
         self.model.adopt(&shown);
+        self.model.is_plain = self.options.more.without_log;
         self.forget_requests();
         self.count_machine();
         self.machine = machine;

@@ -289,7 +289,8 @@ impl Machine {
             VolumeHeader::decode(&bytes)
                 .map_err(|error| NotOpen::Refused(OpenError::Format(error)))?
         };
-        let config = EngineConfig { accept_damage: false, ..options.cache.engine() };
+        let no_log = options.more.without_log;
+        let config = EngineConfig { accept_damage: false, no_log, ..options.cache.engine() };
         let members = self.state.members.iter().map(|member| {
             let mut copies = [(); 2].map(|()| vec![0; MEMBER_LABEL_BYTES]);
             // A disk that cannot be read is as one that is not there.

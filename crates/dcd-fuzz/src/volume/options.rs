@@ -66,6 +66,8 @@ pub struct MoreFaults {
     pub cache_disk_fails: bool,
     /// Single writes and flushes of the cache-disk fail.
     pub cache_disk_stumbles: bool,
+    /// The log is left unused: the volume is a plain RAID, with its tables on the cache-disk.
+    pub without_log: bool,
     /// One thing happens again and again.
     pub focus: Option<Focus>,
 }
@@ -106,6 +108,11 @@ pub const STUMBLES_FIRST: u64 = 2_000_002;
 /// See there.
 pub const STUMBLES_EACH: u64 = 3;
 
+/// This seed, and one in so many behind it, leaves the log unused.
+pub const WITHOUT_LOG_FROM: u64 = 3_000_000;
+/// See there.
+pub const WITHOUT_LOG_EACH: u64 = 2;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -120,6 +127,7 @@ impl MoreFaults {
             grows_pointers: false,
             cache_disk_fails: false,
             cache_disk_stumbles: false,
+            without_log: false,
             focus: None,
         }
     }
@@ -181,6 +189,12 @@ impl VolumeOptions {
             }
             options.more.cache_disk_stumbles =
                 seed >= STUMBLES_FIRST && (seed - STUMBLES_FIRST).is_multiple_of(STUMBLES_EACH);
+            if seed >= WITHOUT_LOG_FROM && seed.is_multiple_of(WITHOUT_LOG_EACH) {
+                options.more.without_log = true;
+                // What else it does without its cache-disk is for those that have a log on it.
+                options.more.cache_disk_fails = false;
+                options.more.cache_disk_stumbles = false;
+            }
         }
         options
     }

@@ -136,9 +136,11 @@ impl VolumeRun {
         if is_traced {
             eprintln!("{options:?}");
         }
+        let mut model = Model::new(options.config.blocks());
+        model.is_plain = options.more.without_log;
         VolumeRun {
             machine: Machine::new(new_volume(&options), &options, is_traced),
-            model: Model::new(options.config.blocks()),
+            model,
             hints: Hints::default(),
             allowed: Allowed::default(),
             report: Report { runs: 1, ..Report::default() },
@@ -323,10 +325,11 @@ impl VolumeRun {
         let kind = random.below(12);
         let is_zero = kind >= 10;
         let cache = &self.options.cache;
-        let is_atomic = is_zero
+        let is_logged = is_zero
             || !self.options.config.selective_caching
                 && blocks * BLOCK_SIZE < cache.bypass_bytes
                 && blocks + 8 <= cache.atomic_blocks_max();
+        let is_atomic = is_logged && !self.options.more.without_log;
         let number = self.model.submit(start, blocks, is_zero, is_atomic);
         let range = LbaRange::new(start, blocks);
         if is_zero {

@@ -60,7 +60,7 @@ impl Engine {
         if self.is_passing_by() {
             return self.pass_drain(id);
         }
-        if self.health.cache_disk_failed() {
+        if self.log_is_given_up() {
             return self.reply(id, Err(RequestError::Io), None);
         }
         if self.destages_never() {

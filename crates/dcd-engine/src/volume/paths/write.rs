@@ -8,7 +8,8 @@
 //!    no journal.
 //! 4. When all chunks are written, the write has ended. The TTABLE is not durable yet: the next flush makes it so.
 //!      Crash here: the extent has no place, and reads as before. Nobody was told that it was durable.
-//! 4b. With FUA, the entry of the TTABLE is made durable first.
+//! 4b. With FUA, the entry of the TTABLE is made durable first. Without a log above the same for each
+//!     entry: nothing would repeat the change if the process died.
 //! ```
 //! Zeroes that cover an extent take its place away; it stays taken until the journal knows, because
 //! until then a crash brings the extent back. While step 2 is under way, and while an extent is
@@ -17,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::attributes::Attributes;
-use super::super::extents::{Entry, ExtentIndex, Place};
+use super::super::extents::{Entry, ExtentIndex, FoundPlace, Place};
 use super::super::placement::RaidLevel;
 use super::super::raid::SetLine;
 use super::super::{UpperId, Volume};
@@ -163,10 +164,15 @@ impl Volume {
             }
             let part = parts.pop_front().expect("looked at");
             self.unmap(extent);
-            self.piece_done(part.upper, Ok(()));
+            self.unmapped(extent, part.upper);
         } else {
             let end = parts.iter().position(|part| part.change == Change::Unmap);
-            let together: Vec<Part> = parts.drain(..end.unwrap_or(parts.len())).collect();
+            let end = end.unwrap_or(parts.len());
+            if self.waits_for_a_place(extent, parts.iter().take(end)) {
+                self.writes.waiting.insert(extent, parts);
+                return false;
+            }
+            let together: Vec<Part> = parts.drain(..end).collect();
             self.write_parts(extent, &together);
         }
         if !parts.is_empty() {
@@ -182,6 +188,52 @@ impl Volume {
             self.change_entry(extent, Entry { place: None, is_managed, is_dying: false, ..entry });
             self.counters.extents_unmapped += 1;
         }
+    }
+
+    /// Without a log above nothing repeats it when the process dies before a flush: then it ends
+    /// when the journal says that nothing is there.
+    fn unmapped(&mut self, extent: ExtentIndex, upper: UpperId) {
+        if !self.is_unlogged || !self.uncommitted_extents.contains_key(&extent) {
+            return self.piece_done(upper, Ok(()));
+        }
+        let op = self.begin_op(extent);
+        let write = ExtentWrite {
+            extent,
+            uppers: vec![upper],
+            chunks_left: 0,
+            is_new: false,
+            doubts: 0,
+            fua: true,
+            result: Ok(()),
+        };
+        self.writes.ops.insert(op, write);
+        self.commit_place(extent, Then::Written(op));
+    }
+
+    /// Whether a write finds no place before the journal, or a reader, has given one back that was
+    /// left. With a log above destaging comes again; without one there would be no space for
+    /// whoever asked.
+    fn waits_for_a_place<'a>(
+        &self,
+        extent: ExtentIndex,
+        mut parts: impl Iterator<Item = &'a Part>,
+    ) -> bool {
+        let entry = self.extents.get(extent);
+        let is_on_its_way = |left: &ExtentIndex| {
+            self.queued_extents.contains_key(left) || self.flushes.place_of(*left).is_some()
+        };
+        self.is_unlogged
+            && entry.place.is_none()
+            && parts.any(|part| part.change != Change::Zeroes)
+            && (!self.free_after_readers.is_empty() || self.left_places.keys().any(is_on_its_way))
+            && self.look_for_place(entry.attributes, self.place_before(extent)).is_none()
+    }
+
+    fn begin_op(&mut self, extent: ExtentIndex) -> OpId {
+        let op = OpId(self.writes.next_op);
+        self.writes.next_op += 1;
+        *self.writes.under_way.entry(extent).or_default() += 1;
+        op
     }
 
     /// Steps 2 and 3.
@@ -228,12 +280,10 @@ impl Volume {
                 lines.insert(part.first + i, source);
             }
         }
-        let op = OpId(self.writes.next_op);
-        self.writes.next_op += 1;
+        let op = self.begin_op(extent);
         if is_new {
             self.writes.new.insert(extent);
         }
-        *self.writes.under_way.entry(extent).or_default() += 1;
         // Without a log above nothing repeats it when the process dies before a flush: then its
         // place must be known.
         let fua =
@@ -249,13 +299,17 @@ impl Volume {
     /// A place for an extent, where all of it can be written; the level falls back if that is
     /// nowhere on the wanted one.
     fn find_place(&mut self, attributes: Attributes, near: Option<Place>) -> Option<Place> {
-        let placement = &self.header.config.placement;
-        let are_all_there = self.away() == 0;
-        let is_usable = |place| are_all_there || self.is_usable(place);
-        let found = self.extents.find(attributes, near, placement, is_usable)?;
+        let found = self.look_for_place(attributes, near)?;
         let place = self.extents.take(found);
         self.place_changed(place, true);
         Some(place)
+    }
+
+    fn look_for_place(&self, attributes: Attributes, near: Option<Place>) -> Option<FoundPlace> {
+        let placement = &self.header.config.placement;
+        let are_all_there = self.away() == 0;
+        let is_usable = |place| are_all_there || self.is_usable(place);
+        self.extents.find(attributes, near, placement, is_usable)
     }
 
     /// Nothing is there any more.
