@@ -72,7 +72,7 @@ fn changes(answer: &SettingsAnswer) -> String {
 fn table(settings: &[SettingReport]) -> String {
     let (fixed, changeable): (Vec<_>, Vec<_>) = settings.iter().partition(|it| it.needs_restart);
     let width = |of: &dyn Fn(&SettingReport) -> usize| settings.iter().map(of).max().unwrap_or(0);
-    let keys = width(&|it| it.key.chars().count());
+    let keys = width(&|it| it.key.chars().count()).min(24);
     let values = width(&|it| it.value.chars().count()).clamp(5, 24);
     let row = |it: &SettingReport| {
         let (key, value, default) = (plain(&it.key), plain(&it.value), plain(&it.default));
