@@ -193,35 +193,14 @@ impl Live {
         live
     }
 
-    /// What was in announced segments was overwritten by records, or is on the data-disk; then the
-    /// zeroes below it are, too.
+    /// What was in announced segments was overwritten by records, or is on the data-disk.
     fn drop_announced(&mut self, records: &[FoundRecord], geometry: &Geometry) {
         let announced: BTreeSet<SegmentIndex> =
             records.iter().flat_map(|found| announced_by(found, geometry)).collect();
-        let mut dropped: BTreeMap<u64, FragmentMask> = BTreeMap::new();
-        self.lines.retain(|line, slots| {
-            slots.retain(|slot| {
-                let is_dropped = announced.contains(&geometry.locate(slot.slot).0);
-                if is_dropped {
-                    let mask = dropped.entry(*line).or_default();
-                    *mask = mask.or(slot.mask);
-                }
-                !is_dropped
-            });
+        self.lines.retain(|_, slots| {
+            slots.retain(|slot| !announced.contains(&geometry.locate(slot.slot).0));
             !slots.is_empty()
         });
-        for entry in records.iter().flat_map(|found| &found.record.entries) {
-            if let Entry::Data { line, mask, .. } = entry
-                && let Some(left) = dropped.get_mut(&line.0)
-            {
-                *left = left.without(*mask);
-            }
-        }
-        for (line, left) in dropped {
-            if !left.is_empty() {
-                self.forget_zeroes(line, line + 1);
-            }
-        }
     }
 
     /// What a checkpoint says.
