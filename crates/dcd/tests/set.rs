@@ -174,7 +174,8 @@ fn sighup_has_the_file_read_again() {
         "max-delay cannot be longer than at the start",
         "",
     );
-    std::thread::sleep(Duration::from_millis(200));
+    // Nothing tells when it has been read: a change that must not be is waited for.
+    std::thread::sleep(Duration::from_secs(1));
     assert_eq!(setting(&folder, "max-delay").0, "30ms");
     // What was set on line stays.
     write("full-timeout = \"3s\"\nmax-delay = \"50ms\"\n");
