@@ -123,12 +123,46 @@ fn a_rotten_header_beside_dead_slots_does_not_hide_the_live_ones() {
     assert_eq!([50, 51, 102].map(|line| d.data_disk.line(line)), [1, 1, 3]);
 }
 
-/// An error that goes away: the request fails, nothing is poisoned.
+/// A read that fails, or brings what is elsewhere, and the next one of the same place does not: what
+/// was wrong once is looked at once more before anybody is told of it, and before anything is lost.
+#[test]
+fn what_is_wrong_once_is_read_again() {
+    for (bringing_home, is_error) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut d = Driver::with(never_idle);
+        d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
+        d.write_durably(100..115, 1);
+        // No part of it is in memory any more.
+        d.overwrite_segments(500, 3);
+        let slot = d.slots_of(1)[0];
+        d.hold(|io| io.is(Device::CacheDisk, Kind::Read));
+        let request = match bringing_home {
+            true => d.submit(Operation::Drain, false),
+            false => d.submit(Operation::read(LbaRange::new(800, 8)), false),
+        };
+        d.finish_all();
+        let read = d.find_io(Device::CacheDisk, Kind::Read).expect("a read of the log");
+        match is_error {
+            true => d.fail(read, IoError::Failed),
+            false => {
+                d.cache_disk.flip(slot + 1000);
+                d.finish(read);
+                d.cache_disk.flip(slot + 1000);
+            }
+        }
+        d.release();
+        d.expect_ok(request);
+        assert_eq!(d.read(100), 1, "home {bringing_home}, error {is_error}");
+        assert_eq!((d.status().poisoned_lines, d.status().counters.checksum_errors), (0, 0));
+    }
+}
+
+/// An error that stays for a while: the request fails, nothing is poisoned.
 #[test]
 fn a_read_error_of_a_dirty_block_fails_only_that_request() {
     let mut d = Driver::with(never_idle);
     d.data_disk.rot(100 * LINE as u64, &[7; LINE]);
     d.write_durably(100..115, 1);
+    d.fail_next(Device::CacheDisk, Kind::Read, IoError::Failed);
     d.fail_next(Device::CacheDisk, Kind::Read, IoError::Failed);
     assert_eq!(d.try_read(800, 8), Err(RequestError::Io));
     assert_eq!(d.read(100), 1);

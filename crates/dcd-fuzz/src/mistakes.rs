@@ -44,6 +44,8 @@ pub enum Runs {
     StumblingVolumes,
     /// Volumes that leave the log unused.
     UnloggedVolumes,
+    /// Volumes with a cache-disk that rots, or of which single reads fail.
+    RottingVolumes,
     /// The driver under a simulated kernel: `dcd_daemon::event_loop::driver_runs`.
     Driver,
 }

@@ -116,6 +116,10 @@ pub struct VolumeUse {
     pub cache_disks_stumbled: u64,
     /// See there.
     pub cache_disks_given_up: u64,
+    /// Starts from copies of cache-disks that had rotted, and those of them that were refused.
+    pub cache_disks_rotten: u64,
+    /// See there.
+    pub rot_refused: u64,
 }
 
 impl VolumeUse {
@@ -134,6 +138,8 @@ impl VolumeUse {
         self.cache_disks_failed += other.cache_disks_failed;
         self.cache_disks_stumbled += other.cache_disks_stumbled;
         self.cache_disks_given_up += other.cache_disks_given_up;
+        self.cache_disks_rotten += other.cache_disks_rotten;
+        self.rot_refused += other.rot_refused;
         self.members_replaced += other.members_replaced;
         self.io_faults += other.io_faults;
         self.lines_rotted += other.lines_rotted;

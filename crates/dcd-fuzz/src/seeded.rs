@@ -19,7 +19,8 @@ use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
 use crate::volume::options::{
-    FOCUS_FROM, MORE_FAULTS_FROM, STUMBLES_EACH, STUMBLES_FIRST, WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
+    FOCUS_FROM, MORE_FAULTS_FROM, ROTS_EACH, ROTS_FROM, STUMBLES_EACH, STUMBLES_FIRST,
+    WITHOUT_LOG_EACH, WITHOUT_LOG_FROM,
 };
 
 /// A cache that throws writes away: whoever does not find this finds nothing.
@@ -122,7 +123,10 @@ impl Case {
             Runs::Pairs | Runs::Driver => {
                 return Case::Pair(seed.wrapping_add(index), Box::new(script(seed, index)));
             }
-            Runs::Volumes | Runs::StumblingVolumes | Runs::UnloggedVolumes => {
+            Runs::Volumes
+            | Runs::StumblingVolumes
+            | Runs::UnloggedVolumes
+            | Runs::RottingVolumes => {
                 &[VolumeKind::Raid5, VolumeKind::Raid1, VolumeKind::Tiered, VolumeKind::Raid0]
             }
             Runs::TieredVolumes => &[VolumeKind::Tiered],
@@ -133,11 +137,13 @@ impl Case {
             Runs::FocusedVolumes => FOCUS_FROM,
             Runs::StumblingVolumes => STUMBLES_FIRST,
             Runs::UnloggedVolumes => WITHOUT_LOG_FROM,
+            Runs::RottingVolumes => ROTS_FROM,
             _ => MORE_FAULTS_FROM,
         };
         let apart = match place {
             Runs::StumblingVolumes => STUMBLES_EACH,
             Runs::UnloggedVolumes => WITHOUT_LOG_EACH,
+            Runs::RottingVolumes => ROTS_EACH,
             _ => 1,
         };
         let later = seed.wrapping_add(index / turns).wrapping_mul(apart);

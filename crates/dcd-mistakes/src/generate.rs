@@ -89,6 +89,7 @@ fn variant(runs: &str) -> &'static str {
         "focused" => "Runs::FocusedVolumes",
         "stumbling" => "Runs::StumblingVolumes",
         "unlogged" => "Runs::UnloggedVolumes",
+        "rotting" => "Runs::RottingVolumes",
         _ => "Runs::Driver",
     }
 }

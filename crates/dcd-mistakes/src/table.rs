@@ -6,7 +6,7 @@ use crate::Problem;
 
 /// The kinds of runs that may look for a mistake.
 pub const RUNS: &[&str] =
-    &["pairs", "volumes", "tiered", "focused", "stumbling", "unlogged", "driver"];
+    &["pairs", "volumes", "tiered", "focused", "stumbling", "unlogged", "rotting", "driver"];
 
 /// What stands for the condition in lines that come.
 pub const MISTAKE: &str = "MISTAKE";

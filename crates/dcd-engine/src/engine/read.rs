@@ -124,7 +124,12 @@ enum Source {
     /// Blocks `span` of the data-disk; these of them were asked for.
     Span { span: LbaRange, wanted: Vec<LbaRange> },
     /// Adjacent slots of the cache-disk.
-    Slots { segment: SegmentIndex, slots: Vec<SlotPart> },
+    Slots {
+        segment: SegmentIndex,
+        slots: Vec<SlotPart>,
+        /// They were bad before: what is bad once more is lost.
+        is_again: bool,
+    },
     /// Adjacent copies on the cache-disk.
     Copies(Vec<CopyPart>),
 }
@@ -297,12 +302,7 @@ impl Engine {
         }
         for slots in adjacent_slots(&sources.slots, self.superblock.geometry.slots_per_segment()) {
             parts += 1;
-            let (segment, _) = self.superblock.geometry.locate(slots[0].slot);
-            self.log.segments.add_reader(segment);
-            let offset = self.superblock.geometry.slot_offset(slots[0].slot);
-            let length = slots.len() as u64 * LINE_SIZE;
-            let part = Part { id, source: Source::Slots { segment, slots }, stamp, is_scan };
-            self.start_read(Disk::CacheDisk, offset, length, Purpose::Read(part));
+            self.start_slots(id, slots, false);
         }
         for copies in adjacent_copies(sources.copies) {
             parts += 1;
@@ -375,12 +375,15 @@ impl Engine {
         io_buffer: Option<Buffer>,
     ) {
         match &part.source {
-            Source::Slots { segment, .. } => {
+            Source::Slots { segment, slots, is_again } => {
+                self.slots_of_read_done(part.id, slots, *is_again, result, io_buffer);
+                // Some may be read again, before anybody fills the segment.
                 self.log.segments.drop_reader(*segment);
                 if self.log.segments.get(*segment).state == SegmentState::Free {
                     // It can be filled now: there is room again.
                     self.destage.something_changed();
                 }
+                return;
             }
             Source::Copies(copies) => {
                 let bytes = io_buffer.filter(|_| result.is_ok());
@@ -400,6 +403,53 @@ impl Engine {
             self.join_part(&part.source, &mut reading, bytes);
         }
         self.go_on_reading(part.id, reading);
+    }
+
+    /// Reads slots that follow one another.
+    fn start_slots(&mut self, id: RequestId, slots: Vec<SlotPart>, is_again: bool) {
+        let geometry = self.superblock.geometry;
+        let (segment, _) = geometry.locate(slots[0].slot);
+        self.log.segments.add_reader(segment);
+        let offset = geometry.slot_offset(slots[0].slot);
+        let length = slots.len() as u64 * LINE_SIZE;
+        let source = Source::Slots { segment, slots, is_again };
+        let part = Part { id, source, stamp: self.data_disk_changes, is_scan: false };
+        self.start_read(Disk::CacheDisk, offset, length, Purpose::Read(part));
+    }
+
+    /// Adjacent slots have been read. What is bad, be it for the transfer, is read once more, alone.
+    fn slots_of_read_done(
+        &mut self,
+        id: RequestId,
+        slots: &[SlotPart],
+        is_again: bool,
+        result: Result<(), IoError>,
+        bytes: Option<Buffer>,
+    ) {
+        let mut reading = self.reads.under_way.remove(&id).expect("a read under way");
+        reading.parts_left -= 1;
+        let is_verified = self.config.verify_reads || self.has_unlisted_poison;
+        for (index, part) in slots.iter().enumerate() {
+            let read = bytes.as_ref().filter(|_| result.is_ok()).map(|bytes| {
+                let at = index * LINE_SIZE as usize;
+                &bytes.bytes()[at..at + LINE_SIZE as usize]
+            });
+            let is_right = |bytes: &&[u8]| !is_verified || crc32c(bytes) == part.checksum;
+            if let Some(bytes) = read.filter(is_right) {
+                let buffer = reading.buffer.as_mut().expect("a read of several parts");
+                copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
+            } else if !is_again && matches!(result, Ok(()) | Err(IoError::Failed)) {
+                reading.parts_left += 1;
+                self.start_slots(id, vec![*part], true);
+            } else {
+                reading.failed = true;
+                if result.is_ok() {
+                    self.damaged_slot(part.line, part.slot);
+                }
+            }
+        }
+        self.buffers.put(bytes);
+        self.go_on_reading(id, reading);
     }
 
     /// Adjacent copies have been read, from the read area or ahead; `None`: they could not be.
@@ -464,19 +514,7 @@ impl Engine {
                         .copy_from_slice(&bytes.bytes()[from..from + length]);
                 }
             }
-            Source::Slots { slots, .. } => {
-                for (part, bytes) in slots.iter().zip(bytes.bytes().chunks(LINE_SIZE as usize)) {
-                    let is_verified = self.config.verify_reads || self.has_unlisted_poison;
-                    if is_verified && crc32c(bytes) != part.checksum {
-                        self.damaged_slot(part.line, part.slot);
-                        reading.failed = true;
-                        continue;
-                    }
-                    let buffer = reading.buffer.as_mut().expect("a read of several parts");
-                    copy_fragments(bytes, part.line, part.mask, buffer, reading.range);
-                }
-            }
-            Source::Copies(_) => unreachable!("they have a way of their own"),
+            Source::Slots { .. } | Source::Copies(_) => unreachable!("they have ways of their own"),
         }
         self.buffers.put(Some(bytes));
     }

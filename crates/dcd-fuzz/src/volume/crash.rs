@@ -58,6 +58,8 @@ impl VolumeRun {
         wreck.cache_disk.failing = None;
         self.meanwhile(&mut wreck, crash.is_last, random);
         self.probe_older(&wreck)?;
+        self.probe_rotten(&wreck)?;
+        self.probe_unreadable(&wreck)?;
         let (mut machine, memory_survived) = self.recover(wreck, crash.is_last, random)?;
         check_older(&machine)?;
         machine.volume().check_lost_lines();
@@ -136,7 +138,7 @@ impl VolumeRun {
         self.options.more != MoreFaults::default() && !all_are_well(machine) && self.more.one_in(3)
     }
 
-    fn blocks_to_check(&self, is_full: bool, random: &mut Random) -> Vec<u64> {
+    pub(super) fn blocks_to_check(&self, is_full: bool, random: &mut Random) -> Vec<u64> {
         if is_full {
             return (0..self.model.blocks()).collect();
         }

@@ -15,9 +15,9 @@ use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::RaidLevel;
 use dcd_engine::volume::status::Placed;
 use dcd_engine::{
-    Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError, IoOperation, Lba,
-    LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time,
-    Uuid,
+    Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
+    IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestError,
+    RequestId, Superblock, Time, Uuid,
 };
 
 use super::options::{MoreFaults, VolumeOptions};
@@ -146,6 +146,8 @@ pub struct Machine {
     pub replies: Vec<Reply>,
     /// I/Os that will fail.
     pub traps: Vec<Trap>,
+    /// After so many other reads of the cache-disk one fails.
+    pub failing_read: Option<u64>,
     /// Traps that have struck.
     pub struck: u64,
     /// Of them, writes that were reported as done.
@@ -235,6 +237,7 @@ impl Machine {
             wake_up: None,
             replies: Vec::new(),
             traps: Vec::new(),
+            failing_read: None,
             struck: 0,
             writes_lost: 0,
             members_rebuilt: 0,
@@ -581,9 +584,9 @@ impl Machine {
         }
         match io.operation {
             IoOperation::Read { offset, mut buffer } => {
-                let result = match trap {
-                    Some(_) => Err(IoError::Failed),
-                    None => self.disk(device).read(offset, buffer.bytes_mut()),
+                let result = match trap.is_some() || self.is_failing_read(device) {
+                    true => Err(IoError::Failed),
+                    false => self.disk(device).read(offset, buffer.bytes_mut()),
                 };
                 IoDone { id, result, buffer: Some(buffer) }
             }
@@ -620,6 +623,27 @@ impl Machine {
                 IoDone { id, result, buffer: None }
             }
         }
+    }
+
+    /// Whether a read of the cache-disk is under way.
+    pub fn reads_cache_disk(&self) -> bool {
+        let is_read = |io: &Io| matches!(io.operation, IoOperation::Read { .. });
+        self.ios.iter().any(|flight| flight.io.device == Device::CacheDisk && is_read(&flight.io))
+    }
+
+    fn is_failing_read(&mut self, device: Device) -> bool {
+        let Some(others) = &mut self.failing_read else { return false };
+        if device != Device::CacheDisk {
+            return false;
+        }
+        let fails = *others == 0;
+        *others = others.saturating_sub(1);
+        if fails {
+            self.failing_read = None;
+            self.struck += 1;
+            self.trace(|| "   this read of the cache-disk fails".into());
+        }
+        fails
     }
 
     /// What was written and not flushed will never be durable, whatever is flushed.
@@ -1019,16 +1043,26 @@ impl Machine {
         range: LbaRange,
         random: &mut Random,
     ) -> Result<Option<Vec<u8>>, Violation> {
+        let buffer = self.ask(Operation::read(range), random)?;
+        Ok(buffer.ok().flatten().map(|buffer| buffer.bytes().to_vec()))
+    }
+
+    /// Asks, and waits for the answer: what was read, or why it failed.
+    pub fn ask(
+        &mut self,
+        operation: Operation,
+        random: &mut Random,
+    ) -> Result<Result<Option<Buffer>, RequestError>, Violation> {
         let id = self.next_request;
-        self.submit(Operation::read(range), false);
+        let what = self.is_traced.then(|| format!("{operation:?}"));
+        self.submit(operation, false);
         for _ in 0..IOS_MAX {
             if let Some(index) = self.replies.iter().position(|reply| reply.id.0 == id) {
                 let reply = self.replies.remove(index);
-                let buffer = reply.buffer.filter(|_| reply.result.is_ok());
-                return Ok(buffer.map(|buffer| buffer.bytes().to_vec()));
+                return Ok(reply.result.map(|()| reply.buffer));
             }
             self.end_one_io(random);
         }
-        Err(Violation("a read is never answered".into()))
+        Err(Violation(format!("a request is never answered {}", what.unwrap_or_default())))
     }
 }

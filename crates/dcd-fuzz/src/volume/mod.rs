@@ -18,6 +18,7 @@ pub mod minimise;
 pub mod options;
 mod placing;
 mod requests;
+mod rot;
 pub mod run;
 pub mod script;
 mod trouble;

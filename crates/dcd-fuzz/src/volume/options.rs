@@ -66,6 +66,8 @@ pub struct MoreFaults {
     pub cache_disk_fails: bool,
     /// Single writes and flushes of the cache-disk fail.
     pub cache_disk_stumbles: bool,
+    /// The cache-disk is rotten, or cannot be read in a place, when a start looks at it.
+    pub cache_disk_rots: bool,
     /// The log is left unused: the volume is a plain RAID, with its tables on the cache-disk.
     pub without_log: bool,
     /// One thing happens again and again.
@@ -113,6 +115,11 @@ pub const WITHOUT_LOG_FROM: u64 = 3_000_000;
 /// See there.
 pub const WITHOUT_LOG_EACH: u64 = 2;
 
+/// This seed, and one in so many behind it, has a cache-disk that rots.
+pub const ROTS_FROM: u64 = 4_000_000;
+/// See there.
+pub const ROTS_EACH: u64 = 3;
+
 impl MoreFaults {
     fn draw(random: &mut Random) -> MoreFaults {
         MoreFaults {
@@ -127,6 +134,7 @@ impl MoreFaults {
             grows_pointers: false,
             cache_disk_fails: false,
             cache_disk_stumbles: false,
+            cache_disk_rots: false,
             without_log: false,
             focus: None,
         }
@@ -189,6 +197,10 @@ impl VolumeOptions {
             }
             options.more.cache_disk_stumbles =
                 seed >= STUMBLES_FIRST && (seed - STUMBLES_FIRST).is_multiple_of(STUMBLES_EACH);
+            options.more.cache_disk_rots =
+                seed >= ROTS_FROM && (seed - ROTS_FROM).is_multiple_of(ROTS_EACH);
+            // Nothing else notices what has rotted in the log.
+            options.cache.verify_reads |= options.more.cache_disk_rots;
             if seed >= WITHOUT_LOG_FROM && seed.is_multiple_of(WITHOUT_LOG_EACH) {
                 options.more.without_log = true;
                 // What else it does without its cache-disk is for those that have a log on it.

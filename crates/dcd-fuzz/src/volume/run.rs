@@ -474,6 +474,7 @@ impl VolumeRun {
     pub(super) fn flush_now(&mut self, random: &mut Random) -> Result<bool, Violation> {
         let submitted = self.model.tick();
         let reply = self.do_now(Operation::Flush, random)?;
+        self.note_losses();
         match reply.result {
             Ok(()) => {
                 self.flushed(submitted);

@@ -95,13 +95,15 @@ pub enum Plain {
     CacheDiskFails,
     /// No single I/O of it fails.
     CacheDiskStumbles,
+    /// It does not rot.
+    CacheDiskRots,
     /// Nothing happens again and again.
     Focus,
 }
 
 impl Plain {
     /// All, those first that say most.
-    pub const ALL: [Plain; 21] = [
+    pub const ALL: [Plain; 22] = [
         Plain::MoreFaults,
         Plain::LosesWrites,
         Plain::OlderDisks,
@@ -111,6 +113,7 @@ impl Plain {
         Plain::Large,
         Plain::CacheDiskFails,
         Plain::CacheDiskStumbles,
+        Plain::CacheDiskRots,
         Plain::Focus,
         Plain::Hints,
         Plain::MembersFail,
@@ -147,6 +150,7 @@ impl Plain {
             Plain::Large => options.more.large = false,
             Plain::CacheDiskFails => options.more.cache_disk_fails = false,
             Plain::CacheDiskStumbles => options.more.cache_disk_stumbles = false,
+            Plain::CacheDiskRots => options.more.cache_disk_rots = false,
             Plain::Focus => options.more.focus = None,
         }
     }

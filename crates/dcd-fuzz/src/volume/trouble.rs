@@ -162,18 +162,26 @@ impl VolumeRun {
         outcome.map(|()| true)
     }
 
-    /// One write or flush of the cache-disk fails, and the next are well: nobody notices (C22).
+    /// One I/O of the cache-disk fails, and the next are well: nobody notices (C21, C22).
     pub(super) fn cache_disk_stumbles(&mut self) {
         let mut random = Random::new(self.more.state() ^ 0x57b1e);
-        let may = self.options.more.cache_disk_stumbles && !self.is_calm;
+        let more = self.options.more;
+        let may = (more.cache_disk_stumbles || more.cache_disk_rots) && !self.is_calm;
         if !may || !random.one_in(10) || !self.machine.traps.is_empty() {
             return;
         }
-        let (io, trick) = random.pick(&[
-            (IoKind::Write, Trick::Fail),
-            (IoKind::Flush, Trick::Fail),
-            (IoKind::Flush, Trick::FailAndDrop),
-        ]);
+        // What is read again for the last one must not fail as well.
+        if more.cache_disk_rots && self.machine.reads_cache_disk() {
+            return;
+        }
+        let (io, trick) = match more.cache_disk_rots {
+            true => (IoKind::Read, Trick::Fail),
+            false => random.pick(&[
+                (IoKind::Write, Trick::Fail),
+                (IoKind::Flush, Trick::Fail),
+                (IoKind::Flush, Trick::FailAndDrop),
+            ]),
+        };
         self.say(|| format!("the next {io:?} of the cache-disk: {trick:?}"));
         self.machine.traps.push(Trap { device: Device::CacheDisk, io, trick });
         self.report.volume.cache_disks_stumbled += 1;

@@ -269,7 +269,7 @@ impl Engine {
         };
         // Slots by place, so that adjacent ones are read together.
         let mut slots: BTreeMap<SlotIndex, Line> = BTreeMap::new();
-        let mut damaged = Vec::new();
+        let mut bad = Vec::new();
         for index in 0..batch.lines.len() {
             let (line, pieces) = (batch.lines[index].line, batch.lines[index].pieces);
             for (slot, mask) in pieces.as_slice() {
@@ -288,15 +288,12 @@ impl Engine {
                     Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
                         batch.put(index, *mask, bytes);
                     }
-                    Some(_) => {
-                        batch.lines[index].failed = true;
-                        damaged.push((line, *slot));
-                    }
+                    Some(_) => bad.push((*slot, line)),
                 }
             }
         }
-        for (line, slot) in damaged {
-            self.damaged_slot(line, slot);
+        for one in bad {
+            self.read_slots(&mut batch, vec![one], true);
         }
         let mut group: Vec<(SlotIndex, Line)> = Vec::new();
         for (slot, line) in slots {
@@ -304,17 +301,17 @@ impl Engine {
                 last.0 + 1 == slot.0 && !slot.0.is_multiple_of(geometry.slots_per_segment())
             });
             if !follows && !group.is_empty() {
-                self.read_slots(&mut batch, std::mem::take(&mut group));
+                self.read_slots(&mut batch, std::mem::take(&mut group), false);
             }
             group.push((slot, line));
         }
         if !group.is_empty() {
-            self.read_slots(&mut batch, group);
+            self.read_slots(&mut batch, group, false);
         }
         self.destage.work = Work::Batch(batch);
     }
 
-    fn read_slots(&mut self, batch: &mut Batch, slots: Vec<(SlotIndex, Line)>) {
+    fn read_slots(&mut self, batch: &mut Batch, slots: Vec<(SlotIndex, Line)>, is_again: bool) {
         let geometry = self.superblock.geometry;
         let (segment, _) = geometry.locate(slots[0].0);
         let offset = geometry.slot_offset(slots[0].0);
@@ -322,13 +319,14 @@ impl Engine {
         batch.reads_left += 1;
         self.counters.destage_read_bytes += length;
         self.log.segments.add_reader(segment);
-        let step = Step::ReadSlots { segment, slots };
+        let step = Step::ReadSlots { segment, slots, is_again };
         self.start_read(Disk::CacheDisk, offset, length, Purpose::Destage(step));
     }
 
     pub(super) fn slots_read(
         &mut self,
         slots: &[(SlotIndex, Line)],
+        is_again: bool,
         result: Result<(), IoError>,
         buffer: Option<Buffer>,
     ) {
@@ -336,32 +334,12 @@ impl Engine {
             unreachable!("slots are read for a batch");
         };
         batch.reads_left -= 1;
-        if result == Err(IoError::Failed) {
-            match slots {
-                // A dirty slot that cannot be read is lost until it is overwritten (C21).
-                [(slot, line)] => {
-                    let index = batch.position(*line);
-                    batch.lines[index].failed = true;
-                    self.damaged_slot(*line, *slot);
-                }
-                several => {
-                    for one in several {
-                        self.read_slots(&mut batch, vec![*one]);
-                    }
-                }
-            }
-            self.destage.work = Work::Batch(batch);
-            return;
-        }
         for (i, (slot, line)) in slots.iter().enumerate() {
             let index = batch.position(*line);
-            let bytes = match (&result, &buffer) {
-                (Ok(()), Some(buffer)) => {
-                    let at = i * LINE_SIZE as usize;
-                    Some(&buffer.bytes()[at..at + LINE_SIZE as usize])
-                }
-                _ => None,
-            };
+            let bytes = buffer.as_ref().filter(|_| result.is_ok()).map(|buffer| {
+                let at = i * LINE_SIZE as usize;
+                &buffer.bytes()[at..at + LINE_SIZE as usize]
+            });
             match bytes {
                 Some(bytes) if crc32c(bytes) == self.table.checksum(*slot) => {
                     let pieces = batch.lines[index].pieces;
@@ -369,16 +347,19 @@ impl Engine {
                     let (_, mask) = piece.expect("the slot was read for this line");
                     batch.put(index, *mask, bytes);
                 }
-                // The newest copy is damaged: the data-disk keeps what it has, reads fail (C21).
-                Some(_) => {
+                // The disk is gone or does not answer: it stays dirty.
+                None if result != Err(IoError::Failed) => batch.lines[index].failed = true,
+                // It may be the transfer, or a neighbour: alone, and once more, before it is lost.
+                _ if !is_again => self.read_slots(&mut batch, vec![(*slot, *line)], true),
+                // The newest copy is damaged: the data-disk keeps what it has, reads fail until it
+                // is overwritten (C21).
+                _ => {
                     batch.lines[index].failed = true;
                     self.damaged_slot(*line, *slot);
                 }
-                // It could not be read this time; it stays dirty.
-                None => batch.lines[index].failed = true,
             }
         }
-        if result.is_err() {
+        if result.is_err_and(|error| error != IoError::Failed) {
             self.back_off();
         }
         self.destage.work = Work::Batch(batch);

@@ -58,6 +58,8 @@ pub(super) enum Step {
     ReadSlots {
         segment: SegmentIndex,
         slots: Vec<(SlotIndex, Line)>,
+        /// They were bad before: what is bad once more is lost.
+        is_again: bool,
     },
     /// What is missing of the physical sectors of these lines, and all between them.
     ReadForCompletion(Vec<Line>),
@@ -467,9 +469,10 @@ impl Engine {
                     _ => self.back_off(),
                 }
             }
-            Step::ReadSlots { segment, slots } => {
+            Step::ReadSlots { segment, slots, is_again } => {
+                // Some may be read again, before anybody fills the segment.
+                self.slots_read(&slots, is_again, result, buffer);
                 self.log.segments.drop_reader(segment);
-                self.slots_read(&slots, result, buffer);
             }
             Step::ReadForCompletion(lines) => self.completion_read(lines, result, buffer),
             Step::WriteRun { lines, bytes, together } => {
