@@ -128,6 +128,14 @@ impl DiskIdentity {
         is_whole_of(self, other) || is_whole_of(other, self)
     }
 
+    /// Whether its bytes are those of `disk`, or some of them: another name, a part, or what lies on
+    /// it. Not what `disk` itself lies on, unless that is all of it.
+    pub fn is_of(&self, disk: &DiskIdentity) -> bool {
+        let Some(top) = self.pieces.first() else { return false };
+        let is_below = disk.pieces.iter().skip(1).any(|piece| piece.object == top.object);
+        self.shared_with(disk).is_some() && (!is_below || self.is_same(disk))
+    }
+
     /// Whether this block device is one of its layers.
     pub(crate) fn lies_on(&self, number: u64) -> bool {
         self.pieces.iter().any(|piece| piece.object == Object::Disk(number))
@@ -487,6 +495,9 @@ mod tests {
         assert!(!shares(&first, &second) && shares(&first, &first));
         assert!(shares(&md, &sdb) && shares(&md1, &md) && shares(&md2, &sdb));
         assert!(!shares(&md1, &md2) && !shares(&md, &sda));
+        assert!(sda1.is_of(&sda) && first.is_of(&sda2) && first.is_of(&sda) && md1.is_of(&md));
+        assert!(!sda.is_of(&sda1) && !sda2.is_of(&first) && !md.is_of(&md1) && !sdb.is_of(&md));
+        assert!(md.is_of(&sdb) && !md1.is_of(&sda) && !sda1.is_of(&sda2) && sda.is_of(&sda));
         assert!(sda.is_same(&sda) && !sda.is_same(&sda1) && !md.is_same(&sdb));
         assert_eq!(sda1.pieces[1].bytes, 2048 * 512..3048 * 512);
         assert_eq!(sda1.pieces[0].path, Path::new("/dev/sda1"));

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use dcd_daemon::disk::identity::DiskIdentity;
 use dcd_engine::Superblock;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
@@ -22,9 +23,9 @@ use crate::settings::Settings;
 
 /// Tell what a block device is to the caches of this machine, or whether any of these may be dirty.
 ///
-/// A cache-disk or data-disk of a service, and whether the two are attached: then what is on the
-/// data-disk alone may be old. Reads only, and never waits for anything. udev asks it of every
-/// disk.
+/// A cache-disk or data-disk of a service, under whatever name (a loop device over it, a partition,
+/// what is mapped on it), and whether the two are attached: then what is on the data-disk alone may
+/// be old. Reads only, and never waits for anything. udev asks it of every disk.
 ///
 /// With --all: whether a cache of any service may hold what its data-disk does not. It looks at the
 /// settings of each, at the disks that they name, and at the daemons that run. What cannot be known
@@ -96,10 +97,18 @@ fn names_of(device: &Path, udev: bool) -> Vec<PathBuf> {
 }
 
 fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
-    let is_it = |disk: &Path| {
+    let is_named = |disk: &Path| {
         names.iter().any(|name| name == disk)
             || disk.canonicalize().is_ok_and(|disk| names.contains(&disk))
     };
+    // A loop device over the same file, a partition of the disk, what is mapped on it: what is seen
+    // there is as old.
+    let device = DiskIdentity::of(names.first()?).ok();
+    let is_of = |disk: &Path| match (&device, DiskIdentity::of(disk)) {
+        (Some(device), Ok(disk)) => device.is_of(&disk),
+        _ => false,
+    };
+    let is_it = |disk: &Path| is_named(disk) || is_of(disk);
     for (name, settings) in services(configurations) {
         let Some(cache_disk) = settings.cache_disk.as_ref().map(|disk| disk.path()) else {
             continue;
@@ -111,7 +120,7 @@ fn probe(names: &[PathBuf], configurations: &Path) -> Option<Found> {
         };
         // Of the cache-disk itself, the name that is there already.
         let contents = match (role, names) {
-            ("cache-disk", [device, ..]) => read_superblock(device),
+            ("cache-disk", [device, ..]) if is_named(cache_disk) => read_superblock(device),
             _ => read_superblock(cache_disk),
         };
         let data_disks = settings.data_disk.iter().map(|disk| disk.path().to_owned());

@@ -97,6 +97,7 @@ fn pairs(aliases: &'static [Alias]) -> Vec<Call> {
         name: format!("{name}: {role}"),
         given: Box::new(move |world| {
             make(world);
+            is_known_to_probe(world);
             world.write("v.toml", 0, VOLUME.as_bytes());
         }),
         line: line.clone(),
@@ -106,6 +107,19 @@ fn pairs(aliases: &'static [Alias]) -> Vec<Call> {
         then: String::new(),
     };
     aliases.iter().flat_map(|alias| calls.iter().map(move |one| call(alias, one))).collect()
+}
+
+/// What udev is told of the other name, and of what has nothing to do with it.
+fn is_known_to_probe(world: &World) {
+    let here = world.site.path("").display().to_string();
+    let settings = format!("cache-disk = \"{here}c\"\ndata-disk = \"{here}d\"\n");
+    world.tool("mkdir etc", "");
+    world.write("etc/a.toml", 0, settings.as_bytes());
+    let probe = |name: &str| world.site.dcd(&format!("probe --configurations etc {name}")).ok();
+    let told = probe(&world.named("A"));
+    assert!(told.contains(": data-disk of service a"), "{told}");
+    world.write("stranger", 8 << 20, b"x");
+    assert!(probe("stranger").contains("no disk of a cache"));
 }
 
 pub fn links() -> Vec<Call> {
