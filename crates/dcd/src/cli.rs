@@ -18,7 +18,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Documented exit codes; the numbers are in `error.rs`.
+/// Documented exit codes; the numbers are in `error/mod.rs`.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success

@@ -3,32 +3,33 @@
 //!
 //! One line says what is wrong (`dcd: error: ...`), one more what to do (`dcd: hint: ...`).
 
-use std::error::Error as _;
+mod hint;
+mod report;
+
 use std::path::{Path, PathBuf};
 
-use dcd_client::plain::plain;
 use dcd_daemon::control::client::ControlError;
-use dcd_daemon::disk::device::{DeviceError, missing_hint};
-use dcd_daemon::disk::device_spec::DeviceSpecError;
+use dcd_daemon::disk::device::DeviceError;
 use dcd_daemon::disk::file_watch::WatchError;
 use dcd_daemon::disk::foreign_content::Content;
-use dcd_daemon::frontend::nbd::listen::ListenError;
 use dcd_daemon::pair::book::PairProblem;
 use dcd_daemon::serve::ServeError;
-use dcd_daemon::units_text::{UnitError, format_size};
-use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
-use dcd_engine::{FormatError, Geometry, OpenError, RequestError, Uuid};
+use dcd_daemon::units_text::format_size;
+use dcd_engine::format::geometry::GeometryError;
+use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 use dhisfs::fuse::FuseError;
 
 #[cfg(feature = "lab")]
-use crate::command::lab_error::{LabError, lab_hint};
+use crate::command::lab_error::LabError;
 use crate::config_file::ConfigFileError;
 use crate::file_blocks::FileBlocksError;
-use crate::output::{Colour, Paint, count};
+use crate::output::count;
 use crate::settings::NbdOptionsError;
 use crate::static_metadata::MetadataError;
 use crate::toml_values::TableFileError;
 use crate::volume_file::VolumeFileError;
+
+pub use report::{report_command_line, report_line};
 
 /// Documented in `dcd --help`.
 pub mod exit_code {
@@ -611,291 +612,6 @@ impl CommandError {
             _ => exit_code::USER,
         }
     }
-
-    /// The next step, where there is one.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            CommandError::ConfigFile(error) => error.hint(),
-            CommandError::VolumeFile(error) => error.hint(),
-            CommandError::TableFile(error) => error.hint(),
-            CommandError::FileBlocks(error) => Some(error.hint()),
-            CommandError::Watch(error) => error.hint(),
-            CommandError::NoVolume { problem: None, .. } => {
-                Some("it belongs to one data-disk: `dcd inspect superblock` shows it".into())
-            }
-            CommandError::NoVolume { .. } => {
-                Some("copy the cache-disk before anything else is done with it".into())
-            }
-            CommandError::VolumeMissing { .. } => {
-                Some("for example --volume raid.toml with two lines: [[set]] and level = 5; docs/volume.md".into())
-            }
-            CommandError::VolumeTables { .. } => Some(
-                "give a larger --cache-size, or the volume a larger `extent` or a smaller `journal`".into(),
-            ),
-            CommandError::NoStaticMetadata { .. } => {
-                Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
-            }
-            CommandError::InspectNothing => {
-                Some("`dcd inspect --help` lists it; or give --file PATH --control SOCKET".into())
-            }
-            CommandError::Serve(error) => error.hint(),
-            CommandError::Device(error) => error.hint(),
-            CommandError::SettingMissing(flag) => {
-                let key = flag.trim_start_matches("--");
-                Some(format!("give {flag}, or set `{key}` in the file of --config"))
-            }
-            CommandError::SetTwice { .. } => Some("leave one of them out".into()),
-            CommandError::ModelOfSlowed => {
-                Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())
-            }
-            CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
-            CommandError::NbdOptions(error) => error.hint(),
-            CommandError::NoUblkDevice { .. } => Some("`dcd ublk list` shows those there are".into()),
-            CommandError::Missing { what: "the cache-disk", .. } => {
-                Some("`dcd create` makes a cache".into())
-            }
-            CommandError::Missing { path, .. } => Some(missing_hint(path)),
-            CommandError::NotADisk { .. } => Some("give a disk image or a block device".into()),
-            CommandError::LoopWithoutFuse => Some("add --fuse DIRECTORY".into()),
-            CommandError::Setting(_) => {
-                Some("`dcd serve --help` tells what each setting takes".into())
-            }
-            CommandError::File { source, .. } => file_hint(source),
-            CommandError::SizeMissing { .. } => Some("for example --cache-size 256M".into()),
-            CommandError::DeviceTooSmall { .. } => {
-                Some("without --cache-size all of the device is used".into())
-            }
-            CommandError::NotRun { .. } => Some("give the program behind --, with its path".into()),
-            CommandError::RecordedCommand { .. } => {
-                Some("a start that fails reads other blocks; run it alone to see why".into())
-            }
-            CommandError::NothingRead { .. } => Some(
-                "is the program on this device, or was it in memory already? --drop-caches empties that"
-                    .into(),
-            ),
-            CommandError::RecordingLost { .. } => Some("record while less else is going on".into()),
-            CommandError::ReadAreaSmall { .. } => {
-                Some("at least 1M; 256M hold the start of a system and some programs".into())
-            }
-            CommandError::Geometry(error) => geometry_hint(error),
-            CommandError::CacheExists { .. } => {
-                Some("`dcd detach` parts it from its data-disk; --force overwrites it as it is".into())
-            }
-            CommandError::DamagedCacheExists { .. } => {
-                Some("`dcd check` tells what is left of it; --force overwrites it".into())
-            }
-            CommandError::CacheDirty { uuid, .. } => Some(format!(
-                "`dcd detach` brings the data home, `dcd inspect dirty` lists it; to give it up: \
-                 --force --uuid {uuid}"
-            )),
-            CommandError::ForeignContent { .. } => {
-                Some("check the name; if it may be overwritten, say --force".into())
-            }
-            CommandError::LabelHead { .. } => {
-                Some("give 128k to 1G, a multiple of 4k; 1M is usual".into())
-            }
-            CommandError::OtherLabelHead { .. } => Some(
-                "leave --label-head out: what the disk holds stays where it is".into(),
-            ),
-            CommandError::NoPayload { .. } => Some("take a larger disk".into()),
-            CommandError::LabelDirty { .. } => Some(
-                "detach that cache first; --force takes the disk with what it holds, and gives up what its cache holds"
-                    .into(),
-            ),
-            CommandError::LabelDamaged { .. } => Some(
-                "copy its first MiB away before anything else; --force makes a new label, and keeps what is behind it if \
-                 --label-head is what it was"
-                    .into(),
-            ),
-            CommandError::IsLabelled { is_dirty: true, .. } => Some(
-                "detach that cache first; then --labelled takes the disk with what it holds".into(),
-            ),
-            CommandError::IsLabelled { .. } => Some(
-                "--labelled takes the disk with what it holds; --force makes a volume of all of it, label included".into(),
-            ),
-            CommandError::NoLabel { .. } => Some(
-                "a data-disk has one if its cache was made with --labelled; `dcd inspect superblock` tells whether".into(),
-            ),
-            CommandError::Pair(problem) => Some(problem.hint("--force")),
-            CommandError::NoRoom { free, .. } => Some(format!(
-                "give it less with --cache-size (at most {} here), or another place",
-                format_size(free >> 20 << 20)
-            )),
-            CommandError::CreateCancelled => {
-                Some("nothing is left of it; run it again".into())
-            }
-            CommandError::NotACache { problem, .. } => match problem {
-                FormatError::Magic { .. } | FormatError::Short { .. } => {
-                    Some("are cache-disk and data-disk swapped? `dcd create` makes a cache".into())
-                }
-                FormatError::Version { .. } | FormatError::Features { .. } => {
-                    Some("use the dcd that made it, or a newer one".into())
-                }
-                _ => Some("`dcd check` tells what is left of it".into()),
-            },
-            CommandError::NoCheckpoint { .. } => {
-                Some("copy the disk first; `dcd check` tells what is left of it".into())
-            }
-            CommandError::Dhisfs(error) => error.hint(),
-            CommandError::DhisfsMount(error) => error.hint(),
-            CommandError::DhisfsRules(error) => Some(error.hint()),
-            CommandError::DhisfsFsck(error) => error.hint(),
-            CommandError::SalvageIncomplete { uncertain_bytes: 1.., .. } => Some(
-                "the list tells where; compare with what the data-disk has there before you add --take-uncertain".into(),
-            ),
-            CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
-            CommandError::SalvageDiskSize { .. } => {
-                Some("is it the right disk? --to FILE needs none".into())
-            }
-            CommandError::Damage { .. } => Some(
-                "copy both disks before anything else; `dcd salvage` tells what can be had".into(),
-            ),
-            CommandError::DhisfsDamage { .. } => Some(
-                "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
-            ),
-            CommandError::LinesLost { .. } => Some(
-                "bring back what was there from a copy: what is written is not lost any more".into(),
-            ),
-            CommandError::DhisfsMended { .. } => {
-                Some("files that had lost their names are in lost+found".into())
-            }
-            CommandError::FlagNeeds { flag, needs } => {
-                Some(format!("leave {flag} out, or add {needs}"))
-            }
-            CommandError::NoDaemons { .. } => {
-                Some("no service runs; give the --control socket of a dcd that you have started by hand".into())
-            }
-            CommandError::NoSuchDaemon { .. } => {
-                Some("give the socket of --control; is the daemon running?".into())
-            }
-            CommandError::Control(error) => error.hint(),
-            #[cfg(feature = "lab")]
-            CommandError::Lab(error) => error.hint(),
-            CommandError::GrowCancelled => {
-                Some("nothing is lost, and the old size or the new one counts; begin again".into())
-            }
-            CommandError::NotWiped { .. } => {
-                Some("detach it first: `dcd check` says whether it is".into())
-            }
-            CommandError::WipeCancelled { .. } => {
-                Some("the same again, with --cache-disk and --data-disk, begins anew".into())
-            }
-            CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {
-                Some("the pair is one as before: serve it, or detach again".into())
-            }
-            CommandError::Lost { hint, .. } => hint.clone(),
-            CommandError::StoppedUnderUsers => Some(
-                "what was acknowledged is in the cache: serve it again. A file system that was mounted needs to be unmounted, \
-                 checked and mounted anew: what it had not written yet is lost"
-                    .into(),
-            ),
-            CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
-            _ => None,
-        }
-    }
-
-    /// Tells it on stderr. Nothing is said of a reader that went away, nor of a stderr that did.
-    pub fn report(&self) {
-        if matches!(self, CommandError::ReaderClosed) {
-            return;
-        }
-        let paint = Paint::for_stderr();
-        report_line("error", Colour::Bad, &self.to_string(), paint);
-        if let Some(hint) = self.hint() {
-            report_line("hint", Colour::Warning, &hint, paint);
-        }
-    }
-}
-
-/// Tells of a bad command line in the same form: clap would take several lines.
-pub fn report_command_line(error: &clap::Error) {
-    let paint = Paint::for_stderr();
-    let (text, hint) = command_line_words(error);
-    report_line("error", Colour::Bad, &text, paint);
-    report_line("hint", Colour::Warning, &hint, paint);
-}
-
-const HELP_HINT: &str = "`dcd --help` lists what can be done";
-
-#[cfg(feature = "lab")]
-fn lab_hint_of(error: &clap::Error, _: &str) -> Option<String> {
-    error.source().and_then(lab_hint)
-}
-
-#[cfg(not(feature = "lab"))]
-fn lab_hint_of(_: &clap::Error, wrong: &str) -> Option<String> {
-    crate::laboratory::hint(wrong)
-}
-
-fn source_of<E: std::error::Error + 'static>(error: &clap::Error) -> Option<&E> {
-    error.source()?.downcast_ref()
-}
-
-/// What is wrong with a command line, and what to do.
-fn command_line_words(error: &clap::Error) -> (String, String) {
-    let text = error.render().to_string();
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let text = "there is a word missing: what is to be done?";
-        return (text.into(), HELP_HINT.into());
-    }
-    // A blank line ends what is wrong; "tip: " begins what may help; "Usage: " the rest.
-    let wrong = text.split("\n\n").next().unwrap_or(&text);
-    let wrong: Vec<&str> = wrong.lines().map(str::trim).collect();
-    let wrong = wrong.join(" ");
-    let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned();
-    let units = source_of::<UnitError>(error);
-    let devices = source_of::<DeviceSpecError>(error);
-    let listen = source_of::<ListenError>(error);
-    let is_number = |text: &str| text.starts_with(|character: char| character.is_ascii_digit());
-    if wrong.strip_prefix("unexpected argument '-").is_some_and(is_number) {
-        return (wrong, "no number is negative here".into());
-    }
-    let units_hint = "sizes are written like 4k, 16M, 1G, times like 50us, 8ms, 1s";
-    let hint = units
-        .map(|units| units.hint().unwrap_or_else(|| units_hint.into()))
-        .or(devices.map(DeviceSpecError::hint))
-        .or(listen.and_then(ListenError::hint))
-        .or_else(|| lab_hint_of(error, &wrong))
-        .or_else(|| text.lines().find_map(|line| Some(line.trim().strip_prefix("tip: ")?.into())))
-        .or_else(|| {
-            let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "))?;
-            Some(if usage == "dcd <COMMAND>" {
-                HELP_HINT.into()
-            } else {
-                format!("usage: {usage}")
-            })
-        })
-        .unwrap_or_else(|| HELP_HINT.into());
-    (wrong, hint)
-}
-
-/// One line on stderr, whatever line ends and commands for terminals a path or an error may
-/// contain.
-pub fn report_line(kind: &str, colour: Colour, text: &str, paint: Paint) {
-    use std::io::Write;
-    let text = plain(text);
-    let _ = writeln!(std::io::stderr(), "dcd: {}: {text}", paint.paint(colour, kind));
-}
-
-/// What to do when the system refuses something with a file.
-fn file_hint(error: &std::io::Error) -> Option<String> {
-    use std::io::ErrorKind;
-    let hint = match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            "the directory must exist; check the name"
-        }
-        ErrorKind::AlreadyExists => "nothing is overwritten: choose another name, or remove it",
-        ErrorKind::PermissionDenied => "run as root, or give your user the right",
-        ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            "make room (df), or choose a smaller size or another place"
-        }
-        _ if is_device_failure(error) => {
-            "the disk has errors (see dmesg); copy it before trying again"
-        }
-        _ => return None,
-    };
-    Some(hint.into())
 }
 
 /// Whether the disk is at fault rather than the user.
@@ -933,71 +649,9 @@ fn is_device_failure_of_serve(error: &ServeError) -> bool {
     }
 }
 
-fn geometry_hint(error: &GeometryError) -> Option<String> {
-    match error {
-        GeometryError::TooSmall { segment_size, needed, copy_pages, .. } => {
-            let needed = format_size(needed.next_multiple_of(1 << 20));
-            if *segment_size == SEGMENT_SIZE_BYTES_MIN {
-                return Some(format!("give it {needed}, for example with --cache-size"));
-            }
-            let least = cache_size_min(SEGMENT_SIZE_BYTES_MIN, *copy_pages);
-            let least = format_size(least.next_multiple_of(1 << 20));
-            Some(format!("give it {needed}, or with --segment-size 64k at least {least}"))
-        }
-        GeometryError::TooLarge { most, .. } => {
-            Some(format!("--cache-size {} is the largest", format_size(*most)))
-        }
-        GeometryError::SegmentSize { .. } => Some("for example --segment-size 1M".into()),
-    }
-}
-
-/// The least that a cache with such segments needs.
-fn cache_size_min(segment_size: u64, copy_pages: u32) -> u64 {
-    match Geometry::fit_with_copies(SEGMENTS_MIN * segment_size, segment_size, copy_pages) {
-        Err(GeometryError::TooSmall { needed, .. }) => needed,
-        _ => SEGMENTS_MIN * segment_size,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn too_small_a_cache_is_told_how_large_it_must_be() {
-        let error = CommandError::from(Geometry::fit(1 << 20, 1 << 20).unwrap_err());
-        let hint = error.hint().unwrap();
-        assert!(hint.contains("at least 2"), "{hint}");
-        let needed = cache_size_min(SEGMENT_SIZE_BYTES_MIN, 0);
-        assert!(Geometry::fit(needed, SEGMENT_SIZE_BYTES_MIN).is_ok());
-        assert!(Geometry::fit(needed - 4096, SEGMENT_SIZE_BYTES_MIN).is_err());
-    }
-
-    #[test]
-    fn bad_command_lines_take_one_line_and_a_hint() {
-        use clap::Parser;
-        let words = |line: &str| {
-            let error = crate::cli::Cli::try_parse_from(line.split(' ')).unwrap_err();
-            command_line_words(&error)
-        };
-        let (text, hint) = words("dcd create --cache-disk c --cache-size 5q --data-disk d");
-        assert!(text.contains("'5q'") && text.contains("--cache-size"), "{text}");
-        assert!(!text.contains('\n') && !hint.is_empty());
-        let (_, hint) = words("dcd serve --max-delay 5");
-        assert_eq!(hint, "a duration needs a unit: 5ms or 5s");
-        let (text, hint) = words("dcd create --cache-dsk c");
-        assert!(text.contains("--cache-dsk") && hint.contains("--cache-disk"), "{text} {hint}");
-        let (text, hint) = words("dcd create --cache-disk c");
-        assert!(
-            text.contains("--data-disk") && hint.starts_with("usage: dcd create"),
-            "{text} {hint}"
-        );
-        assert!(words("dcd").1.contains("--help"));
-        let (text, hint) = words("dcd advise t --disk d --endurance-tbw -1");
-        assert!(text.contains("'-1'") && hint.contains("negative"), "{text} {hint}");
-        assert!(words("dcd trace generate zipf,theta=0 t").1.contains("workloads.md"));
-        assert!(words("dcd trace summary t --format hp").1.contains("srt-256"));
-    }
 
     #[test]
     fn exit_codes_are_those_of_the_help_text() {

@@ -1,0 +1,283 @@
+//! What to do about an error: one line, safe to follow.
+
+use dcd_daemon::disk::device::missing_hint;
+use dcd_daemon::units_text::format_size;
+use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
+use dcd_engine::{FormatError, Geometry};
+
+use super::{CommandError, is_device_failure};
+
+impl CommandError {
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        self.hint_of_part()
+            .or_else(|| self.hint_about_words())
+            .or_else(|| self.hint_about_disks())
+            .or_else(|| self.hint_about_data())
+    }
+
+    /// Of an error that knows itself what to do.
+    fn hint_of_part(&self) -> Option<String> {
+        match self {
+            CommandError::ConfigFile(error) => error.hint(),
+            CommandError::VolumeFile(error) => error.hint(),
+            CommandError::TableFile(error) => error.hint(),
+            CommandError::FileBlocks(error) => Some(error.hint()),
+            CommandError::Watch(error) => error.hint(),
+            CommandError::Serve(error) => error.hint(),
+            CommandError::Device(error) => error.hint(),
+            CommandError::NbdOptions(error) => error.hint(),
+            CommandError::File { source, .. } => file_hint(source),
+            CommandError::Geometry(error) => geometry_hint(error),
+            CommandError::Pair(problem) => Some(problem.hint("--force")),
+            CommandError::Dhisfs(error) => error.hint(),
+            CommandError::DhisfsMount(error) => error.hint(),
+            CommandError::DhisfsRules(error) => Some(error.hint()),
+            CommandError::DhisfsFsck(error) => error.hint(),
+            CommandError::Control(error) => error.hint(),
+            #[cfg(feature = "lab")]
+            CommandError::Lab(error) => error.hint(),
+            CommandError::Lost { hint, .. } => hint.clone(),
+            _ => None,
+        }
+    }
+
+    /// What was said, or not said.
+    fn hint_about_words(&self) -> Option<String> {
+        match self {
+            CommandError::VolumeMissing { .. } => {
+                Some("for example --volume raid.toml with two lines: [[set]] and level = 5; docs/volume.md".into())
+            }
+            CommandError::VolumeTables { .. } => Some(
+                "give a larger --cache-size, or the volume a larger `extent` or a smaller `journal`".into(),
+            ),
+            CommandError::NoStaticMetadata { .. } => {
+                Some("it is known of ext2, ext3, ext4 and XFS; give their device or a directory on them".into())
+            }
+            CommandError::InspectNothing => {
+                Some("`dcd inspect --help` lists it; or give --file PATH --control SOCKET".into())
+            }
+            CommandError::SettingMissing(flag) => {
+                let key = flag.trim_start_matches("--");
+                Some(format!("give {flag}, or set `{key}` in the file of --config"))
+            }
+            CommandError::SetTwice { .. } => Some("leave one of them out".into()),
+            CommandError::ModelOfSlowed => {
+                Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())
+            }
+            CommandError::NoFrontend => Some("for example --nbd unix:disk.sock".into()),
+            CommandError::NoUblkDevice { .. } => Some("`dcd ublk list` shows those there are".into()),
+            CommandError::LoopWithoutFuse => Some("add --fuse DIRECTORY".into()),
+            CommandError::Setting(_) => {
+                Some("`dcd serve --help` tells what each setting takes".into())
+            }
+            CommandError::NotRun { .. } => Some("give the program behind --, with its path".into()),
+            CommandError::RecordedCommand { .. } => {
+                Some("a start that fails reads other blocks; run it alone to see why".into())
+            }
+            CommandError::NothingRead { .. } => Some(
+                "is the program on this device, or was it in memory already? --drop-caches empties that"
+                    .into(),
+            ),
+            CommandError::RecordingLost { .. } => Some("record while less else is going on".into()),
+            CommandError::FlagNeeds { flag, needs } => {
+                Some(format!("leave {flag} out, or add {needs}"))
+            }
+            CommandError::NoDaemons { .. } => {
+                Some("no service runs; give the --control socket of a dcd that you have started by hand".into())
+            }
+            CommandError::NoSuchDaemon { .. } => {
+                Some("give the socket of --control; is the daemon running?".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// What a disk holds, or is to hold.
+    fn hint_about_disks(&self) -> Option<String> {
+        match self {
+            CommandError::NoVolume { problem: None, .. } => {
+                Some("it belongs to one data-disk: `dcd inspect superblock` shows it".into())
+            }
+            CommandError::NoVolume { .. } => {
+                Some("copy the cache-disk before anything else is done with it".into())
+            }
+            CommandError::Missing { what: "the cache-disk", .. } => {
+                Some("`dcd create` makes a cache".into())
+            }
+            CommandError::Missing { path, .. } => Some(missing_hint(path)),
+            CommandError::NotADisk { .. } => Some("give a disk image or a block device".into()),
+            CommandError::SizeMissing { .. } => Some("for example --cache-size 256M".into()),
+            CommandError::DeviceTooSmall { .. } => {
+                Some("without --cache-size all of the device is used".into())
+            }
+            CommandError::ReadAreaSmall { .. } => {
+                Some("at least 1M; 256M hold the start of a system and some programs".into())
+            }
+            CommandError::CacheExists { .. } => {
+                Some("`dcd detach` parts it from its data-disk; --force overwrites it as it is".into())
+            }
+            CommandError::DamagedCacheExists { .. } => {
+                Some("`dcd check` tells what is left of it; --force overwrites it".into())
+            }
+            CommandError::CacheDirty { uuid, .. } => Some(format!(
+                "`dcd detach` brings the data home, `dcd inspect dirty` lists it; to give it up: \
+                 --force --uuid {uuid}"
+            )),
+            CommandError::ForeignContent { .. } => {
+                Some("check the name; if it may be overwritten, say --force".into())
+            }
+            CommandError::LabelHead { .. } => {
+                Some("give 128k to 1G, a multiple of 4k; 1M is usual".into())
+            }
+            CommandError::OtherLabelHead { .. } => Some(
+                "leave --label-head out: what the disk holds stays where it is".into(),
+            ),
+            CommandError::NoPayload { .. } => Some("take a larger disk".into()),
+            CommandError::LabelDirty { .. } => Some(
+                "detach that cache first; --force takes the disk with what it holds, and gives up what its cache holds"
+                    .into(),
+            ),
+            CommandError::LabelDamaged { .. } => Some(
+                "copy its first MiB away before anything else; --force makes a new label, and keeps what is behind it if \
+                 --label-head is what it was"
+                    .into(),
+            ),
+            CommandError::IsLabelled { is_dirty: true, .. } => Some(
+                "detach that cache first; then --labelled takes the disk with what it holds".into(),
+            ),
+            CommandError::IsLabelled { .. } => Some(
+                "--labelled takes the disk with what it holds; --force makes a volume of all of it, label included".into(),
+            ),
+            CommandError::NoLabel { .. } => Some(
+                "a data-disk has one if its cache was made with --labelled; `dcd inspect superblock` tells whether".into(),
+            ),
+            CommandError::NoRoom { free, .. } => Some(format!(
+                "give it less with --cache-size (at most {} here), or another place",
+                format_size(free >> 20 << 20)
+            )),
+            CommandError::CreateCancelled => {
+                Some("nothing is left of it; run it again".into())
+            }
+            CommandError::NotACache { problem, .. } => match problem {
+                FormatError::Magic { .. } | FormatError::Short { .. } => {
+                    Some("are cache-disk and data-disk swapped? `dcd create` makes a cache".into())
+                }
+                FormatError::Version { .. } | FormatError::Features { .. } => {
+                    Some("use the dcd that made it, or a newer one".into())
+                }
+                _ => Some("`dcd check` tells what is left of it".into()),
+            },
+            CommandError::NoCheckpoint { .. } => {
+                Some("copy the disk first; `dcd check` tells what is left of it".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// What became of somebody's data.
+    fn hint_about_data(&self) -> Option<String> {
+        match self {
+            CommandError::SalvageIncomplete { uncertain_bytes: 1.., .. } => Some(
+                "the list tells where; compare with what the data-disk has there before you add --take-uncertain".into(),
+            ),
+            CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
+            CommandError::SalvageDiskSize { .. } => {
+                Some("is it the right disk? --to FILE needs none".into())
+            }
+            CommandError::Damage { .. } => Some(
+                "copy both disks before anything else; `dcd salvage` tells what can be had".into(),
+            ),
+            CommandError::DhisfsDamage { .. } => Some(
+                "`dcd dhisfs fsck --repair` mends what it can; copy what is worth more before".into(),
+            ),
+            CommandError::LinesLost { .. } => Some(
+                "bring back what was there from a copy: what is written is not lost any more".into(),
+            ),
+            CommandError::DhisfsMended { .. } => {
+                Some("files that had lost their names are in lost+found".into())
+            }
+            CommandError::GrowCancelled => {
+                Some("nothing is lost, and the old size or the new one counts; begin again".into())
+            }
+            CommandError::NotWiped { .. } => {
+                Some("detach it first: `dcd check` says whether it is".into())
+            }
+            CommandError::WipeCancelled { .. } => {
+                Some("the same again, with --cache-disk and --data-disk, begins anew".into())
+            }
+            CommandError::DetachCancelled { .. } | CommandError::CancelledWhileOpening => {
+                Some("the pair is one as before: serve it, or detach again".into())
+            }
+            CommandError::StoppedUnderUsers => Some(
+                "what was acknowledged is in the cache: serve it again. A file system that was mounted needs to be unmounted, \
+                 checked and mounted anew: what it had not written yet is lost"
+                    .into(),
+            ),
+            CommandError::Aborted => Some("the next `dcd serve` recovers it".into()),
+            _ => None,
+        }
+    }
+}
+
+/// What to do when the system refuses something with a file.
+fn file_hint(error: &std::io::Error) -> Option<String> {
+    use std::io::ErrorKind;
+    let hint = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            "the directory must exist; check the name"
+        }
+        ErrorKind::AlreadyExists => "nothing is overwritten: choose another name, or remove it",
+        ErrorKind::PermissionDenied => "run as root, or give your user the right",
+        ErrorKind::ReadOnlyFilesystem => "its file system is mounted read-only",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            "make room (df), or choose a smaller size or another place"
+        }
+        _ if is_device_failure(error) => {
+            "the disk has errors (see dmesg); copy it before trying again"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
+fn geometry_hint(error: &GeometryError) -> Option<String> {
+    match error {
+        GeometryError::TooSmall { segment_size, needed, copy_pages, .. } => {
+            let needed = format_size(needed.next_multiple_of(1 << 20));
+            if *segment_size == SEGMENT_SIZE_BYTES_MIN {
+                return Some(format!("give it {needed}, for example with --cache-size"));
+            }
+            let least = cache_size_min(SEGMENT_SIZE_BYTES_MIN, *copy_pages);
+            let least = format_size(least.next_multiple_of(1 << 20));
+            Some(format!("give it {needed}, or with --segment-size 64k at least {least}"))
+        }
+        GeometryError::TooLarge { most, .. } => {
+            Some(format!("--cache-size {} is the largest", format_size(*most)))
+        }
+        GeometryError::SegmentSize { .. } => Some("for example --segment-size 1M".into()),
+    }
+}
+
+/// The least that a cache with such segments needs.
+fn cache_size_min(segment_size: u64, copy_pages: u32) -> u64 {
+    match Geometry::fit_with_copies(SEGMENTS_MIN * segment_size, segment_size, copy_pages) {
+        Err(GeometryError::TooSmall { needed, .. }) => needed,
+        _ => SEGMENTS_MIN * segment_size,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_small_a_cache_is_told_how_large_it_must_be() {
+        let error = CommandError::from(Geometry::fit(1 << 20, 1 << 20).unwrap_err());
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("at least 2"), "{hint}");
+        let needed = cache_size_min(SEGMENT_SIZE_BYTES_MIN, 0);
+        assert!(Geometry::fit(needed, SEGMENT_SIZE_BYTES_MIN).is_ok());
+        assert!(Geometry::fit(needed - 4096, SEGMENT_SIZE_BYTES_MIN).is_err());
+    }
+}
