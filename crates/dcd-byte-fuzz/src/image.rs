@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::checkpoint::{self, Checkpoint};
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::copy_page;
-use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::record::{self, Record};

@@ -12,7 +12,6 @@ use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::CacheState;
-use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::{
     CopyPageIndex, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex, SegmentSerial,
     SequenceId, SlotIndex,
@@ -26,6 +25,7 @@ use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
+use dcd_engine::zero_ranges::ZeroRange;
 use dcd_engine::{LbaRange, Superblock};
 use dcd_sim::disk::profiles;
 

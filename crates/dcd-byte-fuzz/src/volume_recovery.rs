@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE};
 use dcd_engine::units::{LINE_SIZE, MemberIndex};

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::{

@@ -1,9 +1,11 @@
 //! What can be set, checked once and then trusted.
 
 use crate::copies::detector::DetectorSettings;
+pub use crate::error::ConfigError;
 use crate::format::geometry::{POISONED_LINES_MAX, ZERO_RANGES_MAX};
+pub use crate::format::superblock::DataDiskInfo;
 use crate::format::superblock::MemoryIdentity;
-use crate::units::{BLOCK_SIZE, Duration, LINE_SIZE};
+use crate::units::{Duration, LINE_SIZE};
 
 /// Lines destaged last that are witnesses, at most.
 pub(crate) const RECENT_WITNESSES_MAX: usize = 16;
@@ -328,33 +330,5 @@ impl EngineConfig {
             return bad("member-timeout", "must be longer than nothing");
         }
         Ok(())
-    }
-}
-
-/// A setting that cannot be.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{key} {why}")]
-pub struct ConfigError {
-    /// The setting, as the command line and the configuration file name it.
-    pub(crate) key: &'static str,
-    /// What is wrong.
-    pub(crate) why: &'static str,
-}
-
-/// What the engine must know of the data-disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DataDiskInfo {
-    /// Size in 512-byte blocks.
-    pub blocks: u64,
-    /// Smallest read or write, in bytes: 512 or 4096.
-    pub logical_block_size: u32,
-    /// What the disk writes at once, in bytes: 512 or 4096. A torn write damages that much (C15).
-    pub physical_sector_size: u32,
-}
-
-impl DataDiskInfo {
-    /// Size in bytes.
-    pub fn bytes(self) -> u64 {
-        self.blocks * BLOCK_SIZE
     }
 }

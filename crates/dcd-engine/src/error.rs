@@ -195,7 +195,7 @@ pub enum OpenError {
     EndMark(FormatError),
     /// A setting does not fit.
     #[error("setting {0}")]
-    Config(#[from] crate::config::ConfigError),
+    Config(#[from] ConfigError),
 }
 
 /// Why a volume cannot be opened.
@@ -288,4 +288,14 @@ pub enum VolumeOpenError {
 fn members_in_words(members: &[MemberIndex]) -> String {
     let numbers: Vec<String> = members.iter().map(|member| member.0.to_string()).collect();
     format!("member{} {}", if members.len() == 1 { "" } else { "s" }, numbers.join(", "))
+}
+
+/// A setting that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{key} {why}")]
+pub struct ConfigError {
+    /// The setting, as the command line and the configuration file name it.
+    pub(crate) key: &'static str,
+    /// What is wrong.
+    pub(crate) why: &'static str,
 }

@@ -18,7 +18,7 @@ pub use dcd_block::errors::{IoError, RequestError, SequenceError, VolumeError};
 
 use crate::buffer::Buffer;
 use crate::units::{Lba, LbaRange, MemberIndex, Time};
-use crate::volume::attributes::{AttributeChange, Attributes};
+use dcd_block::attributes::{AttributeChange, Attributes};
 
 /// Name of a request, chosen by the driver; must be unique among those under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

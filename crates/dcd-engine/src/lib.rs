@@ -80,7 +80,7 @@
 //! | [`config`] | settings, checked once |
 //! | [`units`], [`buffer`], [`buffer_pool`] | addresses, times, memory |
 //! | [`error`], [`stats`] | what went wrong; counters and a picture of the engine |
-//! | [`mod@format`] | bytes on the cache-disk, and [`format::create`] for a new one |
+//! | [`mod@format`], [`create`] | bytes on the cache-disk; those of a new one |
 //! | [`log`], [`copies`] | what the paths work on: the write cache; clean copies for reads |
 //! | [`volume`] | several data-disks as one, below the log ([`Engine::open_volume`]) |
 //! | [`nvram`] | another, smaller state machine: a tier of non-volatile memory above |
@@ -89,6 +89,7 @@ pub mod buffer;
 pub mod buffer_pool;
 pub mod config;
 pub mod copies;
+pub mod create;
 pub mod engine;
 pub mod error;
 pub mod format;
@@ -99,7 +100,9 @@ mod memory_wanted;
 pub mod nvram;
 pub mod patience;
 pub mod stats;
+mod used_places;
 pub mod volume;
+pub mod zero_ranges;
 
 pub use dcd_block::units;
 

@@ -32,7 +32,6 @@ use dcd_engine::format::end_mark;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
 use dcd_engine::io::{IoData, IoDone, IoOperation};
-use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
     SegmentSerial, SequenceId, SlotIndex,
@@ -46,6 +45,7 @@ use dcd_engine::volume::format::root::{MemberState, Root};
 use dcd_engine::volume::members::MemberMask;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
+use dcd_engine::zero_ranges::ZeroRange;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, LbaRange, Operation,
     Output, Phase, Request, RequestId, Superblock, Time, Uuid,

@@ -6,8 +6,8 @@
 mod common;
 
 use common::{Driver, Kind, LINE, Options, never_idle};
-use dcd_engine::log::zero_ranges::ZeroRange;
 use dcd_engine::units::Line;
+use dcd_engine::zero_ranges::ZeroRange;
 use dcd_engine::{Device, Duration, IoError, Limits, OpenError, Operation, RequestError};
 
 /// Eight zero ranges, four damaged lines, one witness, and pieces of 4 KiB.

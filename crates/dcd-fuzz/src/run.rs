@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::{
     AckMode, Buffer, DestagePolicyKind, Device, Duration, Lba, LbaRange, NewSequence, Operation,

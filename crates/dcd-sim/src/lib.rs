@@ -19,4 +19,5 @@ pub mod sequence_runs;
 pub mod sweep;
 pub mod target;
 pub mod trace;
+pub mod validate;
 pub mod workload;

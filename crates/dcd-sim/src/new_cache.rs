@@ -1,6 +1,6 @@
 //! The content of a new cache-disk, for disks that are not real.
 
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::{DataDiskInfo, Geometry, Superblock, Uuid};
 
 /// Writes a new cache of that geometry by `write` (byte address, bytes), and returns its

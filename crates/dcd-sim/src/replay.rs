@@ -15,7 +15,6 @@ use crate::disk::model::{DiskOperation, DiskRequest, DiskRequestError};
 use crate::distribution::{Distribution, Percentiles};
 pub use crate::pace::Pace;
 use crate::pace::Pacer;
-use crate::sequence_runs::SequenceRunFacts;
 use crate::target::{DrainFacts, Target, TargetDone, TargetFacts};
 use crate::trace::{Flags, Operation, Request};
 
@@ -103,6 +102,19 @@ pub struct TimesFacts {
     pub queue_ms: Option<Percentiles>,
     /// Both.
     pub response_ms: Option<Percentiles>,
+}
+
+/// How a run with sequences was done.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SequenceRunFacts {
+    /// As on the command line.
+    pub mode: &'static str,
+    /// How often the load had come before: to be recorded, or to be found.
+    pub passes_before: u32,
+    /// Simulated time that copying took after the last of them, rests between included.
+    pub copying_s: f64,
+    /// Without sequences.
+    pub before: Box<ReplayFacts>,
 }
 
 /// What has come out.

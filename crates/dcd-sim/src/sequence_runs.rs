@@ -14,10 +14,9 @@
 use dcd_engine::format::geometry::{COPIES_PER_PAGE, COPY_PAGE_SPACE_BYTES};
 use dcd_engine::units::BLOCK_SIZE;
 use dcd_engine::{Duration, EngineConfig, Geometry, LbaRange, RequestError, Time};
-use serde::Serialize;
 
 use crate::disk::profile::Profile;
-use crate::replay::{Pace, Replay, ReplayError, ReplayFacts};
+use crate::replay::{Pace, Replay, ReplayError, ReplayFacts, SequenceRunFacts};
 use crate::target::Target;
 use crate::target::log::LogTarget;
 use crate::target::setup::{LogSetup, Setup, SetupError};
@@ -51,19 +50,6 @@ pub enum Load {
     Known,
     /// What comes the last time, and counts.
     Last,
-}
-
-/// How a run with sequences was done.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct SequenceRunFacts {
-    /// As on the command line.
-    pub mode: &'static str,
-    /// How often the load had come before: to be recorded, or to be found.
-    pub passes_before: u32,
-    /// Simulated time that copying took after the last of them, rests between included.
-    pub copying_s: f64,
-    /// Without sequences.
-    pub before: Box<ReplayFacts>,
 }
 
 /// Why there is no such run.

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::Geometry;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};

@@ -328,7 +328,7 @@ mod tests {
     use dcd_engine::format::geometry::Geometry;
 
     fn superblock(epoch: u64, state: CacheState) -> Superblock {
-        let options = dcd_engine::format::create::CreateOptions {
+        let options = dcd_engine::create::CreateOptions {
             uuid: Uuid([3; 16]),
             geometry: Geometry::fit(4 << 20, 64 << 10).unwrap(),
             data_disk: DataDiskInfo {
@@ -342,7 +342,7 @@ mod tests {
             data_offset_bytes: 1 << 20,
             has_end_mark: false,
         };
-        let writes = dcd_engine::format::create::create(options);
+        let writes = dcd_engine::create::create(options);
         let (_, bytes) = writes.last().unwrap();
         let made = Superblock::decode(bytes.bytes()).unwrap();
         Superblock { data_label_epoch: epoch, generation: 1 + epoch, state, ..made }

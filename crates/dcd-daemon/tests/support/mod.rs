@@ -8,7 +8,7 @@ use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::NbdOptions;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::serve::ServeOptions;
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::{EngineConfig, Geometry, Uuid};
 
 /// Makes the files `cache` and `data`. The number of this process takes the place of the first

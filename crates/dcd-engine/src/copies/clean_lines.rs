@@ -6,8 +6,8 @@
 //! slots is over.
 
 use crate::line_hash::LineHash;
-use crate::log::used_places::UsedPlaces;
 use crate::units::{Line, SegmentSerial, SlotIndex};
+use crate::used_places::UsedPlaces;
 
 /// No slot: the end of a chain. Slots and lines are kept with one added: zero is memory that
 /// nothing has touched.

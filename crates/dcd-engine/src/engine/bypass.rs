@@ -27,8 +27,8 @@ use crate::engine::Disk;
 use crate::format::record::Entry;
 use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
 use crate::log::Appender;
-use crate::log::zero_ranges::ZeroRanges;
 use crate::units::{FRAGMENTS_PER_LINE, LbaRange, Line, RecordNumber};
+use crate::zero_ranges::ZeroRanges;
 
 /// A write that goes past the log.
 pub(super) struct Bypass {

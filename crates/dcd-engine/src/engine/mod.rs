@@ -57,12 +57,12 @@ use crate::log::Log;
 use crate::log::control::CONTROL_SIZE;
 use crate::log::lookup_table::LookupTable;
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
-use crate::log::zero_ranges::ZeroRanges;
 use crate::patience::Patience;
 use crate::stats::{CacheDiskFailure, Counters, RecoveryReport, Status, Translation};
 use crate::units::{CopySlot, Duration, FragmentMask, LbaRange, Line, SlotIndex, Time};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::{Volume, VolumeParts};
+use crate::zero_ranges::ZeroRanges;
 
 /// What the segment memory is to the session that has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

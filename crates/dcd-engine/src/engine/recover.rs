@@ -55,11 +55,11 @@ use crate::format::record::{Entry, Record};
 use crate::format::superblock::CacheState;
 use crate::io::{Device, IoData, IoError, IoOperation};
 use crate::log::control::{self, CONTROL_SIZE, OpenMark};
-use crate::log::zero_ranges::ZeroRange;
 use crate::stats::RecoveryReport;
 use crate::units::{
     FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex,
 };
+use crate::zero_ranges::ZeroRange;
 
 /// Segments that are looked at together for what they say of checkpoints.
 const SCANS_AT_ONCE: usize = 64;

@@ -18,8 +18,8 @@ use crate::buffer::Buffer;
 use crate::config::AckMode;
 use crate::io::{RequestError, RequestId};
 use crate::log::Appender;
-use crate::log::zero_ranges::ZeroRanges;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, Lba, LbaRange, Time};
+use crate::zero_ranges::ZeroRanges;
 
 /// Most bytes of a logged write that are all or nothing across a crash, if the segment buffers are
 /// large enough.

@@ -13,8 +13,8 @@ use super::write::Change;
 use crate::format::record::Entry;
 use crate::io::RequestError;
 use crate::log::Appender;
-use crate::log::zero_ranges::ZeroRange;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
+use crate::zero_ranges::ZeroRange;
 
 /// Zeroed bytes for the fragments at the edges.
 static ZEROES: [u8; 4096] = [0; 4096];

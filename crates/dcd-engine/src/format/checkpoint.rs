@@ -19,11 +19,11 @@ use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
 use crate::error::FormatError;
-use crate::log::zero_ranges::ZeroRange;
 use crate::units::{
     CopyPageIndex, FragmentMask, LINE_SIZE, Line, RecordNumber, SegmentIndex, SegmentSerial,
     SlotIndex, Uuid,
 };
+use crate::zero_ranges::ZeroRange;
 
 /// "dcdCHECK" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdCHECK");

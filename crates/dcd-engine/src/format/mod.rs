@@ -11,7 +11,6 @@
 
 pub mod checkpoint;
 pub mod copy_page;
-pub mod create;
 pub mod creation_mark;
 pub mod data_label;
 pub mod end_mark;

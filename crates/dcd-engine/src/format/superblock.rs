@@ -13,9 +13,8 @@ use super::geometry::{COPY_PAGE_SPACE_BYTES, Geometry, SUPERBLOCK_OFFSETS};
 use super::layout::{FieldLayout, layout_of};
 use super::preamble::{CHECKSUM_OFFSET, Preamble};
 use crate::buffer::Buffer;
-use crate::config::DataDiskInfo;
 use crate::error::FormatError;
-use crate::units::{LINE_SIZE, Uuid};
+use crate::units::{BLOCK_SIZE, LINE_SIZE, Uuid};
 
 /// "dcdSUPER" in ASCII, read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcdSUPER");
@@ -80,6 +79,24 @@ pub struct MemoryIdentity {
     /// may be nowhere else. 0: it acknowledges what is durable, and nothing is lost with the
     /// memory.
     pub max_delay_milliseconds: u32,
+}
+
+/// What the engine must know of the data-disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DataDiskInfo {
+    /// Size in 512-byte blocks.
+    pub blocks: u64,
+    /// Smallest read or write, in bytes: 512 or 4096.
+    pub logical_block_size: u32,
+    /// What the disk writes at once, in bytes: 512 or 4096. A torn write damages that much (C15).
+    pub physical_sector_size: u32,
+}
+
+impl DataDiskInfo {
+    /// Size in bytes.
+    pub fn bytes(self) -> u64 {
+        self.blocks * BLOCK_SIZE
+    }
 }
 
 /// The superblock in memory.

@@ -10,9 +10,9 @@
 
 use zerocopy::FromZeros;
 
-use super::used_places::UsedPlaces;
 use crate::line_hash::LineHash;
 use crate::units::{FragmentMask, Line, SlotIndex};
+use crate::used_places::UsedPlaces;
 
 /// Share of the entries that may be in use, in percent, when every slot of the cache is live.
 const LOAD_PERCENT: usize = 90;

@@ -6,8 +6,6 @@ pub mod control;
 pub mod lookup_table;
 pub(crate) mod rebuilt_zeroes;
 pub mod segment;
-pub(crate) mod used_places;
-pub mod zero_ranges;
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -8,8 +8,8 @@
 //! Which checkpoint a start begins with is not always known: one that is being written, or whose
 //! flush has failed, may be found or not. So there is one set for each that may be.
 
-use super::zero_ranges::{ZeroRange, ZeroRanges};
 use crate::units::Line;
+use crate::zero_ranges::{ZeroRange, ZeroRanges};
 
 /// Checkpoints of which any may be found: the durable one, and those after it. Each failure of the
 /// cache-disk adds one, and after a few of them it is given up.

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::used_places::UsedPlaces;
 use crate::stats::SegmentCounts;
 use crate::units::{SegmentIndex, SegmentSerial};
+use crate::used_places::UsedPlaces;
 
 /// Number of a segment buffer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

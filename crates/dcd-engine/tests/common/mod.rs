@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use dcd_engine::config::ConfigError;
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::checkpoint::Checkpoint;
-use dcd_engine::format::create::{CreateOptions, create};
 use dcd_engine::stats::Status;
 use dcd_engine::{
     AckMode, Buffer, DataDiskInfo, DestagePolicyKind, Device, Duration, Engine, EngineConfig,

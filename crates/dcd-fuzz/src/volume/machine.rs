@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE, MemberIndex};
 use dcd_engine::volume::VolumeParts;

@@ -16,4 +16,3 @@ pub mod queue;
 pub mod seek;
 pub mod simple;
 pub mod summary;
-pub mod validate;

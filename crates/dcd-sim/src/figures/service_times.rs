@@ -8,10 +8,10 @@ use dcd_engine::Time;
 use super::{Compared, ExperimentError, Figure, Picture, Printed, THESIS};
 use crate::disk::model::{DiskModel, DiskOperation, DiskRequest};
 use crate::disk::profile::Profile;
-use crate::disk::validate::{Demerit, Validation};
 use crate::plot::{Plot, Series};
 use crate::trace::TraceError;
 use crate::trace::measured::MeasuredReader;
+use crate::validate::{Demerit, Validation};
 use crate::workload::WorkloadSpec;
 
 /// A part of one of the figures, and what is printed below it.

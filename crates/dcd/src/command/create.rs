@@ -21,7 +21,7 @@ use dcd_daemon::process::random::random_bytes;
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::{format_size, parse_size};
-use dcd_engine::format::create::{CreateOptions, create};
+use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::creation_mark::CreationMark;
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;

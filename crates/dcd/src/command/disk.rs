@@ -7,9 +7,9 @@ use dcd_sim::disk::model::DiskModel;
 use dcd_sim::disk::profile::{Profile, ProfileError};
 use dcd_sim::disk::profiles;
 use dcd_sim::disk::summary::Summary;
-use dcd_sim::disk::validate::{Demerit, Validation};
 use dcd_sim::trace::TraceError;
 use dcd_sim::trace::measured::MeasuredReader;
+use dcd_sim::validate::{Demerit, Validation};
 use serde_json::{Value, json};
 
 use crate::command::lab_error::LabError;

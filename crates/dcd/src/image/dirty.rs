@@ -178,10 +178,10 @@ mod tests {
     use super::*;
     use dcd_engine::Uuid;
     use dcd_engine::format::checkpoint::{Checkpoint, LiveSlot, LogPosition};
-    use dcd_engine::log::zero_ranges::ZeroRange;
     use dcd_engine::units::{
         FragmentMask, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex,
     };
+    use dcd_engine::zero_ranges::ZeroRange;
 
     /// ```text
     /// line        0        1        2        3        4 (four blocks only)

@@ -16,9 +16,9 @@
 use super::Work;
 use crate::engine::Engine;
 use crate::io::{IoError, RequestError, RequestId};
-use crate::log::zero_ranges::ZeroRanges;
 use crate::stats::Obstacle;
 use crate::units::{Duration, SegmentSerial, Time};
+use crate::zero_ranges::ZeroRanges;
 
 /// After this part of `drain_timeout` without headway a drain is held up.
 const HELD_UP_PART: u64 = 16;

@@ -43,8 +43,8 @@ use crate::engine::Purpose;
 use crate::io::IoError;
 use crate::log::SEGMENTS_RESERVED;
 use crate::log::segment::SegmentState;
-use crate::log::zero_ranges::ZeroRange;
 use crate::units::{Duration, Line, RecordNumber, SegmentIndex, SegmentSerial, SlotIndex, Time};
+use crate::zero_ranges::ZeroRange;
 
 /// First wait after a data-disk error; doubles up to the longest.
 const RETRY_MIN: Duration = Duration::from_millis(250);

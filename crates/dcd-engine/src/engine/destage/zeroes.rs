@@ -15,8 +15,8 @@ use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::io::{IoError, IoOperation};
-use crate::log::zero_ranges::{ZeroRange, ZeroRanges};
 use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line, Time};
+use crate::zero_ranges::{ZeroRange, ZeroRanges};
 
 /// Most operations in a round.
 const ZERO_OPERATIONS_MAX: usize = 64;

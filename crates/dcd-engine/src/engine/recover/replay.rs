@@ -10,10 +10,10 @@ use super::FoundRecord;
 use crate::engine::Engine;
 use crate::format::record::Entry;
 use crate::log::rebuilt_zeroes::RebuiltZeroes;
-use crate::log::zero_ranges::ZeroRange;
 use crate::units::{
     FRAGMENTS_PER_LINE, FragmentMask, Line, SegmentIndex, SegmentSerial, SlotIndex,
 };
+use crate::zero_ranges::ZeroRange;
 
 /// More lines than slots: only a forged log can say so.
 pub(super) struct TooManyLines;

@@ -17,8 +17,8 @@ use crate::engine::{Engine, Purpose};
 use crate::error::OpenError;
 use crate::format::checksum::crc32c;
 use crate::io::{IoError, IoOperation};
-use crate::log::zero_ranges::ZeroRange;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, LINE_SIZE};
+use crate::zero_ranges::ZeroRange;
 
 /// Operations under way together.
 const OPERATIONS_AT_ONCE: usize = 64;

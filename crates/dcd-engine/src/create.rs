@@ -1,12 +1,11 @@
 //! The first bytes of a new cache.
 
-use super::Geometry;
-use super::checkpoint::{Checkpoint, LogPosition};
-use super::end_mark;
-use super::geometry::SUPERBLOCK_OFFSETS;
-use super::superblock::{CacheState, Superblock};
 use crate::buffer::Buffer;
-use crate::config::DataDiskInfo;
+use crate::format::Geometry;
+use crate::format::checkpoint::{Checkpoint, LogPosition};
+use crate::format::end_mark;
+use crate::format::geometry::SUPERBLOCK_OFFSETS;
+use crate::format::superblock::{CacheState, DataDiskInfo, Superblock};
 use crate::units::{RecordNumber, SegmentIndex, SegmentSerial, Uuid};
 use crate::volume::format::area::VolumeArea;
 use crate::volume::format::header::VolumeHeader;
@@ -30,9 +29,9 @@ pub struct CreateOptions {
     /// before the superblocks are written.
     pub volume: Option<VolumeHeader>,
     /// Where the payload of the data-disk begins; 0 if it has no label. Else its
-    /// [label](super::data_label) of epoch 0 must be durable before the superblocks are written.
+    /// [label](crate::format::data_label) of epoch 0 must be durable before the superblocks are written.
     pub data_offset_bytes: u64,
-    /// Whether there is room for an [end mark](super::end_mark) behind everything else. Only disks
+    /// Whether there is room for an [end mark](crate::format::end_mark) behind everything else. Only disks
     /// that nobody can shorten do without.
     pub has_end_mark: bool,
 }

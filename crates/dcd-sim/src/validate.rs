@@ -7,7 +7,7 @@
 
 use dcd_engine::{Duration, Time};
 
-use super::model::{DiskModel, DiskRequest, DiskRequestError};
+use crate::disk::model::{DiskModel, DiskRequest, DiskRequestError};
 use crate::trace::measured::MeasuredRequest;
 
 /// Service times of a model and of a drive.
