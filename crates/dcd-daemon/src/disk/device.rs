@@ -539,6 +539,12 @@ impl DeviceFile {
         Ok(())
     }
 
+    /// Whether a write with RWF_DSYNC tells what became of itself, and nothing else. Through the page
+    /// cache it might take the one error that a flush should have been told of.
+    pub(crate) fn tells_of_dsync(&self) -> bool {
+        self.honours_dsync && self.is_direct
+    }
+
     /// Whether space on it can be given back so that it reads as zeroes: a file of a file system
     /// with holes, or a block device that discards and promises zeroes. Nothing that it holds is
     /// changed.

@@ -12,6 +12,7 @@
 //! ring is in these files.
 
 pub(crate) mod command_ring;
+mod flushes;
 pub(crate) mod kernel;
 pub(crate) mod simulated_kernel;
 
@@ -30,6 +31,7 @@ use rustix::io::Errno;
 use crate::disk::device::DeviceFile;
 use crate::event_loop::busy_poll::BusyPoll;
 use crate::memory::segment_memory::Mapping;
+use crate::ring::flushes::Flushes;
 use crate::ring::kernel::{Kernel, Submission, Wait, Work};
 
 /// Longest single transfer; the kernel would cut off at 2 GiB anyway.
@@ -200,6 +202,14 @@ impl<K: Copy> Entry<K> {
         !matches!(self, Entry::Receive { .. } | Entry::Command { .. } | Entry::Poll { .. })
     }
 
+    /// Of a flush: the file.
+    fn flushed(&self) -> Option<&Rc<DeviceFile>> {
+        match self {
+            Entry::Flush { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
     /// The submission for (the rest of) this operation.
     fn submission(&mut self, name: u32) -> Submission {
         let fd = |file: &Rc<DeviceFile>| file.as_fd().as_raw_fd();
@@ -224,7 +234,7 @@ impl<K: Copy> Entry<K> {
                     WriteSource::Zeroes(_) => (ZEROES.bytes().as_ptr(), ZEROES_BYTES),
                 };
                 let length = rest.min(most as u64) as u32;
-                let flags = if *fua && file.honours_dsync { libc::RWF_DSYNC } else { 0 };
+                let flags = if *fua && file.tells_of_dsync() { libc::RWF_DSYNC } else { 0 };
                 (fd(file), Work::Write { address, length, offset: *offset + *done, flags })
             }
             Entry::Flush { file, .. } => (fd(file), Work::Sync),
@@ -295,7 +305,7 @@ impl<K: Copy> Entry<K> {
                     WriteSource::Owned(buffer) => Some(buffer),
                     _ => None,
                 };
-                if fua && !file.honours_dsync && result.is_ok() {
+                if fua && !file.tells_of_dsync() && result.is_ok() {
                     return Err(Entry::Flush { key, file, written: buffer });
                 }
                 Completed::Disk { key, result, buffer }
@@ -332,6 +342,7 @@ pub struct Ring<K> {
     kernel: Option<Box<dyn Kernel>>,
     slab: Vec<Option<Entry<K>>>,
     free: Vec<u32>,
+    flushes: Flushes,
     /// Submissions that found the ring full.
     waiting: VecDeque<Submission>,
     /// Completions seen and not yet given out.
@@ -349,6 +360,7 @@ impl<K: Copy> Ring<K> {
             kernel: Some(kernel),
             slab: Vec::new(),
             free: Vec::new(),
+            flushes: Flushes::default(),
             waiting: VecDeque::new(),
             seen: VecDeque::new(),
             has_seen_all: false,
@@ -438,13 +450,22 @@ impl<K: Copy> Ring<K> {
         self.put(index, entry);
     }
 
-    /// Puts an entry in its place and queues its submission.
+    /// Puts an entry in its place, and submits it unless it is a flush that has to wait.
     fn put(&mut self, index: u32, entry: Entry<K>) {
+        let flushed = entry.flushed().cloned();
         let place = &mut self.slab[index as usize];
         debug_assert!(place.is_none());
+        *place = Some(entry);
+        if flushed.is_none_or(|file| self.flushes.may_begin(&file, index)) {
+            self.submit_place(index);
+        }
+    }
+
+    /// Queues the submission for what is in this place.
+    fn submit_place(&mut self, index: u32) {
         // The addresses are taken after the entry is in its place; they point to the heap or the
         // mapping, so the slab itself may move.
-        let entry = place.insert(entry);
+        let entry = self.slab[index as usize].as_mut().expect("it was put there");
         let submission = entry.submission(index);
         self.queue(submission);
     }
@@ -581,17 +602,33 @@ impl<K: Copy> Ring<K> {
     pub fn next_completed(&mut self) -> Option<Completed<K>> {
         while let Some((index, result)) = self.seen.pop_front() {
             let entry = self.slab[index as usize].take().expect("one completion per operation");
-            let is_disk = entry.is_of_a_disk();
+            let (is_disk, is_flush) = (entry.is_of_a_disk(), entry.flushed().is_some());
             match entry.ended(result) {
                 Ok(completed) => {
+                    if is_flush {
+                        self.flush_ended(index, result);
+                    }
                     self.free.push(index);
                     self.disk_operations -= usize::from(is_disk);
                     return Some(completed);
+                }
+                // It was interrupted, and is the one under way still.
+                Err(rest) if is_flush => {
+                    self.slab[index as usize] = Some(rest);
+                    self.submit_place(index);
                 }
                 Err(rest) => self.put(index, rest),
             }
         }
         None
+    }
+
+    fn flush_ended(&mut self, index: u32, result: i32) {
+        let ended = self.flushes.ended(index, result >= 0);
+        self.seen.extend(ended.alike.into_iter().map(|index| (index, result)));
+        if let Some(next) = ended.next {
+            self.submit_place(next);
+        }
     }
 
     /// Cancels what can be cancelled and waits until nothing is under way. Whether that worked
@@ -601,6 +638,9 @@ impl<K: Copy> Ring<K> {
         // The kernel has not seen these: nothing of them will ever end.
         for submission in self.waiting.drain(..) {
             self.slab[submission.name as usize] = None;
+        }
+        for index in self.flushes.give_up() {
+            self.slab[index as usize] = None;
         }
         let mut cancelled = false;
         loop {
@@ -724,6 +764,76 @@ mod tests {
             let Completed::Disk { key, result: Ok(()), .. } = next(&mut ring) else { panic!() };
             assert!(!std::mem::replace(&mut seen[key as usize], true));
         }
+    }
+
+    /// A kernel that ends what it has when it is told to.
+    #[derive(Clone, Default)]
+    struct Hand(Rc<std::cell::RefCell<InHand>>);
+
+    #[derive(Default)]
+    struct InHand {
+        under_way: Vec<u32>,
+        ended: VecDeque<(u32, i32)>,
+    }
+
+    impl Kernel for Hand {
+        unsafe fn push(&mut self, submission: &Submission) -> bool {
+            assert!(matches!(submission.work, Work::Sync));
+            self.0.borrow_mut().under_way.push(submission.name);
+            true
+        }
+        fn enter(&mut self, _: Wait) -> io::Result<()> {
+            Ok(())
+        }
+        fn next_completion(&mut self) -> Option<(u32, i32)> {
+            self.0.borrow_mut().ended.pop_front()
+        }
+        fn has_completion(&mut self) -> bool {
+            !self.0.borrow().ended.is_empty()
+        }
+        fn has_more(&mut self) -> bool {
+            false
+        }
+        fn cancel_all(&mut self) {}
+    }
+
+    impl Hand {
+        /// Ends the one flush that the kernel has.
+        fn end(&self, result: i32) {
+            let InHand { under_way, ended } = &mut *self.0.borrow_mut();
+            assert_eq!(under_way.len(), 1, "one at a time");
+            ended.extend(under_way.drain(..).map(|name| (name, result)));
+        }
+    }
+
+    /// Linux tells of an error of writing back once: whoever asked meanwhile is told as well.
+    #[test]
+    fn flushes_of_a_buffered_file_do_not_overlap() {
+        let kernel = Hand::default();
+        let mut ring: Ring<u32> = Ring::new(Box::new(kernel.clone()));
+        let mut file = Rc::into_inner(disk("buffered", 8192)).unwrap();
+        file.is_direct = false;
+        let file = Rc::new(file);
+        let ended = |ring: &mut Ring<u32>, count: usize| -> Vec<(u32, bool)> {
+            let each = (0..count).map(|_| match next(ring) {
+                Completed::Disk { key, result, .. } => (key, result.is_ok()),
+                _ => panic!("a flush"),
+            });
+            each.collect()
+        };
+        (1..=3).for_each(|key| ring.flush(key, &file));
+        kernel.end(-libc::EINTR);
+        ring.wait(None).unwrap();
+        assert!(ring.next_completed().is_none(), "it goes on");
+        kernel.end(0);
+        assert_eq!(ended(&mut ring, 1), [(1, true)]);
+        ring.flush(4, &file);
+        kernel.end(-libc::EIO);
+        assert_eq!(ended(&mut ring, 3), [(2, false), (3, false), (4, false)]);
+        ring.flush(5, &file);
+        kernel.end(0);
+        assert_eq!(ended(&mut ring, 1), [(5, true)]);
+        assert_eq!(ring.disk_operations(), 0);
     }
 
     #[test]
