@@ -1,7 +1,7 @@
 //! The command `dcd`: reads the command line, runs one verb, ends with a documented exit code.
 //!
-//! [`cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for,
-//! `command/` does it (one file per verb), [`output`] and [`progress`] tell about it, [`error`]
+//! [`command::cli`] and the library beside this ([`settings`], [`config_file`]) say what can be asked for,
+//! `command/` does it (one file per verb), [`stdout`], [`output`] and [`progress`] tell about it, [`error`]
 //! says what went wrong. [`daemons`] finds who is running, [`image`] reads cache-disks for `check`
 //! and `inspect`, which never write.
 
@@ -24,7 +24,6 @@ macro_rules! eprintln {
     }};
 }
 
-mod cli;
 mod command;
 mod daemons;
 mod error;
@@ -39,6 +38,7 @@ mod output;
 #[cfg(feature = "lab")]
 mod page_file;
 mod progress;
+mod stdout;
 mod volume_client;
 
 fn main() -> ExitCode {
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     #[cfg(not(feature = "lab"))]
     laboratory::run_if_asked();
-    let arguments = match cli::Cli::try_parse() {
+    let arguments = match command::cli::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => return help(&error),
         Err(error) => {

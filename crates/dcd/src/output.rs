@@ -1,40 +1,10 @@
-//! What people and programs read: text and JSON on stdout, colours where a person looks on.
-//!
-//! A reader that goes away (`dcd status | head -1`) is no error worth words: every print returns
-//! [`CommandError::ReaderClosed`], which ends the command with its own exit code.
+//! How text looks that people read: colours where a person looks on, tables, numbers with their
+//! words. `stdout.rs` prints it.
 
 use std::fmt::Write as _;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 
-use dcd_client::plain::{COLOURS, plain_lines};
-use serde::Serialize;
-
-use crate::error::CommandError;
-
-/// Writes `text` to stdout, at once: a script waits for the ready line. Whatever in it comes from
-/// outside is obeyed by no terminal.
-pub fn print(text: &str) -> Result<(), CommandError> {
-    let text = plain_lines(text, Paint::for_stdout().colours);
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
-}
-
-/// Writes `value` as JSON to stdout.
-pub fn print_json<T: Serialize>(value: &T) -> Result<(), CommandError> {
-    let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut stdout, value)
-        .map_err(std::io::Error::from)
-        .and_then(|()| stdout.write_all(b"\n"))
-        .and_then(|()| stdout.flush())
-        .map_err(stdout_error)
-}
-
-fn stdout_error(source: std::io::Error) -> CommandError {
-    match source.kind() {
-        ErrorKind::BrokenPipe => CommandError::ReaderClosed,
-        _ => CommandError::Output { source },
-    }
-}
+use dcd_client::plain::COLOURS;
 
 /// Colours of text, used only where they mean something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +29,11 @@ impl Paint {
     /// Colours when stdout is a terminal and nobody has asked to do without (`NO_COLOR`).
     pub fn for_stdout() -> Paint {
         Paint::for_stream(std::io::stdout().is_terminal())
+    }
+
+    /// Whether it does.
+    pub fn has_colours(self) -> bool {
+        self.colours
     }
 
     /// The same for stderr.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 
 /// A file of drawings.
 #[derive(Clone, PartialEq, Eq, Debug)]

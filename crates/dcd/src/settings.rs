@@ -2,7 +2,7 @@
 //! field each in [`EngineConfig`] where the engine has a say.
 //!
 //! All are optional here, so that flags can be laid over a file and the engine's own defaults
-//! under both. A test in `cli.rs` proves that the keys of the file are exactly the flags.
+//! under both. A test in `command/cli.rs` proves that the keys of the file are exactly the flags.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -278,9 +278,9 @@ fn nothing_is_written_past_the_function_for_people() {
             let writes = |what: &str| program.contains(what) && !name.contains("tests");
             let has_macro = ["main.rs", "lib.rs"].iter().any(|end| name.ends_with(end));
             assert!(!writes(" println!(") && !writes(" print!("), "{name}");
-            let stdout = name.ends_with("dcd/src/output.rs") || name.ends_with("top/terminal.rs");
+            let stdout = name.ends_with("dcd/src/stdout.rs") || name.ends_with("top/terminal.rs");
             assert!(stdout || !writes("stdout().lock()"), "{name}");
-            let stderr = has_macro || name.ends_with("dcd/src/error.rs");
+            let stderr = has_macro || name.ends_with("dcd/src/error/report.rs");
             assert!(stderr || !writes("io::stderr()") || writes("stderr().is_terminal"), "{name}");
             if ["dcd-client", "dcd-sim", "dcd-parquet"]
                 .iter()

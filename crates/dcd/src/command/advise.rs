@@ -28,13 +28,14 @@ use super::simulate::{DestageArgument, parse_stretch};
 use super::trace::for_each_request;
 use super::trace::record::{Recorded, record};
 use super::workload::{for_each_request_of, parse_workload};
-use crate::command::lab_error::LabError;
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
-use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::error::lab::LabError;
+use crate::output::{Align, Colour, Paint, Table};
 use crate::page_file::PageFile;
 use crate::progress::{Progress, Unit};
 use crate::settings::AckArgument;
+use crate::stdout::{print, print_json};
 
 /// Where a log is tried if nothing is said; the disk's own model comes last.
 const CACHE_PROFILES: [&str; 2] = ["nvme-ssd", "sata-ssd"];

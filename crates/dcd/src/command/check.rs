@@ -25,8 +25,9 @@ use crate::error::CommandError;
 use crate::image::copies::CopyCheck;
 use crate::image::log::{Live, Log, follow};
 use crate::image::{CacheImage, ImageError, newest, volume};
-use crate::output::{Colour, Paint, count, print, print_json};
+use crate::output::{Colour, Paint, count};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Verify everything on a cache-disk.
 ///

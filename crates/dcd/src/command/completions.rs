@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use crate::cli;
+use crate::command::cli;
 use crate::error::CommandError;
-use crate::output::print;
+use crate::stdout::print;
 
 /// Print a completion script for a shell.
 #[derive(Args, Debug)]

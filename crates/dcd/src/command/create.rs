@@ -35,8 +35,8 @@ use super::create_target::Target;
 use crate::error::CommandError;
 use crate::image::dirty::Dirty;
 use crate::image::{CacheImage, ImageError};
-use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Make a cache for a disk, or for several disks as one volume.
 ///

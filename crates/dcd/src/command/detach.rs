@@ -19,9 +19,9 @@ use dcd_protocol::{Command, DetachAsked};
 use super::drain::{connect, with_progress};
 use super::wipe::Wipe;
 use crate::error::CommandError;
-use crate::output::print;
 use crate::progress::{Progress, Unit};
 use crate::settings::span;
+use crate::stdout::print;
 use crate::{daemons, lost_list};
 
 /// Bring everything to the data-disk and part it from the cache.

@@ -18,7 +18,8 @@ use serde_json::json;
 
 use crate::command::create::random_uuid;
 use crate::error::CommandError;
-use crate::output::{count, print, print_json};
+use crate::output::count;
+use crate::stdout::{print, print_json};
 
 /// So many reads at once.
 const READERS: usize = 4;

@@ -12,10 +12,11 @@ use dcd_sim::trace::measured::MeasuredReader;
 use dcd_sim::validate::{Demerit, Validation};
 use serde_json::{Value, json};
 
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::error::lab::LabError;
+use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Look at the disk models and compare them with real drives.
 ///

@@ -9,8 +9,8 @@ use dcd_protocol::{Command, Progress as SoFar};
 use serde_json::Value;
 
 use crate::error::CommandError;
-use crate::output::print;
 use crate::progress::{Progress, Unit};
+use crate::stdout::print;
 use crate::{daemons, lost_list};
 
 /// Bring everything acknowledged so far to the data-disk, and go on serving.

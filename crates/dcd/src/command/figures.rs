@@ -19,8 +19,9 @@ use serde_json::json;
 
 use super::workload::parse_workload;
 use crate::error::CommandError;
-use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::output::{Align, Colour, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Do the experiments of the papers again, with this engine.
 ///

@@ -7,7 +7,7 @@ use dcd_protocol::Command;
 
 use crate::daemons;
 use crate::error::CommandError;
-use crate::output::print;
+use crate::stdout::print;
 
 /// Make everything acknowledged so far survive a power cut.
 #[derive(Args, Debug)]

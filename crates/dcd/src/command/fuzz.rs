@@ -20,10 +20,11 @@ use dcd_fuzz::volume::run::VolumeFailure;
 use serde::Serialize;
 
 use super::seeded_bugs;
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
-use crate::output::{self, Align, Paint, Table, count};
+use crate::error::lab::LabError;
+use crate::output::{Align, Paint, Table, count};
 use crate::progress::{Progress, Unit};
+use crate::stdout;
 
 /// Search for ways to lose data.
 ///
@@ -153,9 +154,9 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
         for test in &shortest {
             eprintln_test(test);
         }
-        output::print(&format!("{line}\n"))?;
+        stdout::print(&format!("{line}\n"))?;
     } else {
-        output::print(&summary.render())?;
+        stdout::print(&summary.render())?;
         for failure in &outcome.failures {
             let faults: Vec<&str> =
                 failure.script.options.faults.iter().map(|kind| kind.name()).collect();
@@ -164,13 +165,13 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
                 kinds => format!(" --faults {}", kinds.join(",")),
             };
             let (seed, violation) = (failure.seed, &failure.violation);
-            output::print(&format!("\n--seed {seed}{faults}: {violation}\n"))?;
+            stdout::print(&format!("\n--seed {seed}{faults}: {violation}\n"))?;
         }
         for failure in &summary.volume_failures {
-            output::print(&format!("\n{}: {}\n", failure.replay, failure.violation))?;
+            stdout::print(&format!("\n{}: {}\n", failure.replay, failure.violation))?;
         }
         for test in &shortest {
-            output::print(&format!("\n{test}"))?;
+            stdout::print(&format!("\n{test}"))?;
         }
     }
     match outcome.violations() as u64 {
@@ -224,9 +225,9 @@ fn driver(arguments: &FuzzArguments) -> Result<(), CommandError> {
     summary.seconds = began.elapsed().as_secs_f64();
     if arguments.json {
         let line = serde_json::to_string(&summary).map_err(std::io::Error::from);
-        output::print(&format!("{}\n", line.map_err(|source| CommandError::Output { source })?))?;
+        stdout::print(&format!("{}\n", line.map_err(|source| CommandError::Output { source })?))?;
     } else {
-        output::print(&summary.render())?;
+        stdout::print(&summary.render())?;
     }
     match summary.violations.len() as u64 {
         0 if is_stopped => Err(CommandError::Lab(LabError::FuzzStopped)),

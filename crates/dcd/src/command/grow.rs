@@ -13,8 +13,8 @@ use dcd_engine::EngineConfig;
 use serde_json::json;
 
 use crate::error::CommandError;
-use crate::output::{print, print_json};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Record that the data-disk has grown.
 ///

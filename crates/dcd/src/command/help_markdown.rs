@@ -3,9 +3,9 @@
 
 use clap::Args;
 
-use crate::cli::{self, HELP_WIDTH};
+use crate::command::cli::{self, HELP_WIDTH};
 use crate::error::CommandError;
-use crate::output::print;
+use crate::stdout::print;
 
 /// Print docs/cli.md.
 #[derive(Args, Debug)]
@@ -15,7 +15,7 @@ pub struct HelpMarkdownArguments {}
 const HEAD: &str = "\
 # The command line
 
-Made by `dcd help-markdown > docs/cli.md`; change `crates/dcd/src/cli.rs` and `settings.rs` instead.
+Made by `dcd help-markdown > docs/cli.md`; change `crates/dcd/src/command/cli.rs` and `settings.rs` instead.
 ";
 
 pub fn run() -> Result<(), CommandError> {

@@ -21,8 +21,9 @@ use crate::image::log::{Live, follow};
 use crate::image::segments::{FoundRecord, read_segment};
 use crate::image::volume::{area as volume_area, headers};
 use crate::image::{CacheImage, ImageError, newest};
-use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::output::{Align, Colour, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Show what is on a cache-disk, or where a file lies.
 ///

@@ -10,7 +10,8 @@ use crate::command::hint::{Part, place_parts};
 use crate::daemons;
 use crate::error::CommandError;
 use crate::file_blocks::{FileBlocks, blocks_of, file_system_start, open};
-use crate::output::{Align, Paint, Table, count, print, print_json};
+use crate::output::{Align, Paint, Table, count};
+use crate::stdout::{print, print_json};
 use crate::volume_client::VolumeClient;
 
 pub fn run(

@@ -18,7 +18,8 @@ use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
 use crate::error::CommandError;
-use crate::output::{Align, Colour, Paint, Table, print, print_json};
+use crate::output::{Align, Colour, Paint, Table};
+use crate::stdout::{print, print_json};
 
 /// List the daemons of this machine, and the memory that they have or have left.
 ///

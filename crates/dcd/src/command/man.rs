@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli;
+use crate::command::cli;
 use crate::error::CommandError;
-use crate::output::{count, print};
+use crate::output::count;
+use crate::stdout::print;
 
 /// Write the manual pages into a directory.
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@ use dcd_daemon::control::client::ControlClient;
 
 use crate::daemons::find;
 use crate::error::CommandError;
-use crate::output::print;
+use crate::stdout::print;
 
 /// Print the metrics of a running dcd, in the form of OpenMetrics.
 ///

@@ -1,6 +1,6 @@
 //! The verbs, one file each.
 
-use crate::cli::Verb;
+use self::cli::Verb;
 use crate::error::CommandError;
 
 #[cfg(feature = "lab")]
@@ -9,6 +9,7 @@ pub mod advise;
 pub mod bench;
 pub mod caretaker;
 pub mod check;
+pub mod cli;
 pub mod completions;
 pub mod create;
 pub mod create_label;
@@ -31,8 +32,6 @@ pub mod help_markdown;
 pub mod hint;
 pub mod inspect;
 pub mod inspect_file;
-#[cfg(feature = "lab")]
-pub mod lab_error;
 pub mod list;
 pub mod man;
 pub mod metrics;

@@ -18,8 +18,8 @@ use dcd_engine::format::superblock::{CacheState, MAGIC, SUPERBLOCK_SIZE};
 use super::probe_all;
 use crate::config_file;
 use crate::error::CommandError;
-use crate::output::print;
 use crate::settings::Settings;
+use crate::stdout::print;
 
 /// Tell what a block device is to the caches of this machine, or whether any of these may be dirty.
 ///

@@ -20,7 +20,7 @@ use super::probe::{Contents, read_label, read_superblock};
 use crate::command::probe::ProbeArguments;
 use crate::config_file;
 use crate::error::CommandError;
-use crate::output::{print, print_json};
+use crate::stdout::{print, print_json};
 
 /// How long everything that is asked may take, all at the same time.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use crate::error::CommandError;
 use crate::image::CacheImage;
 use crate::image::salvage::{Base, Certainty, Salvage};
-use crate::output::{count, print, print_json};
+use crate::output::count;
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// Get back what a damaged cache-disk holds.
 ///

@@ -9,10 +9,11 @@ use dcd_fuzz::volume::VolumeKind;
 use serde::Serialize;
 
 use crate::command::fuzz::FuzzArguments;
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
-use crate::output::{self, Align, Paint, Table};
+use crate::error::lab::LabError;
+use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout;
 
 /// Runs after which a mistake counts as not found, if nothing says so.
 const RUNS_DEFAULT: u64 = 1000;
@@ -56,7 +57,7 @@ pub fn run(arguments: &FuzzArguments) -> Result<(), CommandError> {
         }
         print_line(&Summary { seed, bugs: rows.len() as u64 - 1, wrong })?;
     } else {
-        output::print(&render(&rows))?;
+        stdout::print(&render(&rows))?;
     }
     match wrong {
         0 => Ok(()),
@@ -99,7 +100,7 @@ fn try_on_driver(bug: &'static Mistake, seed: u64, runs_max: u64) -> Trial {
 fn print_line(value: &impl Serialize) -> Result<(), CommandError> {
     let line = serde_json::to_string(value).map_err(std::io::Error::from);
     let line = line.map_err(|source| CommandError::Output { source })?;
-    output::print(&format!("{line}\n"))
+    stdout::print(&format!("{line}\n"))
 }
 
 /// What is printed of one.

@@ -14,9 +14,9 @@ use dcd_daemon::units_text::{format_duration, format_size};
 
 use crate::config_file;
 use crate::error::CommandError;
-use crate::output::print;
 use crate::running_settings::RunningSettings;
 use crate::settings::Settings;
+use crate::stdout::print;
 
 /// Serve the cached disk, in the foreground.
 ///

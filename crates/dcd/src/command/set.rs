@@ -9,7 +9,7 @@ use dcd_protocol::settings::{SettingReport, SettingsAnswer};
 
 use crate::daemons;
 use crate::error::CommandError;
-use crate::output::{print, print_json};
+use crate::stdout::{print, print_json};
 
 /// Show the settings of a running dcd, or change some.
 ///

@@ -10,8 +10,8 @@ use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
 
 use crate::error::CommandError;
-use crate::output::print;
 use crate::settings::parse_ublk;
+use crate::stdout::print;
 
 /// Serve a disk over NBD, FUSE, ublk or vhost-user without a cache, for comparison.
 #[derive(Args, Debug)]

@@ -8,7 +8,8 @@ use dcd_daemon::control::client::for_people;
 use super::status_panel::panel;
 use crate::daemons;
 use crate::error::CommandError;
-use crate::output::{Paint, print, print_json};
+use crate::output::Paint;
+use crate::stdout::{print, print_json};
 
 /// Show how a running dcd does.
 ///

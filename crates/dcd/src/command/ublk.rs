@@ -7,7 +7,7 @@ use dcd_daemon::units_text::format_size;
 use serde::Serialize;
 
 use crate::error::CommandError;
-use crate::output::{print, print_json};
+use crate::stdout::{print, print_json};
 
 /// Look at the ublk devices of this machine, and remove those that nobody serves.
 #[derive(Args, Debug)]

@@ -13,8 +13,9 @@ use dcd_protocol::VolumeCommand;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::CommandError;
-use crate::output::{Align, Colour, Paint, Table, count, print, print_json};
+use crate::output::{Align, Colour, Paint, Table, count};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 use crate::volume_client::VolumeClient;
 
 /// Where a volume is served.

@@ -27,8 +27,8 @@ use dcd_engine::{Superblock, Uuid};
 use super::probe::read_label;
 use crate::error::CommandError;
 use crate::image::CacheImage;
-use crate::output::print;
 use crate::progress::{Progress, Unit};
+use crate::stdout::print;
 
 /// How long a daemon that has answered may take to let go of its disks.
 const PATIENCE: Duration = Duration::from_secs(30);

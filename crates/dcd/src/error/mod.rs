@@ -3,7 +3,13 @@
 //!
 //! One line says what is wrong (`dcd: error: ...`), one more what to do (`dcd: hint: ...`).
 
+#[cfg(feature = "lab")]
+pub mod demo;
+pub mod file_blocks;
 mod hint;
+pub mod image;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -19,16 +25,16 @@ use dcd_engine::format::geometry::GeometryError;
 use dcd_engine::{FormatError, OpenError, RequestError, Uuid};
 use dhisfs::fuse::FuseError;
 
-#[cfg(feature = "lab")]
-use crate::command::lab_error::LabError;
 use crate::config_file::ConfigFileError;
-use crate::file_blocks::FileBlocksError;
 use crate::output::count;
 use crate::settings::NbdOptionsError;
 use crate::static_metadata::MetadataError;
 use crate::toml_values::TableFileError;
 use crate::volume_file::VolumeFileError;
 
+use self::file_blocks::FileBlocksError;
+#[cfg(feature = "lab")]
+use self::lab::LabError;
 pub use report::{report_command_line, report_line};
 
 /// Documented in `dcd --help`.
@@ -417,7 +423,7 @@ pub enum CommandError {
     #[error("the cache-disk cannot be read any more: {error}")]
     SalvageRead {
         /// Why.
-        error: crate::image::ImageError,
+        error: image::ImageError,
     },
     /// A rebuild or scrub has come to its end, and not everything is there.
     #[error("{} of the volume lost: reads of them fail until they are written", count(*lines, "line"))]

@@ -9,7 +9,7 @@ use dcd_daemon::units_text::UnitError;
 
 use super::CommandError;
 #[cfg(feature = "lab")]
-use crate::command::lab_error::lab_hint;
+use super::lab::lab_hint;
 use crate::output::{Colour, Paint};
 
 impl CommandError {
@@ -104,7 +104,7 @@ mod tests {
     fn bad_command_lines_take_one_line_and_a_hint() {
         use clap::Parser;
         let words = |line: &str| {
-            let error = crate::cli::Cli::try_parse_from(line.split(' ')).unwrap_err();
+            let error = crate::command::cli::Cli::try_parse_from(line.split(' ')).unwrap_err();
             command_line_words(&error)
         };
         let (text, hint) = words("dcd create --cache-disk c --cache-size 5q --data-disk d");

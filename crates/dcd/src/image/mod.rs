@@ -13,9 +13,10 @@ use dcd_engine::format::checkpoint::{self, Checkpoint};
 use dcd_engine::format::end_mark::{self, END_MARK_BYTES};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
-use dcd_engine::{Buffer, FormatError, Superblock};
+use dcd_engine::{Buffer, Superblock};
 
 use crate::error::CommandError;
+pub use crate::error::image::ImageError;
 
 pub mod copies;
 pub mod dirty;
@@ -23,24 +24,6 @@ pub mod log;
 pub mod salvage;
 pub mod segments;
 pub mod volume;
-
-/// Why a structure cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// Its bytes are wrong.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    /// The disk does not give its bytes.
-    #[error("cannot read {length} bytes at {offset}: {source}")]
-    Read {
-        /// Byte address.
-        offset: u64,
-        /// How many bytes.
-        length: usize,
-        /// Why.
-        source: std::io::Error,
-    },
-}
 
 /// A cache-disk, open for reading.
 pub struct CacheImage {

@@ -6,7 +6,8 @@ use serde_json::json;
 use super::engine::processor_time;
 use super::median;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::output::{Align, Paint, Table};
+use crate::stdout::{print, print_json};
 
 /// The drive that is modelled.
 const PROFILE: &str = "hp-97560";

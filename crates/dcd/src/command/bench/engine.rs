@@ -9,8 +9,9 @@ use serde_json::json;
 
 use super::median;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 pub fn run(rounds: u32, as_json: bool) -> Result<(), CommandError> {
     let mut progress = Progress::new("measuring", Unit::Rounds);

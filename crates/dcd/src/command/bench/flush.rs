@@ -23,10 +23,11 @@ use dcd_engine::{Buffer, EngineConfig, Lba, Operation};
 use serde_json::json;
 
 use super::{Random, median};
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::error::lab::LabError;
+use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 use dcd_client::nbd::NbdClient;
 
 const CACHE_BYTES: u64 = 128 << 20;

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::engine::processor_time;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::output::{Align, Paint, Table};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 pub fn run(sizes: &[u64], lines: Option<u64>, as_json: bool) -> Result<(), CommandError> {
     let mut measured = Vec::new();

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::arguments::DemoArguments;
-use super::error::DemoError;
 use super::programs::{command, try_run};
 use super::stand::detach_loops;
+use crate::error::demo::DemoError;
 
 /// Memory as a file system.
 const MEMORY: &str = "/dev/shm";

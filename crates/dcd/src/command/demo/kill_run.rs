@@ -18,12 +18,12 @@ use dcd_daemon::disk::device_spec::SlowTimes;
 use dcd_engine::format::checksum::crc32c;
 use serde::Serialize;
 
-use super::error::DemoError;
 use super::folders::Folders;
 use super::phases::{home, make_homes};
 use super::programs::{Interrupt, command};
 use super::stand::{DiskKind, MountKind, Stand};
 use super::tree::Tree;
+use crate::error::demo::DemoError;
 
 /// How long the users may need until half is done.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 mod arguments;
 mod bound;
-mod error;
 mod folders;
 mod kill_run;
 mod phases;
@@ -28,7 +27,6 @@ mod tree;
 
 pub use arguments::DemoArguments;
 use bound::{Bound, Seconds};
-pub use error::DemoError;
 use folders::Folders;
 use kill_run::kill_run;
 use phases::{Measured, Phase, make_homes, measure};
@@ -38,7 +36,9 @@ use stand::{DiskKind, MountKind, Stand};
 use tree::Tree;
 
 use crate::error::CommandError;
-use crate::output::{Paint, count, print, print_json};
+use crate::error::demo::DemoError;
+use crate::output::{Paint, count};
+use crate::stdout::{print, print_json};
 
 /// Programs that are run, and the Debian packages they are in.
 const PROGRAMS: [(&str, &str); 9] = [

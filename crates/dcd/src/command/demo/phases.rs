@@ -9,11 +9,11 @@ use dcd_daemon::control::status_report::StatusReport;
 use dcd_daemon::event_loop::request_counts::RequestCounts;
 use serde::Serialize;
 
-use super::error::DemoError;
 use super::folders::Folders;
 use super::programs::{Interrupt, command};
 use super::stand::{MountKind, Stand};
 use super::tree::TOP;
+use crate::error::demo::DemoError;
 
 /// What the users do, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

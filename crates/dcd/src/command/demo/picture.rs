@@ -7,10 +7,10 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::error::DemoError;
 use super::phases::Phase;
 use super::report::{Report, Row};
 use super::stand::MountKind;
+use crate::error::demo::DemoError;
 
 const FIGURE_SIZE: (u32, u32) = (400, 330);
 const TITLE_HEIGHT: u32 = 70;

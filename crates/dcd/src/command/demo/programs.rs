@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use dcd_daemon::process::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::error::DemoError;
+use crate::error::demo::DemoError;
 
 /// How often is looked for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

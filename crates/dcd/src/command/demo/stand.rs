@@ -19,9 +19,9 @@ use dcd_daemon::event_loop::request_counts::RequestCounts;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::error::DemoError;
 use super::folders::Folders;
 use super::programs::{Interrupt, command, spawn, try_run};
+use crate::error::demo::DemoError;
 
 /// Size of the slow disk.
 pub const SLOW_DISK_BYTES: u64 = 1 << 30;

@@ -12,8 +12,9 @@ use serde_json::json;
 use super::VolumeArguments;
 use crate::error::CommandError;
 use crate::file_blocks::{FileSystemStart, device_file_system_start, device_start};
-use crate::output::{count, print, print_json};
+use crate::output::count;
 use crate::static_metadata::{StaticMetadata, static_metadata};
+use crate::stdout::{print, print_json};
 use crate::volume_client::VolumeClient;
 
 /// What was said of it.

@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use crate::error::CommandError;
 use crate::file_blocks::{FileBlocksError, FileSystemStart, blocks_of, file_system_start, open};
 use crate::hint_rules::parse_attributes;
-use crate::output::{Align, Paint, Table, count, print, print_json};
+use crate::output::{Align, Paint, Table, count};
+use crate::stdout::{print, print_json};
 use crate::volume_client::VolumeClient;
 use apply::{Manner, Said, apply};
 

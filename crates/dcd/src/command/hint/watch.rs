@@ -29,7 +29,8 @@ use super::{VolumeArguments, metadata, tree};
 use crate::error::CommandError;
 use crate::file_blocks::{FileSystemStart, blocks_of, device_file_system_start, open};
 use crate::hint_rules::{self, HintRules};
-use crate::output::{count, print};
+use crate::output::count;
+use crate::stdout::print;
 use crate::volume_client::VolumeClient;
 
 /// A file is left alone so long after it was closed: it may be written again at once.

@@ -25,7 +25,8 @@ use crate::command::trace::arguments::TraceInputArguments;
 use crate::command::trace::for_each_request;
 use crate::daemons;
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, count, print, print_json};
+use crate::output::{Align, Paint, Table, count};
+use crate::stdout::{print, print_json};
 
 /// Keep what is read together in the order in which it is read.
 ///

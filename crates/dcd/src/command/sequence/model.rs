@@ -9,8 +9,8 @@ use dcd_sim::sequence_runs::{SequenceRunError, setup_for};
 use serde_json::json;
 
 use super::show::Saved;
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 use crate::output::{Align, Paint, Table};
 use crate::page_file::{PageFile, PlotFile, parse_plot_file};
 

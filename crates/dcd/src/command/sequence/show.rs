@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Control, ask, parse};
 use crate::error::CommandError;
-use crate::output::{print, print_json};
+use crate::stdout::{print, print_json};
 
 /// What it saves on a modelled disk.
 pub struct Saved {

@@ -19,10 +19,11 @@ use serde_json::json;
 
 use super::trace::{for_each_request, percentile_cells, percentile_table};
 use super::workload::for_each_request_of;
-use crate::command::lab_error::LabError;
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
-use crate::output::{Paint, print, print_json};
+use crate::error::lab::LabError;
+use crate::output::Paint;
+use crate::stdout::{print, print_json};
 
 pub fn run(arguments: &SimulateArguments) -> Result<(), CommandError> {
     let profile = Profile::load(&arguments.disk)?;

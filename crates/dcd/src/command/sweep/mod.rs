@@ -18,10 +18,11 @@ use dcd_sim::sweep::{self, Load, Point, TraceSource};
 use rows::{Labels, RowFile};
 use serde_json::json;
 
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
-use crate::output::{count, print, print_json};
+use crate::error::lab::LabError;
+use crate::output::count;
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 pub fn run(arguments: &SweepArguments) -> Result<(), CommandError> {
     let points = grid::points(arguments)?;

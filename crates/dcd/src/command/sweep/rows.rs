@@ -12,8 +12,8 @@ use dcd_sim::sweep::Outcome;
 use serde_json::{Map, Value, json};
 
 use super::arguments::ResultFormat;
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 
 /// Names of the results, behind the parameters.
 pub const RESULTS: [&str; 21] = [

@@ -22,7 +22,8 @@ use terminal::{Key, SIZE_DEFAULT, Terminal};
 use super::status_panel;
 use crate::daemons;
 use crate::error::CommandError;
-use crate::output::{Paint, print};
+use crate::output::Paint;
+use crate::stdout::print;
 
 /// Watch running dcds in the terminal.
 ///

@@ -16,8 +16,8 @@ use dcd_sim::trace::write_parquet::ParquetWriter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 
 /// A trace that is being written.
 pub struct TraceFile {

@@ -23,9 +23,10 @@ use serde_json::json;
 use super::workload::generate;
 use crate::command::trace::arguments::{TraceArguments, TraceInputArguments, TraceWhat};
 use crate::error::CommandError;
-use crate::output::{Align, Paint, Table, print, print_json};
+use crate::output::{Align, Paint, Table};
 use crate::page_file::{PageFile, PlotFile};
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 /// How all pictures of `dcd trace plot` begin, HTML and SVG.
 const PLOT_BEGINNING: &str = "<!-- dcd trace plot -->\n";

@@ -17,10 +17,10 @@ use dcd_sim::trace::{Request, TraceFormat, TraceReader};
 use serde_json::json;
 
 use super::file::TraceFile;
-use crate::command::lab_error::LabError;
 use crate::error::CommandError;
-use crate::output::{print, print_json};
+use crate::error::lab::LabError;
 use crate::progress::{Progress, Unit};
+use crate::stdout::{print, print_json};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const EVENT: &str = "events/block/block_bio_queue";

@@ -15,9 +15,9 @@ use dcd_sim::trace::{Flags, Operation, Request};
 
 use super::file::TraceFile;
 use super::record::Recorded;
-use crate::command::lab_error::LabError;
 use crate::daemons;
 use crate::error::CommandError;
+use crate::error::lab::LabError;
 use crate::progress::{Progress, Unit};
 
 /// Requests that may wait for one that takes long: some 100 MB.

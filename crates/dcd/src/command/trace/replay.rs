@@ -16,10 +16,11 @@ use dcd_sim::trace::{Flags, Operation, Request, TraceError};
 use serde_json::json;
 
 use super::{for_each_request, percentile_cells, percentile_table};
-use crate::command::lab_error::LabError;
 use crate::command::trace::arguments::TraceInputArguments;
 use crate::error::CommandError;
-use crate::output::{Paint, print, print_json};
+use crate::error::lab::LabError;
+use crate::output::Paint;
+use crate::stdout::{print, print_json};
 
 /// Below this a sleep is less exact than looking at the clock.
 const SPIN: Duration = Duration::from_micros(200);

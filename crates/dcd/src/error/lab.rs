@@ -12,8 +12,8 @@ use dcd_sim::target::setup::SetupError;
 use dcd_sim::trace::{PARQUET_HINT, TraceError, UnknownFormat, format_hint};
 use dcd_sim::workload::WorkloadError;
 
-use crate::command::demo::DemoError;
-use crate::error::{CommandError, exit_code};
+use super::demo::DemoError;
+use super::{CommandError, exit_code};
 use crate::output::count;
 
 const WORKLOAD_HINT: &str = "docs/workloads.md describes them";

@@ -7,7 +7,7 @@
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::command;
+use super as command;
 
 /// Width of the help text where it does not follow the terminal: in `docs/cli.md`.
 pub const HELP_WIDTH: usize = 100;
