@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use dcd_engine::DataDiskInfo;
@@ -559,7 +559,18 @@ impl DeviceFile {
         // Behind the end there is nothing to lose.
         let behind = self.size_bytes.next_multiple_of(4096);
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.file, punch, behind, 4096).is_ok()
+        let before = rustix::fs::fstat(&self.file);
+        let can = rustix::fs::fallocate(&self.file, punch, behind, 4096).is_ok();
+        if let Ok(before) = before {
+            // Nothing was written: whoever goes by the time of the last write would think so, as the
+            // record of pairs does.
+            let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let tv_nsec = before.st_mtime_nsec as _;
+            let last_modification = Timespec { tv_sec: before.st_mtime, tv_nsec };
+            let times = Timestamps { last_access: omit, last_modification };
+            let _ = rustix::fs::futimens(&self.file, &times);
+        }
+        can
     }
 
     /// Its name.

@@ -221,7 +221,10 @@ impl PairBook {
             if !is_volume && let [data_disk] = states.as_slice() {
                 check_data_disk(record, data_disk)?;
             }
-            check_generation(record, superblock, cache_disk, &states, is_volume)?;
+            // Who makes a file larger changes its time; that it was not written to cannot be told then.
+            let recorded = superblock.data_disk.bytes() + superblock.data_offset_bytes;
+            let has_grown = data_disks.iter().any(|disk| disk.size_bytes > recorded);
+            check_generation(record, superblock, cache_disk, &states, is_volume || has_grown)?;
         }
         let knows = |disk: &DeviceFile| {
             let key = key_of(disk);
@@ -366,7 +369,7 @@ fn check_generation(
     superblock: &Superblock,
     cache_disk: &DeviceFile,
     data_disks: &[DiskState],
-    is_volume: bool,
+    may_have_changed: bool,
 ) -> Result<(), PairProblem> {
     let cache_now = state_of(cache_disk);
     let before = |disk: &DiskState| {
@@ -396,7 +399,7 @@ fn check_generation(
         record.cache_disk.changed.zip(cache_now.changed).is_some_and(|(before, now)| before != now);
     if superblock.generation == record.generation
         && record.state == (PairState::Closed { is_dirty: true })
-        && !is_volume
+        && !may_have_changed
         && !cache_was_changed
         && let Some(disk) = data_disks.iter().find(|disk| was_changed(disk) == Some(true))
     {
