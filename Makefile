@@ -1,6 +1,6 @@
 # make demo: shows what dcd does, on this machine, in about a quarter of an hour.
 # DEMO="--quick" takes two minutes; `dcd demo --help` has the rest.
-# make test: everything that must hold before a commit; 40 minutes on two cores from nothing, half of it building.
+# make test: everything that must hold before a commit; about half an hour on two cores from nothing, half of it building.
 
 # make fuzz: the fuzzer's five searches, in a size for every change; a few minutes on two cores.
 

@@ -221,7 +221,7 @@ impl PairBook {
             if !is_volume && let [data_disk] = states.as_slice() {
                 check_data_disk(record, data_disk)?;
             }
-            // Who makes a file larger changes its time; that it was not written to cannot be told then.
+            // Who makes a file larger changes its time: that it was written to cannot be told then.
             let recorded = superblock.data_disk.bytes() + superblock.data_offset_bytes;
             let has_grown = data_disks.iter().any(|disk| disk.size_bytes > recorded);
             check_generation(record, superblock, cache_disk, &states, is_volume || has_grown)?;

@@ -2,8 +2,8 @@
 //!
 //! Writing back happens after the write has ended, and Linux tells of an error there once for each
 //! open file (errseq). Of two flushes that overlap, one may be told of it and the other succeed,
-//! although what that one was for is lost as well; so may one that is asked for before the first has
-//! been heard.
+//! although what that one was for is lost as well; so may one that is asked for before the first
+//! has been heard.
 //!
 //! ```text
 //! under way     1               those that share its outcome: nobody, or what had waited together

@@ -1,5 +1,5 @@
-//! A cache-disk that has rotted while nothing ran, and one of which a read fails in a start. Both are
-//! looked at with copies: the run goes on with the right disk.
+//! A cache-disk that has rotted while nothing ran, and one of which a read fails in a start. Both
+//! are looked at with copies: the run goes on with the right disk.
 
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::{Buffer, Lba, Operation};
