@@ -140,6 +140,42 @@ fn one_bad_place_does_not_hold_back_other_zeroes() {
     assert_eq!(d.status().destage_trouble, None);
 }
 
+/// Log and data-disk are full: a discard is what makes room, and passes those that wait for it.
+#[test]
+fn a_discard_makes_room_where_log_and_data_disk_are_full() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 16;
+        options.engine.full_timeout = Duration(60 * SECOND.0);
+    });
+    d.fail_always(Device::DataDisk, Kind::Write, ALL, IoError::NoSpace);
+    let mut line = 0;
+    let waiting = loop {
+        let write = d.write(2 * line, 1);
+        d.advance_time(Duration(SECOND.0));
+        if d.status().counters.stalled_writes > 0 {
+            break write;
+        }
+        d.expect_ok(write);
+        line += 1;
+    };
+    // Nothing but whole lines, in vain, and all over again: none of this may use up what is left.
+    for i in 0..100 {
+        let discard = d.discard((600 + 4 * i) * 8, 3 * 8);
+        d.expect_ok(discard);
+    }
+    let discard = d.discard(0, line * 8);
+    d.expect_ok(discard);
+    // The disk takes zeroes, and has room then.
+    d.advance_time(Duration(20 * SECOND.0));
+    d.expect_ok(waiting);
+    d.heal();
+    d.drain();
+    let status = d.status();
+    assert_eq!((status.dirty_lines, status.zero_ranges, status.destage_trouble), (0, 0, None));
+    assert_eq!((d.data_disk.line(0), d.data_disk.line(2 * line)), (0, 1));
+}
+
 /// Zeroes find no space: a few tries, not thousands, and they are zero for whoever reads.
 #[test]
 fn zeroes_that_find_no_space_are_tried_ever_later() {

@@ -4,9 +4,9 @@
 //! 2. The others are cut into parts that are atomic across crashes (C14), and each part is appended
 //!    to the segment buffer, if there is room for all of it.
 //! 3. If there is not, or a bypass of the same blocks is under way, the request waits in line. What
-//!    waits for room in the log lets nobody pass; what waits for something else (a discard, for
-//!    room among the zero ranges) only those of other blocks: it has not been answered, so it has
-//!    no place in the order yet (C8).
+//!    waits for room in the log lets nobody pass but discards, which make some; what waits for
+//!    something else (a discard, for room among the zero ranges) only those of other blocks: it has
+//!    not been answered, so it has no place in the order yet (C8).
 //! 4. The reply comes when the mode says: [`Engine::acknowledge`].
 
 use std::collections::VecDeque;
@@ -57,6 +57,7 @@ impl Stalled {
             return Some(WaitsFor::Earlier);
         }
         match self.waits_for {
+            WaitsFor::Room if later.makes_room() => None,
             WaitsFor::Room => Some(WaitsFor::Room),
             WaitsFor::ZeroRanges if is_zero => Some(WaitsFor::ZeroRanges),
             _ => None,
@@ -182,7 +183,9 @@ impl Engine {
                 let part = self.next_part(*start, data, *blocks_done);
                 self.log.lacks_segments(part.lines().count() as u32, Appender::Request)
             }
-            Change::Zero { .. } => self.log.lacks_segments(ENTRIES_OF_ZERO, Appender::Request),
+            Change::Zero { .. } => {
+                self.log.lacks_segments(ENTRIES_OF_ZERO, stalled.change.appender())
+            }
         });
         is_stalled
             || !self.may_gather_zero_ranges(ZeroRanges::GROWTH_BY_INSERT)
@@ -200,12 +203,13 @@ impl Engine {
         if self.is_overtaking_a_bypass(change.range()) {
             return Err(WaitsFor::Bypass);
         }
+        let appender = change.appender();
         let is_done = match change {
             Change::Write { start, data, blocks_done } => self.try_write(*start, data, blocks_done),
             Change::Zero { .. } if !self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_INSERT) => {
                 return Err(WaitsFor::ZeroRanges);
             }
-            Change::Zero { range, may_unmap } => self.try_zero(*range, *may_unmap),
+            Change::Zero { range, may_unmap } => self.try_zero(*range, *may_unmap, appender),
         };
         if is_done { Ok(()) } else { Err(WaitsFor::Room) }
     }
@@ -284,6 +288,18 @@ impl Change {
             }
             Change::Zero { range, .. } => *range,
         }
+    }
+
+    /// A discard of more lines than it takes slots: what it throws away need not be destaged. Where
+    /// log and data-disk are full, nothing else makes room.
+    pub(super) fn makes_room(&self) -> bool {
+        let Change::Zero { range, may_unmap: true } = self else { return false };
+        let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);
+        (range.end() / FRAGMENTS_PER_LINE).saturating_sub(whole_start) >= ENTRIES_OF_ZERO.into()
+    }
+
+    fn appender(&self) -> Appender {
+        if self.makes_room() { Appender::Discard } else { Appender::Request }
     }
 
     fn progress(&self) -> u64 {

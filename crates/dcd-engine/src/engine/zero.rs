@@ -42,8 +42,13 @@ impl Engine {
         self.change(owner, Change::Zero { range, may_unmap }, fua);
     }
 
-    pub(super) fn try_zero(&mut self, range: LbaRange, may_unmap: bool) -> bool {
-        if !self.log.has_room(ENTRIES_OF_ZERO, Appender::Request) {
+    pub(super) fn try_zero(
+        &mut self,
+        range: LbaRange,
+        may_unmap: bool,
+        appender: Appender,
+    ) -> bool {
+        if !self.log.has_room(ENTRIES_OF_ZERO, appender) {
             return false;
         }
         let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);

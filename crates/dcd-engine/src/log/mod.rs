@@ -29,6 +29,10 @@ pub(crate) const SEGMENTS_RESERVED: u32 = 3;
 pub(crate) enum Appender {
     /// A request of a client.
     Request,
+    /// A discard while requests find no room: it makes some, in the log and perhaps on the
+    /// data-disk, which may be full, too. It shares with announcements: if it leaves them none, a
+    /// checkpoint lists what is empty.
+    Discard,
     /// An announcement: there has to be room for one while the cache is full of what requests
     /// wrote.
     Announcement,
@@ -42,7 +46,7 @@ impl Appender {
     fn leaves(self) -> usize {
         match self {
             Appender::Request => SEGMENTS_RESERVED as usize,
-            Appender::Announcement => SEGMENTS_RESERVED as usize - 1,
+            Appender::Discard | Appender::Announcement => SEGMENTS_RESERVED as usize - 1,
             Appender::Engine => 0,
         }
     }
@@ -270,7 +274,7 @@ impl Log {
         let segments = free.len().saturating_sub(reserved);
         let segments = if self.segments.next_is_ready() { segments } else { 0 };
         let buffers = match appender {
-            Appender::Request => self.buffers_for_requests(),
+            Appender::Request | Appender::Discard => self.buffers_for_requests(),
             Appender::Announcement | Appender::Engine => self.buffer_count(),
         };
         let buffers = buffers.saturating_sub(buffers_in_use()) as usize;
