@@ -66,10 +66,30 @@ fn wrong_sizes_are_told_with_the_right_ones() {
     create("--cache-size big").fails(2, "--cache-size", "4k, 16M");
     create("").fails(1, "c does not exist, and without --cache-size", "--cache-size 256M");
     create("--cache-size 1M").fails(1, "needs at least", "give it 2 MiB");
+    // The size that is told is one that can be.
+    create("--cache-size 1728512").fails(1, "at least 1732608", "");
+    create("--cache-size 1732608").ok();
+    std::fs::remove_file(folder.path("c")).unwrap();
     create("--cache-size 4M --segment-size 1M").fails(1, "needs at least", "--segment-size 64k");
     create("--cache-size 16M --segment-size 100k").fails(1, "power of two", "--segment-size 1M");
     create("--cache-size 99t").fails(1, "at most", "largest");
     assert!(!folder.path("c").exists(), "nothing was made");
+}
+
+/// It is looked at to its last byte, and gets whole lines.
+#[test]
+fn a_file_may_end_anywhere() {
+    let folder = with_data_disk();
+    for (size, made) in [((3 << 20) + 100, (3 << 20) + 4096), ((3 << 20) - 512, 3 << 20)] {
+        let file = std::fs::File::create(folder.path("c")).unwrap();
+        file.set_len(size).unwrap();
+        file.write_all_at(b"end", size - 3).unwrap();
+        let create = "create --cache-disk c --data-disk d";
+        folder.dcd(create).fails(1, "4 KiB that are not zero", "--force");
+        assert_eq!(file.metadata().unwrap().len(), size);
+        folder.dcd(&format!("{create} --force")).ok();
+        assert_eq!(file.metadata().unwrap().len(), made);
+    }
 }
 
 #[test]

@@ -187,6 +187,11 @@ fn a_detach_that_waits_for_users_can_be_cancelled() {
     std::thread::sleep(Duration::from_millis(700));
     kill_process(Pid::from_child(&waiting), Signal::INT).unwrap();
     end("detach --wait", waiting).fails(7, "the detach was cancelled", "served as before");
+    let waiting = start(&mounted.folder, "detach --control ctl --wait");
+    std::thread::sleep(Duration::from_millis(700));
+    mounted.folder.dcd("detach --control ctl --cancel").ok();
+    end("detach --wait", waiting).fails(7, "the detach was cancelled", "served as before");
+    mounted.folder.dcd("detach --control ctl --cancel").fails(1, "no detach is under way", "");
     mounted.write("two");
     // What the kernel has, and nobody has asked to sync, goes with --force: dcd says so before.
     assert!(run("sync", &["-f", mounted.mount.to_str().unwrap()]));

@@ -122,6 +122,10 @@ struct UnderWay {
     drains: Vec<DrainTicket>,
     /// First parts of detaches.
     detaching: Vec<DrainTicket>,
+    /// Detaches that wait until nobody uses the disk.
+    waiting: usize,
+    /// How often those were cancelled.
+    waits_cancelled: u64,
     /// Clients that wait for a detach.
     detaches: usize,
 }
@@ -460,19 +464,20 @@ fn run_command(
             success()
         }
         Command::CancelDetach => {
-            let detaching = shared.under_way().detaching.clone();
-            if !detaching.is_empty() {
-                detaching.iter().for_each(|ticket| submitter.cancel_drain(*ticket));
-                return Ok(success());
-            }
-            if shared.under_way().detaches == 0 {
+            let mut under_way = shared.under_way();
+            let UnderWay { detaching, waiting, detaches, .. } = &*under_way;
+            if detaching.is_empty() && *waiting == 0 && *detaches == 0 {
                 return Ok(failure(
                     Code::NotUnderWay,
                     "no detach is under way",
                     "`dcd status` shows what is dirty",
                 ));
             }
-            submitter.cancel_detach();
+            detaching.iter().for_each(|ticket| submitter.cancel_drain(*ticket));
+            if *detaches > 0 {
+                submitter.cancel_detach();
+            }
+            under_way.waits_cancelled += 1;
             success()
         }
         Command::Record => {
@@ -536,6 +541,7 @@ fn part_from_users(
     }
     // Who has just closed it may not have been noticed.
     let patience = Instant::now() + USER_PATIENCE;
+    let mut waiting = None;
     loop {
         let users = shared.facts.users.find(Purpose::Detach, &shared.submitter);
         if users.is_empty() {
@@ -553,26 +559,60 @@ fn part_from_users(
             value["users"] = json!(users.names);
             return Ok(Some(value));
         }
-        thread::sleep(PROGRESS_INTERVAL);
+        let waiting = waiting.get_or_insert_with(|| WaitForUsers::begin(shared));
         // A sign of life, by which a client that has gone is noticed.
         write_line(
             *reader.get_ref(),
             &json!({ "waits_for": users.names, "progress": Progress::default() }),
         )?;
-        let mut said = [PollFd::new(*reader.get_ref(), PollFlags::IN)];
-        let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let _ = poll(&mut said, Some(&nothing));
-        if !said[0].revents().is_empty() || !reader.buffer().is_empty() {
+        let says_something = says_something_within(reader, PROGRESS_INTERVAL);
+        if says_something {
+            // To cancel is all that can be meant.
+            let _ = read_line(reader, LINE_BYTES_MAX)?;
+        }
+        if says_something || waiting.is_cancelled() {
             let mut value = failure(
                 Code::Cancelled,
                 "the detach was cancelled",
                 "the disk is served as before",
             );
             value["cancelled"] = true.into();
-            // What was said is read now: to cancel is all that can be meant.
-            let _ = read_line(reader, LINE_BYTES_MAX)?;
             return Ok(Some(value));
         }
+    }
+}
+
+fn says_something_within(reader: &BufReader<&UnixStream>, time: Duration) -> bool {
+    let mut said = [PollFd::new(*reader.get_ref(), PollFlags::IN)];
+    let time = rustix::event::Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let _ = poll(&mut said, Some(&time));
+    !said[0].revents().is_empty() || !reader.buffer().is_empty()
+}
+
+/// A detach that waits for users, until it is dropped.
+struct WaitForUsers<'a> {
+    shared: &'a Shared,
+    cancelled_before: u64,
+}
+
+impl WaitForUsers<'_> {
+    fn begin(shared: &Shared) -> WaitForUsers<'_> {
+        let mut under_way = shared.under_way();
+        under_way.waiting += 1;
+        WaitForUsers { shared, cancelled_before: under_way.waits_cancelled }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.shared.under_way().waits_cancelled > self.cancelled_before
+    }
+}
+
+impl Drop for WaitForUsers<'_> {
+    fn drop(&mut self) {
+        self.shared.under_way().waiting -= 1;
     }
 }
 

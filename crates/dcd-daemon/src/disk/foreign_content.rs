@@ -198,7 +198,8 @@ pub fn look(
     for part in &parts {
         let mut at = part.start;
         while at < part.end {
-            let length = (part.end - at).min(CHUNK as u64) as usize;
+            // A file may end anywhere; direct I/O reads whole units, and what there is of the last.
+            let length = (part.end - at).next_multiple_of(UNIT as u64).min(CHUNK as u64) as usize;
             let bytes = disk.read_at(at, length)?;
             if bytes.is_empty() {
                 break;

@@ -26,8 +26,8 @@
 //! cannot be written is told once and does no harm. `--trust-disks` goes on against it, and what is
 //! then found is what it says from there on.
 //!
-//! Who puts back both disks has a pair as it once was: where a file was written to, that is seen by
-//! its time, and only one disk without the other is refused.
+//! Who puts back both disks has a pair as it once was, and has to say so: nothing tells that from an
+//! older cache-disk alone beside a data-disk that somebody has touched.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -139,8 +139,8 @@ impl PairProblem {
     pub fn hint(&self, flag: &str) -> String {
         match self {
             PairProblem::OlderCache { .. } => format!(
-                "give the cache-disk that was in use last; {flag} goes on with this one: what was written since is lost or \
-                 mixed with what is old"
+                "give the cache-disk that was in use last; if both disks were put back as they were at one moment, {flag} goes \
+                 on with them, else it loses what was written since, or mixes it with what is old"
             ),
             PairProblem::OtherDataDisk { .. } => format!(
                 "find the right disk; if this one has taken its place on purpose, {flag} goes on with it"
@@ -378,22 +378,13 @@ fn check_generation(
     };
     // `None`: that cannot be told.
     let was_changed = |disk: &DiskState| Some(before(disk)? != disk.changed?);
-    if superblock.generation < record.generation {
-        let came_along = data_disks.iter().all(|disk| match (was_changed(disk), record.state) {
-            (Some(was_changed), _) => was_changed,
-            // It was in use when it died. What was put back behind the cache-disk was put back.
-            (None, PairState::Open) => {
-                disk.changed.zip(cache_now.changed).is_some_and(|(data, cache)| data > cache)
-            }
-            (None, _) => false,
+    if superblock.generation < record.generation && superblock.state != CacheState::Detached {
+        // That the data-disk was put back with it cannot be told from somebody else's write to it.
+        return Err(PairProblem::OlderCache {
+            path: cache_disk.path().to_owned(),
+            found: superblock.generation,
+            expected: record.generation,
         });
-        if !came_along && superblock.state != CacheState::Detached {
-            return Err(PairProblem::OlderCache {
-                path: cache_disk.path().to_owned(),
-                found: superblock.generation,
-                expected: record.generation,
-            });
-        }
     }
     let cache_was_changed =
         record.cache_disk.changed.zip(cache_now.changed).is_some_and(|(before, now)| before != now);

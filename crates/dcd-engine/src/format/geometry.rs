@@ -77,6 +77,22 @@ pub enum GeometryError {
     },
 }
 
+impl GeometryError {
+    /// The same of the whole cache-disk, of which something else takes `others` bytes.
+    pub fn beside(self, cache_disk: u64, others: u64) -> GeometryError {
+        match self {
+            GeometryError::TooSmall { needed, segment_size, copy_pages, .. } => {
+                let (found, needed) = (cache_disk, needed + others);
+                GeometryError::TooSmall { found, needed, segment_size, copy_pages }
+            }
+            GeometryError::TooLarge { most, .. } => {
+                GeometryError::TooLarge { found: cache_disk, most: most + others }
+            }
+            other => other,
+        }
+    }
+}
+
 impl Geometry {
     /// Segment size for a cache of that size when none is asked for: 1 MiB, and less for caches
     /// that would then have few segments.

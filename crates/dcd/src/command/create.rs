@@ -190,9 +190,11 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         Some((header, bytes)) => (Some(header), bytes),
     };
     // What is too small for the mark is too small for segments, too, which says it better.
-    let log_bytes = (plan.size - tables_bytes).saturating_sub(END_MARK_BYTES as u64);
-    let geometry = Geometry::fit_with_copies(log_bytes, segment_size, copy_pages)?;
-    let end = geometry.end() + tables_bytes + END_MARK_BYTES as u64;
+    let others = tables_bytes + END_MARK_BYTES as u64;
+    let geometry =
+        Geometry::fit_with_copies(plan.size.saturating_sub(others), segment_size, copy_pages)
+            .map_err(|error| error.beside(plan.size, others))?;
+    let end = geometry.end() + others;
     // From here on nobody else can use it, so that what was looked at is what is overwritten.
     let existing = match plan.is_missing {
         true => None,
@@ -318,7 +320,7 @@ impl Plan {
             Err(error) => return Err(CommandError::file("look at", path)(error)),
         };
         if metadata.is_file() {
-            let size = asked.map_or(metadata.len(), whole_lines);
+            let size = whole_lines(asked.unwrap_or(metadata.len()));
             return Ok(Plan { is_missing: false, reserve: true, size });
         }
         if !metadata.file_type().is_block_device() {

@@ -82,6 +82,12 @@ pub fn calls() -> Vec<Call> {
             OLDER,
             &trusting,
         ));
+        let touched = |world: &World| {
+            older_copy(world);
+            world.tool("touch d", "");
+        };
+        let name = format!("{verb}: an older copy, and a data-disk that somebody has touched");
+        calls.push(call(&name, touched, &line, OLDER, &trusting));
         let dirty_and_changed = |world: &World| {
             dirty(world);
             world.write("d", 3_000_000, b"somebody was here");
