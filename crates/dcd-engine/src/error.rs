@@ -96,8 +96,13 @@ pub enum OpenError {
         error: IoError,
     },
     /// No checkpoint can be used.
-    #[error("no valid checkpoint: first area: {first}; second area: {second}")]
+    #[error(
+        "no valid checkpoint{}: first area: {first}; second area: {second}",
+        if *is_detached { " of a cache that is detached" } else { "" }
+    )]
     Checkpoint {
+        /// Nothing depends on what the cache held.
+        is_detached: bool,
         /// What is wrong with the first.
         first: FormatError,
         /// What is wrong with the second.

@@ -175,7 +175,7 @@ fn a_checkpoint_of_another_cache_is_refused() {
     let foreign = other.cache_disk.current[start..end].to_vec();
     d.cache_disk.rot(start as u64, &foreign);
     let error = d.try_open().expect_err("not ours");
-    let OpenError::Checkpoint { first, second } = &error else { panic!("{error}") };
+    let OpenError::Checkpoint { first, second, .. } = &error else { panic!("{error}") };
     assert!(matches!(first, FormatError::Uuid { .. }), "{first}");
     assert!(matches!(second, FormatError::Uuid { .. }), "{second}");
 }

@@ -114,6 +114,14 @@ fn a_served_pair_with_rot_is_neither_drained_nor_detached_without_a_word() {
     expect_list(&folder);
     expect_the_rest_home(&folder);
     assert_eq!(state(&folder), "detached");
+    // From then on it is nobody's loss.
+    let checked = folder.dcd("check --cache-disk c").ok();
+    assert!(checked.contains("given up with the detach: 20 lines"), "{checked}");
+    let served = folder.serve(&serve_line());
+    let status: Value =
+        serde_json::from_str(&folder.dcd("status --control ctl --json").ok()).unwrap();
+    assert_eq!(status["recovery"]["poisoned_lines"], 0, "{}", status["recovery"]);
+    assert_eq!(served.stop().code, Some(0));
 }
 
 #[test]

@@ -134,6 +134,14 @@ fn a_cache_disk_that_was_shorter_is_never_healthy_again() {
         let short = site.dcd("serve --cache-disk c --data-disk d --nbd unix:s");
         assert_eq!(short.code, Some(1), "{}", short.stderr);
         assert!(!short.stderr.contains("old size"), "a hint that loses data: {}", short.stderr);
+        // Below its superblocks, too, it is no place for a new cache.
+        let kept = fs::read(site.path("c")).unwrap();
+        cache(&site).set_len(3000).unwrap();
+        for verb in ["serve --nbd unix:s --data-disk d", "check"] {
+            let short = site.dcd(&format!("{verb} --cache-disk c"));
+            assert!(short.stderr.contains("bring it back as it was"), "{}", short.stderr);
+        }
+        fs::write(site.path("c"), kept).unwrap();
         cache(&site).set_len(64 << 20).unwrap();
         let check = site.dcd("check --cache-disk c");
         assert_eq!(check.code, Some(4), "{}", check.stdout);

@@ -102,6 +102,22 @@ fn a_detached_cache_is_only_wiped() {
     folder.dcd(DETACH).fails(1, "is not a dcd cache", "");
 }
 
+/// Nothing is missed that a wipe has overwritten so far.
+#[test]
+fn a_wipe_that_was_ended_is_told_from_damage() {
+    let (folder, served) = pair("16M", 100, "");
+    assert_eq!(served.stop().code, Some(0));
+    folder.dcd("detach --cache-disk c --data-disk d --memory-directory .").ok();
+    let cache = std::fs::File::options().write(true).open(folder.path("c")).unwrap();
+    cache.write_all_at(&[0; 1 << 20], 128 << 10).unwrap();
+    let serve = "serve --cache-disk c --data-disk d --nbd unix:s --memory-directory .";
+    folder.dcd(serve).fails(1, "of a cache that is detached", "--wipe");
+    let checked = folder.dcd("check --cache-disk c");
+    assert!(checked.stdout.contains("nothing depends on it"), "{}", checked.stdout);
+    folder.dcd(DETACH).ok();
+    assert!(is_zero(&folder.path("c")));
+}
+
 #[test]
 fn nothing_is_wiped_without_a_detach() {
     let (folder, served) = pair("16M", 100, "");

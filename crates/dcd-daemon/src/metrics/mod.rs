@@ -201,7 +201,7 @@ pub const METRICS: &[Metric] = &[
         |report, to| to.number(&[], report.idle_threshold_microseconds / 1e6)),
 
     // Errors.
-    Metric::new("dcd_disk_errors", Counter, None, &["disk"], "I/O errors of disks.",
+    Metric::new("dcd_disk_errors", Counter, None, &["disk"], "I/O errors of disks. A volume counts as one data-disk: what it refuses because it is lost counts, too.",
         |report, to| {
             to.whole(&[("disk", "cache-disk")], report.counters.cache_disk_errors);
             to.whole(&[("disk", "data-disk")], report.counters.data_disk_errors);
@@ -259,9 +259,9 @@ pub const METRICS: &[Metric] = &[
     volume!("dcd_member_writes", Counter, None, "Writes of members.", counters.member_writes),
     volume!("dcd_member_written_bytes", Counter, BYTES, "Bytes of them.", counters.member_write_bytes),
     volume!("dcd_volume_journal_written_bytes", Counter, BYTES, "Bytes of the journal of redundant sets.", counters.journal_bytes),
-    volume!("dcd_volume_bad_lines", Counter, None, "Lines of members that were not what they should be.", counters.lines_bad),
-    volume!("dcd_volume_repaired_lines", Counter, None, "Of them, repaired from the others.", counters.lines_repaired),
-    volume!("dcd_volume_lost_lines", Counter, None, "Of them, lost.", counters.lines_lost),
+    volume!("dcd_volume_bad_lines", Counter, None, "Lines that a member did not give, or gave with a wrong checksum.", counters.lines_bad),
+    volume!("dcd_volume_repaired_lines", Counter, None, "Lines of members that were written anew from the others.", counters.lines_repaired),
+    volume!("dcd_volume_lost_lines", Counter, None, "Lines that were given up: neither their member nor the others have them.", counters.lines_lost),
     volume!("dcd_volume_moved_extents", Counter, None, "Extents moved to another set.", counters.extents_moved),
     volume!("dcd_volume_failed_members", Counter, None, "Members that have failed.", counters.members_failed),
     volume!("dcd_volume_rebuilt_members", Counter, None, "Members that were rebuilt.", counters.members_rebuilt),

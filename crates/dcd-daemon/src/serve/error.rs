@@ -214,6 +214,9 @@ pub fn same_disk_in_words(first: &Path, second: &Path, shared: &Path) -> String 
     }
 }
 
+const CUT_OFF_HINT: &str = "is it the right name? A cache-disk that ends so early was cut off: bring it back as it was, \
+    since it may hold data that is nowhere else";
+
 impl ServeError {
     /// For `map_err` of system calls.
     pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> ServeError {
@@ -228,6 +231,10 @@ impl ServeError {
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            ServeError::Device {
+                role: "cache-disk",
+                source: DeviceError::Size { found: 1.., .. },
+            } => CUT_OFF_HINT.into(),
             ServeError::Device {
                 role: "cache-disk",
                 source: DeviceError::NotFound { path, .. } | DeviceError::Size { path, .. },
@@ -271,7 +278,8 @@ impl ServeError {
                 FormatError::Version { .. } | FormatError::Features { .. } => {
                     "use the version of dcd that wrote it, or a newer one".into()
                 }
-                FormatError::Magic { .. } | FormatError::Short { .. } => format!(
+                FormatError::Short { .. } => CUT_OFF_HINT.into(),
+                FormatError::Magic { .. } => format!(
                     "make one with `dcd create --cache-disk {} --data-disk ...`, or check the name",
                     path.display()
                 ),
@@ -308,7 +316,9 @@ impl ServeError {
                 report.way_out
             ),
             ServeError::Stop { .. } => {
-                "nothing that was acknowledged is lost; start again with the same disks".into()
+                "start again with the same disks: nothing that was acknowledged is lost if they are as they were; of a \
+                 cache-disk that was cut off or overwritten `dcd salvage` reads what is left"
+                    .into()
             }
         })
     }
@@ -321,6 +331,11 @@ fn open_hint(error: &OpenError) -> Option<String> {
         OpenError::Volume(error) => return volume_hint(error),
         OpenError::Io { device, .. } => {
             format!("the {device:?} has errors (see dmesg); copy it before trying again")
+        }
+        OpenError::Checkpoint { is_detached: true, .. } => {
+            "nothing depends on it any more: `dcd detach --wipe` goes on with a wipe that was ended, `dcd create` makes \
+             another cache"
+                .into()
         }
         OpenError::Checkpoint { .. } | OpenError::CheckpointLost { .. } | OpenError::Format(_) => {
             "copy both disks first; `dcd salvage` finds what the log holds without it".into()

@@ -497,7 +497,8 @@ impl Engine {
             .max_by_key(|((generation, _), _)| *generation);
         let Some((&(_, payload_bytes), area)) = newest else {
             let [first, second] = recovery.areas.clone().map(|area| area.expect_err("none valid"));
-            return self.fail_open(OpenError::Checkpoint { first, second });
+            let is_detached = self.superblock.state == CacheState::Detached;
+            return self.fail_open(OpenError::Checkpoint { is_detached, first, second });
         };
         recovery.stage = Stage::Checkpoint;
         recovery.ios_left = 1;

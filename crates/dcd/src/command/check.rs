@@ -174,6 +174,9 @@ pub fn check(
                 report.problem("checkpoint", format!("checkpoint {number}: {error}"), Some(offset));
             }
         }
+        if superblock.state == CacheState::Detached {
+            report.notes.push("the cache is detached: nothing depends on it".into());
+        }
         return Ok(report.finish());
     };
     report.checkpoint_generation = Some(checkpoint.generation);
@@ -212,15 +215,22 @@ pub fn check(
     report.dirty_lines = live.dirty_lines();
     report.zero_lines = live.zero_lines();
     report.poisoned_lines = live.poisoned_lines();
+    let is_detached = superblock.state == CacheState::Detached;
     if report.poisoned_lines > 0 {
         let lines = count(report.poisoned_lines, "line");
-        let message = format!("{lines} lost earlier: reads of them fail until they are written");
-        report.problem("poisoned", message, None);
+        if is_detached {
+            report.notes.push(format!("lost, and given up with the detach: {lines}"));
+        } else {
+            let message =
+                format!("{lines} lost earlier: reads of them fail until they are written");
+            report.problem("poisoned", message, None);
+        }
     }
     report.verify_volume(image, &superblock, progress);
     report.notes.extend(note_of_memory(&superblock, &image.path));
     report.notes.extend(note_of_label(&superblock));
-    if superblock.state == CacheState::Open && log.records.is_empty() && live.is_clean() {
+    let is_empty_log = log.records.is_empty() && live.is_clean();
+    if superblock.state == CacheState::Open && is_empty_log && report.problems.is_empty() {
         let note =
             "the log is empty: a start overwrites nothing, even if the data-disk was changed";
         report.notes.push(note.into());

@@ -160,7 +160,10 @@ impl CommandError {
                 Some("nothing is left of it; run it again".into())
             }
             CommandError::NotACache { problem, .. } => match problem {
-                FormatError::Magic { .. } | FormatError::Short { .. } => {
+                FormatError::Short { .. } => Some(
+                    "is it the right name? A cache-disk that ends so early was cut off: bring it back as it was".into(),
+                ),
+                FormatError::Magic { .. } => {
                     Some("are cache-disk and data-disk swapped? `dcd create` makes a cache".into())
                 }
                 FormatError::Version { .. } | FormatError::Features { .. } => {

@@ -646,7 +646,7 @@ fn is_device_failure_of_serve(error: &ServeError) -> bool {
             is_device_failure(source)
         }
         ServeError::Open(OpenError::Io { .. }) => true,
-        ServeError::Open(OpenError::Checkpoint { first, second }) => {
+        ServeError::Open(OpenError::Checkpoint { first, second, .. }) => {
             let unreadable = |error: &FormatError| matches!(error, FormatError::Unreadable { .. });
             unreadable(first) || unreadable(second)
         }

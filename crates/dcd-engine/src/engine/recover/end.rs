@@ -170,6 +170,8 @@ impl Engine {
         let is_of_detach = epoch + 1 == self.superblock.generation;
         if self.superblock.state == CacheState::Detached && is_of_detach {
             self.forget_what_was_given_up();
+            let report = &mut self.recovery().report;
+            (report.poisoned_lines, report.dirty_lines) = (0, 0);
         }
         // Zeroes are whole lines, so those that ended with the disk would now reach behind its old
         // end. Everything else of a line that was not whole is kept by the block.
