@@ -4,13 +4,15 @@
 //! every file that was fsynced before the crash is there, byte for byte, and so is every
 //! transaction that was committed. The crash is a kill -9 of dcd, or a power cut of the machine
 //! with both disks; some recoveries and detaches are hit by the next one. At the end the data-disk
-//! mounts without dcd.
+//! mounts without dcd. Beside the files, free space is trimmed all the time, and now and then the
+//! crash hits a `mkfs`, which discards the whole disk.
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
 mod files;
 mod sqlite;
+mod trimmer;
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,6 +25,7 @@ use harness::machine::{Crash, Machine, random_instant};
 use harness::random::{Random, sum};
 use harness::{Daemon, cycles, seed, until};
 use sqlite::Sqlite;
+use trimmer::Trimmer;
 
 struct FileSystem {
     name: &'static str,
@@ -49,6 +52,9 @@ struct Run {
     load: Load,
     /// How often something that was fsynced or committed was compared.
     compared: u64,
+    /// How often free space was trimmed beside the load, and a crash came amid a mkfs.
+    trims: u64,
+    cut_in_mkfs: u64,
     what: String,
 }
 
@@ -129,6 +135,7 @@ impl Run {
                 let tree = work.join(format!("tree{cycle}"));
                 fs::create_dir_all(&tree).unwrap();
                 let mut tar = files::unpack_tree(&self.machine.site, &tree);
+                let trimmer = Trimmer::start(&self.machine.site);
                 let fsyncs = Arc::new(AtomicU64::new(0));
                 let writer = {
                     let (files, fsyncs) = (files.clone(), fsyncs.clone());
@@ -147,6 +154,7 @@ impl Run {
                 self.machine.crash(daemon, random);
                 assert!(writer.join().unwrap().is_err(), "a disk that is gone gives errors");
                 let _ = tar.wait();
+                self.trims += trimmer.stop();
             }
             Load::Sqlite(sqlite) => {
                 let before = sqlite.committed();
@@ -169,6 +177,18 @@ impl Run {
         self.unmount();
         self.machine.clear_away();
     }
+
+    /// All of it is made anew, and the crash comes amid that.
+    fn make_and_crash(&mut self, daemon: Daemon, device: &str, random: &mut Random) {
+        let mut make = self.machine.site.start_tool(&format!("{} {device}", self.kind.make));
+        random_instant(random, Duration::from_millis(60));
+        self.machine.crash(daemon, random);
+        let _ = make.wait();
+        self.forget_files();
+        self.cut_in_mkfs += 1;
+        self.machine.crashes.under_load += 1;
+        self.machine.clear_away();
+    }
 }
 
 fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
@@ -183,8 +203,11 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
         fs::create_dir_all(machine.site.path(name)).unwrap();
     }
     files::make_tree(&machine.site, &mut random);
-    let mut run = Run { machine, kind, load, compared: 0, what: String::new() };
+    let what_of_run = String::new();
+    let mut run =
+        Run { machine, kind, load, compared: 0, trims: 0, cut_in_mkfs: 0, what: what_of_run };
     let mut flags = String::new();
+    let mut is_made = false;
     for cycle in 0..all {
         run.what = format!("{what}, {}, DCD_SEED={}, cycle {cycle}", crash.name(), seed());
         let ack = ["memory", "log", "durable"][cycle as usize % 3];
@@ -192,7 +215,7 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
             format!("--quiet --fuse fuse --loop --ack {ack} --idle-max 50ms --segment-buffers 8");
         let daemon = run.machine.serve(&flags);
         let device = daemon.told("loop").unwrap().to_owned();
-        if cycle == 0 {
+        if !is_made {
             run.machine.site.make_file_system(run.kind.make, &device);
         } else {
             // The first mount replays the journal, as after any crash; then it must be clean.
@@ -206,8 +229,14 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
                 run.machine.site.make_file_system(run.kind.make, &device);
             }
         }
-        run.mount(&device);
-        run.load_and_crash(daemon, cycle, &mut random);
+        let is_last = cycle + 1 == all;
+        is_made = is_last || matches!(run.load, Load::Sqlite(_)) || !random.once_in(6);
+        if is_made {
+            run.mount(&device);
+            run.load_and_crash(daemon, cycle, &mut random);
+        } else {
+            run.make_and_crash(daemon, &device, &mut random);
+        }
         run.machine.crash_again(&flags, &mut random);
     }
     // Once more, in order: mount, compare, unmount, detach; then without dcd.
@@ -230,7 +259,10 @@ fn crash_cycles(crash: Crash, kind: FileSystem, load: Load, all: u64) {
         Load::Files(files) => {
             let (left, lost) = (files.count(), files.names_lost());
             let lost = if lost > 0 { format!(", {lost} names lost") } else { String::new() };
-            format!("{left} fsynced files, {} comparisons{lost}", run.compared)
+            format!(
+                "{left} fsynced files, {} comparisons{lost}, {} trims beside them, {} times amid a mkfs",
+                run.compared, run.trims, run.cut_in_mkfs
+            )
         }
         Load::Sqlite(sqlite) => format!("{} transactions committed", sqlite.committed()),
     };
@@ -242,7 +274,7 @@ const EXT4: FileSystem = FileSystem {
     name: "ext4",
     size: 96 << 20,
     make: "mkfs.ext4 -q -F",
-    mount: "mount -t ext4",
+    mount: "mount -t ext4 -o discard",
     check: "e2fsck -fn",
     mend: None,
     has_journal: true,
@@ -252,7 +284,7 @@ const XFS: FileSystem = FileSystem {
     name: "xfs",
     size: 320 << 20,
     make: "mkfs.xfs -q -f",
-    mount: "mount -t xfs",
+    mount: "mount -t xfs -o discard",
     check: "xfs_repair -n",
     mend: None,
     has_journal: true,

@@ -257,6 +257,22 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// The same of one that may fail, and is not waited for.
+    #[allow(dead_code)] // Not every suite does that.
+    pub fn start_tool(&self, line: &str) -> std::process::Child {
+        Command::new("timeout")
+            .args(["--signal=KILL", TOOL_SECONDS])
+            .args(line.split_whitespace())
+            .current_dir(self.path(""))
+            .env("PATH", search_path())
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
     /// Makes a file system. mkfs.btrfs looks at all mounted loop devices, and fails at one whose
     /// file is served by a daemon that is gone. That of another test is back in a moment. One that
     /// a killed run has left stays, so it is taken out of sight then.
