@@ -128,6 +128,8 @@ pub struct Limits {
     pub checkpoint_write_bytes: usize,
     /// Lines of the index that are gathered for a checkpoint at a time: requests get in between.
     pub checkpoint_lines: usize,
+    /// Lines of a discard that leave the lookup table at once, and at a time when it covers more.
+    pub discarded_lines: usize,
     /// Free segments with which no more are announced; the number of all: whatever is empty is
     /// announced at once.
     pub announced_ahead: usize,
@@ -148,6 +150,7 @@ impl Limits {
         recent_witnesses: RECENT_WITNESSES_MAX,
         checkpoint_write_bytes: 1 << 20,
         checkpoint_lines: 2048,
+        discarded_lines: 8192,
         announced_ahead: 64,
         listed_free: usize::MAX,
         checkpoint_part: 8,
@@ -159,6 +162,7 @@ impl Limits {
             && (1..=RECENT_WITNESSES_MAX).contains(&self.recent_witnesses)
             && self.checkpoint_write_bytes > 0
             && self.checkpoint_lines > 0
+            && self.discarded_lines > 0
             && (1..=Limits::MOST.checkpoint_part).contains(&self.checkpoint_part)
             && self.checkpoint_write_bytes.is_multiple_of(LINE_SIZE as usize)
     }

@@ -18,6 +18,7 @@ fn tiny(options: &mut Options) {
         recent_witnesses: 1,
         checkpoint_write_bytes: LINE,
         checkpoint_lines: 2048,
+        discarded_lines: 8192,
         announced_ahead: usize::MAX,
         listed_free: usize::MAX,
         checkpoint_part: 8,

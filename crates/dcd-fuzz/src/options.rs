@@ -19,6 +19,7 @@ pub const TINY: Limits = Limits {
     recent_witnesses: 1,
     checkpoint_write_bytes: 4096,
     checkpoint_lines: 2048,
+    discarded_lines: 8192,
     announced_ahead: usize::MAX,
     listed_free: 5,
     checkpoint_part: 2,
@@ -188,6 +189,8 @@ impl Options {
         // What was drawn before this came is drawn as it was.
         let mut aside = Random::new(random.state() ^ 0x6761_7468_6572);
         limits.checkpoint_lines = aside.pick(&[1, 3, 2048, 2048]) as usize;
+        let mut aside = Random::new(random.state() ^ 0x7377_6570);
+        limits.discarded_lines = aside.pick(&[1, 1, 2, 8192]) as usize;
         limits
     }
 

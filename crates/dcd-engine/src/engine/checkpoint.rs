@@ -25,6 +25,7 @@ use crate::format::checkpoint::{
     Checkpoint, CheckpointWriter, Ending, HEADER_SIZE, LiveSlot, LogPosition,
 };
 use crate::io::{IoError, RequestError, RequestId};
+use crate::log::lookup_table::Walker;
 use crate::units::{Duration, RecordNumber, SegmentIndex, SegmentSerial, Time};
 
 /// What comes in goes between two parts of the index, and for a driver time must pass.
@@ -247,7 +248,7 @@ impl Engine {
     /// The checkpoint under way is made anew if its header is not on its way yet.
     pub(super) fn drop_checkpoint(&mut self) {
         if self.checkpoint.drop_unwritten() {
-            self.table.end_walk();
+            self.table.end_walk(Walker::Checkpoint);
             self.zeroes_rebuilt.picture_dropped();
         }
     }
@@ -262,6 +263,9 @@ impl Engine {
     /// lines that were destaged meanwhile and that the index lacks. So they wait; a small index is
     /// gathered at once.
     fn may_gather(&self) -> bool {
+        if self.sweep.is_some() {
+            return false;
+        }
         self.table.lines() <= self.config.limits.checkpoint_lines
             || !self.destage.zeroes_under_way()
     }
@@ -296,7 +300,7 @@ impl Engine {
         if self.checkpoint.unlisted == UnlistedDamage::Some {
             self.checkpoint.unlisted = UnlistedDamage::InPicture;
         }
-        self.table.begin_walk();
+        self.table.begin_walk(Walker::Checkpoint);
         let picture = Picture {
             offset: self.superblock.geometry.checkpoint_offsets[listed.area()],
             listed,

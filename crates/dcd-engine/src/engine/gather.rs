@@ -19,6 +19,7 @@
 use super::Engine;
 use crate::format::checkpoint::{Checkpoint, CheckpointWriter, Ending, LiveSlot, LogPosition};
 use crate::format::geometry::Geometry;
+use crate::log::lookup_table::Walker;
 use crate::units::SegmentIndex;
 
 /// Segments are looked at so many times as fast as lines.
@@ -86,7 +87,7 @@ impl Engine {
         let has_more = end < total || {
             let (segments, geometry) = (&self.log.segments, &self.superblock.geometry);
             let writer = &mut gathering.writer;
-            self.table.walk(lines.max(1), |table, line, pieces| {
+            self.table.walk(Walker::Checkpoint, lines.max(1), |table, line, pieces| {
                 for (slot, mask) in pieces.as_slice() {
                     let (segment, slot_in_segment) = geometry.locate(*slot);
                     let serial = segments.get(segment).serial;

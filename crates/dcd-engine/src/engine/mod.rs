@@ -29,6 +29,7 @@ mod read;
 mod recover;
 mod sequences;
 mod stuck;
+mod sweep;
 mod uncached;
 mod volume;
 mod witness;
@@ -209,6 +210,7 @@ pub struct Engine {
     health: health::Health,
     /// It has failed while clean: on without it (C23).
     passing_by: Option<uncached::PassingBy>,
+    sweep: Option<sweep::Sweep>,
     below: Below,
     discards: discards::Discards,
     /// Flushes and the like that wait for the volume to make its tables durable.
@@ -368,6 +370,7 @@ impl Engine {
             log_use: log_use::LogUse::default(),
             health: health::Health::default(),
             passing_by: None,
+            sweep: None,
             below,
             discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
@@ -392,6 +395,9 @@ impl Engine {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
         self.checkpoint.input_came();
+        if let Some(sweep) = &mut self.sweep {
+            sweep.go_on();
+        }
         self.patience.pass(now, matches!(input, Input::Timeout));
         self.below.set_patience(self.patience);
         match input {
@@ -570,7 +576,8 @@ impl Engine {
             return;
         }
         loop {
-            let mut moved = self.admit_stalled();
+            let mut moved = self.advance_sweep();
+            moved |= self.admit_stalled();
             moved |= self.advance_bypasses();
             moved |= self.advance_destage();
             moved |= self.advance_log_again();
@@ -604,8 +611,17 @@ impl Engine {
         let destage = [self.destage_wake_up(), self.drain_wake_up(), self.detach_wake_up()];
         let destage = destage.into_iter().flatten().min();
         let below = self.below.wake_up();
-        let others =
-            [hung, gathering, stalled, self.commit_wake_up(), destage, clean, copies, below];
+        let others = [
+            hung,
+            gathering,
+            self.sweep_wake_up(),
+            stalled,
+            self.commit_wake_up(),
+            destage,
+            clean,
+            copies,
+            below,
+        ];
         others.into_iter().flatten().min()
     }
 
@@ -872,7 +888,7 @@ impl Engine {
     pub fn block_status(&self, range: LbaRange, pieces_max: usize) -> Vec<(u64, bool)> {
         let mut pieces: Vec<(u64, bool)> = Vec::new();
         for (line, mask) in range.lines() {
-            let is_zero = self.is_zero(line) && !self.table.contains(line);
+            let is_zero = self.is_zero(line) && self.pieces(line).as_slice().is_empty();
             let blocks = u64::from(mask.0.count_ones());
             let count = pieces.len();
             match pieces.last_mut() {

@@ -221,7 +221,7 @@ impl Engine {
         }
         for (line, mask) in wanted.lines() {
             let mut missing = mask;
-            let in_log = self.table.find(line);
+            let in_log = self.pieces(line);
             for (slot, piece) in in_log.as_slice() {
                 let mask = piece.and(mask);
                 missing = missing.without(mask);
@@ -539,7 +539,7 @@ impl Engine {
     /// A slot does not have the bytes it should. What is live in it is lost: everything in the
     /// table is newer than the data-disk (C21).
     pub(super) fn damaged_slot(&mut self, line: Line, slot: SlotIndex) {
-        let live = self.table.find(line);
+        let live = self.pieces(line);
         if let Some((_, mask)) = live.as_slice().iter().find(|(s, _)| *s == slot) {
             let mask = *mask;
             self.poison(line, mask);

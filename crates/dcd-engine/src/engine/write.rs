@@ -45,6 +45,8 @@ enum WaitsFor {
     ZeroRanges,
     /// The end of a bypass of the same blocks.
     Bypass,
+    /// The end of a large discard of the same blocks, or, for a large discard, of another.
+    Sweep,
     /// An earlier one of the same blocks that waits, too.
     Earlier,
 }
@@ -52,14 +54,13 @@ enum WaitsFor {
 impl Stalled {
     /// Whether a change that came later must wait for this one, and how.
     fn holds_up(&self, later: &Change) -> Option<WaitsFor> {
-        let is_zero = matches!(later, Change::Zero { .. });
         if self.change.range().overlaps(later.range()) {
             return Some(WaitsFor::Earlier);
         }
         match self.waits_for {
             WaitsFor::Room if later.makes_room() => None,
             WaitsFor::Room => Some(WaitsFor::Room),
-            WaitsFor::ZeroRanges if is_zero => Some(WaitsFor::ZeroRanges),
+            WaitsFor::ZeroRanges if later.is_zero() => Some(WaitsFor::ZeroRanges),
             _ => None,
         }
     }
@@ -136,7 +137,7 @@ impl Engine {
                 WaitsFor::Room => std::mem::take(&mut room_moved),
                 WaitsFor::ZeroRanges => std::mem::take(&mut zeroes_moved),
                 WaitsFor::Earlier => true,
-                WaitsFor::Bypass => false,
+                WaitsFor::Bypass | WaitsFor::Sweep => false,
             };
             if waits_anew {
                 stalled.since = self.patience.now();
@@ -146,7 +147,7 @@ impl Engine {
                 match stalled.waits_for {
                     WaitsFor::Room => room_moved = true,
                     WaitsFor::ZeroRanges => zeroes_moved = true,
-                    WaitsFor::Bypass | WaitsFor::Earlier => {}
+                    WaitsFor::Bypass | WaitsFor::Sweep | WaitsFor::Earlier => {}
                 }
                 self.acknowledge(stalled.owner, stalled.change.into_buffer(), stalled.fua);
                 moved = true;
@@ -193,6 +194,13 @@ impl Engine {
             || self.has_bypasses_without_room() && self.log.lacks_segments(1, Appender::Engine)
     }
 
+    /// Whether nothing may be destaged: lines that are discarded are still in the table, or a large
+    /// discard waits until nothing is under way.
+    pub(super) fn sweep_holds_back_destaging(&self) -> bool {
+        self.sweep.is_some()
+            || self.stalled.iter().any(|it| it.waits_for == WaitsFor::Sweep && it.change.is_zero())
+    }
+
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
         while let Some(stalled) = self.stalled.pop_front() {
             self.reply(stalled.owner, Err(error), stalled.change.into_buffer());
@@ -203,13 +211,24 @@ impl Engine {
         if self.is_overtaking_a_bypass(change.range()) {
             return Err(WaitsFor::Bypass);
         }
+        if self.is_being_swept(change.range()) {
+            return Err(WaitsFor::Sweep);
+        }
         let appender = change.appender();
         let is_done = match change {
             Change::Write { start, data, blocks_done } => self.try_write(*start, data, blocks_done),
             Change::Zero { .. } if !self.has_room_for_zero_ranges(ZeroRanges::GROWTH_BY_INSERT) => {
                 return Err(WaitsFor::ZeroRanges);
             }
-            Change::Zero { range, may_unmap } => self.try_zero(*range, *may_unmap, appender),
+            Change::Zero { .. } if !self.log.has_room(ENTRIES_OF_ZERO, appender) => false,
+            Change::Zero { range, may_unmap } => {
+                let is_swept = self.needs_sweep(range.blocks / FRAGMENTS_PER_LINE);
+                if is_swept && !self.may_begin_sweep() {
+                    return Err(WaitsFor::Sweep);
+                }
+                self.zero(*range, *may_unmap, is_swept);
+                true
+            }
         };
         if is_done { Ok(()) } else { Err(WaitsFor::Room) }
     }
@@ -300,6 +319,10 @@ impl Change {
 
     fn appender(&self) -> Appender {
         if self.makes_room() { Appender::Discard } else { Appender::Request }
+    }
+
+    fn is_zero(&self) -> bool {
+        matches!(self, Change::Zero { .. })
     }
 
     fn progress(&self) -> u64 {

@@ -12,7 +12,6 @@ use super::discards::Owner;
 use super::write::Change;
 use crate::format::record::Entry;
 use crate::io::RequestError;
-use crate::log::Appender;
 use crate::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LbaRange, Line};
 use crate::zero_ranges::ZeroRange;
 
@@ -42,15 +41,8 @@ impl Engine {
         self.change(owner, Change::Zero { range, may_unmap }, fua);
     }
 
-    pub(super) fn try_zero(
-        &mut self,
-        range: LbaRange,
-        may_unmap: bool,
-        appender: Appender,
-    ) -> bool {
-        if !self.log.has_room(ENTRIES_OF_ZERO, appender) {
-            return false;
-        }
+    /// Appends it; there is room. `is_swept`: its lines leave the table by and by.
+    pub(super) fn zero(&mut self, range: LbaRange, may_unmap: bool, is_swept: bool) {
         let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);
         let mut whole_end = range.end() / FRAGMENTS_PER_LINE;
         if range.end() == self.data_disk.blocks {
@@ -65,8 +57,7 @@ impl Engine {
                 );
                 self.append(part, &ZEROES[..part.bytes() as usize]);
             }
-            self.log.end_request();
-            return true;
+            return self.log.end_request();
         }
         let head_blocks = (whole_start * FRAGMENTS_PER_LINE).saturating_sub(range.start.0);
         let head = LbaRange::new(range.start.0, head_blocks);
@@ -80,14 +71,16 @@ impl Engine {
         let (line, lines) = (Line(whole_start), whole_end - whole_start);
         self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
         self.log.end_request();
-        self.forget_lines(line, lines);
+        match is_swept {
+            true => self.begin_sweep(line, lines),
+            false => self.forget_lines(line, lines),
+        }
         let zero = ZeroRange { line, lines, may_unmap };
         self.zeroes.insert(zero);
         self.zeroes_rebuilt.zeroed(zero);
         self.copies_changed(line, lines);
         self.destage.zeroes_logged(self.log.newest_record());
         self.destage.something_changed();
-        true
     }
 
     // ---- room in checkpoints ------------------------------------------------------------------

@@ -112,7 +112,16 @@ pub struct LookupTable {
     scattered_free: Vec<u32>,
     /// CRC-32C of each slot, live or not; see [`LookupTable::checksum`].
     slot_checksums: Vec<u32>,
-    walk: Option<Walk>,
+    walks: [Option<Walk>; 2],
+}
+
+/// Who walks the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Walker {
+    /// What gathers a checkpoint.
+    Checkpoint,
+    /// What carries out a large discard.
+    Sweep,
 }
 
 /// A walk of the whole table that goes on while the table changes.
@@ -152,7 +161,7 @@ impl LookupTable {
             scattered: Vec::new(),
             scattered_free: Vec::new(),
             slot_checksums: vec![0; slots as usize],
-            walk: None,
+            walks: [None, None],
         }
     }
 
@@ -355,7 +364,7 @@ impl LookupTable {
             let distance = |place: usize| (place + length - home) % length;
             if distance(gap) < distance(candidate) {
                 self.entries[gap] = self.entries[candidate];
-                if let Some(walk) = &mut self.walk {
+                for walk in self.walks.iter_mut().flatten() {
                     walk.moved(self.entries[gap].line(), candidate, gap);
                 }
                 gap = candidate;
@@ -378,14 +387,14 @@ impl LookupTable {
         }
     }
 
-    /// Begins a walk of the table, in place of one that is under way.
-    pub(crate) fn begin_walk(&mut self) {
-        self.walk = Some(Walk::default());
+    /// Begins a walk of the table, in place of one of the same walker that is under way.
+    pub(crate) fn begin_walk(&mut self, walker: Walker) {
+        self.walks[walker as usize] = Some(Walk::default());
     }
 
     /// Nobody goes on with the walk.
-    pub(crate) fn end_walk(&mut self) {
-        self.walk = None;
+    pub(crate) fn end_walk(&mut self, walker: Walker) {
+        self.walks[walker as usize] = None;
     }
 
     /// Visits the next `count` lines of the walk, and tells whether there are more. A line that is
@@ -396,10 +405,11 @@ impl LookupTable {
     /// If no walk was begun.
     pub(crate) fn walk(
         &mut self,
+        walker: Walker,
         count: usize,
         mut visit: impl FnMut(&LookupTable, Line, Pieces),
     ) -> bool {
-        let mut walk = self.walk.take().expect("a walk was begun");
+        let mut walk = self.walks[walker as usize].take().expect("a walk was begun");
         let mut left = count;
         let mut places = self.used.iter_from(walk.at);
         while left > 0 {
@@ -428,7 +438,7 @@ impl LookupTable {
             }
         }
         let has_more = walk.at < self.entries.len() || !walk.missed.is_empty();
-        self.walk = has_more.then_some(walk);
+        self.walks[walker as usize] = has_more.then_some(walk);
         has_more
     }
 
@@ -489,7 +499,7 @@ mod tests {
                 table.insert(*line, FragmentMask::FULL, SlotIndex(0), 0);
             }
             let mut visits: BTreeMap<Line, u32> = BTreeMap::new();
-            table.begin_walk();
+            table.begin_walk(Walker::Sweep);
             for changes in changes {
                 for (is_insert, index) in changes.into_iter().filter(|(_, index)| !stays[*index]) {
                     match is_insert {
@@ -497,12 +507,12 @@ mod tests {
                         false => drop(table.remove(lines[index], FragmentMask::FULL)),
                     }
                 }
-                if !table.walk(1, |_, line, _| *visits.entry(line).or_default() += 1) {
+                if !table.walk(Walker::Sweep, 1, |_, line, _| *visits.entry(line).or_default() += 1) {
                     break;
                 }
             }
-            if table.walk.is_some() {
-                table.walk(100, |_, line, _| *visits.entry(line).or_default() += 1);
+            if table.walks[Walker::Sweep as usize].is_some() {
+                table.walk(Walker::Sweep, 100, |_, line, _| *visits.entry(line).or_default() += 1);
             }
             for (line, _) in lines.iter().zip(&stays).filter(|(_, stays)| **stays) {
                 prop_assert_eq!(visits.get(line), Some(&1));

@@ -1,0 +1,131 @@
+//! A discard of very many lines, whose lines leave the lookup table a part at a time while requests
+//! go on.
+//!
+//! ```text
+//! 1. Nothing is being destaged; what would be waits.
+//! 2. The range is in the log, and among the zero ranges below the table: answered, and durable, as any discard.
+//!      Crash from here on: a start replays it, and none of its lines is left.
+//! 3. Lines of the range that are still in the table are dead. Until they are gone
+//!    - whoever reads does not look for them there ([`Engine::pieces`]);
+//!    - changes of the range wait: a new line would look like an old one;
+//!    - nothing is destaged, and no checkpoint is begun that would list them. One that is being gathered may list
+//!      them: the discard is behind its position, and is replayed.
+//! ```
+//! All at once would hold up everybody for as long as it takes, which is seconds where a cache of a
+//! terabyte is full.
+
+use super::Engine;
+use crate::log::lookup_table::{Pieces, Walker};
+use crate::units::{Duration, FragmentMask, LbaRange, Line, Time};
+
+/// As short as an engine can say: others have their turn between.
+const PAUSE: Duration = Duration::from_micros(1);
+
+/// A discard that is being carried out.
+pub(super) struct Sweep {
+    lines: std::ops::Range<Line>,
+    /// Lines before this one are gone; `None`: the whole table is walked, which is less.
+    next: Option<Line>,
+    /// A part went since the last input.
+    has_paused: bool,
+}
+
+impl Sweep {
+    fn covers(&self, line: Line) -> bool {
+        self.lines.contains(&line)
+    }
+
+    pub(super) fn go_on(&mut self) {
+        self.has_paused = false;
+    }
+}
+
+impl Engine {
+    /// Where the newest fragments of a line are; what is discarded is nowhere.
+    pub(super) fn pieces(&self, line: Line) -> Pieces {
+        match self.is_swept(line) {
+            true => Pieces::default(),
+            false => self.table.find(line),
+        }
+    }
+
+    /// Whether the line is discarded, and perhaps still in the table.
+    pub(super) fn is_swept(&self, line: Line) -> bool {
+        self.sweep.as_ref().is_some_and(|sweep| sweep.covers(line))
+    }
+
+    /// Whether changes of these blocks have to wait.
+    pub(super) fn is_being_swept(&self, range: LbaRange) -> bool {
+        let Some(sweep) = &self.sweep else { return false };
+        range.start.line() < sweep.lines.end && sweep.lines.start.lba().0 < range.end()
+    }
+
+    /// Whether so many lines are too many to leave the table at once.
+    pub(super) fn needs_sweep(&self, lines: u64) -> bool {
+        lines.min(self.table.lines() as u64) > self.config.limits.discarded_lines as u64
+    }
+
+    /// Step 1.
+    pub(super) fn may_begin_sweep(&self) -> bool {
+        self.sweep.is_none() && self.destage.is_idle()
+    }
+
+    /// Behind step 2.
+    pub(super) fn begin_sweep(&mut self, line: Line, lines: u64) {
+        assert!(self.may_begin_sweep(), "one at a time, and nothing is destaged");
+        self.forget_poison(line, lines);
+        let next = (lines < self.table.lines() as u64).then_some(line);
+        if next.is_none() {
+            self.table.begin_walk(Walker::Sweep);
+        }
+        let lines = line..Line(line.0 + lines);
+        self.sweep = Some(Sweep { lines, next, has_paused: false });
+    }
+
+    /// Step 3. Tells whether a part went.
+    pub(super) fn advance_sweep(&mut self) -> bool {
+        let has_paused = self.sweep.as_ref().is_none_or(|sweep| sweep.has_paused);
+        !has_paused && {
+            self.sweep_part(self.config.limits.discarded_lines);
+            true
+        }
+    }
+
+    /// What follows cannot be done beside one.
+    pub(super) fn finish_sweep(&mut self) {
+        while self.sweep.is_some() {
+            self.sweep_part(usize::MAX);
+        }
+    }
+
+    pub(super) fn sweep_wake_up(&self) -> Option<Time> {
+        self.sweep.as_ref().map(|_| self.now.after(PAUSE))
+    }
+
+    fn sweep_part(&mut self, count: usize) {
+        let mut sweep = self.sweep.take().expect("under way");
+        let mut found = Vec::new();
+        let has_more = match sweep.next {
+            Some(next) => {
+                let end = Line(next.0.saturating_add(count as u64)).min(sweep.lines.end);
+                let lines = (next.0..end.0).map(Line);
+                found.extend(lines.filter(|line| self.table.contains(*line)));
+                sweep.next = Some(end);
+                end < sweep.lines.end
+            }
+            None => self.table.walk(Walker::Sweep, count, |_, line, _| {
+                if sweep.covers(line) {
+                    found.push(line);
+                }
+            }),
+        };
+        for line in found {
+            self.forget(line, FragmentMask::FULL);
+        }
+        if has_more {
+            self.sweep = Some(Sweep { has_paused: true, ..sweep });
+        } else {
+            self.destage.something_changed();
+        }
+    }
+}

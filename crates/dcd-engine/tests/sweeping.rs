@@ -1,0 +1,132 @@
+//! A discard of very many lines: answered at once, carried out by and by, and at every moment as good as
+//! if all of it had been done at once.
+
+mod common;
+
+use common::{Driver, Kind, never_idle};
+use dcd_engine::{Device, Duration};
+
+const LINES: u64 = 400;
+/// Written before the others, so that it is on the data-disk.
+const OLD: u8 = 9;
+
+/// A cache with many lines of 1, most of them durable, all of which are discarded. `parts` inputs later.
+/// `None`: by then all is done. `by_table`: there are more lines in the range than in the table.
+fn discarded(parts: usize, by_table: bool) -> Option<Driver> {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 128;
+        options.engine.limits.discarded_lines = 4;
+    });
+    d.write_durably(0..LINES, OLD);
+    d.drain();
+    d.write_durably(0..LINES, 1);
+    let (lines, others) = if by_table { (LINES + 100, 0) } else { (LINES - 10, 200) };
+    d.write_durably(600..600 + others, 2);
+    for line in (0..LINES).step_by(7) {
+        let write = d.write(line, 1);
+        d.expect_ok(write);
+    }
+    let discard = d.discard(0, lines * 8);
+    assert!(d.is_answered(discard), "nothing is being destaged");
+    (0..parts).for_each(|_| d.tick());
+    is_sweeping(&d, by_table).then_some(d)
+}
+
+/// Whether some lines are left, beside those that are not discarded, and not so few that the next inputs
+/// end it.
+fn is_sweeping(d: &Driver, by_table: bool) -> bool {
+    d.status().dirty_lines > if by_table { 40 } else { 250 }
+}
+
+fn expect_all(d: &mut Driver, by_table: bool) {
+    let kept = if by_table { LINES } else { LINES - 10 };
+    for line in 0..LINES {
+        let expected = if line < kept { 0 } else { 1 };
+        assert_eq!(d.read(line), expected, "line {line}");
+    }
+}
+
+#[test]
+fn what_is_discarded_is_zero_and_changes_of_it_wait() {
+    for by_table in [true, false] {
+        let mut tried = 0;
+        for parts in (0..).step_by(9) {
+            let Some(mut d) = discarded(parts, by_table) else { break };
+            tried += 1;
+            let mark = d.started.len();
+            for line in [0, 7, LINES / 2, LINES - 11] {
+                assert_eq!(d.read(line), 0, "line {line} after {parts} parts");
+            }
+            if !is_sweeping(&d, by_table) {
+                break;
+            }
+            let there = d.write(LINES / 2, 5);
+            let again = d.discard(8, 4 * 8);
+            let elsewhere = d.write(LINES + 150, 6);
+            assert!(d.is_answered(elsewhere));
+            while is_sweeping(&d, by_table) {
+                assert!(!d.is_answered(there) && !d.is_answered(again));
+                assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Write), 0);
+                d.tick();
+            }
+            d.run_until(|d| d.is_answered(there));
+            assert!(d.is_answered(again));
+            assert_eq!(d.read(LINES / 2), 5);
+            d.drain();
+            assert_eq!((d.data_disk.line(LINES / 2), d.data_disk.line(LINES / 2 + 1)), (5, 0));
+            assert_eq!(d.data_disk.line(LINES + 150), 6);
+        }
+        assert!(tried > 5, "{tried}");
+    }
+}
+
+/// The lines that are left in the table are not what a start finds, nor what anything else makes of them.
+#[test]
+fn a_crash_amid_it_undoes_nothing() {
+    for by_table in [true, false] {
+        for parts in (0..).step_by(9) {
+            let Some(mut d) = discarded(parts, by_table) else { break };
+            d.kill();
+            d.reopen();
+            expect_all(&mut d, by_table);
+            let Some(mut d) = discarded(parts, by_table) else { break };
+            let flush = d.flush();
+            d.expect_ok(flush);
+            d.power_cut();
+            d.reopen();
+            expect_all(&mut d, by_table);
+            // Closed in order: the checkpoint of the end does not list them.
+            let Some(mut d) = discarded(parts, by_table) else { break };
+            d.shut_down();
+            d.reopen();
+            expect_all(&mut d, by_table);
+        }
+    }
+}
+
+/// It waits for what is being destaged, which would bring old content to the disk above the zeroes.
+#[test]
+fn it_begins_when_nothing_is_destaged() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 128;
+        options.engine.limits.discarded_lines = 4;
+    });
+    d.write_durably(0..LINES, 1);
+    d.hold(|io| io.is(Device::DataDisk, Kind::Write));
+    let drain = d.submit(dcd_engine::Operation::Drain, false);
+    d.run_until(|d| d.find_io(Device::DataDisk, Kind::Write).is_some());
+    let discard = d.discard(0, LINES * 8);
+    d.finish_all();
+    assert!(!d.is_answered(discard));
+    // Those of other blocks do not wait with it.
+    let write = d.write(LINES + 10, 3);
+    assert!(d.is_answered(write));
+    d.release();
+    d.expect_ok(discard);
+    d.expect_ok(drain);
+    d.drain();
+    assert!((0..LINES).all(|line| d.data_disk.line(line) == 0));
+    assert_eq!(d.data_disk.line(LINES + 10), 3);
+}
