@@ -19,7 +19,7 @@ use serde_json::json;
 
 use dcd_protocol::{Command, Request};
 
-use crate::control::write_line;
+use crate::control::answers::write_line;
 use crate::event_loop::request_ring::{RecordedRequest, RequestRing};
 use crate::event_loop::submitter::Submitter;
 

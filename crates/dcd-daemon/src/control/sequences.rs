@@ -15,7 +15,7 @@ use dcd_protocol::{Code, LINE_BYTES_MAX, SequenceCommand, read_line};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::control::{answer, failure, run_with_signs_of_life, success};
+use crate::control::answers::{answer, failure, run_with_signs_of_life, success};
 use crate::event_loop::submitter::Submitter;
 
 /// Ranges that a sequence may be sent in, and that all clients together may be sending (128 MiB):

@@ -11,7 +11,7 @@ use dcd_protocol::settings::{SettingReport, SettingsAnswer, WantedSettings};
 use dcd_protocol::{Code, Failure};
 use serde_json::{Value, json};
 
-use crate::control::failure;
+use crate::control::answers::failure;
 use crate::event_loop::submitter::Submitter;
 
 /// Has the cache take over what may change. What is wrong otherwise.

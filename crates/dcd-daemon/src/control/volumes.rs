@@ -15,8 +15,8 @@ use dcd_protocol::{Code, VolumeCommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::control::answers::{answer, failure, run_with_signs_of_life};
 use crate::control::status_report::{DaemonFacts, report_of};
-use crate::control::{answer, failure, run_with_signs_of_life};
 use crate::event_loop::submitter::Submitter;
 
 /// Whether there is a volume.

@@ -14,7 +14,8 @@ use dcd_protocol::Code;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
-use crate::control::{check_peer, failure, read_command, write_line};
+use crate::control::answers::{failure, write_line};
+use crate::control::{check_peer, read_command};
 use crate::disk::device_spec::DeviceSpec;
 use crate::process::service_manager::Notifier;
 use crate::process::signals::{Signal, Signals};

@@ -1,0 +1,219 @@
+//! What takes long: a drain, a detach, the end. Its client is told how far it is, and may cancel it.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use dcd_engine::units::{LINE_SIZE, LbaRange};
+use dcd_engine::{Phase, RequestError};
+use dcd_protocol::{Code, Command, Progress, Request};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+
+use crate::control::answers::{answer, failure, write_line};
+use crate::control::lost::{LostReport, NOT_DETACHED_HINT, NOT_DRAINED_HINT};
+use crate::control::shared::{Shared, UnderWay};
+use crate::control::stuck::StuckReport;
+use crate::event_loop::submitter::{DrainTicket, Snapshot};
+use crate::units_text::format_size;
+
+/// How often progress is told.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(super) type Done = Box<dyn FnOnce(dcd_engine::Reply) + Send>;
+
+/// What takes long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Long {
+    Drain(DrainTicket),
+    /// The first part of a detach.
+    Detaching(DrainTicket),
+    Detach,
+    Shutdown,
+}
+
+impl Long {
+    fn begin(self, under_way: &mut UnderWay) {
+        match self {
+            Long::Drain(ticket) => under_way.drains.push(ticket),
+            Long::Detaching(ticket) => under_way.detaching.push(ticket),
+            Long::Detach => under_way.detaches += 1,
+            Long::Shutdown => {}
+        }
+    }
+
+    fn end(self, shared: &Shared) {
+        let mut under_way = shared.under_way();
+        match self {
+            Long::Drain(ticket) => under_way.drains.retain(|known| *known != ticket),
+            Long::Detaching(ticket) => under_way.detaching.retain(|known| *known != ticket),
+            Long::Detach => under_way.detaches -= 1,
+            Long::Shutdown => {}
+        }
+    }
+
+    /// This client wants it no more. An end in order is not taken back.
+    fn cancel(self, shared: &Shared) {
+        match self {
+            Long::Drain(ticket) | Long::Detaching(ticket) => shared.submitter.cancel_drain(ticket),
+            Long::Detach if shared.under_way().detaches == 1 => shared.submitter.cancel_detach(),
+            Long::Detach | Long::Shutdown => {}
+        }
+    }
+
+    /// What to say when it was cancelled.
+    fn cancelled(self, shared: &Shared) -> Value {
+        let what = if matches!(self, Long::Drain(_)) { "drain" } else { "detach" };
+        let left = shared.submitter.status().map(|status| status.dirty_lines);
+        let (left, hint) = match left {
+            Some(lines) => (
+                format!("{} stay in the cache", format_size(lines * LINE_SIZE)),
+                format!("serving goes on; begin again with `dcd {what}`"),
+            ),
+            None => (
+                "the rest stays in the cache".into(),
+                "the daemon ends and the pair stays one: serve it again, or detach it offline"
+                    .into(),
+            ),
+        };
+        let mut value =
+            failure(Code::Cancelled, &format!("the {what} was cancelled: {left}"), &hint);
+        value["cancelled"] = true.into();
+        value
+    }
+}
+
+/// What to say when something is lost. The list is remembered: it may be accepted by who was told
+/// of it.
+pub(super) fn lost(shared: &Shared, job: Long, lines: u64, listed: &mut Vec<LbaRange>) -> Value {
+    let ranges = |snapshot: &Snapshot<'_>| snapshot.core.engine().map(|engine| engine.lost());
+    let ranges = shared.submitter.ask(ranges).flatten();
+    *listed = ranges.unwrap_or_default();
+    let report = LostReport::of(lines, listed);
+    let (what, hint) = match job {
+        Long::Drain(_) => ("drained, but not all", NOT_DRAINED_HINT),
+        Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", NOT_DETACHED_HINT),
+    };
+    let mut value = failure(Code::Lost, &format!("{what}: {}", report.words()), hint);
+    value["lost"] = json!(report);
+    value
+}
+
+/// What to say when nothing more gets to the data-disk.
+pub(super) fn stuck(shared: &Shared, job: Long, lines: u64, zero_lines: u64) -> Value {
+    let asked = shared.submitter.ask(move |snapshot| {
+        let serves = *snapshot.core.phase() == Phase::Running;
+        (StuckReport::of(lines, zero_lines, snapshot.core.engine()), serves)
+    });
+    let (report, serves) =
+        asked.unwrap_or_else(|| (StuckReport::of(lines, zero_lines, None), false));
+    let (what, again) = match job {
+        Long::Drain(_) => ("not drained", "drain"),
+        Long::Detaching(_) | Long::Detach | Long::Shutdown => ("not detached", "detach"),
+    };
+    let goes_on = match serves {
+        true => format!(
+            "serving goes on, and what is left is tried again by itself; then `dcd {again}` again"
+        ),
+        false => {
+            "the daemon ends, and the pair stays one: serve it again, or detach it offline".into()
+        }
+    };
+    let error = format!("{what}: {}", report.words());
+    let mut value = failure(Code::Stuck, &error, &format!("{}; {goes_on}", report.way_out));
+    value["stuck"] = json!(report);
+    value
+}
+
+/// Starts something long and tells how far it is until it has ended.
+pub(super) fn with_progress(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    job: Long,
+    listed: &mut Vec<LbaRange>,
+    start: impl FnOnce(Done),
+) -> io::Result<Value> {
+    let result = wait_with_progress(reader, shared, job, start);
+    if result.is_err() {
+        job.cancel(shared);
+    }
+    job.end(shared);
+    match result? {
+        Err(RequestError::Cancelled) => Ok(job.cancelled(shared)),
+        Err(RequestError::Lost { lines }) => Ok(lost(shared, job, lines, listed)),
+        Err(RequestError::Stuck { lines, zero_lines }) => Ok(stuck(shared, job, lines, zero_lines)),
+        result => Ok(answer(result)),
+    }
+}
+
+/// An error if the client has gone.
+pub(super) fn wait_with_progress(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    job: Long,
+    start: impl FnOnce(Done),
+) -> io::Result<Result<(), RequestError>> {
+    let submitter = &shared.submitter;
+    let dirty = || {
+        let status = submitter.status()?;
+        Some((status.dirty_lines + status.zero_lines, status.obstacle.is_some()))
+    };
+    let mut total = dirty().map_or(0, |(left, _)| left);
+    let (sender, receiver) = mpsc::sync_channel(1);
+    {
+        let mut under_way = shared.under_way();
+        job.begin(&mut under_way);
+        start(Box::new(move |reply| {
+            let _ = sender.send(reply.result);
+        }));
+    }
+    let mut listens = true;
+    let mut progress = Progress { done: 0, total, is_held_up: false };
+    loop {
+        match receiver.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(result) => return Ok(result),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Ok(Err(RequestError::ShuttingDown));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if listens {
+            listens = listen_to_client(reader, shared, job)?;
+        }
+        if let Some((left, is_held_up)) = dirty() {
+            total = total.max(left);
+            progress = Progress { done: total - left, total, is_held_up };
+        }
+        // Also where nothing is known, which is so at the end of the daemon: it is the sign that
+        // somebody is there.
+        write_line(*reader.get_ref(), &json!({ "progress": progress }))?;
+    }
+}
+
+/// Whether the client wants to cancel. Returns whether it may still do so: not behind another
+/// command, which is run when this one has been answered, nor when it has closed its direction. One
+/// that has gone altogether is noticed by the next progress that is written.
+pub(super) fn listen_to_client(
+    reader: &mut BufReader<&UnixStream>,
+    shared: &Shared,
+    job: Long,
+) -> io::Result<bool> {
+    if reader.buffer().is_empty() {
+        let mut events = [PollFd::new(*reader.get_ref(), PollFlags::IN)];
+        let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = poll(&mut events, Some(&nothing));
+        if events[0].revents().is_empty() {
+            return Ok(true);
+        }
+    }
+    let said = reader.fill_buf()?;
+    let Some(end) = said.iter().position(|byte| *byte == b'\n') else { return Ok(false) };
+    let command = serde_json::from_slice::<Request>(&said[..end]);
+    if !matches!(command, Ok(Request { command: Some(Command::Cancel), .. })) {
+        return Ok(false);
+    }
+    reader.consume(end + 1);
+    job.cancel(shared);
+    Ok(true)
+}
