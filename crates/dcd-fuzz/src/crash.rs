@@ -79,6 +79,16 @@ struct Undo {
     before_growth: Option<Wreck>,
 }
 
+/// A start of what a crash has left, and what came of it.
+struct OpenedWreck {
+    host: Host,
+    /// The segment memory that it was given.
+    memory: Option<Vec<u8>>,
+    opened: Result<(), NotOpen>,
+    /// A fault struck in it.
+    has_struck: bool,
+}
+
 /// A recovery that came to an end.
 struct Recovered {
     host: Host,
@@ -301,28 +311,8 @@ impl Run {
         loop {
             self.report.crash_points += 1;
             self.report.nested += u64::from(depth > 0);
-            let memory = wreck.memory.take();
-            let mut host = Host::new(wreck);
-            host.is_traced = self.host.is_traced;
-            host.allowed = allowed;
-            host.space = self.host.space.clone();
-            let struck_before = pending.struck;
-            host.pending = pending;
-            let is_nested = depth < DEPTH_MAX && random.one_in(5);
-            let ios_max = is_nested.then(|| random.below(50));
-            start.ios_max = ios_max;
-            if self.options.has_wide_sessions() && random.one_in(4) {
-                start.limits = Some(Limits { zero_ranges: 64, ..self.options.limits });
-            } else {
-                start.limits = None;
-            }
-            let opened = host.open(&self.options, start, memory.as_deref(), random);
-            let has_struck = host.pending.struck > struck_before;
-            if host.shows_what_is_lost {
-                for (start, blocks) in self.model.unflushed_on_data_disk() {
-                    host.allowed.taint(start, blocks);
-                }
-            }
+            let attempt = self.open_wreck(wreck, &mut start, pending, allowed, depth, random);
+            let OpenedWreck { mut host, memory, opened, has_struck } = attempt;
             let error = match opened {
                 Ok(()) if undo.refused.is_some() => {
                     return Err(Violation("opened with a disk that is not its own".into()));
@@ -399,6 +389,41 @@ impl Run {
             }
             return Err(Violation(format!("does not open: {error}")));
         }
+    }
+
+    /// One start of what a crash has left.
+    fn open_wreck(
+        &mut self,
+        mut wreck: Wreck,
+        start: &mut Start,
+        pending: Pending,
+        allowed: Allowed,
+        depth: u32,
+        random: &mut Random,
+    ) -> OpenedWreck {
+        let memory = wreck.memory.take();
+        let mut host = Host::new(wreck);
+        host.is_traced = self.host.is_traced;
+        host.allowed = allowed;
+        host.space = self.host.space.clone();
+        let struck_before = pending.struck;
+        host.pending = pending;
+        let is_nested = depth < DEPTH_MAX && random.one_in(5);
+        let ios_max = is_nested.then(|| random.below(50));
+        start.ios_max = ios_max;
+        if self.options.has_wide_sessions() && random.one_in(4) {
+            start.limits = Some(Limits { zero_ranges: 64, ..self.options.limits });
+        } else {
+            start.limits = None;
+        }
+        let opened = host.open(&self.options, *start, memory.as_deref(), random);
+        let has_struck = host.pending.struck > struck_before;
+        if host.shows_what_is_lost {
+            for (start, blocks) in self.model.unflushed_on_data_disk() {
+                host.allowed.taint(start, blocks);
+            }
+        }
+        OpenedWreck { host, memory, opened, has_struck }
     }
 
     /// A person has read what is lost and goes on. What is there may be old, never foreign.

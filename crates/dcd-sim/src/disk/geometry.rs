@@ -334,12 +334,8 @@ impl ZoneIndex {
 }
 
 impl Zone {
-    fn new(
-        profile: &ZoneProfile,
-        drive: &GeometryProfile,
-        cylinder_min: u32,
-        first_sector: u64,
-    ) -> Result<Zone, FieldProblem> {
+    /// Each field alone.
+    fn check(profile: &ZoneProfile, cylinder_min: u32) -> Result<(), FieldProblem> {
         let problem = |field: &str, message: String| Err(FieldProblem::new(field, message));
         let (first, last) = (profile.first_cylinder, profile.last_cylinder);
         if first < cylinder_min {
@@ -380,12 +376,25 @@ impl Zone {
                 format!("{spares} of {sectors_per_track} leave nothing"),
             );
         }
-        let usable_per_track = sectors_per_track - profile.spares_per_track;
-        let cylinders = last - first + 1;
         let group_cylinders = profile.group_cylinders.unwrap_or(1);
         if !(1..=CYLINDERS_MAX).contains(&group_cylinders) {
             return problem("group_cylinders", format!("{group_cylinders} is no size of a group"));
         }
+        Ok(())
+    }
+
+    fn new(
+        profile: &ZoneProfile,
+        drive: &GeometryProfile,
+        cylinder_min: u32,
+        first_sector: u64,
+    ) -> Result<Zone, FieldProblem> {
+        Zone::check(profile, cylinder_min)?;
+        let (first, last) = (profile.first_cylinder, profile.last_cylinder);
+        let sectors_per_track = profile.sectors_per_track;
+        let usable_per_track = sectors_per_track - profile.spares_per_track;
+        let cylinders = last - first + 1;
+        let group_cylinders = profile.group_cylinders.unwrap_or(1);
         let cylinder_sectors = u64::from(drive.surfaces) * u64::from(usable_per_track);
         let spares_per_group = u64::from(profile.spares_per_group);
         let usable_per_group = (u64::from(group_cylinders) * cylinder_sectors)

@@ -219,7 +219,11 @@ fn figure_7_12(disk: &Disk, runs: &Experiments) -> Option<Figure> {
 /// Figures 4.1 and 7.1 to 7.13 of a disk, or as many of them as its scope says.
 pub fn figures(disk: &Disk, runs: &Experiments) -> Vec<Figure> {
     let mut all = match disk.scope {
-        Scope::All => sections_4_1_to_7_3(disk, runs),
+        Scope::All => {
+            let plots = Plots { disk, runs };
+            let sizes = sizes_and_thresholds(&plots);
+            sizes.into_iter().chain(zones_and_idle_time(&plots)).collect()
+        }
         Scope::HotZone => Vec::new(),
     };
     all.push(figure_7_8(disk, runs));
@@ -232,49 +236,87 @@ pub fn figures(disk: &Disk, runs: &Experiments) -> Vec<Figure> {
     all
 }
 
-fn sections_4_1_to_7_3(disk: &Disk, runs: &Experiments) -> Vec<Figure> {
-    let of = |run: &dyn Fn(&str, u64) -> Run, y: fn(&Run) -> f64| {
+const POLICIES: [&str; 3] = ["lru", "stf", "lst"];
+const OVER_SIZE: &str = "size of the memory, KB";
+
+/// Figures of one disk, from the runs that were made on it.
+struct Plots<'a> {
+    disk: &'a Disk,
+    runs: &'a Experiments,
+}
+
+impl Plots<'_> {
+    fn behind(&self, policy: &str, kb: u64) -> Run {
+        self.runs.get(&Experiments::write_behind(policy, kb))
+    }
+
+    fn dual(&self, policy: &str, kb: u64) -> Run {
+        self.runs.get(&Experiments::dual(policy, kb, self.disk.low))
+    }
+
+    /// A series for each policy over the size of the memory.
+    fn of(&self, run: impl Fn(&str, u64) -> Run, y: fn(&Run) -> f64) -> Vec<Series> {
         let series = |policy: &&str| Series {
             name: policy.to_uppercase(),
             points: SIZES_KB.iter().map(|kb| (*kb as f64, y(&run(policy, *kb)))).collect(),
         };
-        ["lru", "stf", "lst"].iter().map(series).collect::<Vec<_>>()
-    };
-    let behind = |policy: &str, kb: u64| runs.get(&Experiments::write_behind(policy, kb));
-    let dual = |policy: &str, kb: u64| runs.get(&Experiments::dual(policy, kb, disk.low));
-    let stalled = |run: &Run| run.stalled_writes as f64;
-    let writes = |run: &Run| run.disk_writes as f64;
-    let over_size = "size of the memory, KB";
-    let over = |values: &[u8], key: &dyn Fn(u8) -> String, y: fn(&Run) -> f64, name: &str| Series {
-        name: name.to_owned(),
-        points: values.iter().map(|v| (f64::from(*v), y(&runs.get(&key(*v))))).collect(),
-    };
-    let thresholds = |key: &dyn Fn(&str, u8) -> String, values: &[u8], y: fn(&Run) -> f64| {
-        let series = |policy: &&str| over(values, &|v| key(policy, v), y, &policy.to_uppercase());
-        ["lru", "stf", "lst"].iter().map(series).collect::<Vec<_>>()
-    };
-    let lows = &experiments::LOWS;
-    let zones = &experiments::ZONES;
-    let zone = |y: fn(&Run) -> f64| {
-        vec![over(zones, &|v| Experiments::hot_zone(128, v, disk.low), y, "stack model, 128 KB")]
-    };
-    let idle = |y: fn(&Run) -> f64, name: &str, at_once: &str| Series {
-        name: name.to_owned(),
-        points: experiments::IDLES_MS
-            .iter()
-            .map(|ms| (*ms as f64, y(&runs.get(&Experiments::idle(*ms, disk.low, at_once)))))
-            .collect(),
-    };
-    let plot = |number: &str, what: &str, x: &str, y: &str, series: Vec<Series>| {
-        figure(disk, number, what, x, y, series)
-    };
+        POLICIES.iter().map(series).collect()
+    }
+
+    fn over(
+        &self,
+        values: &[u8],
+        key: impl Fn(u8) -> String,
+        y: fn(&Run) -> f64,
+        name: &str,
+    ) -> Series {
+        let point = |v: &u8| (f64::from(*v), y(&self.runs.get(&key(*v))));
+        Series { name: name.to_owned(), points: values.iter().map(point).collect() }
+    }
+
+    /// A series for each policy over a threshold.
+    fn thresholds(
+        &self,
+        key: impl Fn(&str, u8) -> String,
+        values: &[u8],
+        y: fn(&Run) -> f64,
+    ) -> Vec<Series> {
+        let series =
+            |policy: &&str| self.over(values, |v| key(policy, v), y, &policy.to_uppercase());
+        POLICIES.iter().map(series).collect()
+    }
+
+    fn by_zone(&self, y: fn(&Run) -> f64) -> Vec<Series> {
+        let key = |v| Experiments::hot_zone(128, v, self.disk.low);
+        vec![self.over(&experiments::ZONES, key, y, "stack model, 128 KB")]
+    }
+
+    fn idle(&self, y: fn(&Run) -> f64, name: &str, at_once: &str) -> Series {
+        let run = |ms| self.runs.get(&Experiments::idle(ms, self.disk.low, at_once));
+        let points = experiments::IDLES_MS.iter().map(|ms| (*ms as f64, y(&run(*ms))));
+        Series { name: name.to_owned(), points: points.collect() }
+    }
+
+    fn plot(&self, number: &str, what: &str, x: &str, y: &str, series: Vec<Series>) -> Figure {
+        figure(self.disk, number, what, x, y, series)
+    }
+}
+
+fn stalled(run: &Run) -> f64 {
+    run.stalled_writes as f64
+}
+
+fn writes(run: &Run) -> f64 {
+    run.disk_writes as f64
+}
+
+/// Sections 4.1 to 7.2.
+fn sizes_and_thresholds(plots: &Plots<'_>) -> Vec<Figure> {
+    let Plots { disk, runs } = plots;
     let high = |policy: &str, v: u8| Experiments::single(policy, v);
     let low = |policy: &str, v: u8| Experiments::dual(policy, 256, v);
-    let both = |policy: &str, kb: u64| runs.get(&Experiments::dual(policy, kb, disk.low));
-    let stack = SIZES_KB.iter().map(|kb| (*kb as f64, both("stack", *kb).disk_writes as f64));
-    let mut all_11 = of(&dual, writes);
-    all_11.push(Series { name: "stack model".into(), points: stack.collect() });
-    let mut all_4 = thresholds(&low, lows, writes);
+    let (lows, highs) = (&experiments::LOWS, &experiments::HIGHS);
+    let mut all_4 = plots.thresholds(low, lows, writes);
     // Single points: what the text prints, of a load that is as long as ours.
     if let (true, Some(table)) = (disk.is_whole, disk.table_7_2) {
         for (policy, row) in ["LRU", "LST", "STF"].into_iter().zip(table) {
@@ -282,6 +324,75 @@ fn sections_4_1_to_7_3(disk: &Disk, runs: &Experiments) -> Vec<Figure> {
             all_4.push(Series { name: format!("thesis, Table 7.2, {policy}"), points });
         }
     }
+    let hits = runs.hit_ratio.iter().map(|(bytes, share)| (*bytes as f64 / 1024.0, *share));
+    let hits = vec![Series { name: "LRU, by stack distances".into(), points: hits.collect() }];
+    let dual = |policy: &str, kb: u64| plots.dual(policy, kb);
+    vec![
+        plots.plot(
+            "4.1",
+            "hit ratio by size of the memory",
+            OVER_SIZE,
+            "share of writes found",
+            hits,
+        ),
+        plots.plot(
+            "7.1",
+            "stalled writes, write behind",
+            OVER_SIZE,
+            "stalled writes",
+            plots.of(|policy, kb| plots.behind(policy, kb), stalled),
+        ),
+        plots.plot(
+            "7.2",
+            "stalled writes, one threshold, 256 KB",
+            "threshold, %",
+            "stalled writes",
+            plots.thresholds(high, highs, stalled),
+        ),
+        plots.plot(
+            "7.3",
+            "stalled writes, two thresholds, 256 KB",
+            "low threshold, %",
+            "stalled writes",
+            plots.thresholds(low, lows, stalled),
+        ),
+        plots.plot(
+            "7.4",
+            "writes to disk, two thresholds, 256 KB",
+            "low threshold, %",
+            "writes to disk",
+            all_4,
+        ),
+        plots.plot(
+            "7.5",
+            "stalled writes, two thresholds",
+            OVER_SIZE,
+            "stalled writes",
+            plots.of(dual, stalled),
+        ),
+        plots.plot(
+            "7.6",
+            "mean service time, two thresholds",
+            OVER_SIZE,
+            "ms",
+            plots.of(dual, |run| run.service_ms),
+        ),
+        plots.plot(
+            "7.7",
+            "mean queue time of writes, two thresholds",
+            OVER_SIZE,
+            "ms",
+            plots.of(dual, |run| run.write_queue_ms),
+        ),
+    ]
+}
+
+/// Sections 7.3 on.
+fn zones_and_idle_time(plots: &Plots<'_>) -> Vec<Figure> {
+    let disk = plots.disk;
+    let stack = SIZES_KB.iter().map(|kb| (*kb as f64, writes(&plots.dual("stack", *kb))));
+    let mut all_11 = plots.of(|policy, kb| plots.dual(policy, kb), writes);
+    all_11.push(Series { name: "stack model".into(), points: stack.collect() });
     if let (true, Some(table)) = (disk.is_whole, disk.table_7_3) {
         for (policy, row) in ["LRU", "LST", "stack model"].into_iter().zip(table) {
             let points = vec![(128.0, row[0] as f64)];
@@ -289,85 +400,31 @@ fn sections_4_1_to_7_3(disk: &Disk, runs: &Experiments) -> Vec<Figure> {
         }
     }
     vec![
-        plot("4.1", "hit ratio by size of the memory", over_size, "share of writes found", {
-            let points =
-                runs.hit_ratio.iter().map(|(bytes, share)| (*bytes as f64 / 1024.0, *share));
-            vec![Series { name: "LRU, by stack distances".into(), points: points.collect() }]
-        }),
-        plot(
-            "7.1",
-            "stalled writes, write behind",
-            over_size,
-            "stalled writes",
-            of(&behind, stalled),
-        ),
-        plot(
-            "7.2",
-            "stalled writes, one threshold, 256 KB",
-            "threshold, %",
-            "stalled writes",
-            thresholds(&high, &experiments::HIGHS, stalled),
-        ),
-        plot(
-            "7.3",
-            "stalled writes, two thresholds, 256 KB",
-            "low threshold, %",
-            "stalled writes",
-            thresholds(&low, lows, stalled),
-        ),
-        plot(
-            "7.4",
-            "writes to disk, two thresholds, 256 KB",
-            "low threshold, %",
-            "writes to disk",
-            all_4,
-        ),
-        plot(
-            "7.5",
-            "stalled writes, two thresholds",
-            over_size,
-            "stalled writes",
-            of(&dual, stalled),
-        ),
-        plot(
-            "7.6",
-            "mean service time, two thresholds",
-            over_size,
-            "ms",
-            of(&dual, |run| run.service_ms),
-        ),
-        plot(
-            "7.7",
-            "mean queue time of writes, two thresholds",
-            over_size,
-            "ms",
-            of(&dual, |run| run.write_queue_ms),
-        ),
-        plot(
+        plots.plot(
             "7.9",
             "writes to disk by hot zone",
             "hot zone, % of the memory",
             "writes to disk",
-            zone(writes),
+            plots.by_zone(writes),
         ),
-        plot(
+        plots.plot(
             "7.10",
             "stalled writes by hot zone",
             "hot zone, % of the memory",
             "stalled writes",
-            zone(stalled),
+            plots.by_zone(stalled),
         ),
-        plot("7.11", "writes to disk by size", over_size, "writes to disk", all_11),
-        plot(
+        plots.plot("7.11", "writes to disk by size", OVER_SIZE, "writes to disk", all_11),
+        plots.plot(
             "7.13",
             "response times with idle detection",
             "idle time before cleaning, ms",
             "ms",
             vec![
-                idle(|run| run.read_response_ms, "reads, all groups at once", "all"),
-                idle(|run| run.read_response_ms, "reads, one group at a time", "1"),
-                idle(|run| run.write_response_ms, "writes, all groups at once", "all"),
-                idle(|run| run.write_response_ms, "writes, one group at a time", "1"),
+                plots.idle(|run| run.read_response_ms, "reads, all groups at once", "all"),
+                plots.idle(|run| run.read_response_ms, "reads, one group at a time", "1"),
+                plots.idle(|run| run.write_response_ms, "writes, all groups at once", "all"),
+                plots.idle(|run| run.write_response_ms, "writes, one group at a time", "1"),
             ],
         ),
     ]

@@ -13,6 +13,7 @@ use dcd_daemon::control::volumes::member_state_name;
 use dcd_daemon::disk::device_spec::DeviceSpec;
 use dcd_daemon::memory::search::{Looked, MemoryOutlook, outlook};
 use dcd_daemon::units_text::{format_duration, format_size};
+use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::checkpoint::LiveSlot;
 use dcd_engine::format::checksum::crc32c;
 use dcd_engine::format::geometry::COPIES_PER_PAGE;
@@ -137,73 +138,19 @@ pub fn check(
     image: &CacheImage,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, CommandError> {
-    let copies = image.superblocks();
     let superblock = match image.superblock() {
         Ok(superblock) => superblock,
         Err(error) => return without_superblock(image, error),
     };
     let mut report = CheckReport::new(image, Some(&superblock));
-    for (number, copy) in copies.iter().enumerate() {
-        match copy {
-            Ok(_) => report.superblocks_valid += 1,
-            // All of a superblock that is not zero fits in one sector, so no crash can tear it.
-            Err(error) => report.problem("superblock", format!("copy {number}: {error}"), None),
-        }
-    }
-    let (end, length) = (superblock.end(), image.length());
-    if length.is_some_and(|length| length < end) {
-        let found = length.unwrap_or(0);
-        let message = format!("the cache-disk is cut off: {found} bytes, expected {end}");
-        report.problem("cache-disk", message, length);
-    }
-    if let Some(offset) = superblock.end_mark_offset()
-        && let Err(error) = image.end_mark(&superblock, offset)
-    {
-        let message =
-            format!("{error}: the cache-disk was shorter once, and what was cut off is lost");
-        report.problem("cache-disk", message, Some(offset));
-    }
+    check_ends(&mut report, image, &superblock);
     let checkpoints = image.checkpoints(&superblock);
     report.checkpoints_valid = checkpoints.iter().flatten().count() as u32;
     let Some(checkpoint) = newest(&checkpoints) else {
-        for (number, checkpoint) in checkpoints.iter().enumerate() {
-            let Err(error) = checkpoint else { continue };
-            let offset = superblock.geometry.checkpoint_offsets[number];
-            // Of a new cache the second area is unused, so the damage is in the first.
-            if number == 0 || !is_unused(image, offset) {
-                report.problem("checkpoint", format!("checkpoint {number}: {error}"), Some(offset));
-            }
-        }
-        if superblock.state == CacheState::Detached {
-            report.notes.push("the cache is detached: nothing depends on it".into());
-        }
+        without_checkpoint(&mut report, image, &superblock, &checkpoints);
         return Ok(report.finish());
     };
-    report.checkpoint_generation = Some(checkpoint.generation);
-    for (number, checkpoint) in checkpoints.iter().enumerate() {
-        let Err(error) = checkpoint else { continue };
-        let offset = superblock.geometry.checkpoint_offsets[number];
-        if is_unused(image, offset) {
-            continue;
-        }
-        let message = format!("checkpoint {number}: {error}");
-        match superblock.state {
-            CacheState::Open => {
-                report.notes.push(format!("{message} (a crash may have torn it)"));
-            }
-            _ => report.problem("checkpoint", message, Some(offset)),
-        }
-    }
-    // Each session begins with a checkpoint, before its superblock is written.
-    let sessions = match superblock.state {
-        CacheState::Open => superblock.generation,
-        CacheState::Closed | CacheState::Detached => superblock.generation.saturating_sub(1),
-    };
-    if checkpoint.epoch < sessions {
-        let generation = checkpoint.generation;
-        let message = format!("the newest checkpoint is lost; generation {generation} is too old");
-        report.problem("checkpoint", message, None);
-    }
+    check_checkpoints(&mut report, image, &superblock, &checkpoints, checkpoint);
     let log = follow(image, &superblock, checkpoint, progress);
     report.log(&log);
     let live = Live::of_log(checkpoint, &log, &superblock.geometry);
@@ -238,6 +185,85 @@ pub fn check(
     // What an open cache has in surviving memory cannot be seen from here.
     report.clean = live.is_clean() && superblock.state != CacheState::Open;
     Ok(report.finish())
+}
+
+/// Both superblocks, and whether the disk is as long as it was.
+fn check_ends(report: &mut CheckReport, image: &CacheImage, superblock: &Superblock) {
+    for (number, copy) in image.superblocks().iter().enumerate() {
+        match copy {
+            Ok(_) => report.superblocks_valid += 1,
+            // All of a superblock that is not zero fits in one sector, so no crash can tear it.
+            Err(error) => report.problem("superblock", format!("copy {number}: {error}"), None),
+        }
+    }
+    let (end, length) = (superblock.end(), image.length());
+    if length.is_some_and(|length| length < end) {
+        let found = length.unwrap_or(0);
+        let message = format!("the cache-disk is cut off: {found} bytes, expected {end}");
+        report.problem("cache-disk", message, length);
+    }
+    if let Some(offset) = superblock.end_mark_offset()
+        && let Err(error) = image.end_mark(superblock, offset)
+    {
+        let message =
+            format!("{error}: the cache-disk was shorter once, and what was cut off is lost");
+        report.problem("cache-disk", message, Some(offset));
+    }
+}
+
+/// Why there is none.
+fn without_checkpoint(
+    report: &mut CheckReport,
+    image: &CacheImage,
+    superblock: &Superblock,
+    checkpoints: &[Result<Checkpoint, ImageError>],
+) {
+    for (number, checkpoint) in checkpoints.iter().enumerate() {
+        let Err(error) = checkpoint else { continue };
+        let offset = superblock.geometry.checkpoint_offsets[number];
+        // Of a new cache the second area is unused, so the damage is in the first.
+        if number == 0 || !is_unused(image, offset) {
+            report.problem("checkpoint", format!("checkpoint {number}: {error}"), Some(offset));
+        }
+    }
+    if superblock.state == CacheState::Detached {
+        report.notes.push("the cache is detached: nothing depends on it".into());
+    }
+}
+
+/// The other one, and whether this one is of the last session.
+fn check_checkpoints(
+    report: &mut CheckReport,
+    image: &CacheImage,
+    superblock: &Superblock,
+    checkpoints: &[Result<Checkpoint, ImageError>],
+    checkpoint: &Checkpoint,
+) {
+    report.checkpoint_generation = Some(checkpoint.generation);
+    for (number, checkpoint) in checkpoints.iter().enumerate() {
+        let Err(error) = checkpoint else { continue };
+        let offset = superblock.geometry.checkpoint_offsets[number];
+        if is_unused(image, offset) {
+            continue;
+        }
+        let message = format!("checkpoint {number}: {error}");
+        match superblock.state {
+            CacheState::Open => {
+                report.notes.push(format!("{message} (a crash may have torn it)"));
+            }
+            _ => report.problem("checkpoint", message, Some(offset)),
+        }
+    }
+    // Each session begins with a checkpoint, before its superblock is written.
+    let sessions = match superblock.state {
+        CacheState::Open => superblock.generation,
+        CacheState::Closed | CacheState::Detached => superblock.generation.saturating_sub(1),
+    };
+    if checkpoint.epoch < sessions {
+        let generation = checkpoint.generation;
+        let message = format!("the newest checkpoint is lost; generation {generation} is too old");
+        report.problem("checkpoint", message, None);
+    }
 }
 
 /// What is to be said of the memory that outlives a dcd.
