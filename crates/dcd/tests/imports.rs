@@ -28,6 +28,16 @@ fn code(file: &Path) -> String {
     text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
+/// The same with paths that go up to the root as those that begin there; `within_sources`: the file.
+fn from_root(code: &str, within_sources: &Path) -> String {
+    let names = within_sources.components().count();
+    let depth = names - usize::from(within_sources.ends_with("mod.rs"));
+    let (up, root) = ("super::".repeat(depth), "crate::");
+    let further = format!("{up}super::");
+    assert!(!code.contains(&further), "{}: above the root", within_sources.display());
+    code.replace(&up, root)
+}
+
 /// First names of paths that begin at the root: `crate::a::b`, and of what `crate::{a, b::c}` takes.
 fn first_names(code: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
@@ -71,7 +81,8 @@ fn map(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
     for file in files.iter().filter(|file| !file.ends_with("lib.rs") && !file.ends_with("main.rs"))
     {
         let own = room(file);
-        let used = first_names(&code(file)).into_iter();
+        let within = file.strip_prefix(crate_sources).unwrap();
+        let used = first_names(&from_root(&code(file), within)).into_iter();
         let used = used.filter(|name| rooms.contains(name) && *name != own);
         map.entry(own.clone()).or_default().extend(used);
     }
@@ -116,4 +127,9 @@ fn lists_of_names_are_read() {
     let names = |code: &str| first_names(code).into_iter().collect::<Vec<String>>();
     assert_eq!(names("use crate::a::b;\ncrate::c()"), ["a", "c"]);
     assert_eq!(names("use crate::{a::{x, y}, b, c_d::e};"), ["a", "b", "c_d"]);
+    let up =
+        |file: &str| names(&from_root("use super::super::a::b;\nuse super::c;", Path::new(file)));
+    assert_eq!(up("room/file.rs"), ["a"]);
+    assert_eq!(up("room/inner/mod.rs"), ["a"]);
+    assert_eq!(up("room/inner/file.rs"), Vec::<String>::new());
 }
