@@ -25,11 +25,11 @@ mod pace;
 mod policy;
 mod prefetch;
 mod promote;
+mod purge;
 mod read;
 mod recover;
 mod sequences;
 mod stuck;
-mod sweep;
 mod uncached;
 mod volume;
 mod witness;
@@ -210,7 +210,7 @@ pub struct Engine {
     health: health::Health,
     /// It has failed while clean: on without it (C23).
     passing_by: Option<uncached::PassingBy>,
-    sweep: Option<sweep::Sweep>,
+    purge: Option<purge::Purge>,
     below: Below,
     discards: discards::Discards,
     /// Flushes and the like that wait for the volume to make its tables durable.
@@ -370,7 +370,7 @@ impl Engine {
             log_use: log_use::LogUse::default(),
             health: health::Health::default(),
             passing_by: None,
-            sweep: None,
+            purge: None,
             below,
             discards: discards::Discards::default(),
             behind_commits: BTreeMap::new(),
@@ -395,8 +395,8 @@ impl Engine {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
         self.checkpoint.input_came();
-        if let Some(sweep) = &mut self.sweep {
-            sweep.go_on();
+        if let Some(purge) = &mut self.purge {
+            purge.go_on();
         }
         self.patience.pass(now, matches!(input, Input::Timeout));
         self.below.set_patience(self.patience);
@@ -576,7 +576,7 @@ impl Engine {
             return;
         }
         loop {
-            let mut moved = self.advance_sweep();
+            let mut moved = self.advance_purge();
             moved |= self.admit_stalled();
             moved |= self.advance_bypasses();
             moved |= self.advance_destage();
@@ -614,7 +614,7 @@ impl Engine {
         let others = [
             hung,
             gathering,
-            self.sweep_wake_up(),
+            self.purge_wake_up(),
             stalled,
             self.commit_wake_up(),
             destage,

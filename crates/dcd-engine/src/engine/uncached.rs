@@ -145,7 +145,7 @@ impl Engine {
 
     /// The cache-disk has failed while clean, or is to be left alone.
     pub(super) fn go_uncached(&mut self) {
-        self.finish_sweep();
+        self.finish_purge();
         self.passing_by = Some(PassingBy::default());
         // What is on the read area is out of reach, and will not be told of changes.
         self.end_reading_ahead();

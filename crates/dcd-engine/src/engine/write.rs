@@ -46,7 +46,7 @@ enum WaitsFor {
     /// The end of a bypass of the same blocks.
     Bypass,
     /// The end of a large discard of the same blocks, or, for a large discard, of another.
-    Sweep,
+    Purge,
     /// An earlier one of the same blocks that waits, too.
     Earlier,
 }
@@ -137,7 +137,7 @@ impl Engine {
                 WaitsFor::Room => std::mem::take(&mut room_moved),
                 WaitsFor::ZeroRanges => std::mem::take(&mut zeroes_moved),
                 WaitsFor::Earlier => true,
-                WaitsFor::Bypass | WaitsFor::Sweep => false,
+                WaitsFor::Bypass | WaitsFor::Purge => false,
             };
             if waits_anew {
                 stalled.since = self.patience.now();
@@ -147,7 +147,7 @@ impl Engine {
                 match stalled.waits_for {
                     WaitsFor::Room => room_moved = true,
                     WaitsFor::ZeroRanges => zeroes_moved = true,
-                    WaitsFor::Bypass | WaitsFor::Sweep | WaitsFor::Earlier => {}
+                    WaitsFor::Bypass | WaitsFor::Purge | WaitsFor::Earlier => {}
                 }
                 self.acknowledge(stalled.owner, stalled.change.into_buffer(), stalled.fua);
                 moved = true;
@@ -196,9 +196,9 @@ impl Engine {
 
     /// Whether nothing may be destaged: lines that are discarded are still in the table, or a large
     /// discard waits until nothing is under way.
-    pub(super) fn sweep_holds_back_destaging(&self) -> bool {
-        self.sweep.is_some()
-            || self.stalled.iter().any(|it| it.waits_for == WaitsFor::Sweep && it.change.is_zero())
+    pub(super) fn purge_holds_back_destaging(&self) -> bool {
+        self.purge.is_some()
+            || self.stalled.iter().any(|it| it.waits_for == WaitsFor::Purge && it.change.is_zero())
     }
 
     pub(super) fn fail_stalled(&mut self, error: RequestError) {
@@ -211,8 +211,8 @@ impl Engine {
         if self.is_overtaking_a_bypass(change.range()) {
             return Err(WaitsFor::Bypass);
         }
-        if self.is_being_swept(change.range()) {
-            return Err(WaitsFor::Sweep);
+        if self.is_being_purged(change.range()) {
+            return Err(WaitsFor::Purge);
         }
         let appender = change.appender();
         let is_done = match change {
@@ -222,11 +222,11 @@ impl Engine {
             }
             Change::Zero { .. } if !self.log.has_room(ENTRIES_OF_ZERO, appender) => false,
             Change::Zero { range, may_unmap } => {
-                let is_swept = self.needs_sweep(range.blocks / FRAGMENTS_PER_LINE);
-                if is_swept && !self.may_begin_sweep() {
-                    return Err(WaitsFor::Sweep);
+                let is_purged = self.needs_purge(range.blocks / FRAGMENTS_PER_LINE);
+                if is_purged && !self.may_begin_purge() {
+                    return Err(WaitsFor::Purge);
                 }
-                self.zero(*range, *may_unmap, is_swept);
+                self.zero(*range, *may_unmap, is_purged);
                 true
             }
         };

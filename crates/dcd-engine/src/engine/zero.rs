@@ -41,8 +41,8 @@ impl Engine {
         self.change(owner, Change::Zero { range, may_unmap }, fua);
     }
 
-    /// Appends it; there is room. `is_swept`: its lines leave the table by and by.
-    pub(super) fn zero(&mut self, range: LbaRange, may_unmap: bool, is_swept: bool) {
+    /// Appends it; there is room. `is_purged`: its lines leave the table by and by.
+    pub(super) fn zero(&mut self, range: LbaRange, may_unmap: bool, is_purged: bool) {
         let whole_start = range.start.0.div_ceil(FRAGMENTS_PER_LINE);
         let mut whole_end = range.end() / FRAGMENTS_PER_LINE;
         if range.end() == self.data_disk.blocks {
@@ -71,8 +71,8 @@ impl Engine {
         let (line, lines) = (Line(whole_start), whole_end - whole_start);
         self.log.append_entry(&Entry::Zero { line, lines, may_unmap });
         self.log.end_request();
-        match is_swept {
-            true => self.begin_sweep(line, lines),
+        match is_purged {
+            true => self.begin_purge(line, lines),
             false => self.forget_lines(line, lines),
         }
         let zero = ZeroRange { line, lines, may_unmap };

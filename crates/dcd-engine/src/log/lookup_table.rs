@@ -121,7 +121,7 @@ pub(crate) enum Walker {
     /// What gathers a checkpoint.
     Checkpoint,
     /// What carries out a large discard.
-    Sweep,
+    Purge,
 }
 
 /// A walk of the whole table that goes on while the table changes.
@@ -499,7 +499,7 @@ mod tests {
                 table.insert(*line, FragmentMask::FULL, SlotIndex(0), 0);
             }
             let mut visits: BTreeMap<Line, u32> = BTreeMap::new();
-            table.begin_walk(Walker::Sweep);
+            table.begin_walk(Walker::Purge);
             for changes in changes {
                 for (is_insert, index) in changes.into_iter().filter(|(_, index)| !stays[*index]) {
                     match is_insert {
@@ -507,12 +507,12 @@ mod tests {
                         false => drop(table.remove(lines[index], FragmentMask::FULL)),
                     }
                 }
-                if !table.walk(Walker::Sweep, 1, |_, line, _| *visits.entry(line).or_default() += 1) {
+                if !table.walk(Walker::Purge, 1, |_, line, _| *visits.entry(line).or_default() += 1) {
                     break;
                 }
             }
-            if table.walks[Walker::Sweep as usize].is_some() {
-                table.walk(Walker::Sweep, 100, |_, line, _| *visits.entry(line).or_default() += 1);
+            if table.walks[Walker::Purge as usize].is_some() {
+                table.walk(Walker::Purge, 100, |_, line, _| *visits.entry(line).or_default() += 1);
             }
             for (line, _) in lines.iter().zip(&stays).filter(|(_, stays)| **stays) {
                 prop_assert_eq!(visits.get(line), Some(&1));

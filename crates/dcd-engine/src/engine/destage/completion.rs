@@ -91,7 +91,7 @@ impl Engine {
 
     /// Step 1, as far as the pace allows.
     pub(super) fn advance_completions(&mut self) -> bool {
-        if self.destage.completions.waiting.is_empty() || self.sweep_holds_back_destaging() {
+        if self.destage.completions.waiting.is_empty() || self.purge_holds_back_destaging() {
             return false;
         }
         // What is read and finds no room would be read again and again, for as long as the write of

@@ -310,7 +310,7 @@ impl Engine {
             return false;
         }
         if !self.has_destage_work()
-            || self.sweep_holds_back_destaging()
+            || self.purge_holds_back_destaging()
             || self.destage.retry_at(self.now).is_some()
             || self.may_destage(self.destage.completions.reads_in_flight()) != Go::Now
         {

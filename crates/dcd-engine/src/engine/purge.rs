@@ -22,7 +22,7 @@ use crate::units::{Duration, FragmentMask, LbaRange, Line, Time};
 const PAUSE: Duration = Duration::from_micros(1);
 
 /// A discard that is being carried out.
-pub(super) struct Sweep {
+pub(super) struct Purge {
     lines: std::ops::Range<Line>,
     /// Lines before this one are gone; `None`: the whole table is walked, which is less.
     next: Option<Line>,
@@ -30,7 +30,7 @@ pub(super) struct Sweep {
     has_paused: bool,
 }
 
-impl Sweep {
+impl Purge {
     fn covers(&self, line: Line) -> bool {
         self.lines.contains(&line)
     }
@@ -43,78 +43,78 @@ impl Sweep {
 impl Engine {
     /// Where the newest fragments of a line are; what is discarded is nowhere.
     pub(super) fn pieces(&self, line: Line) -> Pieces {
-        match self.is_swept(line) {
+        match self.is_purged(line) {
             true => Pieces::default(),
             false => self.table.find(line),
         }
     }
 
     /// Whether the line is discarded, and perhaps still in the table.
-    pub(super) fn is_swept(&self, line: Line) -> bool {
-        self.sweep.as_ref().is_some_and(|sweep| sweep.covers(line))
+    pub(super) fn is_purged(&self, line: Line) -> bool {
+        self.purge.as_ref().is_some_and(|purge| purge.covers(line))
     }
 
     /// Whether changes of these blocks have to wait.
-    pub(super) fn is_being_swept(&self, range: LbaRange) -> bool {
-        let Some(sweep) = &self.sweep else { return false };
-        range.start.line() < sweep.lines.end && sweep.lines.start.lba().0 < range.end()
+    pub(super) fn is_being_purged(&self, range: LbaRange) -> bool {
+        let Some(purge) = &self.purge else { return false };
+        range.start.line() < purge.lines.end && purge.lines.start.lba().0 < range.end()
     }
 
     /// Whether so many lines are too many to leave the table at once.
-    pub(super) fn needs_sweep(&self, lines: u64) -> bool {
+    pub(super) fn needs_purge(&self, lines: u64) -> bool {
         lines.min(self.table.lines() as u64) > self.config.limits.discarded_lines as u64
     }
 
     /// Step 1.
-    pub(super) fn may_begin_sweep(&self) -> bool {
-        self.sweep.is_none() && self.destage.is_idle()
+    pub(super) fn may_begin_purge(&self) -> bool {
+        self.purge.is_none() && self.destage.is_idle()
     }
 
     /// Behind step 2.
-    pub(super) fn begin_sweep(&mut self, line: Line, lines: u64) {
-        assert!(self.may_begin_sweep(), "one at a time, and nothing is destaged");
+    pub(super) fn begin_purge(&mut self, line: Line, lines: u64) {
+        assert!(self.may_begin_purge(), "one at a time, and nothing is destaged");
         self.forget_poison(line, lines);
         let next = (lines < self.table.lines() as u64).then_some(line);
         if next.is_none() {
-            self.table.begin_walk(Walker::Sweep);
+            self.table.begin_walk(Walker::Purge);
         }
         let lines = line..Line(line.0 + lines);
-        self.sweep = Some(Sweep { lines, next, has_paused: false });
+        self.purge = Some(Purge { lines, next, has_paused: false });
     }
 
     /// Step 3. Tells whether a part went.
-    pub(super) fn advance_sweep(&mut self) -> bool {
-        let has_paused = self.sweep.as_ref().is_none_or(|sweep| sweep.has_paused);
+    pub(super) fn advance_purge(&mut self) -> bool {
+        let has_paused = self.purge.as_ref().is_none_or(|purge| purge.has_paused);
         !has_paused && {
-            self.sweep_part(self.config.limits.discarded_lines);
+            self.purge_part(self.config.limits.discarded_lines);
             true
         }
     }
 
     /// What follows cannot be done beside one.
-    pub(super) fn finish_sweep(&mut self) {
-        while self.sweep.is_some() {
-            self.sweep_part(usize::MAX);
+    pub(super) fn finish_purge(&mut self) {
+        while self.purge.is_some() {
+            self.purge_part(usize::MAX);
         }
     }
 
-    pub(super) fn sweep_wake_up(&self) -> Option<Time> {
-        self.sweep.as_ref().map(|_| self.now.after(PAUSE))
+    pub(super) fn purge_wake_up(&self) -> Option<Time> {
+        self.purge.as_ref().map(|_| self.now.after(PAUSE))
     }
 
-    fn sweep_part(&mut self, count: usize) {
-        let mut sweep = self.sweep.take().expect("under way");
+    fn purge_part(&mut self, count: usize) {
+        let mut purge = self.purge.take().expect("under way");
         let mut found = Vec::new();
-        let has_more = match sweep.next {
+        let has_more = match purge.next {
             Some(next) => {
-                let end = Line(next.0.saturating_add(count as u64)).min(sweep.lines.end);
+                let end = Line(next.0.saturating_add(count as u64)).min(purge.lines.end);
                 let lines = (next.0..end.0).map(Line);
                 found.extend(lines.filter(|line| self.table.contains(*line)));
-                sweep.next = Some(end);
-                end < sweep.lines.end
+                purge.next = Some(end);
+                end < purge.lines.end
             }
-            None => self.table.walk(Walker::Sweep, count, |_, line, _| {
-                if sweep.covers(line) {
+            None => self.table.walk(Walker::Purge, count, |_, line, _| {
+                if purge.covers(line) {
                     found.push(line);
                 }
             }),
@@ -123,7 +123,7 @@ impl Engine {
             self.forget(line, FragmentMask::FULL);
         }
         if has_more {
-            self.sweep = Some(Sweep { has_paused: true, ..sweep });
+            self.purge = Some(Purge { has_paused: true, ..purge });
         } else {
             self.destage.something_changed();
         }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Driver, Kind, never_idle};
-use dcd_engine::{Device, Duration};
+use dcd_engine::Device;
 
 const LINES: u64 = 400;
 /// Written before the others, so that it is on the data-disk.
@@ -30,12 +30,12 @@ fn discarded(parts: usize, by_table: bool) -> Option<Driver> {
     let discard = d.discard(0, lines * 8);
     assert!(d.is_answered(discard), "nothing is being destaged");
     (0..parts).for_each(|_| d.tick());
-    is_sweeping(&d, by_table).then_some(d)
+    is_purging(&d, by_table).then_some(d)
 }
 
 /// Whether some lines are left, beside those that are not discarded, and not so few that the next inputs
 /// end it.
-fn is_sweeping(d: &Driver, by_table: bool) -> bool {
+fn is_purging(d: &Driver, by_table: bool) -> bool {
     d.status().dirty_lines > if by_table { 40 } else { 250 }
 }
 
@@ -58,14 +58,14 @@ fn what_is_discarded_is_zero_and_changes_of_it_wait() {
             for line in [0, 7, LINES / 2, LINES - 11] {
                 assert_eq!(d.read(line), 0, "line {line} after {parts} parts");
             }
-            if !is_sweeping(&d, by_table) {
+            if !is_purging(&d, by_table) {
                 break;
             }
             let there = d.write(LINES / 2, 5);
             let again = d.discard(8, 4 * 8);
             let elsewhere = d.write(LINES + 150, 6);
             assert!(d.is_answered(elsewhere));
-            while is_sweeping(&d, by_table) {
+            while is_purging(&d, by_table) {
                 assert!(!d.is_answered(there) && !d.is_answered(again));
                 assert_eq!(d.count_since(mark, Device::DataDisk, Kind::Write), 0);
                 d.tick();
