@@ -98,6 +98,24 @@ fn max_delay_makes_writes_durable_without_a_flush() {
 // ---- C2, C3: FLUSH and FUA --------------------------------------------------------------------
 
 /// The paper's driver would write a whole segment here; dm-writeboost writes 512 KiB.
+/// A write that finds too few segment buffers has them as soon as the disk has written what is in
+/// them, and not when `max_delay` is over.
+#[test]
+fn a_write_that_waits_for_buffers_has_them_written() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+        options.engine.segment_buffers = 16;
+        options.engine.max_delay = Duration::from_secs(20);
+    });
+    // Half of the buffers for requests, with which nothing is written yet; then all but one.
+    for lines in [50, 90, 90, 50, 90] {
+        let write = d.write_blocks(0, lines * 8, 1);
+        d.finish_all();
+        assert!(d.is_answered(write), "{lines} lines");
+    }
+}
+
 #[test]
 fn a_small_write_and_a_flush_cost_one_write_and_at_most_one_flush() {
     for ack in ACK_MODES {

@@ -180,8 +180,8 @@ pub struct Settings {
     #[arg(long)]
     pub degraded: bool,
     /// A blank disk that takes the place of a lost one of a volume, by its number; what belongs on
-    /// it is written to it while the volume is served. Never in a configuration file. May be given
-    /// again.
+    /// it is written to it while the volume is served. With --degraded, as long as nothing has been
+    /// served without the lost one. Never in a configuration file. May be given again.
     #[arg(long, value_name = "NUMBER=DISK", value_parser = parse_replacement)]
     pub replace_member: Vec<(u8, DeviceSpec)>,
     /// Where the memory is that outlives a crash of dcd [default: a directory of its own below

@@ -92,6 +92,18 @@ fn a_file_may_end_anywhere() {
     }
 }
 
+/// What is behind the part that the cache takes is somebody's, too, and would be wiped with it.
+#[test]
+fn what_is_behind_the_cache_is_looked_at() {
+    let folder = with_data_disk();
+    folder.disk("c", 64 << 20);
+    let file = std::fs::File::options().write(true).open(folder.path("c")).unwrap();
+    file.write_all_at(&[1; 4096], 40 << 20).unwrap();
+    let create = "create --cache-disk c --cache-size 8M --data-disk d";
+    folder.dcd(create).fails(1, "4 KiB that are not zero", "--force");
+    folder.dcd(&format!("{create} --force")).ok();
+}
+
 #[test]
 fn wrong_disks_are_refused() {
     let folder = with_data_disk();

@@ -161,6 +161,45 @@ fn a_cache_disk_that_was_shorter_is_never_healthy_again() {
     }
 }
 
+/// Where nothing is left that tells what there was, nothing is certain.
+#[test]
+fn what_cannot_be_listed_is_no_success() {
+    let site = dirty(100);
+    cache(&site).set_len(128 << 10).unwrap();
+    let (code, found) = salvage(&site, "--to out");
+    assert_eq!((code, &found["has_unlisted_loss"]), (Some(4), &Value::Bool(true)), "{found}");
+    let outcome = site.dcd("salvage --cache-disk c");
+    outcome.fails(4, "more may be lost than can be listed", "backup");
+}
+
+/// A line that was written above zeroes and is damaged is neither those nor anything older.
+#[test]
+fn what_is_lost_above_zeroes_is_left_as_it_is() {
+    let site = Site::with("64M", 64 << 20, "");
+    let daemon = site.serve(LAZY);
+    let mut client = Client::connect(&site.socket());
+    client.trim(256 * LINE, 256 * LINE as usize).unwrap();
+    client.flush().unwrap();
+    for index in [130, 140] {
+        client.write(2 * index * LINE, &line(index, 1)).unwrap();
+    }
+    client.flush().unwrap();
+    daemon.stop();
+    let bytes = fs::read(site.path("c")).unwrap();
+    let wanted = line(140, 1);
+    let at = (0..bytes.len()).step_by(LINE as usize).find(|at| bytes[*at..].starts_with(&wanted));
+    site.flip("c", at.expect("it is in the log") as u64 + 17, 1);
+    fs::write(site.path("copy"), vec![0xAA; 64 << 20]).unwrap();
+    let (code, found) = salvage(&site, "--data-disk copy");
+    assert_eq!(code, Some(4), "{found}");
+    assert_eq!(lines_of(&found, "lost"), [280]);
+    assert!(!lines_of(&found, "zeroes").contains(&280), "{found}");
+    let copy = fs::read(site.path("copy")).unwrap();
+    let at = |line: u64| &copy[(line * LINE) as usize..][..LINE as usize];
+    assert!(at(280).iter().all(|byte| *byte == 0xAA), "what is lost is not overwritten");
+    assert!(at(260) == line(130, 1) && at(279) == line(0, 0) && at(281) == line(0, 0));
+}
+
 #[test]
 fn where_the_newest_copy_is_damaged_no_older_one_is_taken() {
     let site = dirty(300);

@@ -81,6 +81,12 @@ pub enum DeviceError {
         /// The system's words.
         source: io::Error,
     },
+    /// The kernel swaps to the file.
+    #[error("{} is in use as swap space", path.display())]
+    Swap {
+        /// Which.
+        path: PathBuf,
+    },
     /// Another program holds the lock.
     #[error("{} is locked by another program{}", path.display(), Pid(*pid))]
     Locked {
@@ -247,6 +253,7 @@ impl DeviceError {
                     "make it writable ({way}). A pair with such a data-disk can be served with --read-only"
                 )
             }
+            DeviceError::Swap { path } => format!("swapoff {} first", path.display()),
             DeviceError::Busy { mounted_at: Some(place), .. } => {
                 format!("unmount it first: umount {place}")
             }
@@ -429,6 +436,9 @@ impl DeviceFile {
         // Looked at again: what was opened counts, not what the name stood for a moment ago.
         let stat = rustix::fs::fstat(&file).map_err(failed("look at"))?;
         if !is_block_device {
+            if access == Access::Write && is_swap(stat.st_dev, stat.st_ino) {
+                return Err(DeviceError::Swap { path: path.to_owned() });
+            }
             lock(&file, path)?;
         }
         let identity = DiskIdentity::of(path).map_err(|source| DeviceError::Io {
@@ -655,6 +665,17 @@ fn open_error(path: &Path, errno: Errno, number: Option<u64>) -> DeviceError {
         }
         _ => DeviceError::Io { path, operation: "open", source },
     }
+}
+
+/// Whether the kernel swaps to this file, by whatever name.
+fn is_swap(device: u64, inode: u64) -> bool {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    // Spaces in names are written as the octal number of the character.
+    let names = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    names.map(|name| name.replace("\\040", " ")).any(|name| {
+        rustix::fs::stat(name.as_str())
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (device, inode))
+    })
 }
 
 /// Whether a block device takes no writes (BLKROGET, as sysfs shows it).

@@ -389,7 +389,9 @@ fn volume_hint(error: &VolumeOpenError) -> Option<String> {
     Some(match error {
         VolumeOpenError::Members { .. } => "give each member as a --data-disk".into(),
         VolumeOpenError::MembersMissing { .. } => {
-            "attach them, or start without them: --degraded".into()
+            "attach them, or start without them: --degraded; with a blank disk in the place of one: --degraded --replace-member \
+             NUMBER=DISK"
+                .into()
         }
         VolumeOpenError::MemberShort { .. } => "is it the right disk?".into(),
         VolumeOpenError::MemberOlder { member, .. } => {

@@ -118,6 +118,10 @@ impl Engine {
             if self.log.buffers_in_use() * 2 > self.log.buffers_for_requests() {
                 self.want_durable(self.log.sealed_record());
             }
+            // A part of a write may need all of those that are left.
+            if self.someone_waits_for_buffers() {
+                self.want_durable(newest);
+            }
         } else {
             self.commit.undurable_since = None;
         }

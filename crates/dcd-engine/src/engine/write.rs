@@ -194,6 +194,12 @@ impl Engine {
             || self.has_bypasses_without_room() && self.log.lacks_segments(1, Appender::Engine)
     }
 
+    /// Whether a request waits for segment buffers: for records to be durable, and nothing else.
+    pub(super) fn someone_waits_for_buffers(&self) -> bool {
+        self.stalled.iter().any(|stalled| stalled.waits_for == WaitsFor::Room)
+            && !self.someone_waits_for_destaging()
+    }
+
     /// Whether nothing may be destaged: lines that are discarded are still in the table, or a large
     /// discard waits until nothing is under way.
     pub(super) fn purge_holds_back_destaging(&self) -> bool {

@@ -204,7 +204,7 @@ fn make(arguments: &CreateArguments, stop: &Stop) -> Result<(), CommandError> {
         None => Loss::nothing(),
         Some(disk) => {
             book.check_free(disk, None, false)?;
-            refuse_to_destroy(disk, plan.size, arguments, stop)?
+            refuse_to_destroy(disk, arguments, stop)?
         }
     };
     let options = CreateOptions {
@@ -362,16 +362,15 @@ impl Loss {
 /// said what it is.
 fn refuse_to_destroy(
     disk: &DeviceFile,
-    end: u64,
     arguments: &CreateArguments,
     stop: &Stop,
 ) -> Result<Gone, CommandError> {
     let image = CacheImage::open(disk.path())?;
     let path = || -> PathBuf { image.path.clone() };
     let force = arguments.force;
-    // All that is there is looked at, also what the last segment leaves over: who takes a disk,
-    // takes its end.
-    let end = end.min(disk.size_bytes);
+    // All that is there is looked at, also what is behind the cache: who takes a disk, takes its
+    // end, and wipes all of it one day.
+    let end = disk.size_bytes;
     let given_up = |what: String| {
         if !arguments.json {
             eprintln!("dcd: overwriting {}: {what}", disk.path().display());

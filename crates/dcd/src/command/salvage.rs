@@ -84,12 +84,14 @@ pub fn run(arguments: &SalvageArguments) -> Result<(), CommandError> {
     }
     let (uncertain, lost) = (list.blocks_of("uncertain"), list.blocks_of("lost"));
     let is_taken = arguments.take_uncertain && target.is_some();
-    match if is_taken { lost } else { uncertain + lost } {
-        0 => Ok(()),
-        _ => Err(CommandError::SalvageIncomplete {
+    let listed = if is_taken { lost } else { uncertain + lost };
+    match listed == 0 && !salvage.has_unlisted_loss {
+        true => Ok(()),
+        false => Err(CommandError::SalvageIncomplete {
             path: image.path,
             uncertain_bytes: if is_taken { 0 } else { uncertain * BLOCK_SIZE },
             lost_bytes: lost * BLOCK_SIZE,
+            has_unlisted: salvage.has_unlisted_loss,
         }),
     }
 }
@@ -308,6 +310,7 @@ fn json_of(salvage: &Salvage, list: &List, written_bytes: Option<u64>) -> Value 
         "certain_bytes": list.blocks_of("certain") * BLOCK_SIZE,
         "uncertain_bytes": list.blocks_of("uncertain") * BLOCK_SIZE,
         "zero_bytes": list.blocks_of("zeroes") * BLOCK_SIZE,
+        "has_unlisted_loss": salvage.has_unlisted_loss,
         "lost_bytes": list.blocks_of("lost") * BLOCK_SIZE,
         "written_bytes": written_bytes,
         "ranges": list.0.iter().map(range).collect::<Vec<_>>(),

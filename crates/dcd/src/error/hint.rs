@@ -184,6 +184,9 @@ impl CommandError {
             CommandError::SalvageIncomplete { uncertain_bytes: 1.., .. } => Some(
                 "the list tells where; compare with what the data-disk has there before you add --take-uncertain".into(),
             ),
+            CommandError::SalvageIncomplete { has_unlisted: true, .. } => Some(
+                "the data-disk without it is old in unknown places: check its file system, and compare with a backup".into(),
+            ),
             CommandError::SalvageOfVolume => Some("--to FILE puts them where the volume has them".into()),
             CommandError::SalvageDiskSize { .. } => {
                 Some("is it the right disk? --to FILE needs none".into())

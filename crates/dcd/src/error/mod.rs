@@ -395,7 +395,13 @@ pub enum CommandError {
         problems: u64,
     },
     /// `salvage` found less than all, and has told about it.
-    #[error("{} on {} may be older than what was lost, {} cannot be had", format_size(*uncertain_bytes), path.display(), format_size(*lost_bytes))]
+    #[error(
+        "{} on {} may be older than what was lost, {} cannot be had{}",
+        format_size(*uncertain_bytes),
+        path.display(),
+        format_size(*lost_bytes),
+        if *has_unlisted { ", and more may be lost than can be listed" } else { "" }
+    )]
     SalvageIncomplete {
         /// Where.
         path: PathBuf,
@@ -403,6 +409,8 @@ pub enum CommandError {
         uncertain_bytes: u64,
         /// What was not.
         lost_bytes: u64,
+        /// No checkpoint, or no end, tells of all that there was.
+        has_unlisted: bool,
     },
     /// The blocks of a volume lie on several disks.
     #[error(

@@ -89,6 +89,8 @@ pub struct Salvage {
     pub zeroes: Vec<ZeroRange>,
     /// Fragments whose newest copy is damaged: nothing older is put in their place.
     pub lost: Vec<(Line, FragmentMask)>,
+    /// More may be lost than can be listed: no checkpoint, or no end, tells of it.
+    pub has_unlisted_loss: bool,
 }
 
 /// Where the search began.
@@ -157,7 +159,35 @@ impl Salvage {
         content.doubt_behind(&tail);
         salvage.take(content, is_end_certain);
         salvage.verify_listed(image, superblock);
+        salvage.leave_out_what_is_lost();
+        salvage.has_unlisted_loss =
+            !is_detached && superblock.state != CacheState::Closed && !is_end_certain
+                || !is_detached && salvage.base == Base::Nothing && !salvage.gaps.is_empty();
         salvage
+    }
+
+    /// What a line above zeroes held is lost, and is not those zeroes; nor can it be told what the
+    /// rest of the line is.
+    fn leave_out_what_is_lost(&mut self) {
+        let mut zeroes = Vec::new();
+        for range in std::mem::take(&mut self.zeroes) {
+            let mut start = range.start;
+            for (line, mask) in &mut self.lost {
+                if !(start..range.end).contains(&line.0) {
+                    continue;
+                }
+                let pieces = self.pieces.iter().filter(|piece| piece.copy.line == *line);
+                *mask = pieces.fold(FragmentMask::FULL, |rest, it| rest.without(it.copy.mask));
+                if start < line.0 {
+                    zeroes.push(ZeroRange { start, end: line.0, ..range });
+                }
+                start = line.0 + 1;
+            }
+            if start < range.end {
+                zeroes.push(ZeroRange { start, ..range });
+            }
+        }
+        self.zeroes = zeroes;
     }
 
     /// Step 1.
