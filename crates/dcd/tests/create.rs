@@ -104,6 +104,26 @@ fn what_is_behind_the_cache_is_looked_at() {
     folder.dcd(&format!("{create} --force")).ok();
 }
 
+/// The kernel writes to it, by a way of its own.
+#[test]
+fn a_file_that_is_swapped_to_is_nobodys_disk() {
+    let folder = with_data_disk();
+    std::fs::write(folder.path("swap file"), vec![0; 4 << 20]).unwrap();
+    let swap = folder.path("swap file");
+    let run = |program: &str| {
+        Command::new(program).arg(&swap).output().is_ok_and(|it| it.status.success())
+    };
+    if !run("mkswap") || !run("swapon") {
+        println!("skipped: no swap can be switched on here");
+        return;
+    }
+    std::os::unix::fs::symlink("swap file", folder.path("swap")).unwrap();
+    let create = folder.dcd("create --cache-disk c --cache-size 8M --data-disk swap");
+    assert!(run("swapoff"));
+    create.fails(1, "in use as swap space", "swapoff");
+    assert!(!folder.path("c").exists());
+}
+
 #[test]
 fn wrong_disks_are_refused() {
     let folder = with_data_disk();

@@ -430,6 +430,40 @@ fn a_cache_disk_that_is_gone_while_clean_is_done_without() {
     }
 }
 
+/// A file of which somebody cuts the end off is as good as gone, clean or not: what is flushed is
+/// on the data-disk, or the flush fails.
+#[test]
+fn a_cache_disk_that_is_cut_off_proves_nothing() {
+    let cut = |site: &Site| {
+        let file = std::fs::File::options().write(true).open(site.path("c")).unwrap();
+        file.set_len(600 << 10).unwrap();
+    };
+    // Clean: it is done without.
+    let site = site();
+    let daemon = site.serve("--quiet --idle-max 20ms --idle-min 1ms");
+    let mut client = Client::connect(&site.socket());
+    until("it is clean", || (site.status()["cache_disk_clean"] == true).then_some(()));
+    cut(&site);
+    let mut load = Load::new(141);
+    load.run(&mut client, 60);
+    assert_eq!(site.status()["uncached"], "passing-through", "{}", daemon.log());
+    drop(client);
+    daemon.kill();
+    let found = std::fs::read(site.path("d")).unwrap();
+    assert_eq!(difference(&found, &load.volume), None);
+    // Dirty: nothing is promised any more.
+    let site = self::site();
+    let daemon = site.serve(LAZY);
+    let mut client = Client::connect(&site.socket());
+    client.write(0, &[7; 4096]).unwrap();
+    client.flush().unwrap();
+    cut(&site);
+    client.write(8192, &[8; 4096]).unwrap();
+    assert!(client.flush().is_err());
+    assert!(site.dcd("status --control ctl").ok().contains("cache-disk has failed"));
+    daemon.kill();
+}
+
 /// C4 and C23: acknowledged in memory, the cache-disk is found gone, and the process dies at some
 /// moment of the change: it is there.
 #[test]

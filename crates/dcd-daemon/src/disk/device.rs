@@ -491,6 +491,13 @@ impl DeviceFile {
         self.check_size()
     }
 
+    /// Whether a file is shorter than it was when it was opened.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        !self.is_block_device
+            && rustix::fs::fstat(&self.file)
+                .is_ok_and(|stat| (stat.st_size as u64) < self.size_bytes)
+    }
+
     fn check_size(&self) -> Result<(), DeviceError> {
         if self.size_bytes == 0 || !self.size_bytes.is_multiple_of(BLOCK_SIZE) {
             return Err(DeviceError::Size { path: self.path.clone(), found: self.size_bytes });

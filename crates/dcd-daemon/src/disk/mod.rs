@@ -174,6 +174,13 @@ impl Disk {
                 Some(Fault::Gone) => return self.fail(io, IoError::Gone),
             }
         }
+        // What makes durable proves nothing on a file of which somebody has cut the end off: writes
+        // would only make it longer again.
+        let makes_durable =
+            matches!(io.operation, IoOperation::Flush | IoOperation::Write { fua: true, .. });
+        if self.device == Device::CacheDisk && makes_durable && self.file.is_cut_off() {
+            return self.fail(io, IoError::Gone);
+        }
         self.queue(now, io, ring);
     }
 
