@@ -62,6 +62,24 @@ fn no_other_signal_kills_a_daemon() {
     assert!(folder.dcd("check --cache-disk c --json").ok().contains("\"closed\""));
 }
 
+/// One that comes while it ends makes no failure of an end in order.
+#[test]
+fn a_signal_at_the_very_end_changes_nothing() {
+    for _ in 0..4 {
+        let folder = pair();
+        let mut child = serve(&folder, Stdio::null());
+        assert_eq!(folder.dcd("detach --control ctl").ok(), "detached\n");
+        let ended = loop {
+            // What has ended and is not waited for takes signals, too.
+            send(&child, 15);
+            if let Some(ended) = child.try_wait().unwrap() {
+                break ended;
+            }
+        };
+        assert_eq!(ended.code(), Some(0));
+    }
+}
+
 #[test]
 fn messages_that_nobody_can_read_end_nothing() {
     for is_pipe in [false, true] {

@@ -45,7 +45,8 @@ const OTHERS: [i32; 11] = [
 /// Blocks the signals and receives them.
 pub struct Signals {
     event: OwnedFd,
-    mask_before: libc::sigset_t,
+    /// `None`: they stay blocked.
+    mask_before: Option<libc::sigset_t>,
 }
 
 impl Signals {
@@ -58,7 +59,11 @@ impl Signals {
     /// Begins to receive all signals that can be received and would end the process, too. To be
     /// called before other threads are started.
     pub fn install_all() -> io::Result<Signals> {
-        Signals::receive(OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))
+        let mut all =
+            Signals::receive(OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))?;
+        // One that comes while the process ends would make a failure of an end in order.
+        all.mask_before = None;
+        Ok(all)
     }
 
     fn receive(others: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
@@ -87,7 +92,7 @@ impl Signals {
             // The descriptor is new and nobody else's.
             Ok(Signals {
                 event: OwnedFd::from_raw_fd(event),
-                mask_before: mask_before.assume_init(),
+                mask_before: Some(mask_before.assume_init()),
             })
         }
     }
@@ -120,9 +125,9 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: a set that the system gave us.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask_before, std::ptr::null_mut());
+        if let Some(before) = &self.mask_before {
+            // SAFETY: a set that the system gave us.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
         }
     }
 }
