@@ -572,3 +572,39 @@ fn found_by_seed_700041522() {
         ],
     });
 }
+
+/// Seed 950001957: a read of the data-disk was under way when its lines were discarded, and the write
+/// of the zeroes, which failed, left there what nobody had written.
+#[test]
+fn zeroes_that_fail_below_a_read_are_not_read() {
+    replay(Script {
+        options: Options {
+            limits: Limits {
+                zero_ranges: 8,
+                poisoned_lines: 1,
+                recent_witnesses: 1,
+                checkpoint_write_bytes: 4096,
+                checkpoint_lines: 3,
+                discarded_lines: 8192,
+                announced_ahead: 64,
+                listed_free: usize::MAX,
+                checkpoint_part: 8,
+            },
+            ..Options::default()
+        },
+        steps: vec![
+            Step(Discard { start: 776, blocks: 8 }, 0),
+            Step(Read { start: 360, blocks: 8 }, 0),
+            Step(Flush, 0),
+            Step(Fault(WriteError), 0),
+            Step(Discard { start: 496, blocks: 8 }, 0),
+            Step(EndIo, 0),
+            Step(Flush, 0),
+            Step(Discard { start: 288, blocks: 80 }, 0),
+            Step(EndIo, 0),
+            Step(Read { start: 480, blocks: 1 }, 0),
+            Step(Discard { start: 632, blocks: 2 }, 0),
+            Step(Idle, 256143056),
+        ],
+    });
+}

@@ -15,7 +15,7 @@ use crate::engine::pace::Go;
 use crate::engine::{Engine, Purpose};
 use crate::format::checksum::crc32c;
 use crate::io::{IoError, IoOperation};
-use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, Line, Time};
+use crate::units::{BLOCK_SIZE, Duration, FRAGMENTS_PER_LINE, LINE_SIZE, LbaRange, Line, Time};
 use crate::zero_ranges::{ZeroRange, ZeroRanges};
 
 /// Most operations in a round.
@@ -150,6 +150,7 @@ impl Engine {
                 && self.below.zeroes_that_can_be_written(piece.line, lines)
                     == Some((piece.line, lines))
                 && !self.is_bypassed(piece.line, lines)
+                && !self.is_read_below_zeroes(piece.line, lines)
                 && !pieces.iter().any(|other| other.overlaps(piece.line, lines))
             {
                 left -= lines;
@@ -174,7 +175,9 @@ impl Engine {
                 if pieces.iter().any(|piece| piece.overlaps(Line(start), lines)) {
                     break;
                 }
-                if !self.is_bypassed(Line(start), lines) {
+                if !self.is_bypassed(Line(start), lines)
+                    && !self.is_read_below_zeroes(Line(start), lines)
+                {
                     left -= lines;
                     pieces.push(ZeroRange { line: Line(start), lines, ..range });
                 }
@@ -185,6 +188,13 @@ impl Engine {
             }
         }
         pieces
+    }
+
+    /// Whether a read that began before these lines were zeroed takes some of them from the data-disk.
+    /// If zeroing fails, nobody knows what is there, and that is no answer to any read.
+    fn is_read_below_zeroes(&self, line: Line, lines: u64) -> bool {
+        let end = (line.lba().0 + lines * FRAGMENTS_PER_LINE).min(self.data_disk.blocks);
+        self.is_read_below_the_log(LbaRange::new(line.lba().0, end - line.lba().0))
     }
 
     /// Zeroes that were given up have landed after all (`io.rs`, rule 3: everything ends). Until
