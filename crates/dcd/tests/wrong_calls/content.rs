@@ -72,7 +72,7 @@ pub fn files() -> Vec<Call> {
         code: 1,
         error: "n holds 4 KiB that are not zero".into(),
         hint: "--force".into(),
-        then: "create --cache-disk n --data-disk d --cache-size 3M".into(),
+        then: "create --cache-disk n --data-disk d --cache-size 3M --force".into(),
     });
     calls
 }
