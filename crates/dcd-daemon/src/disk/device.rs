@@ -23,7 +23,7 @@ use dcd_engine::units::BLOCK_SIZE;
 use crate::disk::claim::{Claim, lock};
 use crate::disk::drive::DriveProblem;
 use crate::disk::identity::DiskIdentity;
-use crate::disk::mounts::{mounted_at, mounts};
+use crate::disk::mounts::{mounted_at, mounts, swaps};
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
 const IMAGE_BYTES_MIN: u64 = 64 << 10;
@@ -676,12 +676,8 @@ fn open_error(path: &Path, errno: Errno, number: Option<u64>) -> DeviceError {
 
 /// Whether the kernel swaps to this file, by whatever name.
 fn is_swap(device: u64, inode: u64) -> bool {
-    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    // Spaces in names are written as the octal number of the character.
-    let names = swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    names.map(|name| name.replace("\\040", " ")).any(|name| {
-        rustix::fs::stat(name.as_str())
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (device, inode))
+    swaps().iter().any(|name| {
+        rustix::fs::stat(name).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (device, inode))
     })
 }
 

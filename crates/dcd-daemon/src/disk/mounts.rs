@@ -45,6 +45,14 @@ fn parse(line: &[u8]) -> Option<Mount> {
     Some(Mount { device, root, place, kind, source, options })
 }
 
+/// Files and devices that the kernel swaps to, of `/proc/swaps`.
+pub(crate) fn swaps() -> Vec<PathBuf> {
+    let text = fs::read("/proc/swaps").unwrap_or_default();
+    let lines = text.split(|byte| *byte == b'\n').skip(1);
+    let names = lines.filter_map(|line| line.split(u8::is_ascii_whitespace).next());
+    names.filter(|name| !name.is_empty()).map(unescape).collect()
+}
+
 /// A space is written as `\040`, and others alike.
 fn unescape(word: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(word.len());

@@ -114,13 +114,12 @@ impl Engine {
             if self.now.since(since) >= self.commit_delay() {
                 self.want_durable(newest);
             }
-            // Buffers are kept until durable; with half of those for requests in use it is time.
-            if self.log.buffers_in_use() * 2 > self.log.buffers_for_requests() {
+            // Buffers are kept until durable; with half of those for requests in use it is time, and
+            // when a part of a write needs more than are left.
+            if self.log.buffers_in_use() * 2 > self.log.buffers_for_requests()
+                || self.someone_waits_for_buffers()
+            {
                 self.want_durable(self.log.sealed_record());
-            }
-            // A part of a write may need all of those that are left.
-            if self.someone_waits_for_buffers() {
-                self.want_durable(newest);
             }
         } else {
             self.commit.undurable_since = None;

@@ -157,6 +157,11 @@ impl Engine {
                 stalled.since = self.patience.now();
             }
             stalled.waits_for = waits_for;
+            if waits_for == WaitsFor::Purge {
+                // It ends by itself, however long it takes, and nothing is full.
+                kept.push_back(stalled);
+                continue;
+            }
             if self.patience.is_over(stalled.since, self.config.full_timeout) {
                 // Bounded wait (C25). Parts that were done stay done: this was not acknowledged.
                 // Those behind it have waited for the same, and not from now on.

@@ -160,23 +160,27 @@ impl Salvage {
         salvage.take(content, is_end_certain);
         salvage.verify_listed(image, superblock);
         salvage.leave_out_what_is_lost();
-        salvage.has_unlisted_loss =
-            !is_detached && superblock.state != CacheState::Closed && !is_end_certain
-                || !is_detached && salvage.base == Base::Nothing && !salvage.gaps.is_empty();
+        let is_all_told = salvage.base != Base::Nothing || salvage.gaps.is_empty();
+        salvage.has_unlisted_loss = !(is_detached || is_end_certain && is_all_told);
         salvage
     }
 
     /// What a line above zeroes held is lost, and is not those zeroes; nor can it be told what the
     /// rest of the line is.
     fn leave_out_what_is_lost(&mut self) {
+        let mut lost: BTreeMap<Line, FragmentMask> = BTreeMap::new();
+        for (line, mask) in std::mem::take(&mut self.lost) {
+            let all = lost.entry(line).or_default();
+            *all = all.or(mask);
+        }
         let mut zeroes = Vec::new();
         for range in std::mem::take(&mut self.zeroes) {
             let mut start = range.start;
-            for (line, mask) in &mut self.lost {
-                if !(start..range.end).contains(&line.0) {
-                    continue;
-                }
-                let pieces = self.pieces.iter().filter(|piece| piece.copy.line == *line);
+            for (line, mask) in lost.range_mut(Line(range.start)..Line(range.end.max(range.start)))
+            {
+                // Pieces are in the order of their lines.
+                let first = self.pieces.partition_point(|piece| piece.copy.line < *line);
+                let pieces = self.pieces[first..].iter().take_while(|it| it.copy.line == *line);
                 *mask = pieces.fold(FragmentMask::FULL, |rest, it| rest.without(it.copy.mask));
                 if start < line.0 {
                     zeroes.push(ZeroRange { start, end: line.0, ..range });
@@ -187,6 +191,7 @@ impl Salvage {
                 zeroes.push(ZeroRange { start, ..range });
             }
         }
+        self.lost = lost.into_iter().collect();
         self.zeroes = zeroes;
     }
 
