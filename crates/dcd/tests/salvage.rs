@@ -53,6 +53,13 @@ fn salvage(site: &Site, flags: &str) -> (Option<i32>, Value) {
     (outcome.code, serde_json::from_str(&outcome.stdout).expect("JSON"))
 }
 
+/// Flips a bit of the slot that holds this line, wherever it is in the log.
+fn damage(site: &Site, line: &[u8]) {
+    let bytes = fs::read(site.path("c")).unwrap();
+    let at = (0..bytes.len()).step_by(LINE as usize).find(|at| bytes[*at..].starts_with(line));
+    site.flip("c", at.expect("it is in the log") as u64 + 17, 1);
+}
+
 /// Ranges of that kind, in lines.
 fn lines_of(found: &Value, kind: &str) -> Vec<u64> {
     let ranges = found["ranges"].as_array().unwrap();
@@ -185,10 +192,7 @@ fn what_is_lost_above_zeroes_is_left_as_it_is() {
     }
     client.flush().unwrap();
     daemon.stop();
-    let bytes = fs::read(site.path("c")).unwrap();
-    let wanted = line(140, 1);
-    let at = (0..bytes.len()).step_by(LINE as usize).find(|at| bytes[*at..].starts_with(&wanted));
-    site.flip("c", at.expect("it is in the log") as u64 + 17, 1);
+    damage(&site, &line(140, 1));
     fs::write(site.path("copy"), vec![0xAA; 64 << 20]).unwrap();
     let (code, found) = salvage(&site, "--data-disk copy");
     assert_eq!(code, Some(4), "{found}");
@@ -211,10 +215,7 @@ fn where_the_newest_copy_is_damaged_no_older_one_is_taken() {
     client.flush().unwrap();
     daemon.stop();
     // The newest copy of line 42, wherever it is.
-    let bytes = fs::read(site.path("c")).unwrap();
-    let wanted = line(42, 2);
-    let at = (0..bytes.len()).step_by(LINE as usize).find(|at| bytes[*at..].starts_with(&wanted));
-    site.flip("c", at.expect("it is in the log") as u64 + 17, 1);
+    damage(&site, &line(42, 2));
     for area in AREAS {
         cache(&site).write_all_at(&vec![0; AREA_BYTES as usize], area).unwrap();
     }

@@ -1,4 +1,5 @@
-//! What takes long: a drain, a detach, the end. Its client is told how far it is, and may cancel it.
+//! What takes long: a drain, a detach, the end. Its client is told how far it is, and may cancel
+//! it.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::net::UnixStream;

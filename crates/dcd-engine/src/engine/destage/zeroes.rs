@@ -190,8 +190,8 @@ impl Engine {
         pieces
     }
 
-    /// Whether a read that began before these lines were zeroed takes some of them from the data-disk.
-    /// If zeroing fails, nobody knows what is there, and that is no answer to any read.
+    /// Whether a read that began before these lines were zeroed takes some of them from the
+    /// data-disk. If zeroing fails, nobody knows what is there, and that is no answer to any read.
     fn is_read_below_zeroes(&self, line: Line, lines: u64) -> bool {
         let end = (line.lba().0 + lines * FRAGMENTS_PER_LINE).min(self.data_disk.blocks);
         self.is_read_below_the_log(LbaRange::new(line.lba().0, end - line.lba().0))
