@@ -214,8 +214,14 @@ pub fn same_disk_in_words(first: &Path, second: &Path, shared: &Path) -> String 
     }
 }
 
-const CUT_OFF_HINT: &str = "is it the right name? A cache-disk that ends so early was cut off: bring it back as it was, \
-    since it may hold data that is nowhere else";
+/// Of a cache-disk that ends before its superblocks do.
+fn cut_off_hint(path: &Path) -> String {
+    format!(
+        "if a cache was ever on it, it was cut off: bring it back as it was, since it may hold data that is nowhere else; a new \
+         one is made by: dcd create --cache-disk {} --cache-size 256M --data-disk ...",
+        path.display()
+    )
+}
 
 impl ServeError {
     /// For `map_err` of system calls.
@@ -233,8 +239,8 @@ impl ServeError {
         Some(match self {
             ServeError::Device {
                 role: "cache-disk",
-                source: DeviceError::Size { found: 1.., .. },
-            } => CUT_OFF_HINT.into(),
+                source: DeviceError::Size { path, found: 1.. },
+            } => cut_off_hint(path),
             ServeError::Device {
                 role: "cache-disk",
                 source: DeviceError::NotFound { path, .. } | DeviceError::Size { path, .. },
@@ -278,7 +284,7 @@ impl ServeError {
                 FormatError::Version { .. } | FormatError::Features { .. } => {
                     "use the version of dcd that wrote it, or a newer one".into()
                 }
-                FormatError::Short { .. } => CUT_OFF_HINT.into(),
+                FormatError::Short { .. } => cut_off_hint(path),
                 FormatError::Magic { .. } => format!(
                     "make one with `dcd create --cache-disk {} --data-disk ...`, or check the name",
                     path.display()
