@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, POLICIES, Seen, never_idle};
+use common::{Driver, Kind, LINE, LINES_PER_SEGMENT, POLICIES, Seen, never_idle, one_byte};
 use dcd_engine::{
     AckMode, DestagePolicyKind, Device, Duration, IoOperation, LbaRange, Operation, RequestError,
     Time,
@@ -178,6 +178,41 @@ fn destaging_waits_for_quiet_until_the_high_mark() {
         assert!(segments < 12, "the high mark has passed");
     }
     assert!(segments >= 6, "{segments} segments of 16 were enough");
+}
+
+/// A read that began before its line was in the log takes it from the data-disk. What a failed
+/// write would leave there is no answer, so the line waits for it.
+#[test]
+fn a_line_waits_for_reads_of_the_data_disk_below_it() {
+    let mut d = Driver::with(never_idle);
+    d.hold(|seen| seen.is(Device::DataDisk, Kind::Read));
+    let read = d.submit(Operation::read(LbaRange::new(80, 8)), false);
+    d.write_durably([10, 50], 2);
+    let mark = d.started.len();
+    let drain = d.submit(Operation::Drain, false);
+    d.advance_time(Duration::from_secs(20));
+    assert!(!d.is_answered(read));
+    let written: Vec<u64> = writes(&d, mark).iter().map(|io| io.offset / LINE as u64).collect();
+    assert!(!written.contains(&10), "written over a read under way: {written:?}");
+    d.release();
+    d.finish_all();
+    assert!(d.is_answered(read));
+    assert_eq!(one_byte(&d.reply_bytes(read)), 0);
+    d.expect_ok(drain);
+    assert_eq!([10, 50].map(|line| d.data_disk.line(line)), [2, 2]);
+}
+
+/// The same where the read never ends: it is given up, and the line goes.
+#[test]
+fn a_read_that_hangs_does_not_hold_up_its_line_for_ever() {
+    let mut d = Driver::with(never_idle);
+    d.hold(|seen| seen.is(Device::DataDisk, Kind::Read));
+    let read = d.submit(Operation::read(LbaRange::new(80, 8)), false);
+    d.write_durably([10], 2);
+    let drain = d.submit(Operation::Drain, false);
+    d.expect_ok(drain);
+    assert_eq!(d.result(read), Err(RequestError::Io));
+    assert_eq!(d.data_disk.line(10), 2);
 }
 
 // ---- caps -------------------------------------------------------------------------------------

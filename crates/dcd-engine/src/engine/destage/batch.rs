@@ -405,12 +405,16 @@ impl Engine {
         true
     }
 
-    /// Whether there is another run, and it may be under way together with those that are. What has
-    /// failed before is to be written alone, and on a volume lines of one stripe are one change,
-    /// whoever writes them.
+    /// Whether there is another run, and it may be under way together with what is. What has failed
+    /// before is to be written alone, and on a volume lines of one stripe are one change, whoever
+    /// writes them. A read that began before these lines were in the log takes them from the
+    /// data-disk: if the write fails, nobody knows what is there, and that is no answer.
     fn may_join_those_under_way(&self, batch: &Batch) -> bool {
         let has_failed = |index: usize| self.destage.blocked.contains_key(&batch.lines[index].line);
         let Some(next) = batch.runs.front() else { return false };
+        if self.is_read_below_the_log(next.range) {
+            return false;
+        }
         if !self.below.is_volume() && self.destage.trouble.is_trying() {
             return batch.in_flight.is_empty();
         }
