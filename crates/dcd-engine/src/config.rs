@@ -26,6 +26,16 @@ pub enum AckMode {
     Durable,
 }
 
+/// Where changes go (contract C35).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// To the log, and from there to the data-disk when it has time.
+    #[default]
+    WriteBack,
+    /// Straight to the data-disk. The cache-disk is not touched, and may be pulled.
+    PassThrough,
+}
+
 /// Which segment is destaged next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DestagePolicyKind {
@@ -76,6 +86,8 @@ pub struct EngineConfig {
     /// After how long without an answer a member of a volume is done without, where others hold the
     /// same.
     pub member_timeout: Duration,
+    /// Whether changes go to the log. A start is in write-back and switches then.
+    pub mode: Mode,
     /// Leave the log unused: every change goes straight to the data-disk, as if the cache-disk had
     /// failed while clean. The log must be empty.
     pub no_log: bool,
@@ -187,6 +199,7 @@ impl Default for EngineConfig {
             drain_timeout: Duration::from_secs(60),
             io_timeout: Duration::from_secs(30),
             member_timeout: Duration::from_secs(30),
+            mode: Mode::WriteBack,
             no_log: false,
             segment_buffers: 16,
             read_ahead_bytes: 16 << 20,
@@ -248,6 +261,7 @@ impl EngineConfig {
             member_timeout: wanted.member_timeout,
             suspect_after: wanted.suspect_after,
             one_disk: self.one_disk,
+            mode: wanted.mode,
             no_log: self.no_log,
             segment_buffers: self.segment_buffers,
             read_ahead_bytes: self.read_ahead_bytes,

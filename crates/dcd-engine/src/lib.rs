@@ -107,7 +107,7 @@ pub mod zero_ranges;
 pub use dcd_block::units;
 
 pub use buffer::{Buffer, SegmentMemory};
-pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig, Limits};
+pub use config::{AckMode, DataDiskInfo, DestagePolicyKind, EngineConfig, Limits, Mode};
 pub use engine::{Engine, MemoryUse, Phase};
 pub use error::{FormatError, OpenError};
 pub use format::superblock::MemoryIdentity;

@@ -1,7 +1,8 @@
 //! Counters that the engine keeps about itself, and the picture that `dcd status` shows.
 
+use crate::config::Mode;
 use crate::copies::CopyCounts;
-use crate::io::IoError;
+use crate::io::{IoError, RequestError};
 use crate::units::{Duration, SequenceId, Time, Uuid};
 
 /// Counts since the engine was opened. Bytes where the name says so, otherwise events.
@@ -150,6 +151,32 @@ pub enum Uncached {
     Failed,
 }
 
+/// Which mode counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModeReport {
+    /// What is promised now.
+    pub mode: Mode,
+    /// Whether that is what is wanted.
+    pub state: ModeState,
+    /// Of a switch under way: when it began.
+    pub since: Option<Time>,
+}
+
+/// How far a switch to another mode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModeState {
+    /// There is none under way.
+    Reached,
+    /// The log is being emptied; changes go to it still.
+    Draining,
+    /// Changes wait for the rest of it.
+    Holding,
+    /// It was given up: the mode stays what it was.
+    GivenUp(RequestError),
+    /// The data-disk has failed while changes went past the log: they fail, until the next start.
+    Failed,
+}
+
 /// The cache-disk has been given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheDiskFailure {
@@ -230,8 +257,10 @@ pub struct Status {
     pub cache_disk_error: Option<IoError>,
     /// Nothing on the cache-disk is newer than the data-disk: should it fail now, nothing is lost.
     pub cache_disk_clean: bool,
-    /// It has failed while clean, and the data-disk alone is used (C23).
+    /// It has failed while clean, or is left alone, and the data-disk alone is used (C23).
     pub uncached: Option<Uncached>,
+    /// Whether changes go to the log.
+    pub mode: ModeReport,
     /// Destaging is held back after errors until then.
     pub destage_retry_at: Option<Time>,
     /// Why what is dirty does not get to the data-disk, from the first error until nothing is left

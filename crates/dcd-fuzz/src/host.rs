@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use dcd_engine::format::end_mark::END_MARK_BYTES;
 use dcd_engine::format::superblock::CacheState;
-use dcd_engine::stats::Uncached;
+use dcd_engine::stats::{ModeState, Uncached};
 use dcd_engine::{
     AckMode, Buffer, Device, Duration, Engine, EngineConfig, Input, Io, IoData, IoDone, IoError,
-    IoOperation, Limits, MemoryIdentity, MemoryUse, OpenError, Operation, Output, Phase, Reply,
-    Request, RequestId, SegmentMemory, Superblock, Time,
+    IoOperation, Limits, MemoryIdentity, MemoryUse, Mode, OpenError, Operation, Output, Phase,
+    Reply, Request, RequestId, SegmentMemory, Superblock, Time,
 };
 
 use crate::disk::{Fate, FaultyDisk, Pages};
@@ -137,6 +137,8 @@ pub struct Host {
     next_request: u64,
     session: LastSession,
     rests_in_memory: bool,
+    /// An I/O to the cache-disk was started while changes went past the log.
+    pub is_touched_in_passing: bool,
     early_reads: bool,
     /// To zero a range of the data-disk takes as long as it is.
     slow_zeroes: bool,
@@ -165,6 +167,7 @@ impl Host {
             next_request: 0,
             session: wreck.session,
             rests_in_memory: false,
+            is_touched_in_passing: false,
             early_reads: false,
             slow_zeroes: false,
             read_area_offset: u64::MAX,
@@ -187,7 +190,12 @@ impl Host {
         let failure = self.engine().cache_disk_failure();
         failure.is_some_and(|failure| {
             failure.uncached.is_none_or(|uncached| uncached == Uncached::Failed)
-        })
+        }) || self.engine().mode().state == ModeState::Failed
+    }
+
+    /// Whether changes go past the log because the mode says so.
+    pub fn is_past_the_log(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.mode().mode == Mode::PassThrough)
     }
 
     /// Whether the engine does without its cache-disk, or has until that failed, too (C23).
@@ -394,6 +402,9 @@ impl Host {
     }
 
     fn start(&mut self, io: Io) {
+        if io.device == Device::CacheDisk && self.is_past_the_log() && !self.is_uncached() {
+            self.is_touched_in_passing = true;
+        }
         if io.device == Device::DataDisk {
             match &io.operation {
                 IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {

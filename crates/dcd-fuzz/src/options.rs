@@ -6,7 +6,7 @@
 use dcd_engine::copies::detector::DetectorSettings;
 use dcd_engine::format::geometry::COPY_PAGE_SPACE_BYTES;
 use dcd_engine::{
-    AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry, Limits,
+    AckMode, DataDiskInfo, DestagePolicyKind, Duration, EngineConfig, Geometry, Limits, Mode,
 };
 
 use crate::faults::FaultKind;
@@ -50,6 +50,8 @@ pub struct Options {
     pub logical_block: u32,
     /// When a write is acknowledged.
     pub ack: AckMode,
+    /// Where changes go, also after a start.
+    pub mode: Mode,
     /// What is destaged first.
     pub policy: DestagePolicyKind,
     /// Longest time until a commit, in ms.
@@ -102,6 +104,7 @@ impl Default for Options {
             physical_sector: 512,
             logical_block: 512,
             ack: AckMode::Memory,
+            mode: Mode::WriteBack,
             policy: DestagePolicyKind::FirstWriteFirst,
             max_delay_ms: 100,
             bypass_bytes: 16 << 10,
@@ -134,6 +137,7 @@ impl Options {
         let mut aside = Random::new(random.state() ^ 0x6c69_6d69_7473);
         let mut reuse = Random::new(random.state() ^ REUSE_DRAW);
         Options {
+            mode: Mode::WriteBack,
             segments: random.pick(&[16, 16, 17, 24]) as u32,
             segment_buffers: random.pick(&[3, 3, 4, 6]) as u32,
             // Now and then more than the cache can hold (240 lines), and of odd size.
@@ -253,6 +257,7 @@ impl Options {
     pub fn engine(&self) -> EngineConfig {
         EngineConfig {
             ack: self.ack,
+            mode: self.mode,
             max_delay: Duration::from_millis(self.max_delay_ms),
             bypass_threshold_bytes: self.bypass_bytes,
             destage_policy: self.policy,

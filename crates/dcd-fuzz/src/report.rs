@@ -172,6 +172,8 @@ pub struct Report {
     pub faults: BTreeMap<FaultKind, u64>,
     /// Times that the cache-disk went away while clean, and requests went on without it.
     pub times_uncached: u64,
+    /// Runs or their parts in which changes went past the log.
+    pub times_past_the_log: u64,
     /// Starts that were refused, where that is allowed.
     pub refused: u64,
     /// Blocks that failed to read, where that is allowed.
@@ -208,6 +210,7 @@ impl Report {
             *self.faults.entry(*kind).or_default() += count;
         }
         self.times_uncached += other.times_uncached;
+        self.times_past_the_log += other.times_past_the_log;
         self.refused += other.refused;
         self.errors += other.errors;
         self.uncovered += other.uncovered;

@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::format::end_mark::END_MARK_BYTES;
+use dcd_engine::stats::ModeState;
 use dcd_engine::{
-    AckMode, Buffer, DestagePolicyKind, Device, Duration, Lba, LbaRange, NewSequence, Operation,
-    Phase, Reply, RequestError, RequestId, SequenceRequest, Time, Uuid,
+    AckMode, Buffer, DestagePolicyKind, Device, Duration, EngineConfig, Lba, LbaRange, Mode,
+    NewSequence, Operation, Phase, Reply, RequestError, RequestId, SequenceRequest, Time, Uuid,
 };
 
 use crate::copy_load::places;
@@ -292,6 +293,7 @@ impl Run {
             }
             Op::Grow { blocks } => self.grow(blocks, &mut random)?,
             Op::Configure => self.configure(&mut random)?,
+            Op::Mode { is_past } => self.want_mode(is_past)?,
         }
         if self.is_over {
             return Ok(());
@@ -305,12 +307,42 @@ impl Run {
         Ok(())
     }
 
-    /// Without its cache-disk dcd promises what the data-disk does (C9, C23).
+    /// Without its cache-disk dcd promises what the data-disk does (C9, C23), and so it does past
+    /// the log (C36).
     pub(crate) fn note_uncached(&mut self) {
+        let is_past = self.host.is_past_the_log();
+        if is_past && !self.model.is_plain {
+            self.report.times_past_the_log += 1;
+        }
         if self.host.is_uncached() && !self.model.is_plain {
-            self.model.is_plain = true;
             self.report.times_uncached += 1;
         }
+        if self.model.is_plain && self.host.engine().mode().state == ModeState::Failed {
+            // The flush before the return has failed: the next that a client asks for does.
+            self.taint_unflushed();
+        }
+        let is_plain = self.host.is_uncached() || is_past;
+        if is_plain {
+            self.model.is_plain = true;
+        } else if self.model.is_plain && !self.host.has_failed() {
+            // Back in the log: the data-disk was flushed (C38).
+            self.model.all_acknowledged_survive();
+            self.model.is_plain = false;
+        }
+    }
+
+    fn taint_unflushed(&mut self) {
+        for (start, blocks) in self.model.unflushed_on_data_disk() {
+            self.host.allowed.taint(start, blocks);
+        }
+    }
+
+    fn want_mode(&mut self, is_past: bool) -> Result<(), Violation> {
+        self.options.mode = if is_past { Mode::PassThrough } else { Mode::WriteBack };
+        let config =
+            EngineConfig { mode: self.options.mode, ..self.host.engine().config().clone() };
+        self.host.configure(&config);
+        self.take_replies()
     }
 
     // ---- the load -----------------------------------------------------------------------------
@@ -439,8 +471,7 @@ impl Run {
         }
         // Nothing is planned any more: what was acknowledged is durable by now (C5).
         let is_at_rest = self.host.ios.is_empty() && self.host.wake_up.is_none();
-        if is_at_rest && self.asked.is_empty() && self.host.engine().cache_disk_failure().is_none()
-        {
+        if is_at_rest && self.asked.is_empty() && !self.model.is_plain && !self.host.has_failed() {
             self.model.all_acknowledged_survive();
         }
         Ok(())
@@ -449,6 +480,11 @@ impl Run {
     // ---- answers ------------------------------------------------------------------------------
 
     fn take_replies(&mut self) -> Result<(), Violation> {
+        if self.host.is_touched_in_passing {
+            return Err(Violation("the cache-disk is used while changes go past the log".into()));
+        }
+        // What is answered from here on was done in the mode that is reached now.
+        self.note_uncached();
         for reply in std::mem::take(&mut self.host.replies) {
             self.replied(reply)?;
         }
@@ -474,9 +510,7 @@ impl Run {
                 }
             }
             if self.model.is_plain && !matches!(asked, Asked::Read { .. }) {
-                for (start, blocks) in self.model.unflushed_on_data_disk() {
-                    self.host.allowed.taint(start, blocks);
-                }
+                self.taint_unflushed();
             }
             return Ok(());
         }
@@ -786,8 +820,9 @@ impl Run {
         });
         let operation = Operation::CancelDrain { drain: RequestId(drain) };
         self.ask(Asked::Cancel, operation, false)?;
-        // Without a cache-disk a drain is a flush, and ends as one.
-        if self.asked.contains_key(&drain) && self.host.engine().cache_disk_failure().is_none() {
+        // Past the log a drain is a flush, and ends as one.
+        let is_flush = self.host.has_failed() || self.model.is_plain;
+        if self.asked.contains_key(&drain) && !is_flush {
             return Err(Violation("a drain that was cancelled goes on".into()));
         }
         Ok(())

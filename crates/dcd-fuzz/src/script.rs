@@ -122,7 +122,15 @@ pub enum Op {
     },
     /// Other settings, or those of the start again, while everything goes on.
     Configure,
+    /// Another mode is wanted, from here on and at starts.
+    Mode {
+        /// Changes are to go past the log.
+        is_past: bool,
+    },
 }
+
+/// In half of the runs from this seed on the mode is switched.
+pub const MODES_FROM: u64 = 960_000_000;
 
 /// In half of the runs from this seed on settings change. What came before are the runs that they
 /// were.
@@ -198,6 +206,9 @@ impl Script {
         if seed >= CONFIGURED_FROM && random.one_in(2) {
             script.put_in_settings(&mut random);
         }
+        if seed >= MODES_FROM && random.one_in(2) {
+            script.put_in_modes(&mut random);
+        }
         script
     }
 
@@ -207,6 +218,19 @@ impl Script {
         for step in steps {
             if random.one_in(one_in) {
                 self.steps.push(Step(Op::Configure, random.bits() as u32));
+            }
+            self.steps.push(step);
+        }
+    }
+
+    /// Most switches are taken back later than they take; some are not.
+    fn put_in_modes(&mut self, random: &mut Random) {
+        let steps = std::mem::take(&mut self.steps);
+        let one_in = random.pick(&[5, 20, 60]);
+        for step in steps {
+            if random.one_in(one_in) {
+                let is_past = random.one_in(2);
+                self.steps.push(Step(Op::Mode { is_past }, random.bits() as u32));
             }
             self.steps.push(step);
         }

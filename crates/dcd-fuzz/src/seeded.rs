@@ -14,7 +14,7 @@ use crate::faults::{Demand, FaultKind};
 use crate::mistakes::{Mistake, Runs, all, turn_on};
 use crate::random::Random;
 use crate::run::replay;
-use crate::script::Script;
+use crate::script::{MODES_FROM, Script};
 use crate::session::pairs;
 use crate::volume;
 use crate::volume::VolumeKind;
@@ -122,6 +122,10 @@ impl Case {
         let kinds: &[VolumeKind] = match place {
             Runs::Pairs | Runs::Driver => {
                 return Case::Pair(seed.wrapping_add(index), Box::new(script(seed, index)));
+            }
+            Runs::SwitchedModes => {
+                let seed = MODES_FROM.wrapping_add(seed).wrapping_add(index);
+                return Case::Pair(seed, Box::new(Script::of_seed(seed)));
             }
             Runs::Volumes
             | Runs::StumblingVolumes

@@ -17,6 +17,20 @@ fn settings_may_change_at_any_moment() {
     }
 }
 
+/// So does the mode, and it is often reached.
+#[test]
+fn the_mode_may_be_switched_at_any_moment() {
+    use dcd_fuzz::script::MODES_FROM;
+    let mut times_past = 0;
+    for seed in MODES_FROM..MODES_FROM + 300 {
+        match dcd_fuzz::run::run(seed) {
+            Ok(report) => times_past += report.times_past_the_log,
+            Err(failure) => panic!("seed {seed}, step {}: {}", failure.step, failure.violation),
+        }
+    }
+    assert!(times_past > 300, "{times_past} times past the log");
+}
+
 #[test]
 fn random_runs_with_crashes_agree_with_the_model() {
     let seeds = std::env::var("DCD_FUZZ_SEEDS").map_or(1_000, |n| n.parse().expect("a number"));

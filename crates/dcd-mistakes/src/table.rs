@@ -5,8 +5,17 @@ use std::path::Path;
 use crate::Problem;
 
 /// The kinds of runs that may look for a mistake.
-pub const RUNS: &[&str] =
-    &["pairs", "volumes", "tiered", "focused", "stumbling", "unlogged", "rotting", "driver"];
+pub const RUNS: &[&str] = &[
+    "pairs",
+    "volumes",
+    "tiered",
+    "focused",
+    "stumbling",
+    "unlogged",
+    "rotting",
+    "modes",
+    "driver",
+];
 
 /// What stands for the condition in lines that come.
 pub const MISTAKE: &str = "MISTAKE";

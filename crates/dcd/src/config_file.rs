@@ -22,7 +22,7 @@ use crate::toml_values::{
 };
 
 /// Every key, in the order of the help text.
-pub const KEYS: [&str; 48] = [
+pub const KEYS: [&str; 49] = [
     "cache-disk",
     "data-disk",
     "nbd",
@@ -40,6 +40,7 @@ pub const KEYS: [&str; 48] = [
     "vhost-user",
     "control",
     "metrics",
+    "mode",
     "ack",
     "max-delay",
     "bypass-threshold",
@@ -155,6 +156,7 @@ fn set(settings: &mut Settings, key: &str, value: &DeValue<'_>) -> Result<bool, 
         "ack" => settings.ack = Some(choice(value)?),
         "max-delay" => settings.max_delay = Some(with(value, parse_duration)?),
         "bypass-threshold" => settings.bypass_threshold = Some(with(value, parse_size)?),
+        "mode" => settings.mode = Some(choice(value)?),
         "destage-policy" => settings.destage_policy = Some(choice(value)?),
         "idle-max" => settings.idle_max = Some(with(value, parse_duration)?),
         "idle-min" => settings.idle_min = Some(with(value, parse_duration)?),

@@ -20,7 +20,8 @@ use crate::settings::Settings;
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
-pub const CHANGEABLE: [&str; 16] = [
+pub const CHANGEABLE: [&str; 17] = [
+    "mode",
     "ack",
     "max-delay",
     "bypass-threshold",
@@ -253,6 +254,7 @@ fn said(settings: &Settings, key: &str) -> Option<String> {
         "vhost-user" => path(&settings.vhost_user),
         "control" => path(&settings.control),
         "metrics" => shown(&settings.metrics),
+        "mode" => choice(&settings.mode),
         "ack" => choice(&settings.ack),
         "max-delay" => time(&settings.max_delay),
         "bypass-threshold" => size(&settings.bypass_threshold),
@@ -364,7 +366,7 @@ mod tests {
     /// Each of them does something: the engine is handed another configuration.
     #[test]
     fn what_may_change_changes_the_engine() {
-        let others = "ack=durable max-delay=20ms bypass-threshold=64k destage-policy=least-valid-first \
+        let others = "mode=pass-through ack=durable max-delay=20ms bypass-threshold=64k destage-policy=least-valid-first \
             idle-max=2s idle-min=2ms dirty-high=90% dirty-low=50 destage-rate=1M destage-iops=7 \
             no-verify-reads=true suspect-after=3 full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
         for (key, text) in wanted(others) {

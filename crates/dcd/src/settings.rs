@@ -18,7 +18,7 @@ use dcd_daemon::frontend::nbd::tls::TlsAccess;
 use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
-use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits};
+use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};
 
 /// What can be set, as far as it has been.
 #[derive(Args, Clone, Debug, Default)]
@@ -85,6 +85,10 @@ pub struct Settings {
     /// read them.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_socket_address)]
     pub metrics: Option<SocketAddr>,
+    /// Whether changes go to the log, or past it, straight to the data-disk [default: write-back].
+    /// `dcd set` switches it while disks are used.
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<ModeArgument>,
     /// When a write is acknowledged [default: memory]; NBD over TCP has --tcp-ack.
     #[arg(long, value_name = "MODE")]
     pub ack: Option<AckArgument>,
@@ -246,6 +250,7 @@ impl Settings {
             busy_poll: _,
             cache_disk,
             metrics,
+            mode,
             ack,
             max_delay,
             bypass_threshold,
@@ -285,6 +290,7 @@ impl Settings {
             ("--cache-disk", cache_disk.is_some()),
             ("--metrics", metrics.is_some()),
             ("--tcp-ack", tcp_ack.is_some()),
+            ("--mode", mode.is_some()),
             ("--ack", ack.is_some()),
             ("--max-delay", max_delay.is_some()),
             ("--bypass-threshold", bypass_threshold.is_some()),
@@ -348,6 +354,7 @@ impl Settings {
             ack: self.ack.or(under.ack),
             max_delay: self.max_delay.or(under.max_delay),
             bypass_threshold: self.bypass_threshold.or(under.bypass_threshold),
+            mode: self.mode.or(under.mode),
             destage_policy: self.destage_policy.or(under.destage_policy),
             idle_max: self.idle_max.or(under.idle_max),
             idle_min: self.idle_min.or(under.idle_min),
@@ -437,6 +444,7 @@ impl Settings {
         let default = EngineConfig::default();
         EngineConfig {
             hash_seed: default.hash_seed,
+            mode: self.mode.map_or(default.mode, ModeArgument::mode),
             ack: self.ack.map_or(default.ack, AckArgument::mode),
             max_delay: span(self.max_delay, default.max_delay),
             bypass_threshold_bytes: self.bypass_threshold.unwrap_or(default.bypass_threshold_bytes),
@@ -554,6 +562,24 @@ impl NbdOptionsError {
                 "each may take 64 MiB; --memory-max lets in as many as there is memory for".into()
             }
         })
+    }
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ModeArgument {
+    /// To the log, and to the data-disk when it has time
+    WriteBack,
+    /// To the data-disk; the cache-disk is left alone
+    PassThrough,
+}
+
+impl ModeArgument {
+    fn mode(self) -> Mode {
+        match self {
+            ModeArgument::WriteBack => Mode::WriteBack,
+            ModeArgument::PassThrough => Mode::PassThrough,
+        }
     }
 }
 

@@ -194,3 +194,78 @@ fn sighup_has_the_file_read_again() {
         "{stderr}"
     );
 }
+
+/// Where changes go is switched while somebody writes: no error, nothing lost, and the cache-disk
+/// is left alone meanwhile; a kill finds what was flushed, on the data-disk.
+#[test]
+fn the_mode_is_switched_while_somebody_writes() {
+    let folder = pair();
+    let line = format!("serve {DISKS} --idle-max 1h");
+    let served = folder.serve(&line);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    let place = |at: u64| 8 << 20 | at % 500 * 4096;
+    for at in 0..500 {
+        assert_eq!(nbd.write(place(at), &[1; 4096]), 0);
+    }
+    assert_ne!(json(&folder, "status --control ctl --json")["dirty_bytes"], 0);
+    assert_eq!(folder.dcd("set --control ctl mode=pass-through").ok(), "mode = pass-through\n");
+    let status = json(&folder, "status --control ctl --json");
+    assert_eq!(status["mode"]["mode"], "pass-through");
+    assert_eq!((&status["mode"]["switch"], &status["dirty_bytes"]), (&"none".into(), &0.into()));
+    assert!(folder.dcd("status --control ctl").ok().contains("serves past its log, as told"));
+    let metrics = folder.dcd("metrics ctl").ok();
+    assert!(metrics.contains("dcd_state{dcd_state=\"passing-through\"} 1"), "{metrics}");
+    let before = std::fs::read(folder.path("c")).unwrap();
+    for at in 0..100 {
+        assert_eq!(nbd.write(place(at), &[2; 4096]), 0);
+    }
+    assert_eq!(nbd.flush(), 0);
+    let disk = std::fs::read(folder.path("d")).unwrap();
+    assert!((0..500).all(|at| disk[place(at) as usize] == if at < 100 { 2 } else { 1 }));
+    assert!(before == std::fs::read(folder.path("c")).unwrap(), "the cache-disk is touched");
+
+    // To and fro, while it is written; each write is answered, and no error comes.
+    for round in 3..13 {
+        let mode = if round % 2 == 0 { "pass-through" } else { "write-back" };
+        folder.dcd(&format!("set --control ctl --no-wait mode={mode}")).ok();
+        for at in 0..500 {
+            assert_eq!(nbd.write(place(at), &[round; 4096]), 0);
+        }
+    }
+    folder.dcd("set --control ctl mode=pass-through").ok();
+    assert_eq!(nbd.write(place(7), &[99; 4096]), 0);
+    assert_eq!(nbd.flush(), 0);
+    drop(served.kill());
+    let served = folder.serve(&line);
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.read(place(7), 4096), Ok(vec![99; 4096]));
+    assert_eq!(nbd.read(place(8), 4096), Ok(vec![12; 4096]));
+    assert_eq!(json(&folder, "status --control ctl --json")["mode"]["mode"], "write-back");
+    drop(nbd);
+    assert_eq!(served.stop().code, Some(0));
+
+    // As a setting of the start, which an end in order leaves like any other.
+    let served = folder.serve(&format!("{line} --mode pass-through"));
+    until(|| json(&folder, "status --control ctl --json")["mode"]["mode"] == "pass-through");
+    assert_eq!(setting(&folder, "mode"), ("pass-through".into(), "flag".into()));
+    assert_eq!(served.stop().code, Some(0));
+    folder.dcd("check --cache-disk c").ok();
+}
+
+/// What is wrong is said, and nothing is switched.
+#[test]
+fn a_mode_that_cannot_be_is_refused() {
+    let folder = pair();
+    let served = folder.serve(&format!("serve {DISKS}"));
+    folder.dcd("set --control ctl mode=write-around").fails(
+        1,
+        "none of: write-back, pass-through",
+        "--mode",
+    );
+    drop(served);
+    folder.dcd(&format!("serve {DISKS} --no-log --mode pass-through")).fails(
+        1,
+        "mode is no choice with no-log",
+        "",
+    );
+}

@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use dcd_engine::stats::{Counters, RecoveryReport, Status, Uncached};
+use dcd_engine::stats::{Counters, ModeReport, ModeState, RecoveryReport, Status, Uncached};
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
-use dcd_engine::{AckMode, Engine};
+use dcd_engine::{AckMode, Engine, Mode};
 
 use crate::control::settings::SharedSettings;
 use crate::control::trouble_words::trouble_name;
@@ -70,6 +70,9 @@ pub struct StatusReport {
     /// Where on the data-disk the volume begins, if it has a label; else 0.
     #[serde(default)]
     pub data_offset_bytes: u64,
+    /// Whether changes go to the log, and the switch under way.
+    #[serde(default)]
+    pub mode: ModeSummary,
     /// When writes are acknowledged: `memory`, `log` or `durable`.
     pub ack: String,
     /// The same for NBD clients over TCP, if there can be such clients.
@@ -294,6 +297,51 @@ pub fn ack_name(ack: AckMode) -> &'static str {
     }
 }
 
+/// Whether changes go to the log.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ModeSummary {
+    /// What is promised now: `write-back` or `pass-through`.
+    pub mode: String,
+    /// Of a switch to another: `none`; `draining`, while changes go on as before; `holding`, while
+    /// they wait; `given-up`, when the mode stays what it was; `failed`, when the data-disk has
+    /// failed and changes fail.
+    pub switch: String,
+    /// Why it was given up.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// Dirty lines that a switch waits for.
+    #[serde(default)]
+    pub lines_left: u64,
+}
+
+impl ModeSummary {
+    fn of(status: &Status) -> ModeSummary {
+        let ModeReport { mode, state, .. } = status.mode;
+        let switch = match state {
+            ModeState::Reached => "none",
+            ModeState::Draining => "draining",
+            ModeState::Holding => "holding",
+            ModeState::GivenUp(_) => "given-up",
+            ModeState::Failed => "failed",
+        };
+        let error = match state {
+            ModeState::GivenUp(error) => Some(error.to_string()),
+            _ => None,
+        };
+        let is_under_way = matches!(state, ModeState::Draining | ModeState::Holding);
+        let mode = match mode {
+            Mode::WriteBack => "write-back",
+            Mode::PassThrough => "pass-through",
+        };
+        ModeSummary {
+            mode: mode.to_owned(),
+            switch: switch.to_owned(),
+            error,
+            lines_left: if is_under_way { status.dirty_lines } else { 0 },
+        }
+    }
+}
+
 fn dead_loops(facts: &DaemonFacts) -> Vec<String> {
     let dead = facts.dead_loops.get().into_iter().flatten();
     dead.filter(|it| it.is_there()).map(|it| it.words(None)).collect()
@@ -357,6 +405,7 @@ impl StatusReport {
             cache_disk: facts.cache_disk.clone(),
             data_disk: facts.data_disk.clone(),
             data_offset_bytes: facts.data_offset_bytes,
+            mode: ModeSummary::of(status),
             ack: ack_name(ack).to_owned(),
             tcp_ack: facts.tcp_durable.map(|is_durable| match is_durable {
                 true => ack_name(AckMode::Durable).to_owned(),

@@ -273,7 +273,8 @@ const STATES: [&str; 4] = ["logging", "writing-through", "passing-through", "fai
 fn state_of(report: &StatusReport) -> &str {
     match report.uncached.as_deref() {
         Some(uncached) => uncached,
-        None if report.cache_disk_failed => "failed",
+        None if report.cache_disk_failed || report.mode.switch == "failed" => "failed",
+        None if report.mode.mode == "pass-through" => "passing-through",
         None => "logging",
     }
 }

@@ -25,9 +25,9 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dcd_engine::stats::{CacheDiskFailure, Uncached};
+use dcd_engine::stats::{CacheDiskFailure, ModeReport, ModeState, Uncached};
 use dcd_engine::units::LbaRange;
-use dcd_engine::{Engine, Operation, RequestError};
+use dcd_engine::{Engine, Mode, Operation, RequestError};
 
 use crate::control::settings::SharedSettings;
 use crate::control::stuck::StuckReport;
@@ -130,7 +130,7 @@ pub(crate) fn run_until_stopped<C: Core>(
     let mut supervisor =
         Supervisor { event_loop, frontends, manner, draining: None, stop: None, hold: None };
     let mut is_stopping = false;
-    let mut failure = None;
+    let (mut failure, mut mode) = (None, None);
     let mut volume = VolumeTeller::default();
     let mut trouble = TroubleTeller::default();
     loop {
@@ -149,6 +149,7 @@ pub(crate) fn run_until_stopped<C: Core>(
         }
         let core = supervisor.event_loop.core();
         tell_failure(&mut failure, core.cache_disk_failure());
+        tell_mode(&mut mode, core.engine().map(Engine::mode));
         for news in volume.news(core.engine()) {
             eprintln!("dcd: {news}");
         }
@@ -208,6 +209,31 @@ fn tell_failure(told: &mut Option<CacheDiskFailure>, now: Option<CacheDiskFailur
             "dcd: the cache-disk has failed: {error}. The data-disk has failed, too: writes and \
              flushes fail until a restart"
         ),
+    }
+}
+
+/// Tells once when another mode is reached, or a switch to it is given up.
+fn tell_mode(told: &mut Option<ModeReport>, now: Option<ModeReport>) {
+    let Some(now) = now.filter(|now| now.state != ModeState::Draining) else { return };
+    let before = told.replace(now);
+    if before.is_some_and(|before| (before.mode, before.state) == (now.mode, now.state)) {
+        return;
+    }
+    match (now.state, now.mode) {
+        (ModeState::GivenUp(error), _) => {
+            eprintln!("dcd: the switch of the mode is given up, and it stays what it was: {error}");
+        }
+        (ModeState::Failed, _) => eprintln!(
+            "dcd: the data-disk has failed while writes went past the log: writes and flushes fail \
+             until a restart"
+        ),
+        (ModeState::Reached, Mode::PassThrough) => {
+            eprintln!("dcd: writes go past the log: the cache-disk is not touched any more");
+        }
+        (ModeState::Reached, Mode::WriteBack) if before.is_some() => {
+            eprintln!("dcd: writes go to the log");
+        }
+        _ => {}
     }
 }
 

@@ -88,7 +88,7 @@ impl Engine {
         if !self.copies.is_on() {
             return false;
         }
-        if self.health.cache_disk_failed() {
+        if self.has_no_use_for_copies() {
             return self.give_up_page();
         }
         let is_ending = self.close.is_some();
@@ -150,7 +150,7 @@ impl Engine {
         let copy = self.arranging.page.as_ref();
         let is_busy = copy.is_some_and(|copy| copy.reading.is_some() || copy.writes_left > 0);
         let has_work = copy.is_some_and(|copy| !copy.reads.is_empty()) || self.has_stale();
-        if is_busy || !has_work || self.health.cache_disk_failed() || self.close.is_some() {
+        if is_busy || !has_work || self.has_no_use_for_copies() || self.close.is_some() {
             return None;
         }
         let retry = match self.arranging.waits {

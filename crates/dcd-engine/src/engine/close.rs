@@ -63,6 +63,7 @@ enum Step {
 
 impl Engine {
     pub(super) fn close(&mut self, id: RequestId, kind: Kind, accepted: Vec<LbaRange>) {
+        self.release_held();
         self.fail_stalled(RequestError::ShuttingDown);
         if kind == Kind::Shutdown {
             self.end_drains(RequestError::ShuttingDown, |_| true);
@@ -135,6 +136,10 @@ impl Engine {
     pub(super) fn advance_close(&mut self) -> bool {
         self.give_up_if_stuck();
         let Some(&Closing { id, kind, step, .. }) = self.close.as_ref() else { return false };
+        if self.is_past_by_mode() {
+            // The end is that of a cache: it comes out of this first (mode.rs).
+            return false;
+        }
         if self.is_passing_by() {
             return self.advance_uncached_close();
         }

@@ -41,7 +41,7 @@ impl Engine {
     /// A read has come.
     pub(super) fn detect(&mut self, range: LbaRange) {
         let is_on =
-            self.prefetch.is_serving() && !self.health.cache_disk_failed() && self.close.is_none();
+            self.prefetch.is_serving() && !self.has_no_use_for_copies() && self.close.is_none();
         let Some(detection) = self.detection.as_mut().filter(|_| is_on) else { return };
         detection.detector.read(self.now, range);
         self.keep_what_was_found();

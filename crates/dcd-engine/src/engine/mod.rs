@@ -21,6 +21,7 @@ mod invariants;
 mod log_again;
 mod log_use;
 mod lost;
+mod mode;
 mod pace;
 mod policy;
 mod prefetch;
@@ -43,7 +44,7 @@ use self::below::Below;
 use self::discards::Owner;
 use crate::buffer::{Buffer, SegmentMemory};
 use crate::buffer_pool::BufferPool;
-use crate::config::{AckMode, ConfigError, DataDiskInfo, EngineConfig, SEGMENT_BUFFERS_MIN};
+use crate::config::{AckMode, ConfigError, DataDiskInfo, EngineConfig, Mode, SEGMENT_BUFFERS_MIN};
 use crate::copies::clean_lines::CleanLines;
 use crate::copies::{Copies, Sequence, SlotState};
 use crate::error::{FormatError, OpenError, VolumeOpenError};
@@ -210,6 +211,8 @@ pub struct Engine {
     health: health::Health,
     /// It has failed while clean: on without it (C23).
     passing_by: Option<uncached::PassingBy>,
+    /// Whether changes go to the log, and the switch under way.
+    mode: mode::ModeSwitch,
     purge: Option<purge::Purge>,
     below: Below,
     discards: discards::Discards,
@@ -304,6 +307,7 @@ impl Engine {
         memory: Box<dyn SegmentMemory>,
     ) -> Result<Engine, OpenError> {
         config.validate()?;
+        check_mode(&config, &below)?;
         let geometry = superblock.geometry;
         if config.no_log && geometry.copy_pages > 0 {
             return Err(OpenError::ReadAreaWithoutLog);
@@ -370,6 +374,7 @@ impl Engine {
             log_use: log_use::LogUse::default(),
             health: health::Health::default(),
             passing_by: None,
+            mode: mode::ModeSwitch::default(),
             purge: None,
             below,
             discards: discards::Discards::default(),
@@ -486,9 +491,7 @@ impl Engine {
                 );
                 match self.sequence_request(wanted) {
                     Ok(())
-                        if is_lasting
-                            && self.copies.is_on()
-                            && !self.health.cache_disk_failed() =>
+                        if is_lasting && self.copies.is_on() && !self.has_no_use_for_copies() =>
                     {
                         self.save_copies(request.id);
                     }
@@ -588,6 +591,7 @@ impl Engine {
             moved |= self.advance_detection();
             moved |= self.advance_arrange();
             moved |= self.advance_promotion();
+            moved |= self.advance_mode();
             moved |= self.advance_close();
             // Last, because the others say what they want to be durable.
             moved |= self.advance_commit();
@@ -608,8 +612,9 @@ impl Engine {
         let clean = self.clean_checkpoint_wake_up();
         let copies = [self.prefetch_wake_up(), self.arrange_wake_up(), self.detection_wake_up()];
         let copies = copies.into_iter().flatten().min();
-        let destage = [self.destage_wake_up(), self.drain_wake_up(), self.detach_wake_up()];
-        let destage = destage.into_iter().flatten().min();
+        let drains = [self.drain_wake_up(), self.detach_wake_up(), self.mode_wake_up()];
+        let destage = drains.into_iter().chain([self.destage_wake_up()]);
+        let destage = destage.flatten().min();
         let below = self.below.wake_up();
         let others = [
             hung,
@@ -867,6 +872,7 @@ impl Engine {
     /// not so: it tells whether something rests in the segment memory, and for how long. Then
     /// nothing is changed.
     pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
+        check_mode(wanted, &self.below)?;
         self.config.take_over(wanted)?;
         self.patience.shortest_limit_is(self.config.shortest_wait(self.below.is_volume()));
         if let Below::Volume(volume) = &mut self.below {
@@ -980,7 +986,8 @@ impl Engine {
             cache_disk_failed: self.health.cache_disk_failed(),
             cache_disk_error: self.health.cache_disk_error(),
             cache_disk_clean: self.log_use.is_clean(),
-            uncached: self.uncached(),
+            uncached: self.uncached_for_status(),
+            mode: self.mode(),
             destage_retry_at: self.destage.retry_at(self.now),
             destage_trouble: self.destage_trouble(),
             obstacle: self.obstacle(),
@@ -989,6 +996,17 @@ impl Engine {
             recovery: self.recovery_report,
         }
     }
+}
+
+/// Tables of a volume are in the log: it is served with it, or without it from the start on.
+fn check_mode(config: &EngineConfig, below: &Below) -> Result<(), ConfigError> {
+    let why = match config.mode {
+        Mode::WriteBack => return Ok(()),
+        Mode::PassThrough if below.is_volume() => "of a volume is write-back, or no-log at a start",
+        Mode::PassThrough if config.no_log => "is no choice with no-log: nothing is logged",
+        Mode::PassThrough => return Ok(()),
+    };
+    Err(ConfigError { key: "mode", why })
 }
 
 /// The sizes of both disks against what the superblock says; the data-disk may only grow, and only

@@ -104,6 +104,7 @@ impl Engine {
     pub(super) fn destage_is_urgent(&self) -> bool {
         self.pace.above_marks
             || self.destage.is_draining()
+            || self.mode.wants_destage()
             || self.someone_waits_for_destaging()
             || self.close.is_some()
     }

@@ -241,7 +241,7 @@ impl Engine {
     /// Steps 1 and 2, for a read that has come.
     pub(super) fn follow_sequences(&mut self, range: LbaRange) {
         let is_off = self.config.read_ahead_bytes == 0 || self.prefetch.is_stopped;
-        if is_off || self.health.cache_disk_failed() {
+        if is_off || self.has_no_use_for_copies() {
             return;
         }
         if self.copies.sequences().next().is_none() {
@@ -595,7 +595,7 @@ impl Engine {
     /// nearest to where the head of the cache-disk is. With one arm for both disks, only what was
     /// read ahead is worth it.
     pub(super) fn copy_to_read(&self, line: Line) -> Option<CopySlot> {
-        if self.health.cache_disk_failed() {
+        if self.has_no_use_for_copies() {
             return None;
         }
         let mut best = None;

@@ -79,7 +79,7 @@ impl Engine {
             && self.copies.is_on()
             // With one arm for both disks a copy is no nearer than the line itself.
             && !self.config.one_disk
-            && !self.health.cache_disk_failed()
+            && !self.has_no_use_for_copies()
             && self.close.is_none()
     }
 
@@ -147,7 +147,7 @@ impl Engine {
         if gathered == 0 || !may_write {
             return false;
         }
-        if self.health.cache_disk_failed() {
+        if self.has_no_use_for_copies() {
             for slot in std::mem::take(&mut self.promotion.gathered).into_keys() {
                 self.copies.filled(slot, false);
                 self.lose_hot_block(slot);
@@ -248,7 +248,7 @@ impl Engine {
 
     /// The slot from which a line was destaged, and its checksum, if it still holds it.
     pub(super) fn clean_slot(&self, line: Line) -> Option<(SlotIndex, u32)> {
-        let clean = self.clean.as_ref().filter(|_| !self.health.cache_disk_failed())?;
+        let clean = self.clean.as_ref().filter(|_| !self.has_no_use_for_copies())?;
         let (slot, serial) = clean.find(line)?;
         let (segment, _) = self.superblock.geometry.locate(slot);
         let is_there = self.log.segments.get(segment).serial == serial;

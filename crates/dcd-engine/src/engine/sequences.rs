@@ -33,7 +33,7 @@ impl Engine {
 
     /// Has a checkpoint made, and replies when it is durable.
     pub(super) fn save_copies(&mut self, id: RequestId) {
-        if !self.copies.is_on() || self.health.cache_disk_failed() {
+        if !self.copies.is_on() || self.has_no_use_for_copies() {
             let error = RequestError::Sequence(SequenceError::NoReadArea);
             return self.reply(id, Err(error), None);
         }
@@ -42,7 +42,7 @@ impl Engine {
 
     /// Keeps the lines of a sequence from now on; a sequence of that name is replaced.
     pub(super) fn store_sequence(&mut self, new: &NewSequence) -> Result<(), SequenceError> {
-        if !self.copies.is_on() || self.health.cache_disk_failed() {
+        if !self.copies.is_on() || self.has_no_use_for_copies() {
             return Err(SequenceError::NoReadArea);
         }
         if new.name.is_empty() || new.name.len() > NAME_BYTES_MAX || new.name.contains('\0') {

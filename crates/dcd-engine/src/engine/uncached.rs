@@ -1,6 +1,8 @@
 //! Without a cache: the cache-disk has failed for good while it was clean ([`super::log_use`]), so
 //! dcd goes on with the data-disk alone (C23). Or the log is empty at start and is to be left
-//! unused (`EngineConfig::no_log`); a volume goes on using its own area of the cache-disk then.
+//! unused (`EngineConfig::no_log`); a volume goes on using its own area of the cache-disk then. Or
+//! somebody wants changes to go past the log for a while ([`super::mode`]): then nothing is left to
+//! be written in step 2, and there is a way back.
 //!
 //! ```text
 //! 1. Let end what is under way to the data-disk. New changes and flushes wait.
@@ -51,11 +53,26 @@ pub(super) enum Step {
     Flush,
     /// The last flush, before the end.
     Close,
+    /// The last flush, before changes go to the log again.
+    Return,
+}
+
+/// Why the log is not used.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Reason {
+    /// The cache-disk has failed.
+    #[default]
+    Failed,
+    /// It was to be left alone from the start on.
+    NoLog,
+    /// The mode says so.
+    Mode,
 }
 
 /// Going on without a cache.
 #[derive(Default)]
 pub(super) struct PassingBy {
+    reason: Reason,
     stage: Stage,
     /// Of step 2: what is left.
     zeroes: VecDeque<Zero>,
@@ -72,6 +89,17 @@ pub(super) struct PassingBy {
     zeroes_by_writing: bool,
     /// The last flush has been started.
     is_closing: bool,
+    last_flush: LastFlush,
+}
+
+/// The flush before the return to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum LastFlush {
+    #[default]
+    None,
+    UnderWay,
+    /// It is under way, and changes have been let past since.
+    Void,
 }
 
 impl PassingBy {
@@ -145,15 +173,56 @@ impl Engine {
 
     /// The cache-disk has failed while clean, or is to be left alone.
     pub(super) fn go_uncached(&mut self) {
+        if let Some(passing) = &mut self.passing_by {
+            // It was left alone already; now there is no way back.
+            passing.reason = Reason::Failed;
+            return self.pass_stalled();
+        }
         self.finish_purge();
-        self.passing_by = Some(PassingBy::default());
+        let reason = if self.config.no_log { Reason::NoLog } else { Reason::Failed };
+        self.passing_by = Some(PassingBy { reason, ..PassingBy::default() });
         // What is on the read area is out of reach, and will not be told of changes.
         self.end_reading_ahead();
         self.copies.forget_all();
         self.clean = None;
+        self.pass_stalled();
+    }
+
+    /// The cache-disk is clean, nothing is left to be destaged, and no copy is believed any more.
+    pub(super) fn go_past_the_log(&mut self) {
+        assert!(self.log_use.is_clean() && self.cache_is_empty() && !self.has_bypasses());
+        self.passing_by = Some(PassingBy { reason: Reason::Mode, ..PassingBy::default() });
+        self.end_reading_ahead();
+        self.destage.forget_all_landed_zeroes();
+        self.pass_stalled();
+    }
+
+    /// Those who waited for the log wait for it no more.
+    pub(super) fn pass_stalled(&mut self) {
+        let passing = self.passing();
+        if passing.last_flush == LastFlush::UnderWay {
+            passing.last_flush = LastFlush::Void;
+        }
         for stalled in std::mem::take(&mut self.stalled) {
             self.pass(stalled.owner, stalled.change, stalled.fua);
         }
+    }
+
+    /// Whether there is a cache-disk that could be used again.
+    pub(super) fn is_past_by_mode(&self) -> bool {
+        self.is_passing_by()
+            && self.passing_by.as_ref().is_some_and(|passing| passing.reason == Reason::Mode)
+    }
+
+    /// Whether it has failed, or is to be left alone until the end.
+    pub(super) fn is_uncached_for_good(&self) -> bool {
+        self.passing_by.is_some() && !self.is_past_by_mode()
+    }
+
+    /// Whether nothing may be written to the cache-disk, or be believed of it, but what the log
+    /// needs: copies are nowhere, and will not be told of changes.
+    pub(super) fn has_no_use_for_copies(&self) -> bool {
+        self.health.cache_disk_failed() || self.passing_by.is_some() || self.mode.is_about_to_pass()
     }
 
     /// Whether changes and flushes go to the data-disk, or wait until they can.
@@ -167,7 +236,12 @@ impl Engine {
         self.health.cache_disk_failed() || self.uncached() == Some(Uncached::Failed)
     }
 
-    /// For the status.
+    /// For the status: not where the mode says so, and all is well.
+    pub(super) fn uncached_for_status(&self) -> Option<Uncached> {
+        self.uncached().filter(|_| !self.is_past_by_mode())
+    }
+
+    /// How far it is.
     pub(super) fn uncached(&self) -> Option<Uncached> {
         self.passing_by.as_ref().map(|passing| match passing.stage {
             Stage::Settling | Stage::WritingThrough | Stage::Flushing => Uncached::WritingThrough,
@@ -485,7 +559,7 @@ impl Engine {
     /// One flush at a time; those who come meanwhile share the next.
     fn start_uncached_flush(&mut self) -> bool {
         let passing = self.passing();
-        if passing.flushing.is_some() {
+        if passing.flushing.is_some() || passing.last_flush == LastFlush::UnderWay {
             return false;
         }
         let mut covered = std::mem::take(&mut passing.flush_waiters);
@@ -525,6 +599,7 @@ impl Engine {
                 }
             }
             Step::Close => self.close_io_done(result),
+            Step::Return => self.return_flushed(result),
             Step::LogZero { .. } | Step::LogWrite | Step::LogFlush => {
                 if let Step::LogZero { blocks } = step {
                     self.zero_piece_ended(blocks, result, service);
@@ -560,6 +635,48 @@ impl Engine {
             }
             (_, Ok(())) => {}
             (_, Err(_)) => self.fail_uncached(),
+        }
+    }
+
+    // ---- back to the log ----------------------------------------------------------------------
+
+    /// Step 2 of the way back ([`super::mode`]). No change is admitted any more.
+    pub(super) fn begin_return(&mut self) -> bool {
+        let passing = self.passing();
+        let is_quiet = passing.stage == Stage::PassingThrough
+            && passing.changes.is_empty()
+            && passing.flush_waiters.is_empty()
+            && passing.flushing.is_none();
+        if !is_quiet || passing.last_flush != LastFlush::None {
+            return false;
+        }
+        passing.last_flush = LastFlush::UnderWay;
+        self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Return));
+        true
+    }
+
+    /// Step 3.
+    fn return_flushed(&mut self, result: Result<(), IoError>) {
+        let passing = self.passing();
+        let last_flush = std::mem::take(&mut passing.last_flush);
+        if passing.stage == Stage::Failed {
+            return;
+        }
+        if result.is_err() {
+            return self.fail_uncached();
+        }
+        if last_flush == LastFlush::Void || passing.reason != Reason::Mode {
+            return;
+        }
+        assert!(passing.changes.is_empty(), "none is let past any more");
+        // Nothing was changed since that flush began, so it covers these.
+        let waiting = std::mem::take(&mut passing.flush_waiters);
+        self.passing_by = None;
+        self.end_switch();
+        self.log.note_session();
+        self.destage.something_changed();
+        for owner in waiting {
+            self.reply(owner, Ok(()), None);
         }
     }
 

@@ -47,6 +47,8 @@ enum WaitsFor {
     Bypass,
     /// The end of a large discard of the same blocks, or, for a large discard, of another.
     Purge,
+    /// A switch of the mode.
+    Switch,
     /// An earlier one of the same blocks that waits, too.
     Earlier,
 }
@@ -79,13 +81,14 @@ impl Engine {
         self.counters.writes += 1;
         self.counters.write_bytes += data.len() as u64;
         self.pace.foreground(self.now);
-        if self.is_passing_by() {
+        let is_held = self.mode.holds_changes();
+        if self.is_passing_by() && !is_held {
             return self.pass(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
         }
         if self.log_is_given_up() {
             return self.reply(id, Err(RequestError::Io), Some(data));
         }
-        if self.goes_past_the_log(range) {
+        if !is_held && self.goes_past_the_log(range) {
             return self.bypass(id, range, data, fua);
         }
         self.change(id.into(), Change::Write { start, data, blocks_done: 0 }, fua);
@@ -137,7 +140,7 @@ impl Engine {
                 WaitsFor::Room => std::mem::take(&mut room_moved),
                 WaitsFor::ZeroRanges => std::mem::take(&mut zeroes_moved),
                 WaitsFor::Earlier => true,
-                WaitsFor::Bypass | WaitsFor::Purge => false,
+                WaitsFor::Bypass | WaitsFor::Purge | WaitsFor::Switch => false,
             };
             if waits_anew {
                 stalled.since = self.patience.now();
@@ -147,7 +150,7 @@ impl Engine {
                 match stalled.waits_for {
                     WaitsFor::Room => room_moved = true,
                     WaitsFor::ZeroRanges => zeroes_moved = true,
-                    WaitsFor::Bypass | WaitsFor::Purge | WaitsFor::Earlier => {}
+                    WaitsFor::Bypass | WaitsFor::Purge | WaitsFor::Switch | WaitsFor::Earlier => {}
                 }
                 self.acknowledge(stalled.owner, stalled.change.into_buffer(), stalled.fua);
                 moved = true;
@@ -157,7 +160,7 @@ impl Engine {
                 stalled.since = self.patience.now();
             }
             stalled.waits_for = waits_for;
-            if waits_for == WaitsFor::Purge {
+            if matches!(waits_for, WaitsFor::Purge | WaitsFor::Switch) {
                 // It ends by itself, however long it takes, and nothing is full.
                 kept.push_back(stalled);
                 continue;
@@ -219,6 +222,9 @@ impl Engine {
     }
 
     fn try_change(&mut self, change: &mut Change) -> Result<(), WaitsFor> {
+        if self.waits_for_switch(change.makes_room()) {
+            return Err(WaitsFor::Switch);
+        }
         if self.is_overtaking_a_bypass(change.range()) {
             return Err(WaitsFor::Bypass);
         }

@@ -381,6 +381,7 @@ struct Summary {
     nested_crash_points: u64,
     faults: BTreeMap<&'static str, u64>,
     times_uncached: u64,
+    times_past_the_log: u64,
     refused_starts: u64,
     allowed_read_errors: u64,
     blocks_not_covered: u64,
@@ -452,6 +453,7 @@ impl Summary {
             nested_crash_points: report.nested,
             faults: report.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
             times_uncached: report.times_uncached,
+            times_past_the_log: report.times_past_the_log,
             refused_starts: report.refused,
             allowed_read_errors: report.errors,
             blocks_not_covered: report.uncovered,
@@ -510,6 +512,7 @@ impl Summary {
             row(&format!("fault {kind}"), *count);
         }
         row("times on without cache-disk", self.times_uncached);
+        row("times past the log", self.times_past_the_log);
         row("starts refused, rightly", self.refused_starts);
         row("blocks with an error, rightly", self.allowed_read_errors);
         row("blocks not covered", self.blocks_not_covered);

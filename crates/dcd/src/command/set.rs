@@ -1,14 +1,18 @@
 //! `dcd set`: the settings of a running dcd, and others for them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use dcd_client::plain::plain;
+use dcd_daemon::control::client::ControlClient;
+use dcd_engine::units::LINE_SIZE;
 use dcd_protocol::WantedSettings;
 use dcd_protocol::settings::{SettingReport, SettingsAnswer};
 
 use crate::daemons;
 use crate::error::CommandError;
+use crate::progress::{Progress, Unit};
 use crate::stdout::{print, print_json};
 
 /// Show the settings of a running dcd, or change some.
@@ -17,12 +21,17 @@ use crate::stdout::{print, print_json};
 /// change it. Keys and values are those of `dcd serve` and of the configuration file. What is set
 /// counts until dcd ends, before flags and file; KEY= takes that back. Either all is set, or
 /// nothing. SIGHUP has dcd read its configuration file again.
+///
+/// With mode=pass-through what is dirty is brought to the data-disk first, while writes go on; this
+/// waits until the mode is reached. Ctrl-C ends only the waiting: mode= takes it back. A switch
+/// that gets on no more, or finds something lost, is given up by dcd, with exit code 8.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   dcd set --control /run/sdb.ctl
   dcd set --control /run/sdb.ctl bypass-threshold=64k destage-rate=20M
   dcd set --control /run/sdb.ctl destage-rate=
+  dcd set --control /run/sdb.ctl mode=pass-through
   dcd set --control sdb --json | jq '.settings[] | select(.origin == \"set\")'")]
 pub struct SetArguments {
     /// What to set.
@@ -31,10 +40,16 @@ pub struct SetArguments {
     /// Control socket of the running dcd; of a service its name, or the device that it serves.
     #[arg(long, value_name = "SOCKET|DEVICE|NAME")]
     pub control: PathBuf,
+    /// Do not wait until a mode is reached; `dcd status` tells how far it is.
+    #[arg(long)]
+    pub no_wait: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
+
+/// How often it is looked how far a switch is.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
@@ -52,11 +67,40 @@ pub fn run(arguments: &SetArguments) -> Result<(), CommandError> {
         }
     }
     let is_list = wanted.is_empty();
-    let answer = daemons::connect(&arguments.control)?.set(wanted)?;
+    let wants_mode = wanted.contains_key("mode") && !arguments.no_wait;
+    let mut client = daemons::connect(&arguments.control)?;
+    let answer = client.set(wanted)?;
+    if wants_mode {
+        wait_for_mode(&mut client)?;
+    }
     match (arguments.json, is_list) {
         (true, _) => print_json(&answer),
         (false, true) => print(&table(&answer.settings)),
         (false, false) => print(&changes(&answer)),
+    }
+}
+
+/// Waits until the mode that was set is reached, or given up.
+fn wait_for_mode(client: &mut ControlClient) -> Result<(), CommandError> {
+    let mut progress = Progress::new("leaving the log", Unit::Bytes);
+    let mut most = 0;
+    loop {
+        let mode = client.status()?.mode;
+        match mode.switch.as_str() {
+            "draining" | "holding" => {}
+            "given-up" | "failed" => {
+                progress.finish();
+                let why = mode.error.unwrap_or_else(|| "the data-disk has failed".into());
+                return Err(CommandError::ModeGivenUp { mode: plain(&mode.mode).into(), why });
+            }
+            _ => {
+                progress.finish();
+                return Ok(());
+            }
+        }
+        most = most.max(mode.lines_left);
+        progress.update((most - mode.lines_left) * LINE_SIZE, most * LINE_SIZE);
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 

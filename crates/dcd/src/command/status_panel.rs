@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dcd_daemon::control::status_report::StatusReport;
+use dcd_daemon::control::status_report::{ModeSummary, StatusReport};
 use dcd_daemon::control::trouble_words::trouble_words;
 use dcd_daemon::control::volumes::VolumeReport;
 use dcd_daemon::event_loop::response_times::HistogramReport;
@@ -175,6 +175,9 @@ fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
 
 /// What it is doing, and whether that is well.
 pub fn state(report: &StatusReport) -> (String, Colour) {
+    if let Some(words) = mode_words(&report.mode) {
+        return words;
+    }
     let (words, colour) = if let Some(uncached) = &report.uncached {
         match uncached.as_str() {
             "writing-through" => {
@@ -201,6 +204,26 @@ pub fn state(report: &StatusReport) -> (String, Colour) {
         ("serves", Colour::Good)
     };
     (words.to_owned(), colour)
+}
+
+/// Where changes go, if not as ever.
+fn mode_words(mode: &ModeSummary) -> Option<(String, Colour)> {
+    let ModeSummary { mode, switch, error, lines_left } = mode;
+    let left = format_size(lines_left * LINE_SIZE);
+    Some(match switch.as_str() {
+        "draining" => (format!("serves, and leaves its log: {left} to go"), Colour::Warning),
+        "holding" => ("holds writes back, to switch its mode".to_owned(), Colour::Warning),
+        "failed" => (
+            "refuses writes: the data-disk has failed, and the log is not used".into(),
+            Colour::Bad,
+        ),
+        "given-up" => {
+            let why = error.as_deref().unwrap_or_default();
+            (format!("serves in {mode}: the switch was given up: {why}"), Colour::Bad)
+        }
+        _ if mode == "pass-through" => ("serves past its log, as told".into(), Colour::Warning),
+        _ => return None,
+    })
 }
 
 fn ack_words(ack: &str) -> &str {

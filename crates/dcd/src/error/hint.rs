@@ -61,6 +61,9 @@ impl CommandError {
                 let key = flag.trim_start_matches("--");
                 Some(format!("give {flag}, or set `{key}` in the file of --config"))
             }
+            CommandError::ModeGivenUp { .. } => Some(
+                "`dcd status` tells what is wrong with the disks; then set mode= and try again".into(),
+            ),
             CommandError::SetTwice { .. } => Some("leave one of them out".into()),
             CommandError::ModelOfSlowed => {
                 Some("give --disk a path, or --disk model:PROFILE:FILE without --model".into())

@@ -126,6 +126,14 @@ pub enum CommandError {
         /// Which one.
         key: String,
     },
+    /// A mode that was set and is not reached.
+    #[error("the mode stays {mode}: {why}")]
+    ModeGivenUp {
+        /// What it is.
+        mode: String,
+        /// What stood in the way.
+        why: String,
+    },
     /// `--loop` without a file to loop over.
     #[error("--loop needs --fuse: the loop device is made over the file there")]
     LoopWithoutFuse,
@@ -598,7 +606,8 @@ impl CommandError {
             | CommandError::Lost { .. }
             | CommandError::Control(ControlError::Lost { .. })
             | CommandError::Serve(ServeError::NotDetached { .. }) => exit_code::DAMAGE,
-            CommandError::Control(ControlError::Stuck { .. })
+            CommandError::ModeGivenUp { .. }
+            | CommandError::Control(ControlError::Stuck { .. })
             | CommandError::Serve(ServeError::Stuck { .. }) => exit_code::STUCK,
             CommandError::DhisfsMended { .. } => exit_code::MENDED,
             CommandError::DhisfsFsck(_) => exit_code::CANNOT_CHECK,

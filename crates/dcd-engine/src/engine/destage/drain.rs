@@ -46,6 +46,13 @@ pub(in crate::engine) struct Headway {
     is_held_up: bool,
 }
 
+impl Headway {
+    /// Readers have to share.
+    pub(in crate::engine) fn is_held_up(&self) -> bool {
+        self.is_held_up
+    }
+}
+
 /// What is not on the data-disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) struct Left {
@@ -143,7 +150,7 @@ impl Engine {
 
     /// Whether somebody waits for a drain who waits for readers only.
     pub(in crate::engine) fn a_drain_is_held_up(&self) -> bool {
-        self.destage.drains.iter().any(|drain| drain.headway.is_held_up)
+        self.destage.drains.iter().any(|drain| drain.headway.is_held_up) || self.mode.is_held_up()
     }
 
     // ---- headway ------------------------------------------------------------------------------

@@ -179,6 +179,16 @@ impl Destage {
         self.zeroes_landed.retain(|(other, count)| other.0 >= end || other.0 + count <= line.0);
     }
 
+    /// The same of all there is.
+    pub(super) fn forget_all_landed_zeroes(&mut self) {
+        self.zeroes_landed.clear();
+    }
+
+    /// Whether the last work has ended, and no other has begun.
+    pub(super) fn is_between_works(&self) -> bool {
+        matches!(self.work, Work::None)
+    }
+
     /// What is under way on the data-disk.
     fn ios_in_flight(&self) -> u32 {
         let writes = match &self.work {

@@ -1,0 +1,343 @@
+//! Modes: whether changes go to the log or past it, switched while requests are served (C35 to C39).
+//!
+//! Away from the log, when [`EngineConfig::mode`](crate::EngineConfig::mode) says pass-through:
+//!
+//! ```text
+//! 1. Drain. Changes go to the log still, but no more than one line for two that were destaged, so that it ends.
+//! 2. When so little is left that it takes no time worth speaking of, hold: changes wait. If that takes longer than thought they
+//!    go on, and it is tried again with less left.
+//!      Crash in steps 1 and 2: write-back, with what is dirty.
+//! 3. Nothing is left. Nobody will tell the copies of changes, or the witnesses: none of either counts any more. A checkpoint
+//!    that lists nothing of all this.
+//!      Crash before it is durable: as above, or an empty log; all is on the data-disk.
+//! 4. It is durable, the data-disk is flushed, and the segment memory counts no more: changes go past the log, and nothing
+//!    touches the cache-disk. From here on all is as after the loss of a clean cache-disk (uncached.rs).
+//!      Crash: an empty log; the start goes on with what the superblock says, and switches again.
+//! ```
+//! And back:
+//!
+//! ```text
+//! 1. Hold: changes wait, those under way end.
+//! 2. Flush the data-disk.             Crash before: as on any disk, what no flush had covered may be lost.
+//!      Behind a record in the log all that was acknowledged before it is taken to be durable (C3).
+//! 3. The segment memory counts again, and changes go to the log.
+//! ```
+//! A switch that gets on no more ([`super::destage`]), or finds something lost, is given up: the mode stays what it was, and
+//! nobody is held any longer. So does one that is no longer wanted. An end of the cache comes out of the log's mode first.
+
+use super::Engine;
+use super::destage::Headway;
+use crate::config::Mode;
+use crate::io::RequestError;
+use crate::stats::{ModeReport, ModeState, Uncached};
+use crate::units::{Duration, FRAGMENTS_PER_LINE, Line, Time};
+
+/// How long changes are held at first; twice as long after each time in vain, up to `full_timeout`.
+const HOLD_MIN: Duration = Duration::from_secs(1);
+/// Lines that may be logged at once while a switch drains.
+const LINES_AHEAD: u64 = 256;
+/// With so few lines left it holds, whatever the data-disk's speed.
+const HOLD_LINES_MIN: u64 = 64;
+
+/// Where a switch stands.
+#[derive(Default)]
+pub(super) struct ModeSwitch {
+    stage: Stage,
+    /// Of the switch under way.
+    since: Option<Time>,
+    /// Why the last one was given up; until another mode is wanted.
+    given_up: Option<RequestError>,
+    /// What was wanted then, or is.
+    wanted: Mode,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Resting,
+    /// Away, step 1.
+    Draining(Draining),
+    /// Away, step 2: since when.
+    Holding(Draining, Time),
+    /// Away, step 3: behind the checkpoint of this generation.
+    Listing(Draining, Time, u64),
+    /// Back.
+    Returning,
+}
+
+struct Draining {
+    headway: Headway,
+    began: Time,
+    /// What the counters said when it began.
+    logged: u64,
+    destaged: u64,
+    hold_max: Duration,
+}
+
+impl ModeSwitch {
+    /// Whether destaging is urgent.
+    pub(super) fn wants_destage(&self) -> bool {
+        self.is_leaving()
+    }
+
+    /// Whether readers keep it from everything, and have to share.
+    pub(super) fn is_held_up(&self) -> bool {
+        match &self.stage {
+            Stage::Draining(draining) => draining.headway.is_held_up(),
+            Stage::Holding(..) => true,
+            Stage::Resting | Stage::Listing(..) | Stage::Returning => false,
+        }
+    }
+
+    /// Whether changes wait until the switch is made.
+    pub(super) fn holds_changes(&self) -> bool {
+        matches!(self.stage, Stage::Holding(..) | Stage::Listing(..) | Stage::Returning)
+    }
+
+    /// Whether nothing new may be written to the cache-disk but what the switch needs.
+    pub(super) fn is_about_to_pass(&self) -> bool {
+        matches!(self.stage, Stage::Holding(..) | Stage::Listing(..))
+    }
+
+    fn is_leaving(&self) -> bool {
+        matches!(self.stage, Stage::Draining(_) | Stage::Holding(..) | Stage::Listing(..))
+    }
+}
+
+impl Engine {
+    /// Whether a change that would be logged waits for the switch.
+    pub(super) fn waits_for_switch(&self, makes_room: bool) -> bool {
+        match &self.mode.stage {
+            Stage::Resting => false,
+            Stage::Draining(draining) => {
+                let destaged = self.counters.destaged_lines - draining.destaged;
+                let logged = self.counters.logged_lines - draining.logged;
+                !makes_room && logged >= LINES_AHEAD + destaged / 2
+            }
+            Stage::Holding(..) | Stage::Listing(..) | Stage::Returning => true,
+        }
+    }
+
+    pub(super) fn advance_mode(&mut self) -> bool {
+        if !self.may_switch() {
+            return self.end_switch();
+        }
+        if self.mode.wanted != self.config.mode {
+            self.mode.wanted = self.config.mode;
+            self.mode.given_up = None;
+        }
+        let wants_past = self.wants_past();
+        let is_past = self.is_passing_by();
+        match &self.mode.stage {
+            Stage::Resting if wants_past && !is_past => self.begin_to_leave(),
+            Stage::Resting if !wants_past && is_past => {
+                self.mode.stage = Stage::Returning;
+                self.mode.since = Some(self.now);
+                true
+            }
+            Stage::Resting => false,
+            Stage::Returning if wants_past => self.stop_returning(),
+            Stage::Returning => self.begin_return(),
+            _ if !wants_past => self.end_switch(),
+            Stage::Draining(_) => self.drain_for_switch(),
+            Stage::Holding(..) => self.hold_for_switch(),
+            Stage::Listing(..) => self.list_nothing(),
+        }
+    }
+
+    /// Not where a cache-disk is lost, or both are, or is to be left alone until the end.
+    fn may_switch(&self) -> bool {
+        !self.below.is_volume() && !self.log_is_given_up() && !self.is_uncached_for_good()
+    }
+
+    fn wants_past(&self) -> bool {
+        self.config.mode == Mode::PassThrough
+            && self.mode.given_up.is_none()
+            && self.close.is_none()
+    }
+
+    /// No switch is under way any more; those who wait for it go on as before. Tells whether one
+    /// was.
+    pub(super) fn end_switch(&mut self) -> bool {
+        let was_under_way = !matches!(self.mode.stage, Stage::Resting);
+        self.mode.stage = Stage::Resting;
+        self.mode.since = None;
+        was_under_way
+    }
+
+    /// The cache is being closed: whoever is held goes on as without a switch.
+    pub(super) fn release_held(&mut self) {
+        if matches!(self.mode.stage, Stage::Returning) {
+            self.pass_stalled();
+        } else if self.end_switch() {
+            self.admit_stalled();
+        }
+    }
+
+    fn give_up_switch(&mut self, error: RequestError) -> bool {
+        self.mode.given_up = Some(error);
+        self.end_switch();
+        true
+    }
+
+    // ---- away ---------------------------------------------------------------------------------
+
+    fn begin_to_leave(&mut self) -> bool {
+        if self.destages_never() {
+            return self.give_up_switch(RequestError::ReadOnly);
+        }
+        self.try_again_now();
+        self.want_durable(self.log.newest_record());
+        self.mode.since = Some(self.now);
+        self.mode.stage = Stage::Draining(self.draining_from_here(HOLD_MIN));
+        true
+    }
+
+    fn draining_from_here(&self, hold_max: Duration) -> Draining {
+        Draining {
+            headway: self.headway_from(self.left_of_all()),
+            began: self.now,
+            logged: self.counters.logged_lines,
+            destaged: self.counters.destaged_lines,
+            hold_max,
+        }
+    }
+
+    /// Step 1.
+    fn drain_for_switch(&mut self) -> bool {
+        if !self.destage.is_between_works() {
+            return false;
+        }
+        let Stage::Draining(mut draining) = std::mem::take(&mut self.mode.stage) else {
+            unreachable!("looked at");
+        };
+        let left = self.left_of_all();
+        if self.is_stuck(&mut draining.headway, left) {
+            let error = self.stuck_now();
+            return self.give_up_switch(error);
+        }
+        let elapsed_ns = self.now.since(draining.began).0.max(1);
+        let destaged = self.counters.destaged_lines - draining.destaged;
+        let in_a_hold = u128::from(destaged) * u128::from(draining.hold_max.0 / 4);
+        let hold_lines = ((in_a_hold / u128::from(elapsed_ns)) as u64).max(HOLD_LINES_MIN);
+        let may_hold = self.table.lines() as u64 <= hold_lines && self.purge.is_none();
+        self.mode.stage = match may_hold {
+            true => Stage::Holding(draining, self.patience.now()),
+            false => Stage::Draining(draining),
+        };
+        may_hold
+    }
+
+    /// Step 2.
+    fn hold_for_switch(&mut self) -> bool {
+        if self.log.newest_record() > self.log.durable_record() {
+            self.want_durable(self.log.newest_record());
+        }
+        let is_quiet = self.only_lost_lines_are_left()
+            && self.zeroes.is_empty()
+            && self.zeroes_destaging.is_empty()
+            && self.purge.is_none()
+            && !self.has_bypasses()
+            && self.destage.is_idle()
+            && self.checkpoint.is_idle()
+            && self.copying_is_idle()
+            && !self.health.has_late_writes()
+            && self.log.newest_record() == self.log.durable_record();
+        if !is_quiet {
+            return self.release_if_too_long();
+        }
+        if let Err(error) = self.drained() {
+            return self.give_up_switch(error);
+        }
+        let Stage::Holding(draining, since) = std::mem::take(&mut self.mode.stage) else {
+            unreachable!("looked at");
+        };
+        let lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
+        self.copies_changed(Line(0), lines);
+        self.witnesses.clear();
+        self.checkpoint.force();
+        self.mode.stage = Stage::Listing(draining, since, self.checkpoint.generation);
+        true
+    }
+
+    /// Step 3, and the beginning of step 4.
+    fn list_nothing(&mut self) -> bool {
+        let Stage::Listing(_, _, generation) = &self.mode.stage else {
+            unreachable!("looked at");
+        };
+        let is_listed = self.checkpoint.generation > *generation
+            && self.checkpoint.is_idle()
+            && self.log_use.is_clean()
+            && !self.log_is_busy();
+        if !is_listed {
+            return self.release_if_too_long();
+        }
+        self.end_switch();
+        self.go_past_the_log();
+        true
+    }
+
+    /// Nobody is held for longer than was said.
+    fn release_if_too_long(&mut self) -> bool {
+        let (Stage::Holding(draining, since) | Stage::Listing(draining, since, _)) =
+            &self.mode.stage
+        else {
+            unreachable!("nobody is held");
+        };
+        let hold_max = draining.hold_max;
+        if !self.patience.is_over(*since, hold_max) {
+            return false;
+        }
+        if hold_max >= self.config.full_timeout {
+            let error = self.stuck_now();
+            return self.give_up_switch(error);
+        }
+        let longer = Duration(hold_max.0 * 2).min(self.config.full_timeout);
+        self.mode.stage = Stage::Draining(self.draining_from_here(longer));
+        true
+    }
+
+    // ---- back ---------------------------------------------------------------------------------
+
+    /// Another way was wanted meanwhile: those who waited go past the log.
+    fn stop_returning(&mut self) -> bool {
+        self.end_switch();
+        self.pass_stalled();
+        true
+    }
+
+    // ---- what is told -------------------------------------------------------------------------
+
+    pub(super) fn mode_wake_up(&self) -> Option<Time> {
+        match &self.mode.stage {
+            // A start has just ended.
+            Stage::Resting if self.may_switch() && self.wants_past() != self.is_passing_by() => {
+                Some(self.now.after(Duration(1)))
+            }
+            Stage::Resting | Stage::Returning => None,
+            Stage::Draining(draining) => self.headway_wake_up(&draining.headway),
+            Stage::Holding(draining, since) | Stage::Listing(draining, since, _) => {
+                Some(self.patience.wake_up(*since, draining.hold_max))
+            }
+        }
+    }
+
+    /// Which mode counts, and what a switch is waiting for. Cheap.
+    pub fn mode(&self) -> ModeReport {
+        let is_past = self.uncached() == Some(Uncached::PassingThrough);
+        let mode = if is_past { Mode::PassThrough } else { Mode::WriteBack };
+        let is_past_soon = self.is_past_by_mode() && !is_past;
+        let state = match (&self.mode.stage, self.mode.given_up) {
+            _ if self.uncached() == Some(Uncached::Failed) => ModeState::Failed,
+            (Stage::Resting, Some(error)) => ModeState::GivenUp(error),
+            (Stage::Resting, None) if is_past_soon => ModeState::Holding,
+            (Stage::Resting, None) if mode != self.config.mode && !self.is_uncached_for_good() => {
+                ModeState::Draining
+            }
+            (Stage::Resting, None) => ModeState::Reached,
+            (Stage::Draining(_), _) => ModeState::Draining,
+            (Stage::Holding(..) | Stage::Listing(..) | Stage::Returning, _) => ModeState::Holding,
+        };
+        ModeReport { mode, state, since: self.mode.since }
+    }
+}

@@ -1,0 +1,299 @@
+//! Modes, switched while requests are served: what is promised at each moment (contract C35 to C39).
+
+mod common;
+
+use common::{ACK_MODES, Driver, Kind, never_idle};
+use dcd_engine::stats::ModeState;
+use dcd_engine::{AckMode, Device, Duration, IoError, LbaRange, Mode, Operation, RequestError};
+
+fn want(d: &mut Driver, mode: Mode) {
+    d.configure(|config| config.mode = mode).expect("a mode that can be");
+}
+
+/// Wanted, and reached.
+fn switch(d: &mut Driver, mode: Mode) {
+    want(d, mode);
+    d.run_until(|d| d.status().mode.state == ModeState::Reached);
+    assert_eq!(d.status().mode.mode, mode);
+}
+
+/// With lines 100 to 139 dirty, each of them 1.
+fn dirty(ack: AckMode) -> Driver {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.engine.ack = ack;
+        options.engine.bypass_threshold_bytes = 64 << 10;
+    });
+    d.write_durably(100..140, 1);
+    d
+}
+
+/// All that was dirty is on the data-disk when the mode is reached, and from then on nothing but
+/// the data-disk is used.
+#[test]
+fn what_was_dirty_is_on_the_data_disk_and_the_cache_disk_is_left_alone() {
+    for ack in ACK_MODES {
+        let mut d = dirty(ack);
+        switch(&mut d, Mode::PassThrough);
+        assert!((100..140).all(|line| d.data_disk.line(line) == 1));
+        assert!(d.status().cache_disk_clean && d.status().uncached.is_none());
+        let mark = d.started.len();
+        let write = d.write(100, 2);
+        d.expect_ok(write);
+        assert_eq!(d.data_disk.line(100), 2, "as far as the kernel knows");
+        let flush = d.flush();
+        d.expect_ok(flush);
+        d.discard(110 * 8, 8);
+        d.drain();
+        assert_eq!([100, 101, 110].map(|line| d.read(line)), [2, 1, 0]);
+        d.advance_time(Duration::from_secs(100));
+        assert!(d.started[mark..].iter().all(|io| io.device == Device::DataDisk));
+    }
+}
+
+/// Requests go on all the time; none fails, and each write is where it belongs.
+#[test]
+fn requests_go_on_while_it_is_switched_to_and_fro() {
+    for ack in ACK_MODES {
+        let mut d = dirty(ack);
+        let mut value = 1;
+        for round in 0..40 {
+            let mode = if round % 2 == 0 { Mode::PassThrough } else { Mode::WriteBack };
+            want(&mut d, mode);
+            let mut asked = Vec::new();
+            for step in 0..60 {
+                value = value % 250 + 1;
+                asked.push((100 + step % 40, d.write(100 + step % 40, value)));
+                if step % 9 == 0 {
+                    d.flush();
+                }
+                for _ in 0..step % 4 {
+                    d.finish_one();
+                }
+            }
+            let newest = value;
+            for (_, id) in &asked {
+                d.expect_ok(*id);
+            }
+            d.run_until(|d| d.status().mode.state == ModeState::Reached);
+            assert_eq!(d.status().mode.mode, mode);
+            assert_eq!(d.read(119), newest, "the last of them");
+        }
+        d.shut_down();
+        d.reopen();
+        assert_eq!(d.read(119), value);
+    }
+}
+
+/// A crash while changes go past the log: what was flushed is there, and nothing old is put over
+/// it, whether the segment memory has survived or not.
+#[test]
+fn nothing_old_comes_back_after_a_crash() {
+    for (is_killed, returns) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut d = dirty(AckMode::Memory);
+        switch(&mut d, Mode::PassThrough);
+        for line in [0, 100, 101] {
+            let write = d.write_fua(line, 2);
+            d.expect_ok(write);
+        }
+        if returns {
+            switch(&mut d, Mode::WriteBack);
+            d.write_durably([101, 102], 3);
+        }
+        match is_killed {
+            true => d.kill(),
+            false => d.power_cut(),
+        }
+        d.options.engine.mode = Mode::WriteBack;
+        d.reopen();
+        let expected = if returns { [2, 2, 3, 3, 1] } else { [2, 2, 2, 1, 1] };
+        assert_eq!([0, 100, 101, 102, 103].map(|line| d.read(line)), expected, "{is_killed}");
+        d.drain();
+        assert_eq!([0, 100, 101, 102, 103].map(|line| d.data_disk.line(line)), expected);
+    }
+}
+
+/// Behind a record all that was acknowledged before counts as durable, so the data-disk is flushed
+/// before there is one.
+#[test]
+fn what_went_past_the_log_is_durable_before_anything_is_logged() {
+    let mut d = dirty(AckMode::Memory);
+    switch(&mut d, Mode::PassThrough);
+    let write = d.write(100, 2);
+    d.expect_ok(write);
+    switch(&mut d, Mode::WriteBack);
+    d.write_durably([101], 3);
+    d.power_cut();
+    d.options.engine.mode = Mode::WriteBack;
+    d.reopen();
+    assert_eq!([100, 101].map(|line| d.read(line)), [2, 3]);
+}
+
+/// The end is that of a cache, and the next start goes on in the mode that is wanted then.
+#[test]
+fn an_end_in_order_comes_out_of_it_first() {
+    for is_detached in [false, true] {
+        let mut d = dirty(AckMode::Memory);
+        switch(&mut d, Mode::PassThrough);
+        d.write(100, 2);
+        match is_detached {
+            true => d.detach(),
+            false => d.shut_down(),
+        }
+        assert_eq!(d.data_disk.line(100), 2);
+        d.reopen();
+        d.run_until(|d| d.status().mode.state == ModeState::Reached);
+        assert_eq!(d.status().mode.mode, Mode::PassThrough);
+        assert_eq!([100, 101].map(|line| d.read(line)), [2, 1]);
+    }
+}
+
+/// Nobody waits for longer than was said: when the rest takes longer than thought, changes go on in
+/// the log.
+#[test]
+fn changes_are_held_for_a_second_at_first() {
+    let mut d = dirty(AckMode::Memory);
+    d.hold(|io| io.is(Device::CacheDisk, Kind::Flush));
+    want(&mut d, Mode::PassThrough);
+    d.finish_all();
+    assert_eq!(d.status().mode.state, ModeState::Holding);
+    let write = d.write(100, 2);
+    d.advance_time(Duration::from_millis(500));
+    assert!(!d.is_answered(write));
+    d.advance_time(Duration::from_millis(1500));
+    assert!(d.is_answered(write) && d.result(write).is_ok());
+    assert_eq!(d.status().mode.mode, Mode::WriteBack);
+    d.release();
+    d.run_until(|d| d.status().mode.state == ModeState::Reached);
+    assert_eq!(d.data_disk.line(100), 2);
+}
+
+/// Who writes faster than the data-disk takes it is slowed, so that the switch has an end.
+#[test]
+fn a_switch_ends_although_clients_never_stop() {
+    let mut d = Driver::with(|options| {
+        never_idle(options);
+        options.segments = 64;
+    });
+    d.write_durably(0..500, 1);
+    want(&mut d, Mode::PassThrough);
+    let mut line = 0;
+    for _ in 0..100_000 {
+        if d.status().mode.mode == Mode::PassThrough {
+            break;
+        }
+        for _ in 0..4 {
+            line = (line + 37) % 1000;
+            d.write(line, 2);
+        }
+        d.step();
+    }
+    assert_eq!(d.status().mode.mode, Mode::PassThrough, "{:?}", d.status());
+}
+
+/// What cannot be brought home keeps the mode, and holds nobody.
+#[test]
+fn a_data_disk_that_takes_nothing_ends_the_switch() {
+    let mut d = dirty(AckMode::Memory);
+    d.fail_always(Device::DataDisk, Kind::Write, 0..u64::MAX, IoError::Failed);
+    want(&mut d, Mode::PassThrough);
+    d.run_until(|d| matches!(d.status().mode.state, ModeState::GivenUp(_)));
+    let ModeState::GivenUp(error) = d.status().mode.state else { unreachable!("looked at") };
+    assert!(matches!(error, RequestError::Stuck { lines: 40, .. }), "{error:?}");
+    let write = d.write(100, 2);
+    assert!(d.is_answered(write) && d.status().mode.mode == Mode::WriteBack);
+    d.heal();
+    // Asked anew.
+    switch(&mut d, Mode::WriteBack);
+    switch(&mut d, Mode::PassThrough);
+    assert_eq!(d.data_disk.line(100), 2);
+}
+
+/// A line that is lost is not shown as it was before, as it would be on the data-disk.
+#[test]
+fn a_lost_line_ends_the_switch() {
+    let mut d = dirty(AckMode::Memory);
+    d.cache_disk.flip(d.slots_of(1)[0]);
+    want(&mut d, Mode::PassThrough);
+    d.run_until(|d| matches!(d.status().mode.state, ModeState::GivenUp(_)));
+    assert_eq!(d.status().mode.state, ModeState::GivenUp(RequestError::Lost { lines: 1 }));
+    assert_eq!(d.status().mode.mode, Mode::WriteBack);
+}
+
+/// What is no longer wanted ends, at any moment, and nobody waits any more.
+#[test]
+fn a_switch_may_be_taken_back_at_any_moment() {
+    for ios_done in 0..40 {
+        let mut d = dirty(AckMode::Memory);
+        want(&mut d, Mode::PassThrough);
+        for _ in 0..ios_done {
+            d.finish_one();
+        }
+        let write = d.write(100, 2);
+        switch(&mut d, Mode::WriteBack);
+        d.expect_ok(write);
+        d.write_durably([101], 3);
+        d.power_cut();
+        d.options.engine.mode = Mode::WriteBack;
+        d.reopen();
+        assert_eq!([100, 101, 102].map(|line| d.read(line)), [2, 3, 1], "after {ios_done} I/Os");
+    }
+}
+
+/// A copy that was true before is not believed afterwards.
+#[test]
+fn copies_do_not_outlive_what_they_were_of() {
+    let mut d = Driver::with(|options| {
+        options.copy_pages = 4;
+        options.engine.bypass_threshold_bytes = 64 << 10;
+    });
+    d.write_durably(100..110, 1);
+    d.drain();
+    d.overwrite_segments(500, 20);
+    for _ in 0..3 {
+        for line in 100..110 {
+            let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
+            d.expect_ok(read);
+        }
+        d.advance_time(Duration::from_secs(5));
+    }
+    assert!(d.status().copies.valid > 0, "{:?}", d.status().copies);
+    switch(&mut d, Mode::PassThrough);
+    let write = d.write(105, 2);
+    d.expect_ok(write);
+    d.advance_time(Duration::from_secs(50));
+    assert_eq!(d.status().copies.valid, 0);
+    assert_eq!(d.read(105), 2);
+    switch(&mut d, Mode::WriteBack);
+    assert_eq!(d.read(105), 2);
+    d.power_cut();
+    d.options.engine.mode = Mode::WriteBack;
+    d.reopen();
+    assert_eq!(d.read(105), 2);
+}
+
+/// It is not noticed that the cache-disk is gone; when it would be used again, it is gone without
+/// anything on it.
+#[test]
+fn the_cache_disk_may_be_pulled() {
+    let mut d = dirty(AckMode::Memory);
+    switch(&mut d, Mode::PassThrough);
+    for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+        d.fail_always(Device::CacheDisk, kind, 0..u64::MAX, IoError::Gone);
+    }
+    let write = d.write_fua(100, 2);
+    d.expect_ok(write);
+    assert!(!d.status().cache_disk_failed);
+    switch(&mut d, Mode::WriteBack);
+    let write = d.write_fua(101, 3);
+    d.expect_ok(write);
+    assert!(d.status().cache_disk_failed, "noticed by the first record");
+    assert_eq!([100, 101].map(|line| d.data_disk.line(line)), [2, 3]);
+}
+
+#[test]
+fn what_cannot_be_switched_says_so() {
+    let mut d = Driver::with(|options| options.engine.no_log = true);
+    let error = d.configure(|config| config.mode = Mode::PassThrough).unwrap_err();
+    assert!(error.to_string().starts_with("mode "), "{error}");
+}
