@@ -20,10 +20,10 @@ run scripts/deny.sh
 run scripts/test-programs build "$programs" --workspace --exclude dcd-fuzz
 # The fuzzer's seeds are far slower without optimisation.
 run scripts/test-programs build "$programs" --release --package dcd-fuzz
-# Mistakes made on purpose, which the fuzzer must find, in a copy of the sources.
+# Mistakes made on purpose, which the fuzzer must find, in a copy of the sources. Its packages from outside are the same.
 run cargo run --locked --quiet --package dcd-mistakes
 run scripts/test-programs build "$programs" --release --manifest-path target/seeded-src/Cargo.toml --package dcd-fuzz \
-    --test seeded --target-dir target/seeded
+    --test seeded --target-dir target
 run scripts/test-programs run "$programs"
 run cargo test --locked --workspace --exclude dcd-fuzz --doc
 

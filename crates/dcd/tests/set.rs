@@ -203,7 +203,7 @@ fn the_mode_is_switched_while_somebody_writes() {
     let line = format!("serve {DISKS} --idle-max 1h");
     let served = folder.serve(&line);
     let mut nbd = Nbd::connect(&folder.path("sock"));
-    let place = |at: u64| 8 << 20 | at % 500 * 4096;
+    let place = |at: u64| (8 << 20) + at % 500 * 4096;
     for at in 0..500 {
         assert_eq!(nbd.write(place(at), &[1; 4096]), 0);
     }
