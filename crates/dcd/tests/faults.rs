@@ -464,6 +464,29 @@ fn a_cache_disk_that_is_cut_off_proves_nothing() {
     daemon.kill();
 }
 
+/// The same of a data-disk: what would be destaged stays dirty, and whoever waits for it is told.
+#[test]
+fn a_data_disk_that_is_cut_off_takes_nothing() {
+    let site = site();
+    let daemon = site.serve(&format!("{LAZY} --drain-timeout 4s"));
+    let mut client = Client::connect(&site.socket());
+    client.write(0, &[7; 4096]).unwrap();
+    let file = std::fs::File::options().write(true).open(site.path("d")).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    file.set_len(bytes / 2).unwrap();
+    let drain = site.dcd("drain --control ctl");
+    assert_eq!(drain.code, Some(8), "{}", drain.stderr);
+    assert_eq!(site.status()["destage_error"], "gone");
+    assert_ne!(site.status()["dirty_bytes"], 0);
+    client.flush().expect("it is in the log");
+    // Somebody makes it whole again: what was dirty goes there.
+    file.set_len(bytes).unwrap();
+    site.dcd("drain --control ctl").ok();
+    drop(client);
+    daemon.kill();
+    assert_eq!(std::fs::read(site.path("d")).unwrap()[..4096], [7; 4096]);
+}
+
 /// C4 and C23: acknowledged in memory, the cache-disk is found gone, and the process dies at some
 /// moment of the change: it is there.
 #[test]

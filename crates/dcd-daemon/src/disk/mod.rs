@@ -178,7 +178,7 @@ impl Disk {
         // would only make it longer again.
         let makes_durable =
             matches!(io.operation, IoOperation::Flush | IoOperation::Write { fua: true, .. });
-        if self.device == Device::CacheDisk && makes_durable && self.file.is_cut_off() {
+        if makes_durable && self.file.is_cut_off() {
             return self.fail(io, IoError::Gone);
         }
         self.queue(now, io, ring);
