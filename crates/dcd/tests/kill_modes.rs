@@ -31,6 +31,19 @@ fn random_instant(random: &mut Random) {
 
 /// Writes, kills at random points with up to three requests in flight, starts again, compares.
 fn kills_lose_nothing(ack: &str, kills: u64, whole_group: bool, salt: u64) {
+    let crashes = Crashes { under_load: kills, ..Crashes::default() };
+    let checked = kills_beside(ack, kills, whole_group, salt, |_, _| ());
+    crashes.tell(&format!("blocks, {ack}"), Crash::Kill, seed(), &checked);
+}
+
+/// The same with something else before each change.
+fn kills_beside(
+    ack: &str,
+    kills: u64,
+    whole_group: bool,
+    salt: u64,
+    mut beside: impl FnMut(&Site, &mut Random),
+) -> String {
     let seed = seed() ^ salt;
     let mut random = Random::new(seed);
     let site = site();
@@ -50,11 +63,13 @@ fn kills_lose_nothing(ack: &str, kills: u64, whole_group: bool, salt: u64) {
         });
         pending.clear();
         for _ in 0..random.below(60) {
+            beside(&site, &mut random);
             let op = MIX.op(&mut random);
             client.do_op(&op).unwrap_or_else(|e| panic!("seed {seed}, kill {kill}, {op:?}: {e:?}"));
             op.apply(&mut volume);
             acked += 1;
         }
+        beside(&site, &mut random);
         for _ in 0..random.below(4) {
             let op = MIX.op_apart(&mut random, &pending);
             client.send_op(&op).unwrap();
@@ -71,15 +86,13 @@ fn kills_lose_nothing(ack: &str, kills: u64, whole_group: bool, salt: u64) {
     let found = site.detach();
     settle(&found, volume, &pending)
         .unwrap_or_else(|e| panic!("seed {seed}, {ack}, after detach: {e}"));
-    let crashes = Crashes { under_load: kills, ..Crashes::default() };
-    let checked = format!("{acked} acknowledged changes compared");
-    crashes.tell(&format!("blocks, {ack}"), Crash::Kill, self::seed(), &checked);
     // Thirty a kill are drawn on average; of a few kills it may be fewer.
     let enough = if kills < 20 { 0 } else { kills * 10 };
     assert!(acked > enough, "the load was too small to prove anything");
     if ack == "memory" && !whole_group {
         assert!(from_memory > 0, "no kill hit an acknowledged write that was only in memory");
     }
+    format!("{acked} acknowledged changes compared")
 }
 
 #[test]
@@ -100,6 +113,25 @@ fn log_mode_keeps_acknowledged_writes_over_kill_9() {
 #[test]
 fn durable_mode_keeps_acknowledged_writes_over_kill_9() {
     kills_lose_nothing("durable", cycles(40, 60), true, 4);
+}
+
+/// The mode is switched at any moment (C35 to C39): what went past the log is in the kernel.
+#[test]
+fn kills_amid_switches_of_the_mode_lose_nothing() {
+    let (mut switches, kills) = (0, cycles(40, 60));
+    let mut is_past = false;
+    let checked = kills_beside("memory", kills, false, 5, |site, random| {
+        if random.below(8) == 0 {
+            is_past = !is_past;
+            let mode = if is_past { "pass-through" } else { "write-back" };
+            site.dcd(&format!("set --control ctl --no-wait mode={mode}")).ok();
+            switches += 1;
+        }
+    });
+    let crashes = Crashes { under_load: kills, ..Crashes::default() };
+    let checked = format!("{checked}, {switches} switches");
+    crashes.tell("blocks, modes switched", Crash::Kill, seed(), &checked);
+    assert!(switches >= kills);
 }
 
 /// A load that leaves much dirty. What the volume holds then.
