@@ -32,6 +32,9 @@ pub enum Mode {
     /// To the log, and from there to the data-disk when it has time.
     #[default]
     WriteBack,
+    /// Straight to the data-disk. Copies of what is read are kept and served, so it is a cache for
+    /// reads with nothing dirty in it.
+    WriteAround,
     /// Straight to the data-disk. The cache-disk is not touched, and may be pulled.
     PassThrough,
 }

@@ -272,6 +272,95 @@ fn copies_do_not_outlive_what_they_were_of() {
     assert_eq!(d.read(105), 2);
 }
 
+/// A cache for reads with nothing dirty in it: copies are served, and dropped when their lines are
+/// written; behind the way back they are believed, after a crash only when they were compared.
+#[test]
+fn write_around_keeps_copies_true() {
+    for end in ["back", "kill", "power cut", "stop"] {
+        let mut d = Driver::with(|options| {
+            options.copy_pages = 4;
+            options.engine.bypass_threshold_bytes = 64 << 10;
+        });
+        switch(&mut d, Mode::WriteAround);
+        for line in 100..110 {
+            let write = d.write(line, 1);
+            d.expect_ok(write);
+        }
+        for line in 100..110 {
+            let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
+            d.expect_ok(read);
+        }
+        d.advance_time(Duration::from_secs(5));
+        assert_eq!(d.status().copies.valid, 10, "{:?}", d.status().copies);
+        let mark = d.started.len();
+        assert_eq!(d.read(101), 1);
+        assert!(d.started[mark..].iter().all(|io| io.device == Device::CacheDisk));
+        let write = d.write_fua(105, 2);
+        d.expect_ok(write);
+        assert_eq!(d.status().copies.valid, 9);
+        assert_eq!([104, 105].map(|line| d.read(line)), [1, 2]);
+        match end {
+            "back" => {
+                switch(&mut d, Mode::WriteBack);
+                assert!(d.status().copies.valid >= 9);
+                d.write_durably([106], 3);
+                d.power_cut();
+                d.options.engine.mode = Mode::WriteBack;
+                d.reopen();
+                assert!(d.status().copies.valid > 0, "{:?}", d.status().copies);
+                assert_eq!(d.read(106), 3);
+            }
+            "kill" => {
+                d.kill();
+                d.reopen();
+                assert_eq!(d.status().copies.valid, 0);
+            }
+            "power cut" => {
+                d.power_cut();
+                d.reopen();
+                assert_eq!(d.status().copies.valid, 0);
+            }
+            _ => {
+                d.shut_down();
+                d.reopen();
+                assert!(d.status().copies.valid > 0, "{:?}", d.status().copies);
+            }
+        }
+        assert_eq!([104, 105].map(|line| d.read(line)), [1, 2], "{end}");
+    }
+}
+
+/// A read that began before a write of its line brings nothing that is kept.
+#[test]
+fn what_is_read_beside_a_write_is_not_kept() {
+    let mut d = Driver::with(|options| options.copy_pages = 4);
+    switch(&mut d, Mode::WriteAround);
+    d.hold(|io| io.device == Device::DataDisk);
+    d.submit(Operation::read(LbaRange::new(800, 8)), false);
+    let write = d.write(100, 2);
+    let [read] = d.ios_of(Device::DataDisk, Kind::Read)[..] else { panic!("one is under way") };
+    d.finish(read);
+    d.release();
+    d.expect_ok(write);
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(d.status().copies.valid, 0);
+    assert_eq!(d.read(100), 2);
+}
+
+/// From one to the other, by way of the log.
+#[test]
+fn one_mode_past_the_log_leads_to_the_other() {
+    let mut d = dirty(AckMode::Memory);
+    for (round, mode) in
+        [Mode::WriteAround, Mode::PassThrough, Mode::WriteAround].iter().enumerate()
+    {
+        switch(&mut d, *mode);
+        let write = d.write(100, round as u8 + 2);
+        d.expect_ok(write);
+        assert_eq!(d.data_disk.line(100), round as u8 + 2);
+    }
+}
+
 /// It is not noticed that the cache-disk is gone; when it would be used again, it is gone without
 /// anything on it.
 #[test]

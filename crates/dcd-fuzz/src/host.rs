@@ -195,6 +195,11 @@ impl Host {
 
     /// Whether changes go past the log because the mode says so.
     pub fn is_past_the_log(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.mode().mode != Mode::WriteBack)
+    }
+
+    /// Whether the cache-disk is left alone.
+    fn is_passing_through(&self) -> bool {
         self.engine.as_ref().is_some_and(|engine| engine.mode().mode == Mode::PassThrough)
     }
 
@@ -402,7 +407,7 @@ impl Host {
     }
 
     fn start(&mut self, io: Io) {
-        if io.device == Device::CacheDisk && self.is_past_the_log() && !self.is_uncached() {
+        if io.device == Device::CacheDisk && self.is_passing_through() && !self.is_uncached() {
             self.is_touched_in_passing = true;
         }
         if io.device == Device::DataDisk {

@@ -293,7 +293,7 @@ impl Run {
             }
             Op::Grow { blocks } => self.grow(blocks, &mut random)?,
             Op::Configure => self.configure(&mut random)?,
-            Op::Mode { is_past } => self.want_mode(is_past)?,
+            Op::Mode(mode) => self.want_mode(mode)?,
         }
         if self.is_over {
             return Ok(());
@@ -337,8 +337,8 @@ impl Run {
         }
     }
 
-    fn want_mode(&mut self, is_past: bool) -> Result<(), Violation> {
-        self.options.mode = if is_past { Mode::PassThrough } else { Mode::WriteBack };
+    fn want_mode(&mut self, mode: Mode) -> Result<(), Violation> {
+        self.options.mode = mode;
         let config =
             EngineConfig { mode: self.options.mode, ..self.host.engine().config().clone() };
         self.host.configure(&config);

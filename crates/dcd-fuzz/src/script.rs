@@ -4,6 +4,8 @@
 
 use dcd_engine::{AckMode, DestagePolicyKind};
 
+use dcd_engine::Mode;
+
 use crate::copy_load::CopyLoad;
 use crate::corpus;
 use crate::faults::FaultKind;
@@ -123,10 +125,10 @@ pub enum Op {
     /// Other settings, or those of the start again, while everything goes on.
     Configure,
     /// Another mode is wanted, from here on and at starts.
-    Mode {
-        /// Changes are to go past the log.
-        is_past: bool,
-    },
+    Mode(
+        /// Which one.
+        Mode,
+    ),
 }
 
 /// In half of the runs from this seed on the mode is switched.
@@ -229,8 +231,13 @@ impl Script {
         let one_in = random.pick(&[5, 20, 60]);
         for step in steps {
             if random.one_in(one_in) {
-                let is_past = random.one_in(2);
-                self.steps.push(Step(Op::Mode { is_past }, random.bits() as u32));
+                let mode = random.pick(&[
+                    Mode::WriteBack,
+                    Mode::WriteBack,
+                    Mode::WriteAround,
+                    Mode::PassThrough,
+                ]);
+                self.steps.push(Step(Op::Mode(mode), random.bits() as u32));
             }
             self.steps.push(step);
         }

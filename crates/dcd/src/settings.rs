@@ -570,6 +570,8 @@ impl NbdOptionsError {
 pub enum ModeArgument {
     /// To the log, and to the data-disk when it has time
     WriteBack,
+    /// To the data-disk; what is read is kept on the cache-disk
+    WriteAround,
     /// To the data-disk; the cache-disk is left alone
     PassThrough,
 }
@@ -578,6 +580,7 @@ impl ModeArgument {
     fn mode(self) -> Mode {
         match self {
             ModeArgument::WriteBack => Mode::WriteBack,
+            ModeArgument::WriteAround => Mode::WriteAround,
             ModeArgument::PassThrough => Mode::PassThrough,
         }
     }

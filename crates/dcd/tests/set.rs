@@ -257,9 +257,9 @@ fn the_mode_is_switched_while_somebody_writes() {
 fn a_mode_that_cannot_be_is_refused() {
     let folder = pair();
     let served = folder.serve(&format!("serve {DISKS}"));
-    folder.dcd("set --control ctl mode=write-around").fails(
+    folder.dcd("set --control ctl mode=write-through").fails(
         1,
-        "none of: write-back, pass-through",
+        "none of: write-back, write-around, pass-through",
         "--mode",
     );
     drop(served);

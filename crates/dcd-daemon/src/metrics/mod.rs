@@ -274,8 +274,8 @@ fn state_of(report: &StatusReport) -> &str {
     match report.uncached.as_deref() {
         Some(uncached) => uncached,
         None if report.cache_disk_failed || report.mode.switch == "failed" => "failed",
-        None if report.mode.mode == "pass-through" => "passing-through",
-        None => "logging",
+        None if report.mode.mode == "write-back" => "logging",
+        None => "passing-through",
     }
 }
 

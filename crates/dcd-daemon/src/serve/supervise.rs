@@ -230,6 +230,9 @@ fn tell_mode(told: &mut Option<ModeReport>, now: Option<ModeReport>) {
         (ModeState::Reached, Mode::PassThrough) => {
             eprintln!("dcd: writes go past the log: the cache-disk is not touched any more");
         }
+        (ModeState::Reached, Mode::WriteAround) => {
+            eprintln!("dcd: writes go past the log; copies of what is read are kept");
+        }
         (ModeState::Reached, Mode::WriteBack) if before.is_some() => {
             eprintln!("dcd: writes go to the log");
         }

@@ -244,6 +244,7 @@ impl Engine {
             && !self.is_zero(line)
             && !self.poisoned.contains_key(&line)
             && !self.is_bypassed(line, 1)
+            && !self.is_passed(line)
     }
 
     fn read_next_lines(&mut self) {

@@ -1002,9 +1002,9 @@ impl Engine {
 fn check_mode(config: &EngineConfig, below: &Below) -> Result<(), ConfigError> {
     let why = match config.mode {
         Mode::WriteBack => return Ok(()),
-        Mode::PassThrough if below.is_volume() => "of a volume is write-back, or no-log at a start",
-        Mode::PassThrough if config.no_log => "is no choice with no-log: nothing is logged",
-        Mode::PassThrough => return Ok(()),
+        _ if below.is_volume() => "of a volume is write-back, or no-log at a start",
+        _ if config.no_log => "is no choice with no-log: nothing is logged",
+        Mode::WriteAround | Mode::PassThrough => return Ok(()),
     };
     Err(ConfigError { key: "mode", why })
 }

@@ -7,12 +7,13 @@
 //! 2. When so little is left that it takes no time worth speaking of, hold: changes wait. If that takes longer than thought they
 //!    go on, and it is tried again with less left.
 //!      Crash in steps 1 and 2: write-back, with what is dirty.
-//! 3. Nothing is left. Nobody will tell the copies of changes, or the witnesses: none of either counts any more. A checkpoint
-//!    that lists nothing of all this.
+//! 3. Nothing is left. Witnesses do not count any more, and in pass-through nobody will tell the copies of changes, so neither do
+//!    they. A checkpoint that lists neither lines nor zeroes nor damage.
 //!      Crash before it is durable: as above, or an empty log; all is on the data-disk.
-//! 4. It is durable, the data-disk is flushed, and the segment memory counts no more: changes go past the log, and nothing
-//!    touches the cache-disk. From here on all is as after the loss of a clean cache-disk (uncached.rs).
-//!      Crash: an empty log; the start goes on with what the superblock says, and switches again.
+//! 4. It is durable, the data-disk is flushed, and the segment memory counts no more: changes go past the log. From here on all
+//!    is as after the loss of a clean cache-disk (uncached.rs), and in pass-through nothing touches it; in write-around copies
+//!    are kept in the read area, and dropped when a change of their lines is begun.
+//!      Crash: an empty log and no word of the session's memory, so the start believes no copy that it has not compared.
 //! ```
 //! And back:
 //!
@@ -20,8 +21,12 @@
 //! 1. Hold: changes wait, those under way end.
 //! 2. Flush the data-disk.             Crash before: as on any disk, what no flush had covered may be lost.
 //!      Behind a record in the log all that was acknowledged before it is taken to be durable (C3).
-//! 3. The segment memory counts again, and changes go to the log.
+//! 3. From write-around: a checkpoint. Crash before it is durable: as in step 4 above.
+//!      Behind a record in the log a start believes the copies that a checkpoint lists; now they are those of now.
+//! 4. The segment memory counts again, and changes go to the log.
 //! ```
+//! From one mode past the log to the other it goes by way of the log.
+//!
 //! A switch that gets on no more ([`super::destage`]), or finds something lost, is given up: the mode stays what it was, and
 //! nobody is held any longer. So does one that is no longer wanted. An end of the cache comes out of the log's mode first.
 
@@ -61,8 +66,10 @@ enum Stage {
     Holding(Draining, Time),
     /// Away, step 3: behind the checkpoint of this generation.
     Listing(Draining, Time, u64),
-    /// Back.
+    /// Back, steps 1 and 2.
     Returning,
+    /// Back, step 3: behind the checkpoint of this generation.
+    ListingCopies(u64),
 }
 
 struct Draining {
@@ -85,18 +92,24 @@ impl ModeSwitch {
         match &self.stage {
             Stage::Draining(draining) => draining.headway.is_held_up(),
             Stage::Holding(..) => true,
-            Stage::Resting | Stage::Listing(..) | Stage::Returning => false,
+            Stage::Resting | Stage::Listing(..) | Stage::Returning | Stage::ListingCopies(_) => {
+                false
+            }
         }
     }
 
     /// Whether changes wait until the switch is made.
     pub(super) fn holds_changes(&self) -> bool {
-        matches!(self.stage, Stage::Holding(..) | Stage::Listing(..) | Stage::Returning)
+        self.is_about_to_pass() || self.is_returning()
     }
 
     /// Whether nothing new may be written to the cache-disk but what the switch needs.
     pub(super) fn is_about_to_pass(&self) -> bool {
         matches!(self.stage, Stage::Holding(..) | Stage::Listing(..))
+    }
+
+    fn is_returning(&self) -> bool {
+        matches!(self.stage, Stage::Returning | Stage::ListingCopies(_))
     }
 
     fn is_leaving(&self) -> bool {
@@ -114,7 +127,7 @@ impl Engine {
                 let logged = self.counters.logged_lines - draining.logged;
                 !makes_room && logged >= LINES_AHEAD + destaged / 2
             }
-            Stage::Holding(..) | Stage::Listing(..) | Stage::Returning => true,
+            _ => self.mode.holds_changes(),
         }
     }
 
@@ -127,17 +140,19 @@ impl Engine {
             self.mode.given_up = None;
         }
         let wants_past = self.wants_past();
-        let is_past = self.is_passing_by();
         match &self.mode.stage {
-            Stage::Resting if wants_past && !is_past => self.begin_to_leave(),
-            Stage::Resting if !wants_past && is_past => {
+            Stage::Resting if wants_past && !self.is_passing_by() => self.begin_to_leave(),
+            Stage::Resting if self.is_passing_by() && !self.is_as_wanted() => {
                 self.mode.stage = Stage::Returning;
                 self.mode.since = Some(self.now);
                 true
             }
             Stage::Resting => false,
-            Stage::Returning if wants_past => self.stop_returning(),
+            Stage::Returning | Stage::ListingCopies(_) if self.is_as_wanted() => {
+                self.stop_returning()
+            }
             Stage::Returning => self.begin_return(),
+            Stage::ListingCopies(_) => self.list_copies_as_they_are(),
             _ if !wants_past => self.end_switch(),
             Stage::Draining(_) => self.drain_for_switch(),
             Stage::Holding(..) => self.hold_for_switch(),
@@ -151,9 +166,12 @@ impl Engine {
     }
 
     fn wants_past(&self) -> bool {
-        self.config.mode == Mode::PassThrough
-            && self.mode.given_up.is_none()
-            && self.close.is_none()
+        self.config.mode != Mode::WriteBack && self.mode.given_up.is_none() && self.close.is_none()
+    }
+
+    /// Whether changes go past the log in the way that is wanted.
+    fn is_as_wanted(&self) -> bool {
+        self.wants_past() && self.mode_past_the_log() == Some(self.config.mode)
     }
 
     /// No switch is under way any more; those who wait for it go on as before. Tells whether one
@@ -167,7 +185,9 @@ impl Engine {
 
     /// The cache is being closed: whoever is held goes on as without a switch.
     pub(super) fn release_held(&mut self) {
-        if matches!(self.mode.stage, Stage::Returning) {
+        if self.mode.is_returning() {
+            // A flush that was for the return counts no more: from the beginning.
+            self.mode.stage = Stage::Returning;
             self.pass_stalled();
         } else if self.end_switch() {
             self.admit_stalled();
@@ -252,8 +272,10 @@ impl Engine {
         let Stage::Holding(draining, since) = std::mem::take(&mut self.mode.stage) else {
             unreachable!("looked at");
         };
-        let lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
-        self.copies_changed(Line(0), lines);
+        if self.config.mode == Mode::PassThrough {
+            let lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
+            self.copies_changed(Line(0), lines);
+        }
         self.witnesses.clear();
         self.checkpoint.force();
         self.mode.stage = Stage::Listing(draining, since, self.checkpoint.generation);
@@ -273,7 +295,7 @@ impl Engine {
             return self.release_if_too_long();
         }
         self.end_switch();
-        self.go_past_the_log();
+        self.go_past_the_log(self.config.mode);
         true
     }
 
@@ -306,15 +328,37 @@ impl Engine {
         true
     }
 
+    /// The data-disk has been flushed, and nothing has changed since.
+    pub(super) fn past_is_durable(&mut self) {
+        if self.mode_past_the_log() != Some(Mode::WriteAround) || !self.copies.is_on() {
+            return self.log_again_from_here();
+        }
+        self.checkpoint.force();
+        self.mode.stage = Stage::ListingCopies(self.checkpoint.generation);
+    }
+
+    /// Step 3.
+    fn list_copies_as_they_are(&mut self) -> bool {
+        let Stage::ListingCopies(generation) = &self.mode.stage else {
+            unreachable!("looked at");
+        };
+        let is_listed = self.checkpoint.generation > *generation && self.checkpoint.is_idle();
+        let is_listed = is_listed && self.is_quiet_past_the_log();
+        if is_listed {
+            self.log_again_from_here();
+        }
+        is_listed
+    }
+
     // ---- what is told -------------------------------------------------------------------------
 
     pub(super) fn mode_wake_up(&self) -> Option<Time> {
         match &self.mode.stage {
             // A start has just ended.
-            Stage::Resting if self.may_switch() && self.wants_past() != self.is_passing_by() => {
+            Stage::Resting if self.may_switch() && self.wants_past() && !self.is_passing_by() => {
                 Some(self.now.after(Duration(1)))
             }
-            Stage::Resting | Stage::Returning => None,
+            Stage::Resting | Stage::Returning | Stage::ListingCopies(_) => None,
             Stage::Draining(draining) => self.headway_wake_up(&draining.headway),
             Stage::Holding(draining, since) | Stage::Listing(draining, since, _) => {
                 Some(self.patience.wake_up(*since, draining.hold_max))
@@ -325,7 +369,12 @@ impl Engine {
     /// Which mode counts, and what a switch is waiting for. Cheap.
     pub fn mode(&self) -> ModeReport {
         let is_past = self.uncached() == Some(Uncached::PassingThrough);
-        let mode = if is_past { Mode::PassThrough } else { Mode::WriteBack };
+        let mode = match self.mode_past_the_log() {
+            Some(mode) if is_past => mode,
+            // Without a cache-disk there is no other way.
+            None if is_past => Mode::PassThrough,
+            _ => Mode::WriteBack,
+        };
         let is_past_soon = self.is_past_by_mode() && !is_past;
         let state = match (&self.mode.stage, self.mode.given_up) {
             _ if self.uncached() == Some(Uncached::Failed) => ModeState::Failed,
@@ -336,7 +385,7 @@ impl Engine {
             }
             (Stage::Resting, None) => ModeState::Reached,
             (Stage::Draining(_), _) => ModeState::Draining,
-            (Stage::Holding(..) | Stage::Listing(..) | Stage::Returning, _) => ModeState::Holding,
+            _ => ModeState::Holding,
         };
         ModeReport { mode, state, since: self.mode.since }
     }

@@ -28,7 +28,7 @@ use super::discards::Owner;
 use super::write::Change;
 use super::{Engine, Purpose};
 use crate::buffer::Buffer;
-use crate::config::AckMode;
+use crate::config::{AckMode, Mode};
 use crate::engine::Disk;
 use crate::format::checksum::crc32c;
 use crate::io::{IoData, IoError, IoOperation, RequestError, RequestId};
@@ -65,8 +65,8 @@ enum Reason {
     Failed,
     /// It was to be left alone from the start on.
     NoLog,
-    /// The mode says so.
-    Mode,
+    /// The mode says so, which is one of those past the log.
+    Mode(Mode),
 }
 
 /// Going on without a cache.
@@ -176,23 +176,30 @@ impl Engine {
         if let Some(passing) = &mut self.passing_by {
             // It was left alone already; now there is no way back.
             passing.reason = Reason::Failed;
+            self.forget_copies();
             return self.pass_stalled();
         }
         self.finish_purge();
         let reason = if self.config.no_log { Reason::NoLog } else { Reason::Failed };
         self.passing_by = Some(PassingBy { reason, ..PassingBy::default() });
-        // What is on the read area is out of reach, and will not be told of changes.
-        self.end_reading_ahead();
-        self.copies.forget_all();
-        self.clean = None;
+        self.forget_copies();
         self.pass_stalled();
     }
 
-    /// The cache-disk is clean, nothing is left to be destaged, and no copy is believed any more.
-    pub(super) fn go_past_the_log(&mut self) {
-        assert!(self.log_use.is_clean() && self.cache_is_empty() && !self.has_bypasses());
-        self.passing_by = Some(PassingBy { reason: Reason::Mode, ..PassingBy::default() });
+    /// What is on the read area is out of reach, and will not be told of changes.
+    fn forget_copies(&mut self) {
         self.end_reading_ahead();
+        self.copies.forget_all();
+        self.clean = None;
+    }
+
+    /// The cache-disk is clean, nothing is left to be destaged, and no start will believe a copy.
+    pub(super) fn go_past_the_log(&mut self, mode: Mode) {
+        assert!(self.log_use.is_clean() && self.cache_is_empty() && !self.has_bypasses());
+        self.passing_by = Some(PassingBy { reason: Reason::Mode(mode), ..PassingBy::default() });
+        if mode == Mode::PassThrough {
+            self.end_reading_ahead();
+        }
         self.destage.forget_all_landed_zeroes();
         self.pass_stalled();
     }
@@ -208,10 +215,23 @@ impl Engine {
         }
     }
 
-    /// Whether there is a cache-disk that could be used again.
+    /// Whether there is a cache-disk that could be used again, and the mode in which it is not.
+    pub(super) fn mode_past_the_log(&self) -> Option<Mode> {
+        let passing = self.passing_by.as_ref().filter(|passing| passing.stage != Stage::Failed)?;
+        match passing.reason {
+            Reason::Mode(mode) => Some(mode),
+            Reason::Failed | Reason::NoLog => None,
+        }
+    }
+
     pub(super) fn is_past_by_mode(&self) -> bool {
-        self.is_passing_by()
-            && self.passing_by.as_ref().is_some_and(|passing| passing.reason == Reason::Mode)
+        self.mode_past_the_log().is_some()
+    }
+
+    /// Whether a change of this line goes past the log.
+    pub(super) fn is_passed(&self, line: Line) -> bool {
+        let range = LbaRange::new(line.lba().0, FRAGMENTS_PER_LINE);
+        self.passing_by.as_ref().is_some_and(|passing| passing.is_passed(range))
     }
 
     /// Whether it has failed, or is to be left alone until the end.
@@ -222,7 +242,10 @@ impl Engine {
     /// Whether nothing may be written to the cache-disk, or be believed of it, but what the log
     /// needs: copies are nowhere, and will not be told of changes.
     pub(super) fn has_no_use_for_copies(&self) -> bool {
-        self.health.cache_disk_failed() || self.passing_by.is_some() || self.mode.is_about_to_pass()
+        let is_past = self.passing_by.is_some();
+        self.health.cache_disk_failed()
+            || is_past && self.mode_past_the_log() != Some(Mode::WriteAround)
+            || self.mode.is_about_to_pass()
     }
 
     /// Whether changes and flushes go to the data-disk, or wait until they can.
@@ -440,6 +463,8 @@ impl Engine {
 
     fn pass_in_state(&mut self, owner: Owner, range: LbaRange, fua: bool, state: State) {
         let fua = fua || self.config.ack == AckMode::Durable;
+        let first = range.start.line();
+        self.copies_changed(first, range.end().div_ceil(FRAGMENTS_PER_LINE) - first.0);
         self.passing().changes.push(Passing { owner, range, fua, state });
     }
 
@@ -642,20 +667,26 @@ impl Engine {
 
     /// Step 2 of the way back ([`super::mode`]). No change is admitted any more.
     pub(super) fn begin_return(&mut self) -> bool {
-        let passing = self.passing();
-        let is_quiet = passing.stage == Stage::PassingThrough
-            && passing.changes.is_empty()
-            && passing.flush_waiters.is_empty()
-            && passing.flushing.is_none();
-        if !is_quiet || passing.last_flush != LastFlush::None {
+        if !self.is_quiet_past_the_log() {
             return false;
         }
+        let passing = self.passing();
         passing.last_flush = LastFlush::UnderWay;
         self.start_flush(Disk::DataDisk, Purpose::Uncached(Step::Return));
         true
     }
 
-    /// Step 3.
+    /// Whether nothing is under way there, nor is asked for.
+    pub(super) fn is_quiet_past_the_log(&mut self) -> bool {
+        let passing = self.passing();
+        passing.stage == Stage::PassingThrough
+            && passing.changes.is_empty()
+            && passing.flush_waiters.is_empty()
+            && passing.flushing.is_none()
+            && passing.last_flush == LastFlush::None
+    }
+
+    /// Behind step 2.
     fn return_flushed(&mut self, result: Result<(), IoError>) {
         let passing = self.passing();
         let last_flush = std::mem::take(&mut passing.last_flush);
@@ -665,12 +696,23 @@ impl Engine {
         if result.is_err() {
             return self.fail_uncached();
         }
-        if last_flush == LastFlush::Void || passing.reason != Reason::Mode {
+        let is_by_mode = matches!(passing.reason, Reason::Mode(_));
+        if last_flush == LastFlush::Void || !is_by_mode {
             return;
         }
         assert!(passing.changes.is_empty(), "none is let past any more");
         // Nothing was changed since that flush began, so it covers these.
-        let waiting = std::mem::take(&mut passing.flush_waiters);
+        for owner in std::mem::take(&mut passing.flush_waiters) {
+            self.reply(owner, Ok(()), None);
+        }
+        self.past_is_durable();
+    }
+
+    /// Step 4 of the way back.
+    pub(super) fn log_again_from_here(&mut self) {
+        assert!(self.passing().changes.is_empty(), "none is let past any more");
+        // Nothing was changed since the last flush.
+        let waiting = std::mem::take(&mut self.passing().flush_waiters);
         self.passing_by = None;
         self.end_switch();
         self.log.note_session();
