@@ -298,7 +298,7 @@ pub fn ack_name(ack: AckMode) -> &'static str {
 }
 
 /// Whether changes go to the log.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ModeSummary {
     /// What is promised now: `write-back`, `write-around` or `pass-through`.
     pub mode: String,
@@ -312,11 +312,14 @@ pub struct ModeSummary {
     /// Dirty lines that a switch waits for.
     #[serde(default)]
     pub lines_left: u64,
+    /// Since when it has been under way, in seconds.
+    #[serde(default)]
+    pub seconds: Option<f64>,
 }
 
 impl ModeSummary {
     fn of(status: &Status) -> ModeSummary {
-        let ModeReport { mode, state, .. } = status.mode;
+        let ModeReport { mode, state, since } = status.mode;
         let switch = match state {
             ModeState::Reached => "none",
             ModeState::Draining => "draining",
@@ -339,6 +342,7 @@ impl ModeSummary {
             switch: switch.to_owned(),
             error,
             lines_left: if is_under_way { status.dirty_lines } else { 0 },
+            seconds: since.map(|since| status.now.since(since).0 as f64 / 1e9),
         }
     }
 }

@@ -208,10 +208,13 @@ pub fn state(report: &StatusReport) -> (String, Colour) {
 
 /// Where changes go, if not as ever.
 fn mode_words(mode: &ModeSummary) -> Option<(String, Colour)> {
-    let ModeSummary { mode, switch, error, lines_left } = mode;
+    let ModeSummary { mode, switch, error, lines_left, seconds } = mode;
     let left = format_size(lines_left * LINE_SIZE);
+    let since = short(Duration::from_secs_f64(seconds.unwrap_or_default().max(0.0)));
     Some(match switch.as_str() {
-        "draining" => (format!("serves, and leaves its log: {left} to go"), Colour::Warning),
+        "draining" => {
+            (format!("serves, and leaves its log since {since}: {left} to go"), Colour::Warning)
+        }
         "holding" => ("holds writes back, to switch its mode".to_owned(), Colour::Warning),
         "failed" => (
             "refuses writes: the data-disk has failed, and the log is not used".into(),
