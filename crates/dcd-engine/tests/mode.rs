@@ -386,3 +386,27 @@ fn what_cannot_be_switched_says_so() {
     let error = d.configure(|config| config.mode = Mode::PassThrough).unwrap_err();
     assert!(error.to_string().starts_with("mode "), "{error}");
 }
+
+/// The mode that is wanted changes in the last step: what the checkpoint lists is for the first.
+#[test]
+fn another_mode_may_be_wanted_in_the_last_step() {
+    for ios_done in 0..60 {
+        let mut d = Driver::with(|options| options.copy_pages = 4);
+        for line in 100..110 {
+            let read = d.submit(Operation::read(LbaRange::new(line * 8, 8)), false);
+            d.expect_ok(read);
+        }
+        d.advance_time(Duration::from_secs(5));
+        assert_eq!(d.status().copies.valid, 10);
+        d.write_durably([500], 1);
+        want(&mut d, Mode::WriteAround);
+        for _ in 0..ios_done {
+            d.finish_one();
+        }
+        switch(&mut d, Mode::PassThrough);
+        let write = d.write_fua(105, 2);
+        d.expect_ok(write);
+        switch(&mut d, Mode::WriteBack);
+        assert_eq!(d.read(105), 2, "after {ios_done} I/Os");
+    }
+}

@@ -64,8 +64,9 @@ enum Stage {
     Draining(Draining),
     /// Away, step 2: since when.
     Holding(Draining, Time),
-    /// Away, step 3: behind the checkpoint of this generation.
-    Listing(Draining, Time, u64),
+    /// Away, step 3: since when, behind the checkpoint of this generation, to this mode; another may
+    /// be wanted meanwhile.
+    Listing(Draining, Time, u64, Mode),
     /// Back, steps 1 and 2.
     Returning,
     /// Back, step 3: behind the checkpoint of this generation.
@@ -272,21 +273,23 @@ impl Engine {
         let Stage::Holding(draining, since) = std::mem::take(&mut self.mode.stage) else {
             unreachable!("looked at");
         };
-        if self.config.mode == Mode::PassThrough {
+        let mode = self.config.mode;
+        if mode == Mode::PassThrough {
             let lines = self.data_disk.blocks.div_ceil(FRAGMENTS_PER_LINE);
             self.copies_changed(Line(0), lines);
         }
         self.witnesses.clear();
         self.checkpoint.force();
-        self.mode.stage = Stage::Listing(draining, since, self.checkpoint.generation);
+        self.mode.stage = Stage::Listing(draining, since, self.checkpoint.generation, mode);
         true
     }
 
     /// Step 3, and the beginning of step 4.
     fn list_nothing(&mut self) -> bool {
-        let Stage::Listing(_, _, generation) = &self.mode.stage else {
+        let Stage::Listing(_, _, generation, mode) = &self.mode.stage else {
             unreachable!("looked at");
         };
+        let mode = *mode;
         let is_listed = self.checkpoint.generation > *generation
             && self.checkpoint.is_idle()
             && self.log_use.is_clean()
@@ -295,13 +298,13 @@ impl Engine {
             return self.release_if_too_long();
         }
         self.end_switch();
-        self.go_past_the_log(self.config.mode);
+        self.go_past_the_log(mode);
         true
     }
 
     /// Nobody is held for longer than was said.
     fn release_if_too_long(&mut self) -> bool {
-        let (Stage::Holding(draining, since) | Stage::Listing(draining, since, _)) =
+        let (Stage::Holding(draining, since) | Stage::Listing(draining, since, _, _)) =
             &self.mode.stage
         else {
             unreachable!("nobody is held");
@@ -360,7 +363,7 @@ impl Engine {
             }
             Stage::Resting | Stage::Returning | Stage::ListingCopies(_) => None,
             Stage::Draining(draining) => self.headway_wake_up(&draining.headway),
-            Stage::Holding(draining, since) | Stage::Listing(draining, since, _) => {
+            Stage::Holding(draining, since) | Stage::Listing(draining, since, _, _) => {
                 Some(self.patience.wake_up(*since, draining.hold_max))
             }
         }
