@@ -241,7 +241,10 @@ impl Engine {
         let destaged = self.counters.destaged_lines - draining.destaged;
         let in_a_hold = u128::from(destaged) * u128::from(draining.hold_max.0 / 4);
         let hold_lines = ((in_a_hold / u128::from(elapsed_ns)) as u64).max(HOLD_LINES_MIN);
-        let may_hold = self.table.lines() as u64 <= hold_lines && self.purge.is_none();
+        // Of what is to be zeroed no more than the disk does at once.
+        let may_hold = self.table.lines() as u64 <= hold_lines
+            && left.zero_lines() <= self.zero_lines_max()
+            && self.purge.is_none();
         self.mode.stage = match may_hold {
             true => Stage::Holding(draining, self.patience.now()),
             false => Stage::Draining(draining),

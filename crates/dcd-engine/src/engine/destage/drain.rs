@@ -46,6 +46,12 @@ pub(in crate::engine) struct Headway {
     is_held_up: bool,
 }
 
+impl Left {
+    pub(in crate::engine) fn zero_lines(&self) -> u64 {
+        self.zero_lines
+    }
+}
+
 impl Headway {
     /// Readers have to share.
     pub(in crate::engine) fn is_held_up(&self) -> bool {
