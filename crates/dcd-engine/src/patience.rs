@@ -67,6 +67,11 @@ impl Patience {
         self.now().since(since)
     }
 
+    /// Whether anything may be given up now (rule 1).
+    pub(crate) fn looks(&self) -> bool {
+        self.looks
+    }
+
     /// Whether to give up what began at this moment of [`Patience::now`].
     pub fn is_over(&self, since: Time, limit: Duration) -> bool {
         self.looks && self.waited(since) >= limit

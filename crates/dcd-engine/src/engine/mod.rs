@@ -154,6 +154,8 @@ pub struct Engine {
     patience: Patience,
     outputs: VecDeque<Output>,
     ios: BTreeMap<IoId, IoInFlight>,
+    /// How many of them each disk has, by [`Disk`].
+    ios_of: [u32; 2],
     next_io: u64,
     /// Those that may take longer than others.
     ios_with_allowance: BTreeSet<IoId>,
@@ -329,6 +331,7 @@ impl Engine {
             patience: Patience::new(now, config.shortest_wait(below.is_volume())),
             outputs: VecDeque::new(),
             ios: BTreeMap::new(),
+            ios_of: [0; 2],
             next_io: 0,
             ios_with_allowance: BTreeSet::new(),
             log: Log::new(superblock.uuid, geometry, memory),
@@ -512,6 +515,7 @@ impl Engine {
 
     fn io_done(&mut self, done: IoDone) {
         let io = self.ios.remove(&done.id).expect("an I/O that was started");
+        self.ios_of[io.device as usize] -= 1;
         self.ios_with_allowance.remove(&done.id);
         self.data_disk_changes += u64::from(io.device == Disk::DataDisk && !io.is_read);
         let Some(purpose) = io.purpose else {
@@ -664,6 +668,7 @@ impl Engine {
             late_zeroes: None,
         };
         self.ios.insert(id, io);
+        self.ios_of[device as usize] += 1;
         let io = Io { id, device: device.into(), operation };
         match &mut self.below {
             Below::Volume(volume) if device == Disk::DataDisk => volume.submit(self.now, io),
@@ -700,7 +705,11 @@ impl Engine {
     /// order in which they were started), and those that may take longer.
     fn first_to_hang(&self) -> impl Iterator<Item = (IoId, &IoInFlight)> {
         let is_waited_for = |io: &IoInFlight| io.purpose.is_some();
-        let oldest = |device| {
+        let oldest = |device: Disk| {
+            // Asked after each input: a disk that has none is not looked for among all the other's.
+            if self.ios_of[device as usize] == 0 {
+                return None;
+            }
             let is_one = move |io: &IoInFlight| {
                 is_waited_for(io) && io.device == device && io.allowance == Duration(0)
             };
@@ -719,7 +728,7 @@ impl Engine {
     /// A disk that does not answer counts as failed (C26). The I/O is forgotten here; when it ends
     /// after all, its completion changes nothing, but for zeroes ([`Engine::zeroes_came_late`]).
     fn give_up_hung_ios(&mut self) {
-        if self.below.is_opening() {
+        if self.below.is_opening() || !self.patience.looks() {
             return;
         }
         loop {
