@@ -94,7 +94,7 @@ pub const METRICS: &[Metric] = &[
             ("cache_disk", &report.cache_disk), ("data_disk", &report.data_disk)], 1)),
     one!("dcd_uptime_seconds", Gauge, SECONDS, "Time since it began to serve.", uptime_seconds),
     Metric::new("dcd_state", StateSet, None, &["dcd_state"],
-        "What it does with changes: logging, or without its cache-disk writing-through, passing-through; failed: it refuses them.",
+        "What it does with changes: logging; writing-through or passing-through without its cache-disk, or past its log as its mode says; failed: it refuses them.",
         |report, to| to.state(&[], &STATES, state_of(report))),
     Metric::new("dcd_acknowledgement", StateSet, None, &["dcd_acknowledgement"],
         "When a write is acknowledged.",
@@ -274,7 +274,8 @@ fn state_of(report: &StatusReport) -> &str {
     match report.uncached.as_deref() {
         Some(uncached) => uncached,
         None if report.cache_disk_failed || report.mode.switch == "failed" => "failed",
-        None if report.mode.mode == "write-back" => "logging",
+        // Older daemons have no other mode, and do not speak of it.
+        None if ["", "write-back"].contains(&report.mode.mode.as_str()) => "logging",
         None => "passing-through",
     }
 }

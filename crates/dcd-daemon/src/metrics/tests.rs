@@ -147,11 +147,15 @@ fn histograms_count_up_to_all() {
 #[test]
 fn one_state_at_a_time() {
     let mut report = full_report();
-    for (uncached, failed, state) in [
-        (None, false, "logging"),
-        (None, true, "failed"),
-        (Some("passing-through"), true, "passing-through"),
+    for (uncached, failed, mode, state) in [
+        (None, false, "", "logging"),
+        (None, false, "write-back", "logging"),
+        (None, true, "write-back", "failed"),
+        (Some("passing-through"), true, "pass-through", "passing-through"),
+        (None, false, "pass-through", "passing-through"),
+        (None, false, "write-around", "passing-through"),
     ] {
+        report.mode.mode = mode.to_owned();
         report.uncached = uncached.map(str::to_owned);
         report.cache_disk_failed = failed;
         let text = export(&report);
