@@ -175,7 +175,12 @@ fn volume_words(volume: &VolumeReport, paint: Paint) -> String {
 
 /// What it is doing, and whether that is well.
 pub fn state(report: &StatusReport) -> (String, Colour) {
-    if let Some(words) = mode_words(&report.mode) {
+    // Where the log is not used for another reason than the mode, that is what counts.
+    let is_for_the_mode = match report.uncached.as_deref() {
+        None => !report.cache_disk_failed,
+        Some(uncached) => uncached == "failed" && !report.cache_disk_failed,
+    };
+    if let Some(words) = mode_words(&report.mode).filter(|_| is_for_the_mode) {
         return words;
     }
     let (words, colour) = if let Some(uncached) = &report.uncached {
