@@ -99,7 +99,8 @@ fn wait_for_mode(client: &mut ControlClient) -> Result<(), CommandError> {
             }
         }
         most = most.max(mode.lines_left);
-        progress.update((most - mode.lines_left) * LINE_SIZE, most * LINE_SIZE);
+        let bytes = |lines: u64| lines.saturating_mul(LINE_SIZE);
+        progress.update(bytes(most - mode.lines_left), bytes(most));
         std::thread::sleep(LOOK_INTERVAL);
     }
 }

@@ -214,8 +214,9 @@ pub fn state(report: &StatusReport) -> (String, Colour) {
 /// Where changes go, if not as ever.
 fn mode_words(mode: &ModeSummary) -> Option<(String, Colour)> {
     let ModeSummary { mode, switch, error, lines_left, seconds } = mode;
-    let left = format_size(lines_left * LINE_SIZE);
-    let since = short(Duration::from_secs_f64(seconds.unwrap_or_default().max(0.0)));
+    let left = format_size(lines_left.saturating_mul(LINE_SIZE));
+    let since = Duration::try_from_secs_f64(seconds.unwrap_or_default()).unwrap_or_default();
+    let since = short(since);
     Some(match switch.as_str() {
         "draining" => {
             (format!("serves, and leaves its log since {since}: {left} to go"), Colour::Warning)
