@@ -4,7 +4,9 @@ mod common;
 
 use common::{ACK_MODES, Driver, Kind, never_idle};
 use dcd_engine::stats::ModeState;
-use dcd_engine::{AckMode, Device, Duration, IoError, LbaRange, Mode, Operation, RequestError};
+use dcd_engine::{
+    AckMode, Device, Duration, IoError, LbaRange, Mode, Operation, RequestError, SequenceRequest,
+};
 
 fn want(d: &mut Driver, mode: Mode) {
     d.configure(|config| config.mode = mode).expect("a mode that can be");
@@ -409,4 +411,16 @@ fn another_mode_may_be_wanted_in_the_last_step() {
         switch(&mut d, Mode::WriteBack);
         assert_eq!(d.read(105), 2, "after {ios_done} I/Os");
     }
+}
+
+/// What is answered about sequences is not forgotten by a crash, and no checkpoint is made there.
+#[test]
+fn sequences_are_not_changed_while_the_cache_disk_is_left_alone() {
+    let mut d = Driver::with(|options| options.copy_pages = 4);
+    switch(&mut d, Mode::PassThrough);
+    let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
+    assert!(matches!(d.result(clear), Err(RequestError::Sequence(_))));
+    switch(&mut d, Mode::WriteBack);
+    let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
+    d.expect_ok(clear);
 }

@@ -149,7 +149,10 @@ pub(crate) fn run_until_stopped<C: Core>(
         }
         let core = supervisor.event_loop.core();
         tell_failure(&mut failure, core.cache_disk_failure());
-        tell_mode(&mut mode, core.engine().map(Engine::mode));
+        // Without a cache-disk, or with no-log, it is not the mode that says so.
+        let has_choice =
+            |engine: &&Engine| engine.cache_disk_failure().is_none() && !engine.config().no_log;
+        tell_mode(&mut mode, core.engine().filter(has_choice).map(Engine::mode));
         for news in volume.news(core.engine()) {
             eprintln!("dcd: {news}");
         }

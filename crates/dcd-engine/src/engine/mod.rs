@@ -52,7 +52,7 @@ use crate::format::superblock::DATA_DISK_BLOCKS_MAX;
 use crate::format::{Geometry, Superblock};
 use crate::io::{
     Device, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, IoOwner, Operation, Output,
-    Reply, Request, RequestError, RequestId, SequenceRequest, VolumeRequest,
+    Reply, Request, RequestError, RequestId, SequenceError, SequenceRequest, VolumeRequest,
 };
 use crate::line_hash::LineHash;
 use crate::log::Log;
@@ -492,6 +492,11 @@ impl Engine {
                         | SequenceRequest::Clear
                         | SequenceRequest::Pin { .. }
                 );
+                // No checkpoint is made while the cache-disk is left alone, so it would come back.
+                if is_lasting && self.has_no_use_for_copies() && !self.health.cache_disk_failed() {
+                    let error = RequestError::Sequence(SequenceError::NoReadArea);
+                    return self.reply(request.id, Err(error), None);
+                }
                 match self.sequence_request(wanted) {
                     Ok(())
                         if is_lasting && self.copies.is_on() && !self.has_no_use_for_copies() =>

@@ -28,7 +28,7 @@
 //! From one mode past the log to the other it goes by way of the log.
 //!
 //! A switch that gets on no more ([`super::destage`]), or finds something lost, is given up: the mode stays what it was, and
-//! nobody is held any longer. So does one that is no longer wanted. An end of the cache comes out of the log's mode first.
+//! nobody is held any longer. One that is no longer wanted ends at once. A cache that is closed goes back to the log first.
 
 use super::Engine;
 use super::destage::Headway;
