@@ -16,10 +16,11 @@ use dcd_engine::format::superblock::{self, SUPERBLOCK_SIZE};
 use dcd_engine::log::control::CONTROL_SIZE;
 use dcd_engine::units::CopyPageIndex;
 use dcd_engine::{
-    AckMode, Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData,
-    IoDone, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase, Reply,
-    Request, RequestId, SequenceRequest, Superblock, Time,
+    AckMode, Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, Lba,
+    LbaRange, NewSequence, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
+    SequenceRequest, Superblock, Time,
 };
+use dcd_testkit::{Bytes, carry_out, settle};
 
 use crate::decoders::{UUID, field, put_checksum};
 use crate::input::Input as Program;
@@ -356,7 +357,12 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn read(&self, base: &[u8], offset: u64, to: &mut [u8]) {
+    /// The disk, above what it was.
+    pub(crate) fn over<'a>(&'a mut self, base: &'a [u8]) -> Over<'a> {
+        Over { disk: self, base }
+    }
+
+    fn read(&self, base: &[u8], offset: u64, to: &mut [u8]) {
         to.copy_from_slice(&base[offset as usize..][..to.len()]);
         let end = offset + to.len() as u64;
         let first = offset / LINE as u64;
@@ -368,7 +374,7 @@ impl Disk {
         }
     }
 
-    pub(crate) fn write(&mut self, base: &[u8], offset: u64, mut from: &[u8]) {
+    fn write(&mut self, base: &[u8], offset: u64, mut from: &[u8]) {
         let mut at = offset;
         while !from.is_empty() {
             let within = (at % LINE as u64) as usize;
@@ -382,14 +388,38 @@ impl Disk {
             at += length as u64;
         }
     }
-}
 
-impl Disk {
     /// Writes what was written to `base`.
     pub(crate) fn put_on(self, base: &mut [u8]) {
         for (page, bytes) in self.written {
             base[page as usize * LINE..][..LINE].copy_from_slice(&*bytes);
         }
+    }
+}
+
+/// See [`Disk::over`].
+pub(crate) struct Over<'a> {
+    disk: &'a mut Disk,
+    base: &'a [u8],
+}
+
+impl Over<'_> {
+    fn assert_within(&self, offset: u64, length: u64) {
+        let end = offset.checked_add(length);
+        let fits = end.is_some_and(|end| end <= self.base.len() as u64);
+        assert!(fits, "{length} bytes at {offset} of {}", self.base.len());
+    }
+}
+
+impl Bytes for Over<'_> {
+    fn read(&mut self, offset: u64, to: &mut [u8]) {
+        self.assert_within(offset, to.len() as u64);
+        self.disk.read(self.base, offset, to);
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8], _is_durable: bool) {
+        self.assert_within(offset, from.len() as u64);
+        self.disk.write(self.base, offset, from);
     }
 }
 
@@ -442,7 +472,7 @@ impl Machine {
             requests: 0,
             replies: Vec::new(),
         };
-        machine.poll();
+        machine.input(Input::Timeout);
         assert!(machine.ios <= RECOVERY_IOS_MAX, "recovery took {} I/Os", machine.ios);
         match machine.engine.phase() {
             Phase::Running => Ok(machine),
@@ -505,59 +535,17 @@ impl Machine {
     }
 
     fn input(&mut self, input: Input) {
-        self.engine.handle_input(self.now, input);
-        self.poll();
-    }
-
-    fn poll(&mut self) {
-        loop {
-            match self.engine.poll_output() {
-                Output::Io(io) => {
-                    self.ios += 1;
-                    assert!(self.ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
-                    let done = self.perform(io);
-                    self.engine.handle_input(self.now, Input::IoDone(done));
-                }
-                Output::Reply(reply) => self.replies.push(reply),
-                Output::Wait { .. } => return,
-            }
-        }
-    }
-
-    fn perform(&mut self, io: Io) -> IoDone {
-        let (disk, base) = match io.device {
-            Device::CacheDisk => (&mut self.cache_disk, &self.image.cache_disk[..]),
-            Device::DataDisk => (&mut self.data_disk, self.image.data_disk),
-            Device::Member(_) => unreachable!("there is no volume here"),
+        let Machine { engine, image, cache_disk, data_disk, ios, replies, .. } = self;
+        let carry_out = |io: Io, memory: &[u8]| {
+            *ios += 1;
+            assert!(*ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
+            let mut disk = match io.device {
+                Device::CacheDisk => cache_disk.over(&image.cache_disk),
+                Device::DataDisk => data_disk.over(image.data_disk),
+                Device::Member(_) => unreachable!("there is no volume here"),
+            };
+            carry_out(io, memory, &mut disk)
         };
-        let fits = |offset: u64, length: usize| {
-            let end = offset.checked_add(length as u64);
-            let fits = end.is_some_and(|end| end <= base.len() as u64);
-            assert!(fits, "{:?}: {length} bytes at {offset}", io.device);
-        };
-        let buffer = match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                fits(offset, buffer.len());
-                disk.read(base, offset, buffer.bytes_mut());
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                fits(offset, buffer.len());
-                disk.write(base, offset, buffer.bytes());
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
-                fits(offset, range.len());
-                disk.write(base, offset, &self.engine.segment_memory()[range]);
-                None
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                fits(offset, length as usize);
-                disk.write(base, offset, &vec![0; length as usize]);
-                None
-            }
-            IoOperation::Flush => None,
-        };
-        IoDone { id: io.id, result: Ok(()), buffer }
+        settle(engine, self.now, input, carry_out, |reply| replies.push(reply));
     }
 }

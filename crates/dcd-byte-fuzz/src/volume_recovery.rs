@@ -23,10 +23,11 @@ use dcd_engine::volume::members::MemberInfo;
 use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::{Volume, VolumeParts};
 use dcd_engine::{
-    AckMode, Buffer, Device, Engine, EngineConfig, Geometry, Input, Io, IoData, IoDone, IoError,
-    IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId,
-    Superblock, Time, VolumeRequest,
+    AckMode, Buffer, Device, Engine, EngineConfig, Geometry, Input, Io, IoDone, IoError, Lba,
+    LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestId, Superblock, Time,
+    VolumeRequest,
 };
+use dcd_testkit::{carry_out, settle};
 
 use crate::decoders::{UUID, put_checksum};
 use crate::image::{self, Disk, change};
@@ -351,7 +352,7 @@ impl VolumeMachine {
             requests: 0,
             replies: BTreeMap::new(),
         };
-        machine.poll();
+        machine.input(Input::Timeout);
         for _ in 0..1_000 {
             match machine.engine.phase() {
                 Phase::Running => return Ok(machine),
@@ -390,66 +391,26 @@ impl VolumeMachine {
     }
 
     fn input(&mut self, input: Input) {
-        self.engine.handle_input(self.now, input);
-        self.poll();
-    }
-
-    fn poll(&mut self) {
-        loop {
-            match self.engine.poll_output() {
-                Output::Io(io) => {
-                    self.ios += 1;
-                    assert!(self.ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
-                    let done = self.perform(io);
-                    self.engine.handle_input(self.now, Input::IoDone(done));
+        let VolumeMachine { engine, image, cache_disk, members, ios, replies, .. } = self;
+        let carry_out = |io: Io, memory: &[u8]| {
+            *ios += 1;
+            assert!(*ios <= IOS_MAX, "the engine does not come to rest: {io:?}");
+            match io.device {
+                Device::CacheDisk => carry_out(io, memory, &mut cache_disk.over(&image.cache_disk)),
+                Device::DataDisk => unreachable!("there are members"),
+                Device::Member(MemberIndex(index)) => {
+                    let index = usize::from(index);
+                    let disk = &mut members[index].over(image.members[index]);
+                    let done = carry_out(io, memory, disk);
+                    match image.labels[index].is_empty() {
+                        true => IoDone { result: Err(IoError::Failed), ..done },
+                        false => done,
+                    }
                 }
-                Output::Reply(reply) => drop(self.replies.insert(reply.id.0, reply)),
-                Output::Wait { .. } => return,
-            }
-        }
-    }
-
-    fn perform(&mut self, io: Io) -> IoDone {
-        let mut is_there = true;
-        let (disk, base) = match io.device {
-            Device::CacheDisk => (&mut self.cache_disk, &self.image.cache_disk[..]),
-            Device::DataDisk => unreachable!("there are members"),
-            Device::Member(member) => {
-                let index = usize::from(member.0);
-                is_there = !self.image.labels[index].is_empty();
-                (&mut self.members[index], self.image.members[index])
             }
         };
-        let fits = |offset: u64, length: usize| {
-            let end = offset.checked_add(length as u64);
-            let fits = end.is_some_and(|end| end <= base.len() as u64);
-            assert!(fits, "{:?}: {length} bytes at {offset}", io.device);
-        };
-        let buffer = match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                fits(offset, buffer.len());
-                disk.read(base, offset, buffer.bytes_mut());
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                fits(offset, buffer.len());
-                disk.write(base, offset, buffer.bytes());
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
-                fits(offset, range.len());
-                disk.write(base, offset, &self.engine.segment_memory()[range]);
-                None
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                fits(offset, length as usize);
-                disk.write(base, offset, &vec![0; length as usize]);
-                None
-            }
-            IoOperation::Flush => None,
-        };
-        let result = if is_there { Ok(()) } else { Err(IoError::Failed) };
-        IoDone { id: io.id, result, buffer }
+        let reply = |reply: Reply| drop(replies.insert(reply.id.0, reply));
+        settle(engine, self.now, input, carry_out, reply);
     }
 
     fn stop(self) -> VolumeImage {

@@ -31,7 +31,6 @@ use dcd_engine::format::data_label::{DataLabel, LabelState};
 use dcd_engine::format::end_mark;
 use dcd_engine::format::record::{Entry, Record, RecordHeader};
 use dcd_engine::format::superblock::{CacheState, MemoryIdentity};
-use dcd_engine::io::{IoData, IoDone, IoOperation};
 use dcd_engine::units::{
     CopyPageIndex, CopySlot, FragmentMask, Line, MemberIndex, RecordNumber, SegmentIndex,
     SegmentSerial, SequenceId, SlotIndex,
@@ -47,9 +46,10 @@ use dcd_engine::volume::placement::{Placement, RaidLevel};
 use dcd_engine::volume::raid::SetLine;
 use dcd_engine::zero_ranges::ZeroRange;
 use dcd_engine::{
-    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, LbaRange, Operation,
-    Output, Phase, Request, RequestId, Superblock, Time, Uuid,
+    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, LbaRange, Operation,
+    Phase, Reply, Request, RequestId, Superblock, Time, Uuid,
 };
+use dcd_testkit::{carry_out, settle};
 
 const UUID: Uuid = Uuid(*b"golden dcd image");
 const EPOCH: u64 = 7;
@@ -448,26 +448,14 @@ struct Bench {
 
 impl Bench {
     fn give(&mut self, input: Input) {
-        let mut inputs = vec![input];
-        while let Some(input) = inputs.pop() {
-            self.engine.handle_input(Time::ZERO, input);
-            loop {
-                match self.engine.poll_output() {
-                    Output::Reply(reply) => self.answers.push((reply.result.is_ok(), reply.buffer)),
-                    Output::Wait { .. } => break,
-                    Output::Io(io) => {
-                        let memory = self.engine.segment_memory().to_vec();
-                        let disk = match io.device {
-                            Device::CacheDisk => &mut self.cache_disk,
-                            Device::DataDisk => &mut self.data_disk,
-                            Device::Member(_) => unreachable!("there is no volume here"),
-                        };
-                        let buffer = perform(disk, &memory, io.operation);
-                        inputs.push(Input::IoDone(IoDone { id: io.id, result: Ok(()), buffer }));
-                    }
-                }
-            }
-        }
+        let Bench { engine, cache_disk, data_disk, answers } = self;
+        let carry_out = |io: Io, memory: &[u8]| match io.device {
+            Device::CacheDisk => carry_out(io, memory, cache_disk),
+            Device::DataDisk => carry_out(io, memory, data_disk),
+            Device::Member(_) => unreachable!("there is no volume here"),
+        };
+        let reply = |reply: Reply| answers.push((reply.result.is_ok(), reply.buffer));
+        settle(engine, Time::ZERO, input, carry_out, reply);
     }
 
     fn read(&mut self, start: u64, blocks: u64) -> Option<Vec<u8>> {
@@ -475,26 +463,6 @@ impl Bench {
         self.give(Input::Request(Request { id: RequestId(1), operation, fua: false }));
         let (ok, buffer) = self.answers.pop().expect("an answer");
         ok.then(|| buffer.expect("data").bytes().to_vec())
-    }
-}
-
-fn perform(disk: &mut [u8], memory: &[u8], operation: IoOperation) -> Option<Buffer> {
-    match operation {
-        IoOperation::Read { offset, mut buffer } => {
-            let (at, length) = (offset as usize, buffer.len());
-            buffer.bytes_mut().copy_from_slice(&disk[at..at + length]);
-            Some(buffer)
-        }
-        IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-            disk[offset as usize..offset as usize + buffer.len()].copy_from_slice(buffer.bytes());
-            Some(buffer)
-        }
-        IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
-            let bytes = &memory[range];
-            disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
-            None
-        }
-        IoOperation::WriteZeroes { .. } | IoOperation::Flush => None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! Disks in memory that answer at once: the engine alone, without any device.
 
 use dcd_engine::{
-    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, IoData, IoDone,
-    IoOperation, OpenError, Output, Phase, Reply, Time,
+    Buffer, DataDiskInfo, Device, Engine, EngineConfig, Geometry, Input, Io, OpenError, Phase,
+    Reply, Time,
 };
+use dcd_testkit::{carry_out, settle};
 
 use crate::new_cache::write_new_cache;
 
@@ -42,7 +43,7 @@ impl MemoryDevices {
             now: Time::ZERO,
             replies: Vec::new(),
         };
-        devices.poll();
+        devices.input(Time::ZERO, Input::Timeout);
         match devices.engine.phase() {
             Phase::Failed(error) => Err(error.clone()),
             _ => Ok(devices),
@@ -57,57 +58,17 @@ impl MemoryDevices {
     /// Gives an input at `now`, and ends every I/O that follows from it.
     pub fn input(&mut self, now: Time, input: Input) {
         self.now = self.now.max(now);
-        self.engine.handle_input(self.now, input);
-        self.poll();
+        let MemoryDevices { engine, cache_disk, data_disk, now, replies } = self;
+        let carry_out = |io: Io, memory: &[u8]| match io.device {
+            Device::CacheDisk => carry_out(io, memory, cache_disk),
+            Device::DataDisk => carry_out(io, memory, data_disk),
+            Device::Member(_) => unreachable!("there is no volume here"),
+        };
+        settle(engine, *now, input, carry_out, |reply| replies.push(reply));
     }
 
     /// The replies since the last call.
     pub fn take_replies(&mut self) -> std::vec::Drain<'_, Reply> {
         self.replies.drain(..)
-    }
-
-    fn poll(&mut self) {
-        loop {
-            match self.engine.poll_output() {
-                Output::Io(io) => {
-                    let done = self.perform(io);
-                    self.engine.handle_input(self.now, Input::IoDone(done));
-                }
-                Output::Reply(reply) => self.replies.push(reply),
-                Output::Wait { .. } => return,
-            }
-        }
-    }
-
-    fn perform(&mut self, io: Io) -> IoDone {
-        let disk = match io.device {
-            Device::CacheDisk => &mut self.cache_disk,
-            Device::DataDisk => &mut self.data_disk,
-            Device::Member(_) => unreachable!("there is no volume here"),
-        };
-        let buffer = match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                let at = offset as usize;
-                let length = buffer.len();
-                buffer.bytes_mut().copy_from_slice(&disk[at..at + length]);
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                let at = offset as usize;
-                disk[at..at + buffer.len()].copy_from_slice(buffer.bytes());
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
-                let at = offset as usize;
-                disk[at..at + range.len()].copy_from_slice(&self.engine.segment_memory()[range]);
-                None
-            }
-            IoOperation::WriteZeroes { offset, length, .. } => {
-                disk[offset as usize..(offset + length) as usize].fill(0);
-                None
-            }
-            IoOperation::Flush => None,
-        };
-        IoDone { id: io.id, result: Ok(()), buffer }
     }
 }

@@ -8,13 +8,13 @@ use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;
 use dcd_engine::format::superblock::SUPERBLOCK_SIZE;
 use dcd_engine::{
     Buffer, DataDiskInfo, Device, Duration, Engine, EngineConfig, Geometry, Input, Io, IoData,
-    IoDone, IoId, IoOperation, OpenError, Operation, Output, Phase, Request, RequestId, Superblock,
-    Time,
+    IoDone, IoOperation, OpenError, Operation, Output, Phase, Request, RequestId, Superblock, Time,
 };
+use dcd_testkit::carry_out;
 
 use crate::distribution::Distribution;
 use crate::new_cache::write_new_cache;
-use crate::target::pages::Pages;
+use crate::target::pages::{Pages, Zeroes};
 
 /// How long an I/O to the cache-disk takes, besides its bytes: a fast flash drive.
 const CACHE_DISK_LATENCY: Duration = Duration::from_micros(80);
@@ -294,28 +294,10 @@ impl<'a> Machine<'a> {
 
     /// What an I/O does to the bytes.
     fn finish(&mut self, io: Io) -> IoDone {
-        let Io { id: IoId(id), device, operation } = io;
-        let is_cache_disk = device == Device::CacheDisk;
-        let buffer = match operation {
-            IoOperation::Read { offset, mut buffer } => {
-                match is_cache_disk {
-                    true => self.cache_disk.read(offset, buffer.bytes_mut()),
-                    false => buffer.bytes_mut().fill(0),
-                }
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                if is_cache_disk {
-                    self.cache_disk.write(offset, buffer.bytes());
-                }
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
-                self.cache_disk.write(offset, &self.engine.segment_memory()[range]);
-                None
-            }
-            IoOperation::WriteZeroes { .. } | IoOperation::Flush => None,
-        };
-        IoDone { id: IoId(id), result: Ok(()), buffer }
+        let memory = self.engine.segment_memory();
+        match io.device {
+            Device::CacheDisk => carry_out(io, memory, &mut self.cache_disk),
+            Device::DataDisk | Device::Member(_) => carry_out(io, memory, &mut Zeroes),
+        }
     }
 }

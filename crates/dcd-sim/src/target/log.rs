@@ -13,9 +13,10 @@ use dcd_engine::{
     IoDone, IoId, IoOperation, Lba, LbaRange, NewSequence, OpenError, Operation, Output, Phase,
     Reply, Request, RequestError, RequestId, SequenceRequest, Time,
 };
+use dcd_testkit::carry_out;
 
 use super::disk::DiskTarget;
-use super::pages::Pages;
+use super::pages::{Pages, Zeroes};
 use super::{
     Access, AccessFacts, DrainFacts, LogFacts, ReadAreaFacts, SequenceFacts, Target, TargetDone,
     TargetFacts,
@@ -204,28 +205,11 @@ impl LogTarget {
 
     /// What an I/O does to the bytes.
     fn finish(&mut self, io: Io) -> IoDone {
-        let is_cache_disk = io.device == Device::CacheDisk;
-        let buffer = match io.operation {
-            IoOperation::Read { offset, mut buffer } => {
-                match is_cache_disk {
-                    true => self.content.read(offset, buffer.bytes_mut()),
-                    false => buffer.bytes_mut().fill(0),
-                }
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::Owned(buffer), .. } => {
-                if is_cache_disk {
-                    self.content.write(offset, buffer.bytes());
-                }
-                Some(buffer)
-            }
-            IoOperation::Write { offset, data: IoData::SegmentMemory(range), .. } => {
-                self.content.write(offset, &self.engine.segment_memory()[range]);
-                None
-            }
-            IoOperation::WriteZeroes { .. } | IoOperation::Flush => None,
-        };
-        IoDone { id: io.id, result: Ok(()), buffer }
+        let memory = self.engine.segment_memory();
+        match io.device {
+            Device::CacheDisk => carry_out(io, memory, &mut self.content),
+            Device::DataDisk | Device::Member(_) => carry_out(io, memory, &mut Zeroes),
+        }
     }
 
     fn reply(&mut self, reply: Reply) {

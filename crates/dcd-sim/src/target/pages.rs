@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use dcd_testkit::Bytes;
+
 const PAGE_BYTES: u64 = 4096;
 /// Compared as a whole, which is far faster than byte by byte.
 const ZEROES: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
@@ -53,6 +55,29 @@ impl Pages {
             }
         }
     }
+}
+
+impl Bytes for Pages {
+    fn read(&mut self, offset: u64, to: &mut [u8]) {
+        Pages::read(self, offset, to);
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8], _is_durable: bool) {
+        Pages::write(self, offset, from);
+    }
+}
+
+/// A disk that keeps nothing: a simulated data-disk.
+pub struct Zeroes;
+
+impl Bytes for Zeroes {
+    fn read(&mut self, _offset: u64, to: &mut [u8]) {
+        to.fill(0);
+    }
+
+    fn write(&mut self, _offset: u64, _from: &[u8], _is_durable: bool) {}
+
+    fn write_zeroes(&mut self, _offset: u64, _length: u64) {}
 }
 
 #[cfg(test)]
