@@ -52,6 +52,10 @@ pub enum SequenceError {
     /// The cache was made without a read area, or its cache-disk has failed.
     #[error("the cache has no read area")]
     NoReadArea,
+    /// There is one, but nothing is read or written there: the mode is pass-through, or is being
+    /// switched.
+    #[error("the read area is not used now")]
+    ReadAreaUnused,
     /// No sequence has this name.
     #[error("there is no sequence of this name")]
     NoSuchSequence,

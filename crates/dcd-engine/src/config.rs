@@ -32,11 +32,21 @@ pub enum Mode {
     /// To the log, and from there to the data-disk when it has time.
     #[default]
     WriteBack,
+    /// Straight to the data-disk, and then to the read area, as if it had been read at once: a
+    /// cache for reads with nothing dirty in it, for those who read what they wrote.
+    WriteThrough,
     /// Straight to the data-disk. Copies of what is read are kept and served, so it is a cache for
     /// reads with nothing dirty in it.
     WriteAround,
     /// Straight to the data-disk. The cache-disk is not touched, and may be pulled.
     PassThrough,
+}
+
+impl Mode {
+    /// Whether the read area is used, and true, although changes go past the log.
+    pub(crate) fn keeps_copies(self) -> bool {
+        matches!(self, Mode::WriteThrough | Mode::WriteAround)
+    }
 }
 
 /// Which segment is destaged next.
@@ -271,7 +281,7 @@ impl EngineConfig {
             hot_blocks: self.hot_blocks,
             detector: self.detector,
             sequence_percent: self.sequence_percent,
-            read_only: self.read_only,
+            read_only: wanted.read_only,
             data_disk_read_only: self.data_disk_read_only,
             accept_damage: self.accept_damage,
             grow: self.grow,

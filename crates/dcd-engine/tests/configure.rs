@@ -4,7 +4,7 @@ mod common;
 
 use common::{Driver, Kind};
 use dcd_engine::format::superblock::MemoryIdentity;
-use dcd_engine::{AckMode, Device, Duration, EngineConfig, RequestError};
+use dcd_engine::{AckMode, Device, Duration, EngineConfig, Mode, RequestError};
 
 /// What is under way is answered as it was begun: not later, and not as less than was asked for.
 #[test]
@@ -115,4 +115,44 @@ fn nothing_comes_to_rest_in_memory_that_the_superblock_calls_empty() {
     assert!(refused.unwrap_err().to_string().starts_with("max-delay cannot be longer"));
     // There it counts for nothing.
     d.configure(|config| config.ack = AckMode::Durable).unwrap();
+}
+
+/// Changes are refused from then on, and only those: what was acknowledged before goes on to the
+/// data-disk, and flushes count.
+#[test]
+fn changes_may_be_refused_and_let_in_again() {
+    for mode in [Mode::WriteBack, Mode::PassThrough] {
+        let mut d = Driver::with(|options| options.engine.mode = mode);
+        d.run_until(|d| d.status().mode.mode == mode);
+        d.hold(|_| true);
+        let before = d.write_fua(100, 1);
+        d.configure(|config| config.read_only = true).unwrap();
+        for id in [d.write(100, 2), d.discard(800, 8), d.write_fua(101, 2)] {
+            assert_eq!(d.result(id), Err(RequestError::ReadOnly));
+        }
+        d.release();
+        d.expect_ok(before);
+        let flush = d.flush();
+        d.expect_ok(flush);
+        d.drain();
+        assert_eq!([100, 101].map(|line| d.data_disk.line(line)), [1, 0]);
+        assert_eq!(d.read(100), 1);
+        d.configure(|config| config.read_only = false).unwrap();
+        let write = d.write_fua(100, 3);
+        d.expect_ok(write);
+        assert_eq!(d.read(100), 3);
+    }
+}
+
+/// Not where the data-disk takes no writes.
+#[test]
+fn a_data_disk_that_takes_no_writes_stays_read_only() {
+    let mut d = Driver::new();
+    d.shut_down();
+    (d.options.engine.read_only, d.options.engine.data_disk_read_only) = (true, true);
+    d.reopen();
+    let refused = d.configure(|config| config.read_only = false).unwrap_err().to_string();
+    assert!(refused.starts_with("read-only must be set"), "{refused}");
+    let write = d.write(1, 1);
+    assert_eq!(d.result(write), Err(RequestError::ReadOnly));
 }

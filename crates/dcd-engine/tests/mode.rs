@@ -5,7 +5,8 @@ mod common;
 use common::{ACK_MODES, Driver, Kind, never_idle};
 use dcd_engine::stats::ModeState;
 use dcd_engine::{
-    AckMode, Device, Duration, IoError, LbaRange, Mode, Operation, RequestError, SequenceRequest,
+    AckMode, Device, Duration, IoError, LbaRange, Mode, Operation, RequestError, SequenceError,
+    SequenceRequest,
 };
 
 fn want(d: &mut Driver, mode: Mode) {
@@ -332,6 +333,108 @@ fn write_around_keeps_copies_true() {
     }
 }
 
+/// With hot blocks.
+fn with_read_area() -> Driver {
+    Driver::with(|options| {
+        options.copy_pages = 4;
+        options.engine.bypass_threshold_bytes = 64 << 10;
+    })
+}
+
+/// What is written is served from the read area at once, in whole lines, and is on the data-disk
+/// when it is acknowledged.
+#[test]
+fn write_through_keeps_what_is_written() {
+    for ack in ACK_MODES {
+        for is_fua in [false, true] {
+            let mut d = Driver::with(|options| {
+                options.copy_pages = 4;
+                options.engine.ack = ack;
+            });
+            switch(&mut d, Mode::WriteThrough);
+            for value in [1, 2] {
+                for line in 100..110 {
+                    let write =
+                        if is_fua { d.write_fua(line, value) } else { d.write(line, value) };
+                    d.expect_ok(write);
+                    assert_eq!(d.data_disk.line(line), value);
+                }
+            }
+            d.advance_time(Duration::from_secs(5));
+            assert_eq!(d.status().copies.valid, 10, "{:?}", d.status().copies);
+            let mark = d.started.len();
+            assert!((100..110).all(|line| d.read(line) == 2));
+            assert!(d.started[mark..].iter().all(|io| io.device == Device::CacheDisk));
+            // A part of a line leaves no copy of it.
+            let part = d.write_blocks(105 * 8, 1, 3);
+            d.expect_ok(part);
+            d.advance_time(Duration::from_secs(5));
+            assert_eq!(d.status().copies.valid, 9);
+            let read = d.try_read(105 * 8, 2).expect("no error");
+            assert_eq!(read, [[3; 512], [2; 512]].concat());
+        }
+    }
+}
+
+/// A write that is overtaken by another of its line leaves no copy, nor does one that fails.
+#[test]
+fn write_through_keeps_nothing_that_is_not_the_newest() {
+    let mut d = with_read_area();
+    switch(&mut d, Mode::WriteThrough);
+    d.hold(|io| io.device == Device::DataDisk);
+    let writes = [d.write(100, 1), d.write(100, 2)];
+    let [first] = d.ios_of(Device::DataDisk, Kind::Write)[..] else { panic!("one is under way") };
+    d.finish(first);
+    assert!(d.is_answered(writes[0]) && !d.is_answered(writes[1]));
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(d.status().copies.valid, 0, "the second is under way");
+    d.release();
+    d.expect_ok(writes[1]);
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!((d.status().copies.valid, d.read(100)), (1, 2));
+    d.fail_next(Device::DataDisk, Kind::Write, IoError::Failed);
+    let write = d.write(100, 3);
+    assert!(d.wait(write).is_err());
+    d.advance_time(Duration::from_secs(5));
+    assert_eq!(d.status().copies.valid, 0);
+}
+
+/// A long run of writes is no reason to give up what is read often.
+#[test]
+fn write_through_keeps_no_scan() {
+    let mut d = with_read_area();
+    switch(&mut d, Mode::WriteThrough);
+    for start in (100..1000).step_by(16) {
+        let write = d.write_blocks(start * 8, 16 * 8, 1);
+        d.expect_ok(write);
+    }
+    d.advance_time(Duration::from_secs(5));
+    let valid = d.status().copies.valid;
+    assert!((1..=256 + 16).contains(&valid), "{valid} of 912 lines");
+}
+
+/// The two modes that keep copies lead to each other without a drain or a hold.
+#[test]
+fn write_through_and_write_around_need_no_switch() {
+    let mut d = with_read_area();
+    switch(&mut d, Mode::WriteThrough);
+    let write = d.write(100, 1);
+    d.expect_ok(write);
+    d.advance_time(Duration::from_secs(5));
+    d.hold(|io| io.device == Device::DataDisk);
+    let under_way = d.write(101, 1);
+    want(&mut d, Mode::WriteAround);
+    assert_eq!(d.status().mode.mode, Mode::WriteAround);
+    assert_eq!(d.status().mode.state, ModeState::Reached);
+    d.release();
+    d.expect_ok(under_way);
+    let mark = d.started.len();
+    assert_eq!(d.read(100), 1);
+    assert!(d.started[mark..].iter().all(|io| io.device == Device::CacheDisk));
+    switch(&mut d, Mode::WriteThrough);
+    assert!(d.started[mark..].iter().all(|io| io.kind != Kind::Flush));
+}
+
 /// A read that began before a write of its line brings nothing that is kept.
 #[test]
 fn what_is_read_beside_a_write_is_not_kept() {
@@ -387,6 +490,11 @@ fn what_cannot_be_switched_says_so() {
     let mut d = Driver::with(|options| options.engine.no_log = true);
     let error = d.configure(|config| config.mode = Mode::PassThrough).unwrap_err();
     assert!(error.to_string().starts_with("mode "), "{error}");
+    // Where nothing would be kept, it would be another mode than it says.
+    let mut d = Driver::new();
+    let error = d.configure(|config| config.mode = Mode::WriteThrough).unwrap_err();
+    assert!(error.to_string().contains("read area"), "{error}");
+    assert_eq!(d.status().mode.mode, Mode::WriteBack);
 }
 
 /// The mode that is wanted changes in the last step: what the checkpoint lists is for the first.
@@ -419,7 +527,7 @@ fn sequences_are_not_changed_while_the_cache_disk_is_left_alone() {
     let mut d = Driver::with(|options| options.copy_pages = 4);
     switch(&mut d, Mode::PassThrough);
     let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
-    assert!(matches!(d.result(clear), Err(RequestError::Sequence(_))));
+    assert_eq!(d.result(clear), Err(SequenceError::ReadAreaUnused.into()));
     switch(&mut d, Mode::WriteBack);
     let clear = d.submit(Operation::Sequence(SequenceRequest::Clear), false);
     d.expect_ok(clear);

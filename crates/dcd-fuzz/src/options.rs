@@ -255,9 +255,14 @@ impl Options {
 
     /// Settings of the engine.
     pub fn engine(&self) -> EngineConfig {
+        let keeps_hot_blocks = self.copy_pages > 0 && self.hot_blocks && !self.one_disk;
         EngineConfig {
             ack: self.ack,
-            mode: self.mode,
+            // Where nothing that is written would be kept, it is refused.
+            mode: match self.mode {
+                Mode::WriteThrough if !keeps_hot_blocks => Mode::WriteAround,
+                mode => mode,
+            },
             max_delay: Duration::from_millis(self.max_delay_ms),
             bypass_threshold_bytes: self.bypass_bytes,
             destage_policy: self.policy,

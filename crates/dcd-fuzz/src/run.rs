@@ -13,6 +13,7 @@ use dcd_engine::{
     AckMode, Buffer, DestagePolicyKind, Device, Duration, EngineConfig, Lba, LbaRange, Mode,
     NewSequence, Operation, Phase, Reply, RequestError, RequestId, SequenceRequest, Time, Uuid,
 };
+use dcd_testkit::read_into_used;
 
 use crate::copy_load::places;
 use crate::crash::{Crash, Twist};
@@ -339,8 +340,8 @@ impl Run {
 
     fn want_mode(&mut self, mode: Mode) -> Result<(), Violation> {
         self.options.mode = mode;
-        let config =
-            EngineConfig { mode: self.options.mode, ..self.host.engine().config().clone() };
+        let mode = self.options.engine().mode;
+        let config = EngineConfig { mode, ..self.host.engine().config().clone() };
         self.host.configure(&config);
         self.take_replies()
     }
@@ -366,7 +367,7 @@ impl Run {
     fn read(&mut self, start: u64, blocks: u64) -> Result<(), Violation> {
         let (start, blocks) = self.fit(start, blocks);
         let submitted = self.model.tick();
-        let operation = Operation::read(LbaRange::new(start, blocks));
+        let operation = read_into_used(LbaRange::new(start, blocks));
         self.ask(Asked::Read { start, submitted }, operation, false)
     }
 

@@ -234,6 +234,7 @@ impl Script {
                 let mode = random.pick(&[
                     Mode::WriteBack,
                     Mode::WriteBack,
+                    Mode::WriteThrough,
                     Mode::WriteAround,
                     Mode::PassThrough,
                 ]);

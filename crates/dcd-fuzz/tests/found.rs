@@ -3,6 +3,7 @@
 
 #![allow(unused_imports, reason = "what a printed test may name")]
 
+use dcd_engine::Mode::*;
 use dcd_engine::{AckMode, DestagePolicyKind, Limits};
 use dcd_fuzz::corpus::corpus;
 use dcd_fuzz::faults::FaultKind::{self, *};
@@ -605,6 +606,25 @@ fn zeroes_that_fail_below_a_read_are_not_read() {
             Step(Read { start: 480, blocks: 1 }, 0),
             Step(Discard { start: 632, blocks: 2 }, 0),
             Step(Idle, 256143056),
+        ],
+    });
+}
+
+// The newest checkpoint could not be read by a start behind pass-through, which went by the older:
+// old data over new.
+#[test]
+fn found_by_seed_990008777() {
+    replay(Script {
+        options: Options { ack: AckMode::Durable, ..Options::default() },
+        steps: vec![
+            Step(Mode(PassThrough), 0),
+            Step(Fault(Slow), 4254294261),
+            Step(Write { start: 112, blocks: 24, fua: false }, 0),
+            Step(Idle, 0),
+            Step(Write { start: 128, blocks: 1, fua: false }, 0),
+            Step(Fault(ReadErrorOnce), 2831754485),
+            Step(Idle, 0),
+            Step(Crash { power: true }, 3703563548),
         ],
     });
 }

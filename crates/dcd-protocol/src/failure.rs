@@ -90,6 +90,8 @@ codes! {
     NeedsRestart = "needs-restart",
     /// [`SequenceError::NoReadArea`].
     NoReadArea = "no-read-area",
+    /// [`SequenceError::ReadAreaUnused`].
+    ReadAreaUnused = "read-area-unused",
     /// [`SequenceError::NoSuchSequence`].
     NoSuchSequence = "no-such-sequence",
     /// [`SequenceError::BadSequence`].
@@ -302,6 +304,7 @@ fn code_of(reason: RequestError) -> (Code, About) {
 fn sequence_code(error: SequenceError) -> Code {
     match error {
         SequenceError::NoReadArea => Code::NoReadArea,
+        SequenceError::ReadAreaUnused => Code::ReadAreaUnused,
         SequenceError::NoSuchSequence => Code::NoSuchSequence,
         SequenceError::BadSequence => Code::BadSequence,
         SequenceError::NoRoom => Code::NoSequenceRoom,

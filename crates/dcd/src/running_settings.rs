@@ -20,8 +20,9 @@ use crate::settings::Settings;
 use crate::toml_values::nearest;
 
 /// What may change while a cache is served; the same as in [`dcd_engine::Engine::configure`].
-pub const CHANGEABLE: [&str; 17] = [
+pub const CHANGEABLE: [&str; 18] = [
     "mode",
+    "read-only",
     "ack",
     "max-delay",
     "bypass-threshold",
@@ -366,9 +367,10 @@ mod tests {
     /// Each of them does something: the engine is handed another configuration.
     #[test]
     fn what_may_change_changes_the_engine() {
-        let others = "mode=pass-through ack=durable max-delay=20ms bypass-threshold=64k destage-policy=least-valid-first \
-            idle-max=2s idle-min=2ms dirty-high=90% dirty-low=50 destage-rate=1M destage-iops=7 \
-            no-verify-reads=true suspect-after=3 full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
+        let others = "mode=pass-through read-only=true ack=durable max-delay=20ms \
+            bypass-threshold=64k destage-policy=least-valid-first idle-max=2s idle-min=2ms \
+            dirty-high=90% dirty-low=50 destage-rate=1M destage-iops=7 no-verify-reads=true \
+            suspect-after=3 full-timeout=1s drain-timeout=2s io-timeout=3s member-timeout=4s";
         for (key, text) in wanted(others) {
             let mut book = RunningSettings::new(None, Settings::default(), Settings::default());
             let mut handed = None;

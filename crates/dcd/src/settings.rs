@@ -570,6 +570,8 @@ impl NbdOptionsError {
 pub enum ModeArgument {
     /// To the log, and to the data-disk when it has time
     WriteBack,
+    /// To the data-disk, and copied to the cache-disk as if it had been read
+    WriteThrough,
     /// To the data-disk; what is read is kept on the cache-disk
     WriteAround,
     /// To the data-disk; the cache-disk is left alone
@@ -580,6 +582,7 @@ impl ModeArgument {
     fn mode(self) -> Mode {
         match self {
             ModeArgument::WriteBack => Mode::WriteBack,
+            ModeArgument::WriteThrough => Mode::WriteThrough,
             ModeArgument::WriteAround => Mode::WriteAround,
             ModeArgument::PassThrough => Mode::PassThrough,
         }

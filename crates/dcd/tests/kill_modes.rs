@@ -120,10 +120,11 @@ fn durable_mode_keeps_acknowledged_writes_over_kill_9() {
 fn kills_amid_switches_of_the_mode_lose_nothing() {
     let (mut switches, kills) = (0, cycles(40, 60));
     let mut is_past = false;
+    let past = ["write-through", "write-around", "pass-through"];
     let checked = kills_beside("memory", kills, false, 5, |site, random| {
         if random.below(8) == 0 {
             is_past = !is_past;
-            let mode = if is_past { "pass-through" } else { "write-back" };
+            let mode = if is_past { past[random.below(3) as usize] } else { "write-back" };
             site.dcd(&format!("set --control ctl --no-wait mode={mode}")).ok();
             switches += 1;
         }

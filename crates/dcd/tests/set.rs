@@ -252,16 +252,73 @@ fn the_mode_is_switched_while_somebody_writes() {
     folder.dcd("check --cache-disk c").ok();
 }
 
+/// What is written is on the data-disk when it is acknowledged, and served from the cache-disk.
+#[test]
+fn write_through_serves_what_was_written() {
+    let folder = Folder::new();
+    folder.disk("d", 64 << 20);
+    folder.dcd("create --cache-disk c --cache-size 16M --data-disk d --read-area 4M").ok();
+    let line = format!("serve {DISKS} --one-disk no --mode write-through");
+    let served = folder.serve(&line);
+    until(|| json(&folder, "status --control ctl --json")["mode"]["mode"] == "write-through");
+    assert!(folder.dcd("status --control ctl").ok().contains("and writes past its log, as told"));
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    let place = |at: u64| (8 << 20) + at * 8192;
+    for at in 0..50 {
+        assert_eq!(nbd.write(place(at), &[at as u8 + 1; 4096]), 0);
+    }
+    let disk = std::fs::read(folder.path("d")).unwrap();
+    assert!((0..50).all(|at| disk[place(at) as usize] == at as u8 + 1), "acknowledged");
+    let status = || json(&folder, "status --control ctl --json");
+    until(|| status()["copies"]["valid_bytes"] == 50 * 4096);
+    let cache = std::fs::read(folder.path("c")).unwrap();
+    let is_there = |byte: u8| cache.chunks(4096).any(|line| line == [byte; 4096]);
+    assert!((1..=50).all(is_there), "on the cache-disk");
+    let hits = |status: Value| status["counters"]["read_copy_lines"].as_u64().unwrap();
+    let before = hits(status());
+    for at in 0..50 {
+        assert_eq!(nbd.read(place(at), 4096), Ok(vec![at as u8 + 1; 4096]));
+    }
+    assert_eq!(hits(status()), before + 50);
+    folder.dcd("set --control ctl mode=write-around").ok();
+    assert_eq!(nbd.write(place(7), &[99; 4096]), 0);
+    assert_eq!(nbd.read(place(7), 4096), Ok(vec![99; 4096]));
+    assert_eq!(hits(status()), before + 50);
+    drop(nbd);
+    assert!(served.stop().stderr.contains("copies of what is written and read are kept"));
+}
+
+/// Whoever is connected is refused changes, whoever connects is told; what was written before is
+/// there.
+#[test]
+fn read_only_is_switched_while_it_is_served() {
+    let folder = pair();
+    let served = folder.serve(&format!("serve {DISKS}"));
+    let mut nbd = Nbd::connect(&folder.path("sock"));
+    assert_eq!(nbd.write(1 << 20, &[1; 4096]), 0);
+    assert_eq!(folder.dcd("set --control ctl read-only=true").ok(), "read-only = true\n");
+    assert_eq!(nbd.write(1 << 20, &[2; 4096]), 1, "EPERM");
+    assert_eq!(nbd.flush(), 0);
+    assert_eq!(nbd.read(1 << 20, 4096), Ok(vec![1; 4096]));
+    assert!(!nbd.is_read_only() && Nbd::connect(&folder.path("sock")).is_read_only());
+    folder.dcd("set --control ctl read-only=").ok();
+    assert_eq!(nbd.write(1 << 20, &[3; 4096]), 0);
+    assert!(!Nbd::connect(&folder.path("sock")).is_read_only());
+    drop(nbd);
+    assert_eq!(served.stop().code, Some(0));
+}
+
 /// What is wrong is said, and nothing is switched.
 #[test]
 fn a_mode_that_cannot_be_is_refused() {
     let folder = pair();
     let served = folder.serve(&format!("serve {DISKS}"));
-    folder.dcd("set --control ctl mode=write-through").fails(
+    folder.dcd("set --control ctl mode=write-off").fails(
         1,
-        "none of: write-back, write-around, pass-through",
+        "none of: write-back, write-through, write-around, pass-through",
         "--mode",
     );
+    folder.dcd("set --control ctl mode=write-through").fails(1, "mode needs a read area", "");
     drop(served);
     folder.dcd(&format!("serve {DISKS} --no-log --mode pass-through")).fails(
         1,

@@ -300,7 +300,7 @@ pub fn ack_name(ack: AckMode) -> &'static str {
 /// Whether changes go to the log.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ModeSummary {
-    /// What is promised now: `write-back`, `write-around` or `pass-through`.
+    /// What is promised now: `write-back`, `write-through`, `write-around` or `pass-through`.
     pub mode: String,
     /// Of a switch to another: `none`; `draining`, while changes go on as before; `holding`, while
     /// they wait; `given-up`, when the mode stays what it was; `failed`, when the data-disk has
@@ -334,6 +334,7 @@ impl ModeSummary {
         let is_under_way = matches!(state, ModeState::Draining | ModeState::Holding);
         let mode = match mode {
             Mode::WriteBack => "write-back",
+            Mode::WriteThrough => "write-through",
             Mode::WriteAround => "write-around",
             Mode::PassThrough => "pass-through",
         };

@@ -233,6 +233,9 @@ fn tell_mode(told: &mut Option<ModeReport>, now: Option<ModeReport>) {
         (ModeState::Reached, Mode::PassThrough) => {
             eprintln!("dcd: writes go past the log: the cache-disk is not touched any more");
         }
+        (ModeState::Reached, Mode::WriteThrough) => {
+            eprintln!("dcd: writes go past the log; copies of what is written and read are kept");
+        }
         (ModeState::Reached, Mode::WriteAround) => {
             eprintln!("dcd: writes go past the log; copies of what is read are kept");
         }

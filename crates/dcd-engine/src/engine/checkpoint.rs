@@ -13,10 +13,10 @@
 //!    recovery could need speaks of them any more (C13, trap 1 of the design).
 //! ```
 //! It lists empty segments as free only where no record may announce them: at a start and an end,
-//! when the cache is empty, or when the log has no room for a record. One that lists nothing makes
-//! the cache-disk clean: [`super::log_use`].
+//! when the cache is empty, or when the log has no room for a record. Those that list
+//! nothing make the cache-disk clean: [`super::log_use`].
 
-use super::{Engine, Purpose};
+use super::{Engine, Phase, Purpose};
 use crate::buffer::Buffer;
 use crate::copies::PageWrite;
 use crate::engine::Disk;
@@ -447,7 +447,10 @@ impl Engine {
         if picture.is_empty {
             // What was logged while it was gathered is in no segment that it speaks of.
             let begun_after = RecordNumber(picture.listed.position.next_record.0 - 1);
-            self.log_use.empty_checkpoint_durable(begun_after);
+            let is_first = self.phase == Phase::Opening;
+            self.log_use.empty_checkpoint_durable(begun_after, is_first);
+        } else {
+            self.log_use.full_checkpoint_durable();
         }
     }
 }

@@ -1,14 +1,18 @@
 //! Is there anything on the cache-disk? While there is not, dcd can go on without it (C23).
 //!
-//! The cache-disk is *clean* when its newest durable checkpoint lists nothing, neither lines nor
-//! zero ranges nor poison, and no record was ever submitted to it behind that. Whatever becomes of
-//! a cache-disk in this state, a later start finds an empty log on it, and can put nothing old over
-//! what was written to the data-disk meanwhile.
+//! The cache-disk is *clean* when neither of its checkpoints lists anything that a start would go
+//! by, neither lines nor zero ranges nor poison, and no record was ever submitted to it behind them.
+//! Whatever becomes of a cache-disk in this state, a later start finds an empty log on it, and can
+//! put nothing old over what was written to the data-disk meanwhile. Both, because a start that
+//! cannot read the newer one takes the older, and no record would tell it that there was a newer.
 //!
 //! ```text
 //! 1. The cache has been empty and quiet for `idle_threshold_max`: a checkpoint is made that says so.
 //!      A checkpoint that finds the cache empty for another reason counts as well.
-//! 2. It is durable: clean.             Crash from here on: a start finds an empty log.
+//! 2. It is durable. If the other one is of this session, a second is made, in its place.
+//!      Crash before: a start finds an empty log, or what had been in it.
+//!      Of an earlier session: a start knows by the superblock that it is not the newest.
+//!    That is durable, too: clean.      Crash from here on: a start finds an empty log.
 //! 3. A record is to be written: first, 4 KiB of zeroes are written with FUA to the place where its
 //!    header will be. That is the *probe*. It is no record, so nothing of it needs to be believed or
 //!    remembered, and it may land late, torn or never.
@@ -39,6 +43,8 @@ enum State {
     /// Something may be on it.
     #[default]
     InUse,
+    /// The newest checkpoint lists nothing, and there is nothing behind it.
+    HalfClean,
     Clean,
     Probing,
     /// The probe was written, and no record since.
@@ -48,7 +54,7 @@ enum State {
 impl LogUse {
     /// Whether nothing can be on the cache-disk that is newer than the data-disk.
     pub(super) fn is_clean(&self) -> bool {
-        self.state != State::InUse
+        !matches!(self.state, State::InUse | State::HalfClean)
     }
 
     /// A probe is under way.
@@ -63,10 +69,22 @@ impl LogUse {
         self.submitted = self.submitted.max(number);
     }
 
-    /// A checkpoint that lists nothing, made behind this record, is durable.
-    pub(super) fn empty_checkpoint_durable(&mut self, after: RecordNumber) {
-        if self.state == State::InUse && self.submitted <= after {
-            self.state = State::Clean;
+    /// A checkpoint that lists nothing, made behind this record, is durable; whether it is the
+    /// first of the session.
+    pub(super) fn empty_checkpoint_durable(&mut self, after: RecordNumber, is_first: bool) {
+        let has_records_behind = self.submitted > after;
+        self.state = match self.state {
+            State::InUse | State::HalfClean if has_records_behind => State::InUse,
+            State::InUse if !is_first => State::HalfClean,
+            State::InUse | State::HalfClean => State::Clean,
+            state @ (State::Clean | State::Probing | State::Probed) => state,
+        };
+    }
+
+    /// A checkpoint that lists something is durable.
+    pub(super) fn full_checkpoint_durable(&mut self) {
+        if self.state == State::HalfClean {
+            self.state = State::InUse;
         }
     }
 }
@@ -92,7 +110,8 @@ impl Engine {
             return false;
         }
         let since = *self.log_use.empty_since.get_or_insert(self.now);
-        self.now.since(since) >= self.config.idle_threshold_max
+        self.log_use.state == State::HalfClean
+            || self.now.since(since) >= self.config.idle_threshold_max
     }
 
     pub(super) fn clean_checkpoint_wake_up(&self) -> Option<Time> {
@@ -105,7 +124,7 @@ impl Engine {
     /// Step 3. Whether records may be written; if not, a probe is under way.
     pub(super) fn may_write_records(&mut self) -> bool {
         match self.log_use.state {
-            State::InUse | State::Probed => return true,
+            State::InUse | State::HalfClean | State::Probed => return true,
             State::Probing => return false,
             State::Clean => {}
         }

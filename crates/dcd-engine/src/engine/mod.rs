@@ -309,8 +309,8 @@ impl Engine {
         memory: Box<dyn SegmentMemory>,
     ) -> Result<Engine, OpenError> {
         config.validate()?;
-        check_mode(&config, &below)?;
         let geometry = superblock.geometry;
+        check_mode(&config, &below, geometry.copy_pages > 0)?;
         if config.no_log && geometry.copy_pages > 0 {
             return Err(OpenError::ReadAreaWithoutLog);
         }
@@ -423,10 +423,16 @@ impl Engine {
 
     /// What the engine wants next.
     pub fn poll_output(&mut self) -> Output {
-        match self.outputs.pop_front() {
+        match self.next_output() {
             Some(output) => output,
             None => Output::Wait { until: self.next_wake_up() },
         }
+    }
+
+    /// The same for a driver that has more inputs at hand: `None` instead of a wait, whose end
+    /// takes a look at everything.
+    pub fn next_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
     }
 
     fn request(&mut self, request: Request) {
@@ -492,9 +498,9 @@ impl Engine {
                         | SequenceRequest::Clear
                         | SequenceRequest::Pin { .. }
                 );
-                // No checkpoint is made while the cache-disk is left alone, so it would come back.
-                if is_lasting && self.has_no_use_for_copies() && !self.health.cache_disk_failed() {
-                    let error = RequestError::Sequence(SequenceError::NoReadArea);
+                // It would come back with the next start.
+                if is_lasting && self.may_use_read_area() == Err(SequenceError::ReadAreaUnused) {
+                    let error = SequenceError::ReadAreaUnused.into();
                     return self.reply(request.id, Err(error), None);
                 }
                 match self.sequence_request(wanted) {
@@ -610,7 +616,8 @@ impl Engine {
         }
     }
 
-    fn next_wake_up(&self) -> Option<Time> {
+    /// Until when it would wait now, if nothing else comes: what [`Output::Wait`] says.
+    pub fn next_wake_up(&self) -> Option<Time> {
         let hung = self.hung_wake_up();
         let gathering = self.gathering_wake_up();
         if self.phase != Phase::Running {
@@ -886,7 +893,7 @@ impl Engine {
     /// not so: it tells whether something rests in the segment memory, and for how long. Then
     /// nothing is changed.
     pub fn configure(&mut self, wanted: &EngineConfig) -> Result<(), ConfigError> {
-        check_mode(wanted, &self.below)?;
+        check_mode(wanted, &self.below, self.copies.is_on())?;
         self.config.take_over(wanted)?;
         self.patience.shortest_limit_is(self.config.shortest_wait(self.below.is_volume()));
         if let Below::Volume(volume) = &mut self.below {
@@ -1013,12 +1020,21 @@ impl Engine {
 }
 
 /// Tables of a volume are in the log: it is served with it, or without it from the start on.
-fn check_mode(config: &EngineConfig, below: &Below) -> Result<(), ConfigError> {
+fn check_mode(
+    config: &EngineConfig,
+    below: &Below,
+    has_read_area: bool,
+) -> Result<(), ConfigError> {
+    let keeps_hot_blocks = has_read_area && config.hot_blocks && !config.one_disk;
     let why = match config.mode {
         Mode::WriteBack => return Ok(()),
         _ if below.is_volume() => "of a volume is write-back, or no-log at a start",
         _ if config.no_log => "is no choice with no-log: nothing is logged",
-        Mode::WriteAround | Mode::PassThrough => return Ok(()),
+        Mode::WriteThrough if !keeps_hot_blocks => {
+            "needs a read area with hot blocks, on a disk of its own, for what is written; without \
+             one write-around is the same"
+        }
+        Mode::WriteThrough | Mode::WriteAround | Mode::PassThrough => return Ok(()),
     };
     Err(ConfigError { key: "mode", why })
 }

@@ -3,32 +3,41 @@
 //! Away from the log, when [`EngineConfig::mode`](crate::EngineConfig::mode) says pass-through:
 //!
 //! ```text
-//! 1. Drain. Changes go to the log still, but no more than one line for two that were destaged, so that it ends.
-//! 2. When so little is left that it takes no time worth speaking of, hold: changes wait. If that takes longer than thought they
-//!    go on, and it is tried again with less left.
+//! 1. Drain. Changes go to the log still, but no more than one line for two that were destaged, so
+//!    that it ends.
+//! 2. When so little is left that it takes no time worth speaking of, hold: changes wait. If that
+//!    takes longer than thought they go on, and it is tried again with less left.
 //!      Crash in steps 1 and 2: write-back, with what is dirty.
-//! 3. Nothing is left. Witnesses do not count any more, and in pass-through nobody will tell the copies of changes, so neither do
-//!    they. A checkpoint that lists neither lines nor zeroes nor damage.
+//! 3. Nothing is left. Witnesses do not count any more, and in pass-through nobody will tell the
+//!    copies of changes, so neither do they. A checkpoint that lists neither lines nor zeroes nor
+//!    damage.
 //!      Crash before it is durable: as above, or an empty log; all is on the data-disk.
-//! 4. It is durable, the data-disk is flushed, and the segment memory counts no more: changes go past the log. From here on all
-//!    is as after the loss of a clean cache-disk (uncached.rs), and in pass-through nothing touches it; in write-around copies
-//!    are kept in the read area, and dropped when a change of their lines is begun.
-//!      Crash: an empty log and no word of the session's memory, so the start believes no copy that it has not compared.
+//! 4. It is durable, the data-disk is flushed, and the segment memory counts no more: changes go
+//!    past the log. From here on all is as after the loss of a clean cache-disk (uncached.rs), and
+//!    in pass-through nothing touches it. In write-around copies are kept in the read area, and
+//!    dropped when a change of their lines is begun; in write-through the change leaves new ones
+//!    when it has ended.
+//!      Crash: an empty log and no word of the session's memory, so the start believes no copy that
+//!      it has not compared.
 //! ```
 //! And back:
 //!
 //! ```text
 //! 1. Hold: changes wait, those under way end.
-//! 2. Flush the data-disk.             Crash before: as on any disk, what no flush had covered may be lost.
-//!      Behind a record in the log all that was acknowledged before it is taken to be durable (C3).
-//! 3. From write-around: a checkpoint. Crash before it is durable: as in step 4 above.
-//!      Behind a record in the log a start believes the copies that a checkpoint lists; now they are those of now.
+//! 2. Flush the data-disk.
+//!      Crash before: as on any disk, what no flush had covered may be lost. Behind a record in the
+//!      log all that was acknowledged before it is taken to be durable (C3).
+//! 3. From a mode that keeps copies: a checkpoint.
+//!      Crash before it is durable: as in step 4 above. Behind a record in the log a start believes
+//!      the copies that a checkpoint lists; now they are those of now.
 //! 4. The segment memory counts again, and changes go to the log.
 //! ```
-//! From one mode past the log to the other it goes by way of the log.
+//! To and from pass-through it goes by way of the log; the two that keep copies lead straight to
+//! each other.
 //!
-//! A switch that gets on no more ([`super::destage`]), or finds something lost, is given up: the mode stays what it was, and
-//! nobody is held any longer. One that is no longer wanted ends at once. A cache that is closed goes back to the log first.
+//! A switch that gets on no more ([`super::destage`]), or finds something lost, is given up: the
+//! mode stays what it was, and nobody is held any longer. One that is no longer wanted ends at
+//! once. A cache that is closed goes back to the log first.
 
 use super::Engine;
 use super::destage::Headway;
@@ -144,6 +153,11 @@ impl Engine {
         match &self.mode.stage {
             Stage::Resting if wants_past && !self.is_passing_by() => self.begin_to_leave(),
             Stage::Resting if self.is_passing_by() && !self.is_as_wanted() => {
+                let is_past = self.mode_past_the_log().is_some_and(Mode::keeps_copies);
+                if is_past && wants_past && self.config.mode.keeps_copies() {
+                    self.change_mode_past_the_log(self.config.mode);
+                    return true;
+                }
                 self.mode.stage = Stage::Returning;
                 self.mode.since = Some(self.now);
                 true
@@ -336,7 +350,8 @@ impl Engine {
 
     /// The data-disk has been flushed, and nothing has changed since.
     pub(super) fn past_is_durable(&mut self) {
-        if self.mode_past_the_log() != Some(Mode::WriteAround) || !self.copies.is_on() {
+        let keeps_copies = self.mode_past_the_log().is_some_and(Mode::keeps_copies);
+        if !keeps_copies || !self.copies.is_on() {
             return self.log_again_from_here();
         }
         self.checkpoint.force();

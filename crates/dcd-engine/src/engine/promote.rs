@@ -112,6 +112,17 @@ impl Engine {
         }
     }
 
+    /// Step 2, with what a change has just brought to the data-disk (write-through).
+    pub(super) fn promote_written(&mut self, range: LbaRange, bytes: &[u8]) {
+        if !self.promotes() {
+            return;
+        }
+        for (line, _) in range.lines().filter(|(_, mask)| *mask == FragmentMask::FULL) {
+            let at = ((line.lba().0 - range.start.0) * BLOCK_SIZE) as usize;
+            self.promote_line(line, &bytes[at..at + LINE_SIZE as usize]);
+        }
+    }
+
     fn promote_line(&mut self, line: Line, bytes: &[u8]) {
         let is_wanted = self.promotion.gathered.len() < GATHERED_MAX
             && self.is_only_on_data_disk(line)

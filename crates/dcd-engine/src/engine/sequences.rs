@@ -4,7 +4,7 @@ use super::Engine;
 use crate::copies::Sequence;
 use crate::format::copy_page::{NAME_BYTES_MAX, SequenceLabel};
 use crate::format::geometry::COPIES_PER_PAGE;
-use crate::io::{NewSequence, RequestError, RequestId, SequenceError, SequenceRequest};
+use crate::io::{NewSequence, RequestId, SequenceError, SequenceRequest};
 use crate::units::{CopyPageIndex, FRAGMENTS_PER_LINE, Line, SequenceId};
 
 impl Engine {
@@ -22,6 +22,17 @@ impl Engine {
         }
     }
 
+    /// What is answered is to last: no checkpoint is made while the cache-disk is left alone.
+    pub(super) fn may_use_read_area(&self) -> Result<(), SequenceError> {
+        match self.has_no_use_for_copies() {
+            _ if !self.copies.is_on() || self.health.cache_disk_failed() => {
+                Err(SequenceError::NoReadArea)
+            }
+            true => Err(SequenceError::ReadAreaUnused),
+            false => Ok(()),
+        }
+    }
+
     fn serve_sequences(&mut self, on: bool) -> Result<(), SequenceError> {
         if !self.copies.is_on() {
             return Err(SequenceError::NoReadArea);
@@ -33,18 +44,15 @@ impl Engine {
 
     /// Has a checkpoint made, and replies when it is durable.
     pub(super) fn save_copies(&mut self, id: RequestId) {
-        if !self.copies.is_on() || self.has_no_use_for_copies() {
-            let error = RequestError::Sequence(SequenceError::NoReadArea);
-            return self.reply(id, Err(error), None);
+        if let Err(error) = self.may_use_read_area() {
+            return self.reply(id, Err(error.into()), None);
         }
         self.checkpoint.force_for(id);
     }
 
     /// Keeps the lines of a sequence from now on; a sequence of that name is replaced.
     pub(super) fn store_sequence(&mut self, new: &NewSequence) -> Result<(), SequenceError> {
-        if !self.copies.is_on() || self.has_no_use_for_copies() {
-            return Err(SequenceError::NoReadArea);
-        }
+        self.may_use_read_area()?;
         if new.name.is_empty() || new.name.len() > NAME_BYTES_MAX || new.name.contains('\0') {
             return Err(SequenceError::BadSequence);
         }

@@ -108,6 +108,12 @@ impl PassingBy {
     pub(super) fn is_passed(&self, range: LbaRange) -> bool {
         self.changes.iter().any(|change| change.range.overlaps(range))
     }
+
+    /// The same without those that are on the data-disk and wait for a flush.
+    fn is_being_changed(&self, range: LbaRange) -> bool {
+        let is_left = |change: &&Passing| !matches!(change.state, State::Written);
+        self.changes.iter().filter(is_left).any(|change| change.range.overlaps(range))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -138,6 +144,8 @@ struct Passing {
     range: LbaRange,
     fua: bool,
     state: State,
+    /// What is being written, for the read area.
+    kept: Option<Buffer>,
 }
 
 enum State {
@@ -215,6 +223,17 @@ impl Engine {
         }
     }
 
+    /// Whether what is written in this range is kept as if it had been read.
+    fn keeps_what_is_written(&mut self, range: LbaRange) -> bool {
+        self.mode_past_the_log() == Some(Mode::WriteThrough) && !self.is_scan(range)
+    }
+
+    /// Both modes keep copies, and they are true: nothing has to be done for it.
+    pub(super) fn change_mode_past_the_log(&mut self, mode: Mode) {
+        assert!(mode.keeps_copies() && self.mode_past_the_log().is_some_and(Mode::keeps_copies));
+        self.passing().reason = Reason::Mode(mode);
+    }
+
     /// Whether there is a cache-disk that could be used again, and the mode in which it is not.
     pub(super) fn mode_past_the_log(&self) -> Option<Mode> {
         let passing = self.passing_by.as_ref().filter(|passing| passing.stage != Stage::Failed)?;
@@ -228,10 +247,10 @@ impl Engine {
         self.mode_past_the_log().is_some()
     }
 
-    /// Whether a change of this line goes past the log.
+    /// Whether a change of this line goes past the log, and has not ended there.
     pub(super) fn is_passed(&self, line: Line) -> bool {
         let range = LbaRange::new(line.lba().0, FRAGMENTS_PER_LINE);
-        self.passing_by.as_ref().is_some_and(|passing| passing.is_passed(range))
+        self.passing_by.as_ref().is_some_and(|passing| passing.is_being_changed(range))
     }
 
     /// Whether it has failed, or is to be left alone until the end.
@@ -244,7 +263,7 @@ impl Engine {
     pub(super) fn has_no_use_for_copies(&self) -> bool {
         let is_past = self.passing_by.is_some();
         self.health.cache_disk_failed()
-            || is_past && self.mode_past_the_log() != Some(Mode::WriteAround)
+            || is_past && !self.mode_past_the_log().is_some_and(Mode::keeps_copies)
             || self.mode.is_about_to_pass()
     }
 
@@ -465,7 +484,7 @@ impl Engine {
         let fua = fua || self.config.ack == AckMode::Durable;
         let first = range.start.line();
         self.copies_changed(first, range.end().div_ceil(FRAGMENTS_PER_LINE) - first.0);
-        self.passing().changes.push(Passing { owner, range, fua, state });
+        self.passing().changes.push(Passing { owner, range, fua, state, kept: None });
     }
 
     /// A FLUSH: everything that was acknowledged becomes durable on the data-disk.
@@ -499,6 +518,9 @@ impl Engine {
             match std::mem::replace(&mut change.state, State::Writing) {
                 State::WaitingToWrite(data) => {
                     let step = Step::Change { owner, blocks: range.blocks };
+                    if self.keeps_what_is_written(range) {
+                        self.passing().changes[index].kept = Some(data.clone());
+                    }
                     let data = IoData::Owned(data);
                     let operation =
                         IoOperation::Write { offset: range.start.byte(), data, fua: false };
@@ -551,6 +573,7 @@ impl Engine {
         }
         let passing = self.passing();
         let range = passing.changes[index].range;
+        let kept = passing.changes[index].kept.take();
         if result.is_ok() && passing.changes[index].fua {
             passing.changes[index].state = State::Written;
         } else {
@@ -560,6 +583,9 @@ impl Engine {
         }
         if result.is_ok() {
             self.heal(range);
+            if let Some(bytes) = kept {
+                self.promote_written(range, bytes.bytes());
+            }
         }
     }
 

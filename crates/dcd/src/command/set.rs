@@ -22,9 +22,10 @@ use crate::stdout::{print, print_json};
 /// counts until dcd ends, before flags and file; KEY= takes that back. Either all is set, or
 /// nothing. SIGHUP has dcd read its configuration file again.
 ///
-/// With mode=write-around or mode=pass-through what is dirty is brought to the data-disk first, while writes go on; this
-/// waits until the mode is reached. Ctrl-C ends only the waiting: mode= takes it back. A switch
-/// that gets on no more, or finds something lost, is given up by dcd, with exit code 8.
+/// With mode=write-through, mode=write-around or mode=pass-through what is dirty is brought to the
+/// data-disk first, while writes go on; this waits until the mode is reached. Ctrl-C ends only the
+/// waiting: mode= takes it back. A switch that gets on no more, or finds something lost, is given
+/// up by dcd, with exit code 8.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

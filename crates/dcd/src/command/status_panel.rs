@@ -231,7 +231,7 @@ fn mode_words(mode: &ModeSummary) -> Option<(String, Colour)> {
             (format!("serves in {mode}: the switch was given up: {why}"), Colour::Bad)
         }
         _ if mode == "pass-through" => ("serves past its log, as told".into(), Colour::Warning),
-        _ if mode == "write-around" => {
+        _ if mode == "write-through" || mode == "write-around" => {
             ("serves, and writes past its log, as told".into(), Colour::Good)
         }
         _ => return None,

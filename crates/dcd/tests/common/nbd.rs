@@ -6,7 +6,11 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-pub struct Nbd(UnixStream);
+pub struct Nbd {
+    stream: UnixStream,
+    /// The transmission flags of the export.
+    flags: u16,
+}
 
 impl Nbd {
     /// Connects to the export with the empty name (NBD_OPT_EXPORT_NAME, flags: no zeroes).
@@ -21,7 +25,12 @@ impl Nbd {
         stream.write_all(&hello).unwrap();
         let mut export = [0; 10];
         stream.read_exact(&mut export).unwrap();
-        Nbd(stream)
+        Nbd { stream, flags: u16::from_be_bytes([export[8], export[9]]) }
+    }
+
+    /// Whether the export was called read-only (NBD_FLAG_READ_ONLY).
+    pub fn is_read_only(&self) -> bool {
+        self.flags & 2 != 0
     }
 
     fn ask(&mut self, command: u8, offset: u64, length: usize, data: &[u8]) -> u32 {
@@ -30,9 +39,9 @@ impl Nbd {
         request.extend(offset.to_be_bytes());
         request.extend((length as u32).to_be_bytes());
         request.extend(data);
-        self.0.write_all(&request).unwrap();
+        self.stream.write_all(&request).unwrap();
         let mut reply = [0; 16];
-        self.0.read_exact(&mut reply).unwrap();
+        self.stream.read_exact(&mut reply).unwrap();
         assert_eq!(reply[..4], [0x67, 0x44, 0x66, 0x98]);
         u32::from_be_bytes(reply[4..8].try_into().unwrap())
     }
@@ -54,7 +63,7 @@ impl Nbd {
         match self.ask(0, offset, length, &[]) {
             0 => {
                 let mut data = vec![0; length];
-                self.0.read_exact(&mut data).unwrap();
+                self.stream.read_exact(&mut data).unwrap();
                 Ok(data)
             }
             error => Err(error),

@@ -208,6 +208,11 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
+    /// What clients are told that connect from now on.
+    pub(crate) fn show_read_only(&mut self, is_read_only: bool) {
+        self.export.read_only = is_read_only;
+    }
+
     /// A server without sockets, for so many clients at a time.
     pub fn new(export: Export, clients_max: usize, quiet: bool) -> NbdServer {
         NbdServer {
