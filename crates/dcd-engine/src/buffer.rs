@@ -70,13 +70,18 @@ impl Buffer {
         self.len = len;
     }
 
+    /// Makes it `len` bytes that hold anything, and so must be overwritten. Keeps its memory when
+    /// it is large enough.
+    pub fn set_any(&mut self, len: usize) {
+        match len <= self.room() {
+            true => self.len = len,
+            false => *self = Buffer::zeroed(len),
+        }
+    }
+
     /// Makes it `len` zero bytes. Keeps its memory when it is large enough.
     pub fn set_zeroes(&mut self, len: usize) {
-        if len > self.room() {
-            *self = Buffer::zeroed(len);
-            return;
-        }
-        self.len = len;
+        self.set_any(len);
         self.bytes_mut().fill(0);
     }
 

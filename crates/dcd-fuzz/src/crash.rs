@@ -18,6 +18,7 @@ use dcd_engine::format::checksum::crc32c_with_hole;
 use dcd_engine::{
     Buffer, Device, LbaRange, Limits, OpenError, Operation, Phase, RequestError, Superblock, Uuid,
 };
+use dcd_testkit::read_into_used;
 
 use crate::disk::Fate;
 use crate::faults::{Allowed, FaultKind, Level, Pending};
@@ -740,7 +741,7 @@ impl Host {
         range: LbaRange,
         random: &mut Random,
     ) -> Result<Option<dcd_engine::Buffer>, Violation> {
-        let id = self.submit(Operation::read(range), false);
+        let id = self.submit(read_into_used(range), false);
         let mut left = 100_000;
         loop {
             if let Some(index) = self.replies.iter().position(|reply| reply.id == id) {

@@ -3,7 +3,10 @@
 //! that wait, fail, tear or lie has a machine of its own, and each has faults of its own: the tests
 //! of the engine, the fuzzer, the simulator.
 
-use dcd_engine::{Buffer, Engine, Input, Io, IoData, IoDone, IoOperation, Output, Reply, Time};
+use dcd_engine::{
+    Buffer, Engine, Input, Io, IoData, IoDone, IoOperation, LbaRange, Operation, Output, Reply,
+    Time,
+};
 
 /// A disk that holds bytes and never fails. Offsets and lengths are bytes.
 pub trait Bytes {
@@ -38,6 +41,11 @@ impl Bytes for Vec<u8> {
     fn write_zeroes(&mut self, offset: u64, length: u64) {
         self[offset as usize..][..length as usize].fill(0);
     }
+}
+
+/// A read into memory that others have used: what is not written of it shows.
+pub fn read_into_used(range: LbaRange) -> Operation {
+    Operation::Read { range, buffer: Buffer::copy_of(&vec![0xdb; range.bytes() as usize]) }
 }
 
 /// Carries out an I/O; `segment_memory` is that of the engine that wants it. Its buffer comes back

@@ -14,8 +14,10 @@ use crate::event_loop::request_counts::RequestCounts;
 pub trait Core {
     /// Tells what has happened.
     fn handle_input(&mut self, now: Time, input: Input);
-    /// What it wants next; to be called until it says [`Output::Wait`].
-    fn poll_output(&mut self) -> Output;
+    /// What it wants next; to be called until there is nothing.
+    fn next_output(&mut self) -> Option<Output>;
+    /// Until when it waits then.
+    fn next_wake_up(&self) -> Option<Time>;
     /// Where it stands.
     fn phase(&self) -> &Phase;
     /// The volume that is exported.
@@ -64,8 +66,12 @@ impl Core for Engine {
         Engine::handle_input(self, now, input);
     }
 
-    fn poll_output(&mut self) -> Output {
-        Engine::poll_output(self)
+    fn next_output(&mut self) -> Option<Output> {
+        Engine::next_output(self)
+    }
+
+    fn next_wake_up(&self) -> Option<Time> {
+        Engine::next_wake_up(self)
     }
 
     fn phase(&self) -> &Phase {

@@ -137,8 +137,8 @@ pub struct EventLoop<C> {
     label: Option<LabelKeeper>,
     clock: Clock,
     now: Time,
-    /// When the core wants [`Input::Timeout`].
-    deadline: Option<Time>,
+    /// When the core wants [`Input::Timeout`], if that is known.
+    deadline: Option<Option<Time>>,
     nbd: NbdServer,
     ublk: Option<UblkServer>,
     pending: Vec<Option<Pending>>,
@@ -393,7 +393,8 @@ impl<C: Core> EventLoop<C> {
 
     /// One turn: waits until something happens, but no longer than `wait_max`, and deals with it.
     pub fn turn(&mut self, wait_max: Option<std::time::Duration>) -> io::Result<()> {
-        self.ring.wait(self.wait_time(wait_max))?;
+        let wait = self.wait_time(wait_max);
+        self.ring.wait(wait)?;
         self.now = self.clock.now();
         self.look_at_memory();
         while let Some(completed) = self.ring.next_completed() {
@@ -406,7 +407,7 @@ impl<C: Core> EventLoop<C> {
         // then the next turn, at once.
         if self.ring.has_seen_all() {
             self.nbd.give_up_late();
-            if self.deadline.is_some_and(|deadline| deadline <= self.now) && !self.is_closing {
+            if self.deadline().is_some_and(|deadline| deadline <= self.now) {
                 self.give(Input::Timeout);
             }
             self.serve_clients();
@@ -426,12 +427,13 @@ impl<C: Core> EventLoop<C> {
     }
 
     /// How long the next wait may be.
-    fn wait_time(&self, wait_max: Option<std::time::Duration>) -> Option<std::time::Duration> {
+    fn wait_time(&mut self, wait_max: Option<std::time::Duration>) -> Option<std::time::Duration> {
+        let deadline = self.deadline();
         let due = self
             .disks
             .iter()
             .filter_map(|disk| disk.next_due(self.now))
-            .chain(self.deadline)
+            .chain(deadline)
             .chain(self.nbd.next_due())
             .min();
         let due = due.map(|due| std::time::Duration::from_nanos(due.since(self.clock.now()).0));
@@ -563,16 +565,24 @@ impl<C: Core> EventLoop<C> {
     }
 
     fn take_outputs(&mut self) {
-        loop {
-            match self.core.poll_output() {
+        self.deadline = None;
+        while let Some(output) = self.core.next_output() {
+            match output {
                 Output::Io(io) => self.start_io(io),
                 Output::Reply(reply) => self.reply(reply),
-                Output::Wait { until } => {
-                    self.deadline = until;
-                    return;
-                }
+                Output::Wait { .. } => unreachable!("there is something"),
             }
         }
+    }
+
+    /// When the core wants to be woken; while it is closed down, never. Not asked for after each
+    /// input of many.
+    fn deadline(&mut self) -> Option<Time> {
+        if self.is_closing {
+            return None;
+        }
+        let core = &self.core;
+        *self.deadline.get_or_insert_with(|| core.next_wake_up())
     }
 
     fn start_io(&mut self, io: Io) {
@@ -754,6 +764,9 @@ impl<C: Core> EventLoop<C> {
                 }),
                 Message::Configure { config, answer } => {
                     let configured = self.core.configure(&config);
+                    if configured.is_ok() {
+                        self.nbd.show_read_only(config.read_only);
+                    }
                     self.give(Input::Timeout);
                     let _ = answer.send(configured);
                 }
@@ -801,7 +814,6 @@ impl<C: Core> EventLoop<C> {
     /// under way any more on its disks.
     pub fn close(mut self) -> (C, bool) {
         self.is_closing = true;
-        self.deadline = None;
         let until = std::time::Instant::now() + CLOSE_PATIENCE;
         while !self.nbd.is_quiet() && std::time::Instant::now() < until {
             if self.turn(Some(std::time::Duration::from_millis(10))).is_err() {

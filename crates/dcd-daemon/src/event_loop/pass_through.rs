@@ -63,7 +63,7 @@ impl PassThrough {
         };
         match operation {
             Operation::Read { range, mut buffer } => {
-                buffer.set_zeroes(range.bytes() as usize);
+                buffer.set_any(range.bytes() as usize);
                 self.io(id, IoOperation::Read { offset: range.start.byte(), buffer }, false);
             }
             Operation::Write { start, data } => {
@@ -131,8 +131,12 @@ impl Core for PassThrough {
         }
     }
 
-    fn poll_output(&mut self) -> Output {
-        self.outputs.pop_front().unwrap_or(Output::Wait { until: None })
+    fn next_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn next_wake_up(&self) -> Option<Time> {
+        None
     }
 
     fn phase(&self) -> &Phase {
@@ -183,7 +187,7 @@ mod tests {
     }
 
     fn next_io(disk: &mut PassThrough) -> Io {
-        let Output::Io(io) = disk.poll_output() else { panic!("expected an I/O") };
+        let Some(Output::Io(io)) = disk.next_output() else { panic!("expected an I/O") };
         io
     }
 
@@ -197,7 +201,7 @@ mod tests {
     }
 
     fn next_reply(disk: &mut PassThrough) -> Reply {
-        let Output::Reply(reply) = disk.poll_output() else { panic!("expected a reply") };
+        let Some(Output::Reply(reply)) = disk.next_output() else { panic!("expected a reply") };
         reply
     }
 
@@ -209,7 +213,7 @@ mod tests {
         assert!(
             matches!(&io.operation, IoOperation::Read { offset: 4096, buffer } if buffer.len() == 4096)
         );
-        assert!(matches!(disk.poll_output(), Output::Wait { until: None }));
+        assert!(disk.next_output().is_none());
         done(&mut disk, io, Ok(()));
         let reply = next_reply(&mut disk);
         assert_eq!((reply.id, reply.result), (RequestId(1), Ok(())));
@@ -244,7 +248,7 @@ mod tests {
         ask(&mut disk, 2, Operation::Shutdown, false);
         ask(&mut disk, 3, Operation::Flush, false);
         assert_eq!(next_reply(&mut disk).result, Err(RequestError::ShuttingDown));
-        assert!(matches!(disk.poll_output(), Output::Wait { .. }));
+        assert!(disk.next_output().is_none());
         done(&mut disk, read, Ok(()));
         assert_eq!(next_reply(&mut disk).id, RequestId(1));
         let flush = next_io(&mut disk);

@@ -184,7 +184,8 @@ impl Engine {
         self.follow_sequences(range);
         self.detect(range);
         let is_scan = self.is_scan(range);
-        buffer.set_zeroes(range.bytes() as usize);
+        // All of it is written, or the read fails: what others have left in it does not show.
+        buffer.set_any(range.bytes() as usize);
         let Ok(sources) = self.find(id, range, range, &mut buffer) else {
             return self.reply(id, Err(RequestError::Io), None);
         };
@@ -238,6 +239,7 @@ impl Engine {
             }
             if missing.is_empty() || self.is_zero(line) {
                 self.counters.read_hit_lines += 1;
+                copy_fragments(&[0; LINE_SIZE as usize], line, missing, buffer, range);
                 continue;
             }
             if in_log.as_slice().is_empty()

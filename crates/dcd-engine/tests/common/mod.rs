@@ -27,6 +27,7 @@ use dcd_engine::{
     Geometry, Input, Io, IoData, IoDone, IoError, IoId, IoOperation, Lba, LbaRange, OpenError,
     Operation, Output, Phase, Reply, Request, RequestError, RequestId, Superblock, Time, Uuid,
 };
+use dcd_testkit::read_into_used;
 
 /// Bytes in a cache line and in a slot.
 pub const LINE: usize = 4096;
@@ -800,7 +801,7 @@ impl Driver {
     #[track_caller]
     pub fn try_read(&mut self, start: u64, blocks: u64) -> Result<Vec<u8>, RequestError> {
         let mut next = self.started.len();
-        let id = self.submit(Operation::read(LbaRange::new(start, blocks)), false);
+        let id = self.submit(read_into_used(LbaRange::new(start, blocks)), false);
         // One that fails may be tried elsewhere.
         while let Some(seen) = self.started.get(next) {
             next += 1;

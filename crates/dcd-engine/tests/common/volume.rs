@@ -20,6 +20,7 @@ use dcd_engine::{
     IoOperation, Lba, LbaRange, Operation, Output, Phase, Request, RequestError, RequestId,
     Superblock, Time, Uuid, VolumeAnswer, VolumeRequest,
 };
+use dcd_testkit::read_into_used;
 
 pub const MIB: u64 = 1 << 20;
 pub const UUID: Uuid = Uuid([9; 16]);
@@ -386,7 +387,7 @@ impl Bench {
 
     pub fn try_read(&mut self, line: u64) -> Result<u8, RequestError> {
         let range = LbaRange::new(line * 8, 8);
-        let (result, buffer, _) = self.ask(Operation::read(range));
+        let (result, buffer, _) = self.ask(read_into_used(range));
         result?;
         let buffer = buffer.unwrap();
         let first = buffer.bytes()[0];

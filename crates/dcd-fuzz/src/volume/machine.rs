@@ -19,6 +19,7 @@ use dcd_engine::{
     IoOperation, Lba, LbaRange, OpenError, Operation, Output, Phase, Reply, Request, RequestError,
     RequestId, Superblock, Time, Uuid,
 };
+use dcd_testkit::read_into_used;
 
 use super::options::{MoreFaults, VolumeOptions};
 use super::truth::{Column, LinePlace, Sets};
@@ -1043,7 +1044,7 @@ impl Machine {
         range: LbaRange,
         random: &mut Random,
     ) -> Result<Option<Vec<u8>>, Violation> {
-        let buffer = self.ask(Operation::read(range), random)?;
+        let buffer = self.ask(read_into_used(range), random)?;
         Ok(buffer.ok().flatten().map(|buffer| buffer.bytes().to_vec()))
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use dcd_engine::units::{BLOCK_SIZE, LINE_SIZE};
 use dcd_engine::volume::away::LogShare;
 use dcd_engine::{AckMode, Buffer, Duration, Lba, LbaRange, Operation, Reply, RequestError};
+use dcd_testkit::read_into_used;
 
 use super::VolumeKind;
 use super::hints::Hints;
@@ -302,7 +303,7 @@ impl VolumeRun {
     pub(super) fn read(&mut self, random: &mut Random) -> Result<(), Violation> {
         let (start, blocks) = self.draw_range(random);
         let submitted = self.model.tick();
-        let operation = Operation::read(LbaRange::new(start, blocks));
+        let operation = read_into_used(LbaRange::new(start, blocks));
         self.ask(Asked::Read { start, blocks, submitted }, operation, false)
     }
 
