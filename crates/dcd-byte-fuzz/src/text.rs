@@ -9,7 +9,7 @@ use dcd_daemon::control::recording::RecordedBatch;
 use dcd_daemon::control::sequences::read_ranges;
 use dcd_daemon::control::settings::SettingsBook;
 use dcd_daemon::control::{Asked, read_command};
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::disk::fault_rules::{FaultTarget, find_fault, parse_rules};
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
 use dcd_daemon::metrics::server::{HttpRequest, HttpStatus, REQUEST_BYTES_MAX, parse_request};

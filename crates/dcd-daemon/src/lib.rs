@@ -27,6 +27,7 @@ macro_rules! eprintln {
 }
 
 pub mod control;
+pub mod device;
 pub mod disk;
 pub mod event_loop;
 pub mod frontend;

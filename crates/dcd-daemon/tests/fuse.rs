@@ -18,9 +18,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use dcd_daemon::device::loop_device::{self, LoopError};
 use dcd_daemon::frontend::Submit;
 use dcd_daemon::frontend::fuse::{self, FuseError};
-use dcd_daemon::frontend::loop_device::{self, LoopError};
 use dcd_engine::buffer::Buffer;
 use dcd_engine::io::{Operation, Reply, RequestError, RequestId};
 

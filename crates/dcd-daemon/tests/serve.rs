@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::event_loop::submitter::{StopKind, Submitter};
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};

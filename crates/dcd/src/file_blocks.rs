@@ -15,7 +15,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use dcd_daemon::disk::fiemap::file_extents;
+use dcd_daemon::device::fiemap::file_extents;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::BLOCK_SIZE;
 

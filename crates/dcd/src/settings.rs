@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use dcd_daemon::disk::device_spec::{DeviceSpec, DeviceSpecError};
+use dcd_daemon::device::device_spec::{DeviceSpec, DeviceSpecError};
 use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::frontend::nbd::server::CONNECTIONS_LIMIT;

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use dcd_daemon::disk::fiemap::file_extents;
+use dcd_daemon::device::fiemap::file_extents;
 use dcd_engine::volume::attributes::{AttributeChange, Attributes};
 use harness::{Daemon, Site, Value, until};
 use serde_json::json;

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 
 use dcd_engine::Time;
 
+pub use crate::device::device_file::DriveProblem;
+
 /// What a drive is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DriveWork {
@@ -33,16 +35,6 @@ pub trait ModelledDrive {
 
     /// Adds the ids of what is done by now.
     fn advance(&mut self, now: Time, done: &mut Vec<u64>);
-}
-
-/// Why there is no such drive.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct DriveProblem {
-    /// What is wrong.
-    pub error: String,
-    /// What to do about it.
-    pub hint: Option<String>,
 }
 
 /// Makes a drive of the name or path of its profile.

@@ -5,19 +5,10 @@
 //! start -> faults (fail, hang) -> slow arm or disk model (wait) -> ring -> completed -> IoDone
 //! ```
 
-pub(crate) mod claim;
-pub mod device;
-pub mod device_spec;
 pub mod drive;
 pub mod fault_rules;
-pub mod fiemap;
-pub mod file_watch;
-pub mod foreign_content;
-pub mod identity;
 pub(crate) mod model_arm;
-pub(crate) mod mounts;
 pub mod slow_arm;
-pub mod wipe;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,8 +20,8 @@ use dcd_engine::{
 };
 use rustix::io::Errno;
 
-use crate::disk::device::{DeviceError, DeviceFile};
-use crate::disk::device_spec::DeviceSpec;
+use crate::device::device_file::{DeviceError, DeviceFile};
+use crate::device::device_spec::DeviceSpec;
 use crate::disk::drive::{ModelledDrive, open_drive};
 use crate::disk::fault_rules::{Fault, FaultFile, FaultTarget, LOOK_INTERVAL};
 use crate::disk::model_arm::{ModelArm, ModelWork};

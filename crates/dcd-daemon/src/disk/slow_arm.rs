@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use dcd_engine::{Duration, Time};
 
-use crate::disk::device_spec::SlowTimes;
+use crate::device::device_spec::SlowTimes;
 
 /// What the arm is asked for; each has its own time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

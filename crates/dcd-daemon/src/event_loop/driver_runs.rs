@@ -32,7 +32,7 @@ use dcd_engine::{
 };
 use rustix::io::Errno;
 
-use crate::disk::device_spec::DeviceSpec;
+use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::submitter::Completion;

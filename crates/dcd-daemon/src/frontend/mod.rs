@@ -5,7 +5,6 @@ pub(crate) mod device_frontends;
 use dcd_engine::io::{Operation, Reply};
 
 pub mod fuse;
-pub mod loop_device;
 pub mod nbd;
 pub mod ublk;
 pub mod vhost_user;

@@ -40,8 +40,8 @@ use dcd_engine::format::superblock::CacheState;
 use dcd_engine::{Superblock, Uuid};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 
-use crate::disk::device::DeviceFile;
-use crate::disk::identity::{Object, Piece};
+use crate::device::device_file::DeviceFile;
+use crate::device::identity::{Object, Piece};
 use crate::pair::read_superblock;
 use crate::pair::record::{
     DiskKey, DiskState, Match, PairRecord, PairState, SLOT_BYTES, file_name, is_record,

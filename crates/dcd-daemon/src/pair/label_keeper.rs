@@ -28,7 +28,7 @@ use dcd_engine::{
     Buffer, Device, FormatError, Io, IoData, IoDone, IoError, IoId, IoOperation, Superblock, Uuid,
 };
 
-use crate::disk::device::{DeviceError, DeviceFile};
+use crate::device::device_file::{DeviceError, DeviceFile};
 
 /// The I/O of a label: no engine counts so far.
 const LABEL_IO: IoId = IoId(u64::MAX);

@@ -13,10 +13,10 @@ use dcd_engine::units::MemberIndex;
 use dcd_engine::volume::format::label::{LABEL_OFFSETS, MEMBER_LABEL_BYTES, MemberLabel};
 use dcd_engine::{Device, FormatError, Superblock, Uuid};
 
+use crate::device::device_file::DeviceError;
+use crate::device::device_spec::DeviceSpec;
+use crate::device::foreign_content::{Content, look, recognise};
 use crate::disk::Disk;
-use crate::disk::device::DeviceError;
-use crate::disk::device_spec::DeviceSpec;
-use crate::disk::foreign_content::{Content, look, recognise};
 
 /// A disk for a lost member must be empty so far.
 const BLANK_BYTES: u64 = 1 << 20;

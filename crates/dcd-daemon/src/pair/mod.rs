@@ -21,10 +21,10 @@ use dcd_engine::{
     SegmentMemory, Superblock, Time,
 };
 
+use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
+use crate::device::device_spec::DeviceSpec;
+use crate::device::identity::same_disks;
 use crate::disk::Disk;
-use crate::disk::device::{DeviceError, DeviceFile, share_a_disk};
-use crate::disk::device_spec::DeviceSpec;
-use crate::disk::identity::same_disks;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::{DataSide, EventLoop, Parts};
 use crate::frontend::nbd::Export;

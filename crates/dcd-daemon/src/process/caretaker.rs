@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::frontend::fuse::{self, UnmountError};
-use crate::frontend::loop_device::{self, LoopDevice, LoopError, StaleLoop};
+use crate::device::fuse_mount::{self, UnmountError};
+use crate::device::loop_device::{self, LoopDevice, LoopError, StaleLoop};
 use crate::process::signals::Signals;
 use crate::process::users::{Users, look_for_daemon};
 
@@ -268,9 +268,9 @@ impl Keeper {
                 self.remove(&path);
                 return None;
             }
-            Order::Unmount => self.unmounted(fuse::unmount_now),
+            Order::Unmount => self.unmounted(fuse_mount::unmount_now),
             Order::UnmountLazily => self.unmounted(|directory| {
-                fuse::unmount_lazily(directory)
+                fuse_mount::unmount_lazily(directory)
                     .map_err(|error| UnmountError::Fusermount(words_of(&error)))
             }),
             Order::Attach => self.attach(),
@@ -319,7 +319,7 @@ impl Keeper {
         let (Some(directory), Some(duty)) = (&self.duties.mount, &self.duties.loop_device) else {
             return Answer::Gone;
         };
-        let file = directory.join(fuse::FILE_NAME);
+        let file = directory.join(fuse_mount::FILE_NAME);
         match loop_device::attach(&file, duty.block_size, duty.read_only, &duty.left) {
             Ok(device) => {
                 let path = device.path().to_owned();

@@ -15,7 +15,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 
-use crate::disk::device_spec::DeviceSpec;
+use crate::device::device_spec::DeviceSpec;
 use crate::frontend::nbd::listen::NbdOptions;
 use crate::frontend::nbd::tls::files::TlsFiles;
 

@@ -5,6 +5,7 @@ pub(crate) mod accept;
 pub mod caretaker;
 pub(crate) mod confine;
 pub mod isolation;
+pub(crate) mod open_files;
 pub(crate) mod privileges;
 pub mod random;
 pub mod service_manager;

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::event_loop::submitter::Submitter;
-use crate::frontend::loop_device::without_open_files;
 use crate::frontend::vhost_user::Guest;
 use crate::process::caretaker;
+use crate::process::open_files::without_open_files;
 
 /// So many are named; of more their number is told.
 const NAMED_MAX: usize = 8;

@@ -14,7 +14,7 @@
 
 use std::rc::Rc;
 
-use crate::disk::device::DeviceFile;
+use crate::device::device_file::DeviceFile;
 
 /// All of a ring. Operations go by their places in its slab.
 #[derive(Default)]

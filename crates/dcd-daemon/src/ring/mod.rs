@@ -28,7 +28,7 @@ use dcd_engine::Buffer;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use crate::disk::device::DeviceFile;
+use crate::device::device_file::DeviceFile;
 use crate::event_loop::busy_poll::BusyPoll;
 use crate::memory::segment_memory::Mapping;
 use crate::ring::flushes::Flushes;

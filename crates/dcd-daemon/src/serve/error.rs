@@ -9,9 +9,9 @@ use dcd_engine::{FormatError, OpenError, RequestError};
 
 use crate::control::lost::{LostReport, NOT_DETACHED_HINT};
 use crate::control::stuck::StuckReport;
-use crate::disk::device::DeviceError;
+use crate::device::device_file::DeviceError;
+use crate::device::loop_device::LoopError;
 use crate::frontend::fuse::FuseError;
-use crate::frontend::loop_device::LoopError;
 use crate::frontend::nbd::listen::ListenError;
 use crate::frontend::nbd::tls::files::TlsFilesError;
 use crate::frontend::ublk::UblkError;

@@ -20,8 +20,8 @@ use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, Vol
 
 use crate::control::settings::SharedSettings;
 use crate::control::{ControlServer, DaemonFacts};
-use crate::disk::device::let_udev_look;
-use crate::disk::device_spec::DeviceSpec;
+use crate::device::device_file::let_udev_look;
+use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
 use crate::event_loop::busy_poll::BusyPollMax;
 use crate::event_loop::core::Core;

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use dcd_engine::{Device, Uuid};
 
 use crate::control::DaemonFacts;
+use crate::device::device_spec::DeviceSpec;
 use crate::disk::Disk;
-use crate::disk::device_spec::DeviceSpec;
 use crate::event_loop::busy_poll::BusyPollMax;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::pass_through::PassThrough;

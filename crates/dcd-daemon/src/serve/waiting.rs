@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::control::answers::{failure, write_line};
 use crate::control::{check_peer, read_command};
-use crate::disk::device_spec::DeviceSpec;
+use crate::device::device_spec::DeviceSpec;
 use crate::process::service_manager::Notifier;
 use crate::process::signals::{Signal, Signals};
 

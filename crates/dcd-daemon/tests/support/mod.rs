@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::NbdOptions;
 use dcd_daemon::pair::book::PairBook;

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::device_spec::DeviceSpec;
-use dcd_daemon::disk::foreign_content::{Content, look};
+use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::foreign_content::{Content, look};
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::members::content;
 use dcd_daemon::process::random::random_bytes;

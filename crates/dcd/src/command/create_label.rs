@@ -1,7 +1,7 @@
 //! `dcd create --labelled`: a data-disk that begins with a label (contract C29), new, or with the
 //! payload that an earlier cache has left.
 
-use dcd_daemon::disk::device::DeviceFile;
+use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::pair::label_keeper::read_data_label;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::data_label::{

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::identity::same_disks;
+use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::identity::same_disks;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::superblock::DATA_DISK_BLOCKS_MAX;

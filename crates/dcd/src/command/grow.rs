@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::grow::grow;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::units_text::{format_size, parse_size};
 use dcd_engine::format::checkpoint::Checkpoint;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};

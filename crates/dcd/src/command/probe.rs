@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use dcd_daemon::disk::identity::DiskIdentity;
+use dcd_daemon::device::identity::DiskIdentity;
 use dcd_engine::Superblock;
 use dcd_engine::format::data_label::{DATA_LABEL_BYTES, DATA_LABEL_OFFSETS, DataLabel, LabelState};
 use dcd_engine::format::geometry::SUPERBLOCK_OFFSETS;

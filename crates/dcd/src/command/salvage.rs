@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use dcd_daemon::disk::device::DeviceFile;
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_file::DeviceFile;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::units::{BLOCK_SIZE, FRAGMENTS_PER_LINE, FragmentMask, LINE_SIZE, Line};
 use dcd_engine::{Buffer, Superblock};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::serve::UblkNumber;

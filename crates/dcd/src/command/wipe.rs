@@ -1,5 +1,5 @@
 //! `dcd detach --wipe`: after the detach, what the cache-disk held is overwritten
-//! (`dcd_daemon::disk::wipe`).
+//! (`dcd_daemon::device::wipe`).
 //!
 //! 1. Before anything else the cache-disk is looked at: one that could not be wiped later is not
 //!    detached either.
@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dcd_daemon::control::status_report::StatusReport;
-use dcd_daemon::disk::device::{DeviceError, DeviceFile};
-use dcd_daemon::disk::device_spec::DeviceSpec;
-use dcd_daemon::disk::wipe::{Wiped, wipe};
+use dcd_daemon::device::device_file::{DeviceError, DeviceFile};
+use dcd_daemon::device::device_spec::DeviceSpec;
+use dcd_daemon::device::wipe::{Wiped, wipe};
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::format::data_label::LabelState;

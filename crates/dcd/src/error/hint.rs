@@ -1,6 +1,6 @@
 //! What to do about an error: one line, safe to follow.
 
-use dcd_daemon::disk::device::missing_hint;
+use dcd_daemon::device::device_file::missing_hint;
 use dcd_daemon::units_text::format_size;
 use dcd_engine::format::geometry::{GeometryError, SEGMENT_SIZE_BYTES_MIN, SEGMENTS_MIN};
 use dcd_engine::{FormatError, Geometry};

@@ -15,9 +15,9 @@ mod report;
 use std::path::{Path, PathBuf};
 
 use dcd_daemon::control::client::ControlError;
-use dcd_daemon::disk::device::DeviceError;
-use dcd_daemon::disk::file_watch::WatchError;
-use dcd_daemon::disk::foreign_content::Content;
+use dcd_daemon::device::device_file::DeviceError;
+use dcd_daemon::device::file_watch::WatchError;
+use dcd_daemon::device::foreign_content::Content;
 use dcd_daemon::pair::book::PairProblem;
 use dcd_daemon::serve::ServeError;
 use dcd_daemon::units_text::format_size;

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use dcd_client::plain::plain;
-use dcd_daemon::disk::device_spec::DeviceSpecError;
+use dcd_daemon::device::device_spec::DeviceSpecError;
 use dcd_daemon::frontend::nbd::listen::ListenError;
 use dcd_daemon::units_text::UnitError;
 

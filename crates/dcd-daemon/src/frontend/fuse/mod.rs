@@ -20,8 +20,8 @@
 //!
 //! After a `kill -9` of the daemon the kernel answers everything on the mount with `ENOTCONN`
 //! (requests under way: `ECONNABORTED`) until it is unmounted. [`mount`] clears such a mount away
-//! before it makes its own; loop devices on it are for [`super::loop_device::detach_stale`], which
-//! has to run *before* [`mount`].
+//! before it makes its own; loop devices on it are for
+//! [`crate::device::loop_device::detach_stale`], which has to run *before* [`mount`].
 //!
 //! A process must not use its own mount: when it is killed while one of its threads waits for an
 //! answer from another, the kernel waits for ever. Hence nothing in here touches the mounted file.
@@ -29,19 +29,18 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | [`mount`], [`FuseMount`]: from directory to session and back |
-//! | `mount_point.rs` | the system calls, or fusermount3, for that |
 //! | `file_system.rs` | requests of the kernel and their answers |
 //! | `volume.rs` | bytes to whole blocks: read, change, write back |
 //! | `range_locks.rs` | which changes have to wait for which |
-//! | `error.rs` | [`FuseError`] and its hints |
+//!
+//! Below it, in [`crate::device`]: `fuse_mount.rs`, the system calls, or fusermount3, for that, and
+//! `fuse_error.rs`, [`FuseError`] and its hints.
 //!
 //! Tests: `tests/fuse.rs` (real mounts, in a process of their own), and at the end of the files.
 
 pub(crate) mod thread;
 
-mod error;
 mod file_system;
-mod mount_point;
 mod range_locks;
 mod volume;
 
@@ -54,16 +53,14 @@ use dcd_engine::units::BLOCK_SIZE;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use rustix::io::Errno as SystemError;
 
-pub use self::error::FuseError;
 use self::file_system::DiskFileSystem;
-pub(super) use self::mount_point::means_dead;
-pub(crate) use self::mount_point::{UnmountError, unmount_lazily, unmount_now};
-use self::mount_point::{clear_directory, connect};
 use self::volume::Volume;
 use super::Submit;
+pub use crate::device::fuse_error::FuseError;
+pub use crate::device::fuse_mount::FILE_NAME;
+use crate::device::fuse_mount::{self, UnmountError, clear_directory, connect};
+use crate::process::caretaker;
 
-/// Name of the one file.
-pub const FILE_NAME: &str = "disk";
 /// How long [`FuseMount::unmount`] bears with somebody (most often udev) who has the file open.
 const BUSY_WAIT: Duration = Duration::from_secs(2);
 
@@ -158,6 +155,19 @@ pub(crate) fn serve(
         })
 }
 
+/// Takes the mount away; whoever has given up his rights has that done.
+fn unmount_now(directory: &Path) -> Result<(), UnmountError> {
+    caretaker::unmount(false).unwrap_or_else(|| fuse_mount::unmount_now(directory))
+}
+
+/// The same, while somebody still uses it.
+fn unmount_lazily(directory: &Path) -> Result<(), FuseError> {
+    match caretaker::unmount(true) {
+        Some(unmounted) => unmounted.map_err(|error| error.at(directory.to_owned())),
+        None => fuse_mount::unmount_lazily(directory),
+    }
+}
+
 /// A mounted volume. Dropping it detaches the mount lazily: new users do not find it any more,
 /// those who have the file open keep it for as long as this process answers.
 #[derive(Debug)]
@@ -172,7 +182,7 @@ impl FuseMount {
         &self.directory
     }
 
-    /// The file, for [`super::loop_device::attach`].
+    /// The file, for [`crate::device::loop_device::attach`].
     pub fn file(&self) -> PathBuf {
         self.directory.join(FILE_NAME)
     }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use crate::device::loop_device::{self, LoopDevice, LoopError, StaleLoop};
 use crate::event_loop::submitter::{StopKind, Submitter};
 use crate::frontend::fuse::{self, FuseMount, MountPoint};
-use crate::frontend::loop_device::{self, LoopDevice, LoopError, StaleLoop};
 use crate::process::caretaker;
 use crate::serve::error::ServeError;
 use crate::serve::supervise::Frontends;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 
-use crate::disk::device::is_alive;
+use crate::device::device_file::is_alive;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
 use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::nbd::tls::handshake_thread::HandshakeThread;

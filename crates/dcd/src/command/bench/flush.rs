@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use dcd_daemon::disk::device_spec::DeviceSpec;
+use dcd_daemon::device::device_spec::DeviceSpec;
 use dcd_daemon::pair::book::PairBook;
 use dcd_daemon::pair::{DataDiskSize, PairOptions};
 use dcd_daemon::serve::in_process::InProcess;

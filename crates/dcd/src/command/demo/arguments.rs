@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use dcd_daemon::disk::device_spec::SlowTimes;
+use dcd_daemon::device::device_spec::SlowTimes;
 use dcd_daemon::units_text::parse_duration;
 
 /// Users at once, at most: each has a copy of the tree and runs a process.

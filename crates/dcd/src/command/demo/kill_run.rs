@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dcd_daemon::disk::device_spec::SlowTimes;
+use dcd_daemon::device::device_spec::SlowTimes;
 use dcd_engine::format::checksum::crc32c;
 use serde::Serialize;
 

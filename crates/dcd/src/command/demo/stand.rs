@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use dcd_daemon::control::client::{ControlClient, ControlError};
 use dcd_daemon::control::status_report::StatusReport;
-use dcd_daemon::disk::device_spec::{DeviceSpec, SlowTimes};
+use dcd_daemon::device::device_spec::{DeviceSpec, SlowTimes};
 use dcd_daemon::event_loop::request_counts::RequestCounts;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};

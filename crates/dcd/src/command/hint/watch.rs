@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use dcd_daemon::disk::file_watch::{FileWatch, WatchEvent};
+use dcd_daemon::device::file_watch::{FileWatch, WatchEvent};
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
 use dcd_engine::volume::attributes::Attributes;

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{Error as TlsError, InconsistentKeys, RootCertStore, ServerConfig};
 
-use crate::disk::device::quoted;
+use crate::device::device_file::quoted;
 use crate::frontend::nbd::tls::{ListVerifier, TlsAccess};
 use crate::process::small_file;
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::disk::device::{DeviceError, DeviceFile};
+use crate::device::device_file::{DeviceError, DeviceFile};
 use crate::units_text::format_size;
 
 /// Bytes from the start that hold every mark of the start.

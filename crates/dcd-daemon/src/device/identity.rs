@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use crate::disk::mounts::{Mount, mount_of, mounts};
-use crate::frontend::loop_device::{self, LoopBacking};
+use crate::device::loop_device::{self, LoopBacking};
+use crate::device::mounts::{Mount, mount_of, mounts};
 
 /// Layers that are followed; a file system on a file on a file system does not go on for ever.
 const DEPTH_MAX: usize = 32;

@@ -3,9 +3,9 @@
 //! A disk is a regular file or a block device. It is opened for direct I/O where the file system
 //! can do that; a block device with O_EXCL (the kernel then refuses mounts and other exclusive
 //! users), a file locked with flock: so two daemons never share a disk; under other names neither,
-//! see [`crate::disk::claim`]. A block device is not locked with flock: udev would put off all that
-//! it has to look at there until the lock is gone, and for some minutes nobody would learn that a
-//! cache has taken it.
+//! see [`crate::device::claim`]. A block device is not locked with flock: udev would put off all
+//! that it has to look at there until the lock is gone, and for some minutes nobody would learn that
+//! a cache has taken it.
 
 use std::fmt;
 use std::fs;
@@ -20,10 +20,9 @@ use rustix::io::Errno;
 use dcd_engine::DataDiskInfo;
 use dcd_engine::units::BLOCK_SIZE;
 
-use crate::disk::claim::{Claim, lock};
-use crate::disk::drive::DriveProblem;
-use crate::disk::identity::DiskIdentity;
-use crate::disk::mounts::{mounted_at, mounts, swaps};
+use crate::device::claim::{Claim, lock};
+use crate::device::identity::DiskIdentity;
+use crate::device::mounts::{mounted_at, mounts, swaps};
 
 /// A file of an odd size that is smaller than this is hardly a disk image with its end missing.
 const IMAGE_BYTES_MIN: u64 = 64 << 10;
@@ -33,6 +32,16 @@ const SERIAL_BYTES_MAX: usize = 64;
 /// How long a disk held by nobody alive is waited for, and how often it is tried.
 const DEAD_HOLDER_PATIENCE: Duration = Duration::from_secs(3);
 const DEAD_HOLDER_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why there is no modelled drive of some profile.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct DriveProblem {
+    /// What is wrong.
+    pub error: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
 
 /// Why a disk cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::disk::device::{DeviceError, is_alive};
-use crate::disk::identity::{DiskIdentity, Object, Piece, Step, System};
-use crate::disk::mounts::{mounted_at, mounts};
+use crate::device::device_file::{DeviceError, is_alive};
+use crate::device::identity::{DiskIdentity, Object, Piece, Step, System};
+use crate::device::mounts::{mounted_at, mounts};
 
 /// What is held of a disk besides the disk itself.
 #[derive(Debug, Default)]

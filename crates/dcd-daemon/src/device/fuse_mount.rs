@@ -1,5 +1,5 @@
-//! The mount point: making it, clearing away what a dead daemon left, unmounting. As root by
-//! system calls, as another user by fusermount3.
+//! The mount point of a FUSE file system: making it, clearing away what a dead daemon left,
+//! unmounting. As root by system calls, as another user by fusermount3.
 //!
 //! Tests: `tests/fuse.rs`, on real mounts.
 
@@ -15,11 +15,13 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno as SystemError;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::FuseError;
-use crate::process::caretaker;
+use crate::device::fuse_error::FuseError;
+
+/// Name of the one file in it.
+pub const FILE_NAME: &str = "disk";
 
 /// Makes sure that nothing is mounted at `directory`, removing what a dead daemon left.
-pub(super) fn clear_directory(directory: &Path) -> Result<(), FuseError> {
+pub(crate) fn clear_directory(directory: &Path) -> Result<(), FuseError> {
     // More than one dead mount can lie there, one upon the other; the bound is for a directory
     // inside a dead mount, which stays as it is.
     for _ in 0..16 {
@@ -74,12 +76,12 @@ fn is_stale(directory: &Path) -> Result<bool, FuseError> {
 }
 
 /// Whether this is how the kernel answers for a FUSE server that is gone.
-pub(in crate::frontend) fn means_dead(error: SystemError) -> bool {
+pub(crate) fn means_dead(error: SystemError) -> bool {
     matches!(error, SystemError::NOTCONN | SystemError::CONNABORTED | SystemError::CONNREFUSED)
 }
 
 /// Mounts and returns the connection to the kernel: directly when we may, by fusermount3 when not.
-pub(super) fn connect(directory: &Path, read_only: bool) -> Result<OwnedFd, FuseError> {
+pub(crate) fn connect(directory: &Path, read_only: bool) -> Result<OwnedFd, FuseError> {
     // fusermount3 opens it with the rights of its caller, so it could not help out here.
     let device = std::fs::File::options()
         .read(true)
@@ -175,9 +177,6 @@ impl UnmountError {
 }
 
 pub(crate) fn unmount_now(directory: &Path) -> Result<(), UnmountError> {
-    if let Some(unmounted) = caretaker::unmount(false) {
-        return unmounted;
-    }
     match rustix::mount::unmount(directory, UnmountFlags::NOFOLLOW) {
         Err(SystemError::PERM) => unmount_by_fusermount(directory, "-u"),
         result => result.map_err(UnmountError::System),
@@ -185,9 +184,6 @@ pub(crate) fn unmount_now(directory: &Path) -> Result<(), UnmountError> {
 }
 
 pub(crate) fn unmount_lazily(directory: &Path) -> Result<(), FuseError> {
-    if let Some(unmounted) = caretaker::unmount(true) {
-        return unmounted.map_err(|error| error.at(directory.to_owned()));
-    }
     // Only the last part may be a link, and finding where it leads does not enter the mount.
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;

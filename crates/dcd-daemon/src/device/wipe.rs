@@ -21,7 +21,7 @@ use dcd_engine::units::LINE_SIZE;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-use crate::disk::device::{DeviceError, DeviceFile};
+use crate::device::device_file::{DeviceError, DeviceFile};
 
 /// Wiped at once.
 const PIECE_BYTES: u64 = 4 << 20;

@@ -1,14 +1,14 @@
-//! A loop device on the file of [`super::fuse`], for those who need a block device.
+//! A loop device on the file of [`crate::frontend::fuse`], for those who need a block device.
 //!
 //! Order at the start of a daemon, and why:
 //!
 //! 1. [`detach_stale`], while the mount of a dead daemon is still there: once that is unmounted,
 //!    the kernel no longer says where the file of a loop device was.
-//! 2. [`super::fuse::mount`].
+//! 2. [`crate::frontend::fuse::mount`].
 //! 3. [`attach`], while the event loop runs.
 //!
-//! At the end: [`LoopDevice::detach`], then [`super::fuse::FuseMount::unmount`], both while the
-//! event loop runs.
+//! At the end: [`LoopDevice::detach`], then [`crate::frontend::fuse::FuseMount::unmount`], both
+//! while the event loop runs.
 //!
 //! **Threads.** Nothing in here may be called on the thread of the event loop (or of the FUSE
 //! session). While `ioctl` attaches a device, the kernel reads its partition table, and that read
@@ -19,8 +19,8 @@
 //! wait, deaf to the signal, for an answer from threads that are dead, and would thereby keep open
 //! the connection whose closing makes the kernel give up on the answer. So every call that can do
 //! I/O on the device runs on a thread that has left the process's table of open files
-//! (`without_open_files`), and [`LoopDevice`] keeps no descriptor: the last one to close a block
-//! device writes back what is dirty in its page cache, and that must not be a dying daemon.
+//! ([`crate::process::open_files`]), and [`LoopDevice`] keeps no descriptor: the last one to close
+//! a block device writes back what is dirty in its page cache, and that must not be a dying daemon.
 //!
 //! After a `kill -9` the device stays, and answers with I/O errors. [`detach_stale`] detaches it at
 //! the next start, and [`attach`] takes the same one again. If a file system is still mounted from
@@ -41,7 +41,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, StatxFlags};
 use rustix::io::Errno as SystemError;
 use serde::{Deserialize, Serialize};
 
-use super::fuse::means_dead;
+use crate::device::fuse_mount::means_dead;
+use crate::process::open_files;
 use crate::process::users::users_of;
 
 /// Where loop devices are asked for.
@@ -71,8 +72,8 @@ pub fn attach(
 /// Detaches the loop devices that a dead daemon has left on `file`, and tells which. Devices that
 /// are still in use, say by a mounted file system, go when their last user closes them.
 ///
-/// To be called before [`super::fuse::mount`]. Devices whose file can be reached are left alone:
-/// then `mount` will find that the directory is in use.
+/// To be called before [`crate::frontend::fuse::mount`]. Devices whose file can be reached are left
+/// alone: then `mount` will find that the directory is in use.
 pub fn detach_stale(file: &Path) -> Result<Vec<StaleLoop>, LoopError> {
     without_open_files(|| detach_stale_here(file))?
 }
@@ -533,30 +534,9 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 // The system calls.
 
-/// Runs `work` on a thread that shares no open files with this process, and waits for it.
-///
-/// The thread must open what it needs by itself. See the head of this file for why.
-pub(crate) fn without_open_files<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, LoopError> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .name("dcd-loop".to_owned())
-            .spawn_scoped(scope, || {
-                leave_open_files();
-                work()
-            })
-            .map_err(|source| LoopError::Thread { source })?;
-        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })
-}
-
-/// Gives the calling thread a table of open files of its own, with nothing in it but the standard
-/// ones. Before Linux 5.9 it does nothing; there the danger described above remains.
-fn leave_open_files() {
-    // SAFETY: the call touches no memory. It takes descriptors away from this thread only, whose
-    // closure owns none and borrows none (`without_open_files` is given paths and numbers).
-    unsafe {
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE);
-    }
+/// Runs `work` where no descriptor of this process is open. See the head of this file for why.
+fn without_open_files<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, LoopError> {
+    open_files::without_open_files(work).map_err(|source| LoopError::Thread { source })
 }
 
 const LOOP_SET_FD: libc::c_ulong = 0x4c00;
@@ -715,13 +695,5 @@ mod tests {
             absolute(Path::new("/no/such/directory/disk")),
             Path::new("/no/such/directory/disk")
         );
-    }
-
-    #[test]
-    fn the_thread_sees_no_open_files() {
-        let count =
-            without_open_files(|| std::fs::read_dir("/proc/thread-self/fd").unwrap().count());
-        // The standard three at most, and the directory itself.
-        assert!(count.unwrap() <= 4);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::FILE_NAME;
+use crate::device::fuse_mount::FILE_NAME;
 
 /// Why the volume could not be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
