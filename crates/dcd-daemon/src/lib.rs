@@ -26,6 +26,7 @@ macro_rules! eprintln {
     }};
 }
 
+pub mod caretaker;
 pub mod control;
 pub mod device;
 pub mod disk;
@@ -38,3 +39,4 @@ pub mod process;
 pub mod ring;
 pub mod serve;
 pub mod units_text;
+pub mod users;

@@ -11,9 +11,9 @@ use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use dcd_daemon::caretaker::{self, CaretakerProgram};
 use dcd_daemon::event_loop::submitter::StopKind;
 use dcd_daemon::frontend::nbd::listen::NbdAddress;
-use dcd_daemon::process::caretaker::{self, CaretakerProgram};
 use dcd_daemon::serve::{ServeOptions, serve};
 
 /// Set for the child that is a daemon.

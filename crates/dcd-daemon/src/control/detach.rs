@@ -15,7 +15,7 @@ use crate::control::long_jobs::{Long, PROGRESS_INTERVAL, with_progress};
 use crate::control::shared::{Shared, UnderWay};
 use crate::control::volumes;
 use crate::event_loop::submitter::DetachTerms;
-use crate::process::users::Purpose;
+use crate::users::Purpose;
 
 /// Users that are there for longer are users.
 pub(super) const USER_PATIENCE: Duration = Duration::from_millis(500);

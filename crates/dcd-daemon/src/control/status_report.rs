@@ -16,7 +16,7 @@ use crate::event_loop::submitter::Snapshot;
 use crate::frontend::vhost_user::Trouble;
 use crate::memory::watch::MemoryReport;
 use crate::process::isolation::IsolationReport;
-use crate::process::users::UserFinder;
+use crate::users::UserFinder;
 
 /// What the daemon knows and the engine does not.
 #[derive(Clone, Debug)]

@@ -11,10 +11,10 @@ use crate::frontend::nbd::listen::UnixSocket;
 use crate::frontend::ublk::thread::UblkThread;
 use crate::frontend::vhost_user::thread::VhostUserThread;
 use crate::frontend::{ublk, vhost_user};
-use crate::process::users::{Places, UserFinder};
 use crate::serve::UblkNumber;
 use crate::serve::error::ServeError;
 use crate::serve::supervise::Frontends;
+use crate::users::{Places, UserFinder};
 
 /// What they show.
 pub(crate) struct Shown {

@@ -36,11 +36,12 @@ use crate::memory::watch::MemoryWatch;
 use crate::pair::book::{PairBook, PairEntry};
 use crate::pair::label_keeper::{LabelKeeper, judge_label, read_data_label};
 use crate::pair::members::Members;
-use crate::process::isolation::{MemoryLimit, MemoryNeed};
+use crate::process::isolation::MemoryLimit;
 use crate::process::random::random_bytes;
 use crate::process::signals::Signals;
 use crate::ring::kernel::{Kernel, linux};
 use crate::serve::error::ServeError;
+use crate::serve::memory_need::MemoryNeed;
 use crate::units_text::format_duration;
 
 /// Longest read or write of an NBD client.

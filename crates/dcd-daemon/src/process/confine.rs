@@ -15,10 +15,6 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
 };
 
-use crate::device::device_spec::DeviceSpec;
-use crate::frontend::nbd::listen::NbdOptions;
-use crate::frontend::nbd::tls::files::TlsFiles;
-
 /// What is restricted; an older kernel restricts what it knows of that.
 const RIGHTS: ABI = ABI::V5;
 const SCOPES: ABI = ABI::V6;
@@ -56,14 +52,6 @@ impl Reach {
         self.add(directory.to_owned(), rights);
     }
 
-    /// Certificates are read again when they have changed; they are often links, to files that are
-    /// new each time.
-    pub(crate) fn certificates(&mut self, options: &NbdOptions) {
-        if let Some(TlsFiles { certificate, key, client_authority, .. }) = &options.tls {
-            [certificate, key, client_authority].iter().for_each(|path| self.watched_file(path));
-        }
-    }
-
     /// A socket that is removed at the end, where nobody else does that. It takes the right to
     /// remove any file beside it.
     pub(crate) fn socket(&mut self, path: &Path) {
@@ -72,10 +60,10 @@ impl Reach {
 
     /// It is opened again so that udev looks at it. What stands in for a failing disk reads its
     /// rules again.
-    pub(crate) fn disk(&mut self, disk: &DeviceSpec) {
+    pub(crate) fn disk(&mut self, disk: &Path, fault_rules: Option<&Path>) {
         let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev | Truncate});
-        self.add(disk.path().to_owned(), device);
-        disk.fault_control().into_iter().for_each(|path| self.watched_file(path));
+        self.add(disk.to_owned(), device);
+        fault_rules.into_iter().for_each(|path| self.watched_file(path));
     }
 
     /// It is read again, and may be another file then, in the same place.

@@ -1,8 +1,7 @@
-//! What a process is to the machine it runs on: signals, the rights that it gives up and the
-//! caretaker that keeps them, its service manager, and who uses its disk.
+//! What a process is to the machine it runs on: signals, the rights that it gives up, its service
+//! manager, its open files and its memory, and what it sees of other processes.
 
 pub(crate) mod accept;
-pub mod caretaker;
 pub(crate) mod confine;
 pub mod isolation;
 pub(crate) mod open_files;
@@ -11,4 +10,4 @@ pub mod random;
 pub mod service_manager;
 pub mod signals;
 pub mod small_file;
-pub mod users;
+pub(crate) mod users;

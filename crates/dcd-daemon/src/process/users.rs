@@ -1,6 +1,5 @@
-//! Who uses the disk from above: file systems mounted from it, devices made of it, processes that
-//! have it open, clients and guests that are connected. Taking it away from them loses what they
-//! have not written yet, so they are named first.
+//! Who uses a block device, or a mount: file systems mounted from it, devices made of it, processes
+//! that have it open.
 //!
 //! What is looked at is what the kernel shows of other processes in `/proc` and `/sys`. Of what is
 //! hidden from us (another user's processes, another container) at least the claim on a block
@@ -13,45 +12,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::event_loop::submitter::Submitter;
-use crate::frontend::vhost_user::Guest;
-use crate::process::caretaker;
 use crate::process::open_files::without_open_files;
 
 /// So many are named; of more their number is told.
 const NAMED_MAX: usize = 8;
-
-/// Where the disk can be used.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
-    /// The directory of the FUSE file.
-    pub(crate) fuse: Option<PathBuf>,
-    /// Its loop device.
-    pub(crate) loop_device: Option<PathBuf>,
-    /// The ublk device.
-    pub(crate) ublk: Option<PathBuf>,
-    /// Whether a guest is connected.
-    pub(crate) guest: Option<Guest>,
-}
-
-/// Finds those who use it. Shared by whoever may end the daemon.
-#[derive(Clone, Debug, Default)]
-pub struct UserFinder(Arc<Mutex<Places>>);
-
-/// For which end users are looked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
-    /// A stop: the users of a ublk device, and a guest, wait for the next start.
-    Stop,
-    /// A restart: NBD clients connect again, too.
-    Restart,
-    /// The disk goes away for good.
-    Detach,
-}
 
 /// Those who use it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -78,12 +45,8 @@ impl Users {
         words
     }
 
-    /// Has what their file systems have cached written; it comes to us. May take as long as that
-    /// does.
+    /// Has what their file systems have cached written. May take as long as that does.
     pub(crate) fn sync(&self) {
-        if caretaker::sync() {
-            return;
-        }
         let mounts = self.mounts.clone();
         let _ = without_open_files(move || {
             for mount in mounts {
@@ -94,42 +57,6 @@ impl Users {
                 }
             }
         });
-    }
-}
-
-impl UserFinder {
-    /// What is looked at from now on.
-    pub(crate) fn set(&self, places: Places) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = places;
-    }
-
-    fn places(&self) -> Places {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether there is anything that only a look at the system shows.
-    pub(crate) fn must_look(&self, purpose: Purpose) -> bool {
-        let Places { fuse, ublk, guest, .. } = self.places();
-        fuse.is_some() || purpose == Purpose::Detach && (ublk.is_some() || guest.is_some())
-    }
-
-    /// Looks. Not on the event loop's thread.
-    pub(crate) fn find(&self, purpose: Purpose, submitter: &Submitter) -> Users {
-        let places = self.places();
-        let ublk = places.ublk.filter(|_| purpose == Purpose::Detach);
-        let devices = places.loop_device.into_iter().chain(ublk).collect::<Vec<_>>();
-        let fuse = places.fuse;
-        // Who has given up his rights sees little of others.
-        let mut users = caretaker::look(&devices).unwrap_or_else(|| {
-            without_open_files(move || look(&devices, fuse.as_deref(), None)).unwrap_or_default()
-        });
-        if purpose != Purpose::Restart {
-            users.names.extend(submitter.nbd_clients());
-        }
-        if purpose == Purpose::Detach && places.guest.is_some_and(|guest| guest.is_connected()) {
-            users.names.push("a virtual machine is connected".into());
-        }
-        users
     }
 }
 
@@ -177,7 +104,8 @@ pub(crate) fn look_for_daemon(devices: &[PathBuf], fuse: Option<&Path>) -> Users
     look(devices, fuse, daemon)
 }
 
-fn look(devices: &[PathBuf], fuse: Option<&Path>, daemon: Option<String>) -> Users {
+/// Looks at these devices, and at a FUSE mount; what `daemon` has open does not count.
+pub(crate) fn look(devices: &[PathBuf], fuse: Option<&Path>, daemon: Option<String>) -> Users {
     let mut found = Devices::default();
     devices.iter().for_each(|device| found.add(device));
     let fuse = fuse.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));

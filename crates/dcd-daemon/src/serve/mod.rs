@@ -3,6 +3,7 @@
 pub mod error;
 pub mod in_process;
 pub(crate) mod member_news;
+pub mod memory_need;
 pub mod offline;
 pub mod slow_disk;
 pub(crate) mod supervise;
@@ -18,6 +19,7 @@ use dcd_engine::stats::RecoveryReport;
 use dcd_engine::units::MemberIndex;
 use dcd_engine::{DataDiskInfo, Engine, EngineConfig, Operation, Phase, Uuid, VolumeRequest};
 
+use crate::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
 use crate::control::settings::SharedSettings;
 use crate::control::{ControlServer, DaemonFacts};
 use crate::device::device_file::let_udev_look;
@@ -33,23 +35,23 @@ use crate::frontend::nbd::doors::NbdDoors;
 use crate::frontend::nbd::listen::{
     Listener, NbdAddress, NbdOptions, UnixSocket, listen_metrics, listen_unix,
 };
+use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
 use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
-use crate::process::caretaker::{self, CaretakerProgram, Duties, LoopDuty};
 use crate::process::confine::Reach;
 use crate::process::isolation::{
     Clients, IsolationReport, MemoryLimit, check_processor, isolate, run_on_processor,
 };
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
-use crate::process::users::UserFinder;
 pub use crate::serve::error::ServeError;
 use crate::serve::member_news::{MemberNews, members_not_whole};
 pub use crate::serve::supervise::Outcome;
 use crate::serve::supervise::{Manner, run_until_stopped, shut_down_now};
 use crate::serve::waiting::wait_for_disks;
+use crate::users::UserFinder;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -523,13 +525,15 @@ fn note_the_end(
 fn reach(options: &ServeOptions, event_loop: &mut EventLoop<Engine>, is_kept: bool) -> Reach {
     let mut reach = Reach::new();
     event_loop.memory().into_iter().for_each(|memory| reach.memory_directory(memory.directory()));
-    reach.certificates(&options.nbd_options);
+    let certificates = options.nbd_options.tls.iter().flat_map(TlsFiles::paths);
+    certificates.for_each(|path| reach.watched_file(path));
     options.settings_file.iter().for_each(|path| reach.watched_file(path));
     // Somebody else removes them.
     if !is_kept {
         sockets_of(options).iter().for_each(|path| reach.socket(path));
     }
-    disks_of(options).iter().for_each(|(_, disk)| reach.disk(disk));
+    let disks = disks_of(options).into_iter();
+    disks.for_each(|(_, disk)| reach.disk(disk.path(), disk.fault_control()));
     if options.ublk.is_some() {
         reach.devices_to_be();
     }

@@ -20,17 +20,18 @@ use crate::frontend::fuse::thread::FuseReady;
 use crate::frontend::nbd::Export;
 use crate::frontend::nbd::doors::NbdDoors;
 use crate::frontend::nbd::listen::{NbdAddress, NbdOptions, listen_unix};
+use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::pair::export_of;
 use crate::process::confine::Reach;
 use crate::process::isolation::{check_processor, isolate, run_on_processor};
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
-use crate::process::users::UserFinder;
 use crate::serve::error::ServeError;
 use crate::serve::member_news::MemberNews;
 use crate::serve::supervise::{Manner, Outcome, run_until_stopped};
 use crate::serve::{Servers, UblkNumber};
+use crate::users::UserFinder;
 
 /// What to serve.
 #[derive(Clone, Debug)]
@@ -185,13 +186,14 @@ pub fn slow_disk(
 /// The files that are needed from now on.
 fn reach(options: &SlowDiskOptions) -> Reach {
     let mut reach = Reach::new();
-    reach.certificates(&options.nbd_options);
+    let certificates = options.nbd_options.tls.iter().flat_map(TlsFiles::paths);
+    certificates.for_each(|path| reach.watched_file(path));
     let nbd = options.nbd.iter().filter_map(|address| match address {
         NbdAddress::Unix(path) => Some(path),
         NbdAddress::Tcp { .. } => None,
     });
     nbd.chain(&options.control).chain(&options.vhost_user).for_each(|path| reach.socket(path));
-    reach.disk(&options.disk);
+    reach.disk(options.disk.path(), options.disk.fault_control());
     reach
 }
 

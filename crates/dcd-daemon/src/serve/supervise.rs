@@ -36,10 +36,11 @@ use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, DetachTerms, DrainTicket, StopKind, Submitter};
 use crate::event_loop::{EventLoop, StopRequest};
 use crate::process::service_manager::Notifier;
-use crate::process::users::{Purpose, UserFinder, Users};
+use crate::process::users::Users;
 use crate::serve::error::ServeError;
 use crate::serve::member_news::MemberNews;
 use crate::serve::volume_news::VolumeTeller;
+use crate::users::{self, Purpose, UserFinder};
 
 /// How a daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -389,9 +390,9 @@ impl<C: Core> Supervisor<'_, C> {
         self.hold = Some(hold);
     }
 
-    fn sync(&self, users: &Users) -> mpsc::Receiver<()> {
-        let users = users.clone();
-        in_the_background(&self.event_loop.submitter(), move || users.sync())
+    fn sync(&self, found: &Users) -> mpsc::Receiver<()> {
+        let found = found.clone();
+        in_the_background(&self.event_loop.submitter(), move || users::sync(&found))
     }
 
     /// The end, although somebody uses it.

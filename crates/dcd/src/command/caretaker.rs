@@ -13,7 +13,7 @@ use crate::error::CommandError;
 pub struct CaretakerArguments {}
 
 pub fn run() -> Result<(), CommandError> {
-    match dcd_daemon::process::caretaker::run() {
+    match dcd_daemon::caretaker::run() {
         // It was killed while it was told something: nobody is left to whom that matters.
         Err(source) if source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         ended => ended.map_err(|source| CommandError::File {

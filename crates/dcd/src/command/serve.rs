@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dcd_daemon::caretaker::CaretakerProgram;
 use dcd_daemon::control::settings::SharedSettings;
 use dcd_daemon::pair::DataDisks;
 use dcd_daemon::pair::book::PairBook;
-use dcd_daemon::process::caretaker::CaretakerProgram;
 use dcd_daemon::serve::slow_disk::SlowDiskOptions;
 use dcd_daemon::serve::{Outcome, Ready, ServeError, ServeOptions, serve};
 use dcd_daemon::units_text::{format_duration, format_size};

@@ -56,10 +56,10 @@ use rustix::io::Errno as SystemError;
 use self::file_system::DiskFileSystem;
 use self::volume::Volume;
 use super::Submit;
+use crate::caretaker;
 pub use crate::device::fuse_error::FuseError;
 pub use crate::device::fuse_mount::FILE_NAME;
 use crate::device::fuse_mount::{self, UnmountError, clear_directory, connect};
-use crate::process::caretaker;
 
 /// How long [`FuseMount::unmount`] bears with somebody (most often udev) who has the file open.
 const BUSY_WAIT: Duration = Duration::from_secs(2);

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use crate::caretaker;
 use crate::device::loop_device::{self, LoopDevice, LoopError, StaleLoop};
 use crate::event_loop::submitter::{StopKind, Submitter};
 use crate::frontend::fuse::{self, FuseMount, MountPoint};
-use crate::process::caretaker;
 use crate::serve::error::ServeError;
 use crate::serve::supervise::Frontends;
 

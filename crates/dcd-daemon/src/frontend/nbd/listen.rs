@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 
+use crate::caretaker;
 use crate::device::device_file::is_alive;
 use crate::frontend::nbd::server::CONNECTIONS_MAX;
 use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::nbd::tls::handshake_thread::HandshakeThread;
-use crate::process::caretaker;
 use crate::process::service_manager::take_unix_listener;
 
 /// Port of NBD, when a TCP address has none.

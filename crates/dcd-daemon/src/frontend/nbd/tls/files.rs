@@ -36,6 +36,14 @@ pub struct TlsFiles {
     pub access: Arc<TlsAccess>,
 }
 
+impl TlsFiles {
+    /// All of them. They are read again when they have changed, and are often links, to files that
+    /// are new each time.
+    pub(crate) fn paths(&self) -> [&Path; 3] {
+        [&self.certificate, &self.key, &self.client_authority].map(PathBuf::as_path)
+    }
+}
+
 /// Why files are of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFilesError {

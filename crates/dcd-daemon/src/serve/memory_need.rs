@@ -1,0 +1,125 @@
+//! How much memory a cache and its clients may come to need, so that a bound can be checked before
+//! anything is opened for writing.
+
+use dcd_engine::buffer_pool::BufferPool;
+use dcd_engine::units::LINE_SIZE;
+use dcd_engine::{Engine, EngineConfig, Geometry};
+
+use crate::frontend::nbd::BYTES_IN_FLIGHT_MAX;
+use crate::frontend::ublk::{IO_BYTES_MAX, QUEUE_DEPTH};
+use crate::frontend::vhost_user::BYTES_UNDER_WAY_MAX;
+use crate::process::isolation::{Clients, MemoryLimit};
+use crate::units_text::format_size;
+
+/// What a cache may come to need, at worst, part by part; docs/architecture.md has the same as a
+/// table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryNeed {
+    parts: Vec<(&'static str, u64)>,
+}
+
+/// A client of NBD may have so much under way.
+const CLIENT_BYTES: u64 = BYTES_IN_FLIGHT_MAX as u64;
+/// The kernel sends a FUSE file system so much at once: 512 requests of 1 MiB.
+const FUSE_BYTES: u64 = 512 << 20;
+/// The kernel has so many requests under way on a ublk device, each with a buffer.
+const UBLK_BYTES: u64 = QUEUE_DEPTH as u64 * IO_BYTES_MAX as u64;
+/// Its code, stacks of its threads, rings and histograms.
+const PROGRAM_BYTES: u64 = 24 << 20;
+
+impl MemoryNeed {
+    /// Of a cache with this geometry and these settings. NBD clients come on top: see
+    /// [`MemoryNeed::clients_within`].
+    pub fn of(geometry: &Geometry, config: &EngineConfig, clients: Clients) -> MemoryNeed {
+        let slots = u64::from(geometry.slots());
+        let copy_slots = u64::from(geometry.copy_slots());
+        let has_copies = copy_slots > 0;
+        let only = |is: bool, bytes: u64| if is { bytes } else { 0 };
+        let parts = vec![
+            ("program", PROGRAM_BYTES),
+            // 10 bytes an entry at 90 % load, a checksum for each slot, for scattered lines at
+            // worst 16, and an eighth more while they grow, and 2 to note which are free; the
+            // segments.
+            ("index", slots * (12 + 4 + 18 + 2) + u64::from(geometry.segments) * 64),
+            // A line and a link for each slot, and the heads of the chains.
+            ("destaged lines", only(config.hot_blocks, slots * 12 + slots.next_power_of_two() * 4)),
+            ("copies", copy_slots * (24 + 29)),
+            ("detector", only(has_copies && config.detector.is_some(), 9 << 20)),
+            ("read-ahead", only(has_copies, config.read_ahead_bytes)),
+            ("segment buffers", Engine::segment_memory_size(geometry, config) as u64),
+            ("buffers of reads", BufferPool::BYTES_MAX as u64),
+            // The picture of each live slot and its bytes on the disk; a start has as much of the
+            // one that it reads, and then what the log holds behind it.
+            ("checkpoint", slots * (24 + 16 + 4) + copy_slots * LINE_SIZE / 248),
+            ("destage batch", (8 << 20) + geometry.segment_size_bytes),
+            ("FUSE", only(clients.fuse, FUSE_BYTES)),
+            ("ublk", only(clients.ublk, UBLK_BYTES)),
+            ("vhost-user", only(clients.vhost_user, BYTES_UNDER_WAY_MAX)),
+        ];
+        MemoryNeed { parts }
+    }
+
+    /// What a volume needs besides.
+    pub fn add(&mut self, what: &'static str, bytes: u64) {
+        self.parts.push((what, bytes));
+    }
+
+    /// The sum, in bytes.
+    pub fn total(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// `index 4 MiB, ...`, without what is nothing.
+    pub fn words(&self) -> String {
+        let parts = self.parts.iter().filter(|(_, bytes)| *bytes > 0);
+        let words = parts.map(|(what, bytes)| format!("{what} {}", format_size(*bytes)));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// How many NBD clients may be served at a time within `limit`; `None` if not even one, where
+    /// one is wanted, or what else is needed is more than that.
+    pub fn clients_within(&self, limit: &MemoryLimit) -> Option<usize> {
+        let left = limit.bytes.checked_sub(self.total())?;
+        match (left / CLIENT_BYTES) as usize {
+            0 if limit.clients.nbd => None,
+            count => Some(count.min(limit.connections_max)),
+        }
+    }
+
+    /// What is needed at least, with one NBD client if there are any.
+    pub fn least(&self, clients: Clients) -> u64 {
+        self.total().saturating_add(if clients.nbd { CLIENT_BYTES } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_added_up_and_bounds_clients() {
+        let geometry = Geometry::fit(1 << 30, 1 << 20).unwrap();
+        let config = EngineConfig::default();
+        let clients = Clients { nbd: true, fuse: false, ublk: false, vhost_user: false };
+        let mut need = MemoryNeed::of(&geometry, &config, clients);
+        let total = need.total();
+        // docs/architecture.md: 24 MiB for each GiB at worst, 16 MiB of segment buffers, 9 MiB of a
+        // batch.
+        assert!((60 << 20..100 << 20).contains(&total), "{}", need.words());
+        let within = |bytes, clients| {
+            need.clients_within(&MemoryLimit { bytes, clients, connections_max: 100 })
+        };
+        assert_eq!(within(total, clients), None);
+        assert_eq!(within(need.least(clients), clients), Some(1));
+        assert_eq!(within(total, Clients { nbd: false, ..clients }), Some(0));
+        assert_eq!(within(u64::MAX, clients), Some(100));
+        // The picture of a checkpoint, and its bytes on the disk.
+        let live = size_of::<dcd_engine::format::checkpoint::LiveSlot>() as u64 + 16;
+        let counted = need.parts.iter().find(|(what, _)| *what == "checkpoint").unwrap().1;
+        assert!(counted >= u64::from(geometry.slots()) * live, "{counted}");
+        need.add("volume", 1 << 20);
+        assert_eq!(need.total(), total + (1 << 20));
+        assert!(need.words().contains("segment buffers 16.0 MiB"), "{}", need.words());
+        assert!(!need.words().contains("FUSE"));
+    }
+}
