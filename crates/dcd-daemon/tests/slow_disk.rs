@@ -50,7 +50,7 @@ impl Served {
             control: None,
             read_only: false,
             processor: None,
-            busy_poll: dcd_daemon::event_loop::busy_poll::BusyPollMax::Auto,
+            busy_poll: dcd_daemon::ring::busy_poll::BusyPollMax::Auto,
             give_up_rights: true,
             quiet: true,
         };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::control::settings::{Apply, ReadAgain, SettingsBook};
-use dcd_daemon::event_loop::busy_poll::BusyPollMax;
+use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
 use dcd_engine::EngineConfig;
 use dcd_protocol::settings::{SettingOrigin, SettingReport, WantedSettings};

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dcd_daemon::device::device_spec::{DeviceSpec, DeviceSpecError};
-use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
 use dcd_daemon::frontend::nbd::server::CONNECTIONS_LIMIT;
 use dcd_daemon::frontend::nbd::tls::TlsAccess;
 use dcd_daemon::frontend::nbd::tls::files::TlsFiles;
+use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::units_text::{UnitError, parse_duration, parse_size};
 use dcd_engine::{AckMode, DestagePolicyKind, EngineConfig, Limits, Mode};

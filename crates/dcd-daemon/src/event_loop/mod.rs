@@ -13,8 +13,6 @@
 //! What a turn brings to the end of its life (whoever runs the loop, see [`crate::serve`]) decides:
 //! the loop itself only turns.
 
-pub(crate) mod bell;
-pub mod busy_poll;
 pub mod clock;
 pub mod core;
 pub mod driver_runs;
@@ -38,7 +36,6 @@ use dcd_engine::{
 use rustix::event::PollFlags;
 
 use crate::disk::{Disk, DiskKey};
-use crate::event_loop::busy_poll::BusyPoll;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::{AskedRequest, RecordedRequest, RequestRing};
@@ -54,6 +51,7 @@ use crate::frontend::ublk::server::{UblkKey, UblkServer};
 use crate::memory::watch::{MemoryWatch, Seen};
 use crate::pair::label_keeper::{After, LabelKeeper};
 use crate::process::signals::{Signal, Signals};
+use crate::ring::busy_poll::BusyPoll;
 use crate::ring::kernel::Kernel;
 use crate::ring::{Completed, Ring};
 

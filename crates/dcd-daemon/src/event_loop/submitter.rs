@@ -14,7 +14,6 @@ use dcd_engine::{EngineConfig, Operation, Reply, RequestError, RequestId, Time};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::event_loop::bell::Bell;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::core::Core;
 use crate::event_loop::request_ring::RequestRing;
@@ -22,6 +21,7 @@ use crate::event_loop::response_times::ResponseTimes;
 use crate::frontend::nbd::server::NbdServer;
 use crate::frontend::ublk::ServerEnd;
 use crate::memory::watch::MemoryReport;
+use crate::process::bell::Bell;
 
 /// Called once with the answer. If it is dropped uncalled (the loop has ended), the answer is
 /// [`RequestError::ShuttingDown`], so nobody waits for ever.

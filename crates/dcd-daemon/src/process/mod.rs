@@ -2,6 +2,7 @@
 //! manager, its open files and its memory, and what it sees of other processes.
 
 pub(crate) mod accept;
+pub(crate) mod bell;
 pub(crate) mod confine;
 pub mod isolation;
 pub(crate) mod open_files;

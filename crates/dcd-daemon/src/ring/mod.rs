@@ -11,6 +11,7 @@
 //! The kernel is behind [`Kernel`]: Linux, or one that is simulated. All `unsafe` code around the
 //! ring is in these files.
 
+pub mod busy_poll;
 pub(crate) mod command_ring;
 mod flushes;
 pub(crate) mod kernel;
@@ -29,8 +30,8 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::device::device_file::DeviceFile;
-use crate::event_loop::busy_poll::BusyPoll;
 use crate::memory::segment_memory::Mapping;
+use crate::ring::busy_poll::BusyPoll;
 use crate::ring::flushes::Flushes;
 use crate::ring::kernel::{Kernel, Submission, Wait, Work};
 

@@ -25,7 +25,6 @@ use crate::control::{ControlServer, DaemonFacts};
 use crate::device::device_file::let_udev_look;
 use crate::device::device_spec::DeviceSpec;
 use crate::event_loop::EventLoop;
-use crate::event_loop::busy_poll::BusyPollMax;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, Submitter};
 use crate::frontend::device_frontends::{DeviceFrontends, Made, Shown, Wanted, begin};
@@ -46,6 +45,7 @@ use crate::process::isolation::{
 };
 use crate::process::service_manager::Notifier;
 use crate::process::signals::Signals;
+use crate::ring::busy_poll::BusyPollMax;
 pub use crate::serve::error::ServeError;
 use crate::serve::member_news::{MemberNews, members_not_whole};
 pub use crate::serve::supervise::Outcome;

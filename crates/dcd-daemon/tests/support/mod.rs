@@ -4,9 +4,9 @@ use std::path::Path;
 
 use dcd_daemon::device::device_file::DeviceFile;
 use dcd_daemon::device::device_spec::DeviceSpec;
-use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::NbdOptions;
 use dcd_daemon::pair::book::PairBook;
+use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::ServeOptions;
 use dcd_engine::create::{CreateOptions, create};
 use dcd_engine::{EngineConfig, Geometry, Uuid};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use dcd_daemon::device::device_spec::DeviceSpec;
-use dcd_daemon::event_loop::busy_poll::BusyPollMax;
 use dcd_daemon::frontend::nbd::listen::{NbdAddress, NbdOptions};
+use dcd_daemon::ring::busy_poll::BusyPollMax;
 use dcd_daemon::serve::UblkNumber;
 use dcd_daemon::serve::slow_disk::{SlowDiskOptions, slow_disk};
 

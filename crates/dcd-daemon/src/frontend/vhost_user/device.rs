@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use dcd_engine::buffer_pool::BufferPool;
 use dcd_engine::{Operation, Reply, RequestError};
 
-use crate::event_loop::bell::Bell;
 use crate::frontend::Submit;
+use crate::process::bell::Bell;
 
 use super::block::{self, Status, Wanted};
 use super::chain::Chain;

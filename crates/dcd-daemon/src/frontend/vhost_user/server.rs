@@ -26,8 +26,8 @@ use dcd_engine::Reply;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::event_loop::bell::Bell;
 use crate::frontend::Submit;
+use crate::process::bell::Bell;
 
 use super::QUEUES_MAX;
 use super::config::Volume;
