@@ -48,7 +48,7 @@ pub enum Runs {
     RottingVolumes,
     /// Caches whose mode is switched.
     SwitchedModes,
-    /// The driver under a simulated kernel: `dcd_daemon::event_loop::driver_runs`.
+    /// The driver under a simulated kernel: `dcd_daemon::serve::driver_runs`.
     Driver,
 }
 

@@ -15,7 +15,6 @@
 
 pub mod clock;
 pub mod core;
-pub mod driver_runs;
 pub mod pass_through;
 pub mod request_counts;
 pub mod request_ring;

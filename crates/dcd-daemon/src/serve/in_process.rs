@@ -6,8 +6,9 @@ use dcd_engine::{Engine, Operation, RequestError};
 
 use crate::event_loop::EventLoop;
 use crate::event_loop::submitter::Completion;
-use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
+use crate::pair::PairOptions;
 use crate::serve::error::ServeError;
+use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 
 /// An open cache. Dropped without [`InProcess::shut_down`] it is left as by a crash.
 pub struct InProcess {

@@ -1,10 +1,13 @@
 //! `dcd serve`: a cache between its frontends and its two disks, until somebody ends it.
 
+pub mod driver_runs;
 pub mod error;
+pub mod grow;
 pub mod in_process;
 pub(crate) mod member_news;
 pub mod memory_need;
 pub mod offline;
+pub(crate) mod open_pair;
 pub mod slow_disk;
 pub(crate) mod supervise;
 pub(crate) mod volume_news;
@@ -38,7 +41,7 @@ use crate::frontend::nbd::tls::files::TlsFiles;
 use crate::frontend::ublk;
 use crate::metrics::server::MetricsServer;
 use crate::pair::book::{PairBook, PairEntry};
-use crate::pair::{DataDiskSize, DataDisks, Pair, PairOptions, open_pair, wait_until_running};
+use crate::pair::{DataDiskSize, DataDisks, PairOptions};
 use crate::process::confine::Reach;
 use crate::process::isolation::{
     Clients, IsolationReport, MemoryLimit, check_processor, isolate, run_on_processor,
@@ -48,6 +51,7 @@ use crate::process::signals::Signals;
 use crate::ring::busy_poll::BusyPollMax;
 pub use crate::serve::error::ServeError;
 use crate::serve::member_news::{MemberNews, members_not_whole};
+use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 pub use crate::serve::supervise::Outcome;
 use crate::serve::supervise::{Manner, run_until_stopped, shut_down_now};
 use crate::serve::waiting::wait_for_disks;

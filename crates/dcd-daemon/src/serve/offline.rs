@@ -15,9 +15,10 @@ use crate::control::stuck::StuckReport;
 use crate::event_loop::EventLoop;
 use crate::event_loop::core::Core;
 use crate::event_loop::submitter::{Completion, DrainTicket};
-use crate::pair::{Pair, PairOptions, open_pair, wait_until_running};
+use crate::pair::PairOptions;
 use crate::process::signals::Signals;
 use crate::serve::error::ServeError;
+use crate::serve::open_pair::{Pair, open_pair, wait_until_running};
 use dcd_protocol::Progress;
 
 /// How often progress is told.

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use clap::Args;
-use dcd_daemon::event_loop::driver_runs::{self, DriverReport};
 use dcd_daemon::process::signals::Signals;
 use dcd_daemon::serve::ServeError;
+use dcd_daemon::serve::driver_runs::{self, DriverReport};
 use dcd_daemon::units_text::parse_duration;
 use dcd_fuzz::exhaustive;
 use dcd_fuzz::faults::FaultKind;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dcd_daemon::event_loop::driver_runs;
+use dcd_daemon::serve::driver_runs;
 use dcd_fuzz::mistakes::{Mistake, all, turn_on};
 use dcd_fuzz::seeded::{Caught, Trial, tried, try_all};
 use dcd_fuzz::volume::VolumeKind;

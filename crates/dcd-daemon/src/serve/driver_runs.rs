@@ -37,8 +37,9 @@ use crate::event_loop::EventLoop;
 use crate::event_loop::clock::Clock;
 use crate::event_loop::submitter::Completion;
 use crate::pair::book::PairBook;
-use crate::pair::{DataDiskSize, DataDisks, PairOptions, open_pair_on};
+use crate::pair::{DataDiskSize, DataDisks, PairOptions};
 use crate::ring::simulated_kernel::{Counts, Habits, Random, SimulatedKernel};
+use crate::serve::open_pair::open_pair_on;
 
 const LINES: u64 = 192;
 const BLOCKS: u64 = LINES * LINE_SIZE / BLOCK_SIZE;

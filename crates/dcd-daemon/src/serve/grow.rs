@@ -13,9 +13,10 @@ use dcd_engine::Uuid;
 use dcd_engine::format::superblock::CacheState;
 use dcd_engine::units::LINE_SIZE;
 
-use crate::pair::{DataDiskSize, Pair, PairOptions, open_pair};
+use crate::pair::{DataDiskSize, PairOptions};
 use crate::serve::error::ServeError;
 use crate::serve::offline::{Ended, OfflineReport, OfflineTask, run_offline};
+use crate::serve::open_pair::{Pair, open_pair};
 use dcd_protocol::Progress;
 
 /// What was done.

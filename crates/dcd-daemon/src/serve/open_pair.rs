@@ -1,0 +1,533 @@
+//! Opening a pair of disks for the engine: locks, superblock, hints about wrong disks, memory.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use dcd_engine::volume::format::header::{VOLUME_HEADER_BYTES, VolumeHeader};
+use dcd_engine::volume::format::label::MemberLabel;
+use dcd_engine::volume::members::MemberInfo;
+use dcd_engine::volume::{Volume, VolumeParts};
+use dcd_engine::{
+    AckMode, DataDiskInfo, Device, Engine, EngineConfig, FormatError, MemoryUse, OpenError, Phase,
+    SegmentMemory, Superblock, Time,
+};
+
+use crate::device::device_file::{DeviceError, DeviceFile, share_a_disk};
+use crate::device::device_spec::DeviceSpec;
+use crate::device::identity::same_disks;
+use crate::disk::Disk;
+use crate::event_loop::clock::Clock;
+use crate::event_loop::{DataSide, EventLoop, Parts};
+use crate::frontend::nbd::Export;
+use crate::frontend::nbd::server::CONNECTIONS_MAX;
+use crate::memory::places::{others_write, trusted_owners};
+use crate::memory::search::{Found, MemorySearch, identity_of};
+use crate::memory::segment_memory::{SegmentFile, SharedSegmentMemory};
+use crate::memory::watch::MemoryWatch;
+use crate::pair::book::PairEntry;
+use crate::pair::label_keeper::{LabelKeeper, judge_label, read_data_label};
+use crate::pair::members::Members;
+use crate::pair::{DataDiskSize, PairOptions, SuperblockError, read_superblock, replaced};
+use crate::process::random::random_bytes;
+use crate::process::signals::Signals;
+use crate::ring::kernel::{Kernel, linux};
+use crate::serve::error::ServeError;
+use crate::serve::memory_need::MemoryNeed;
+use crate::units_text::format_duration;
+
+/// Longest read or write of an NBD client.
+const PAYLOAD_MAX: u32 = 32 << 20;
+
+/// An engine on its disks, opening.
+pub(crate) struct Pair {
+    pub(crate) event_loop: EventLoop<Engine>,
+    pub(crate) superblock: Superblock,
+    pub(crate) record: PairEntry,
+    pub(crate) one_disk: bool,
+    pub(crate) data_disk: DataDiskInfo,
+    /// Size of the disk itself, whatever counts.
+    pub(crate) data_disk_bytes: u64,
+    /// Trim gives space back.
+    pub(crate) trim: bool,
+    /// Of a volume, the disks that are there; else empty.
+    pub(crate) member_names: Vec<Option<String>>,
+}
+
+/// Opens both disks and begins to open the cache.
+pub(crate) fn open_pair(
+    options: &PairOptions,
+    signals: Option<Rc<Signals>>,
+) -> Result<Pair, ServeError> {
+    let kernel = linux().map_err(ServeError::system("make an io_uring"))?;
+    open_pair_on(options, signals, Clock::start(), kernel)
+}
+
+/// The same on this kernel, with the time of this clock.
+pub(crate) fn open_pair_on(
+    options: &PairOptions,
+    signals: Option<Rc<Signals>>,
+    clock: Clock,
+    kernel: Box<dyn Kernel>,
+) -> Result<Pair, ServeError> {
+    // 1. Both disks, locked. From here on nobody else can start with either, under any name.
+    let (mut cache_disk, data_disks, data_disk_read_only) = open_disks(options)?;
+
+    // 2. Who this cache is, and whether the disks belong together as far as can be seen from here.
+    //    The engine looks deeper (sizes, witnesses) when it opens.
+    let superblock = superblock_of(&cache_disk, &data_disks)?;
+    let mut below = Below::of(&superblock, &cache_disk, data_disks, options)?;
+    let label = below.look_behind_label(&superblock, &cache_disk, options.pairs.trust_disks)?;
+    // Where nothing can be written, none is: the superblock then keeps its epoch.
+    let label = label.filter(|_| !data_disk_read_only);
+
+    let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
+    options.pairs.check(&superblock, cache_disk.file(), &files)?;
+
+    // 3. A slow disk stands for one of its own, wherever its file lies.
+    let one_disk = options.one_disk.unwrap_or_else(|| {
+        !options.cache_disk.is_slowed()
+            && !options.data_disks.disks.iter().any(DeviceSpec::is_slowed)
+            && below.disks().any(|disk| share_a_disk(cache_disk.file(), disk.file()))
+    });
+    let seed = random_bytes().map_err(ServeError::system("get random numbers"))?;
+    let hash_seed = u64::from_le_bytes(seed);
+    let mut config =
+        EngineConfig { one_disk, data_disk_read_only, hash_seed, ..options.engine.clone() };
+    config.validate().map_err(OpenError::Config)?;
+
+    // 4. Memory that may hold what a process that died had acknowledged. Then it decides how many
+    //    segment buffers there are: what they hold must be found where it was put.
+    // A segment has one buffer at a time.
+    config.segment_buffers = config.segment_buffers.min(superblock.geometry.segments);
+    let clients_max = clients_max(options, &superblock, &config, &below)?;
+    let (memory, segment_memory) =
+        find_memory(options, &superblock, &cache_disk, &below, &mut config)?;
+    cache_disk.set_segment_memory(memory.mapping());
+
+    // As long as files may be opened.
+    let files: Vec<&DeviceFile> = below.disks().map(Disk::file).collect();
+    let record = options.pairs.entry(superblock.uuid, cache_disk.file(), &files, options.quiet);
+
+    // 5. The engine, which begins with reading.
+    let found = below.info();
+    let data_disk_info = match options.size {
+        DataDiskSize::AsRecorded if found.blocks > superblock.data_disk.blocks => {
+            DataDiskInfo { blocks: superblock.data_disk.blocks, ..found }
+        }
+        _ => found,
+    };
+    config.grow = options.size == DataDiskSize::Grown;
+    let data_disk_bytes = found.bytes();
+    let cache_disk_bytes = cache_disk.file().size_bytes;
+    let read_only = config.read_only;
+    let trim = below.disks().all(Disk::can_give_back_space);
+    let member_names = below.member_names();
+    let opening = Opening {
+        now: clock.now(),
+        superblock: superblock.clone(),
+        cache_disk_bytes,
+        config,
+        segment_memory: Box::new(segment_memory),
+    };
+    let (engine, data) = open_engine(opening, below, data_disk_info, options)?;
+    let description = format!("{} behind {} (dcd)", options.data_disks, options.cache_disk);
+    let event_loop = EventLoop::new(Parts {
+        core: engine,
+        cache_disk: Some(cache_disk),
+        memory: Some(MemoryWatch::new(memory, superblock.uuid)),
+        data,
+        label,
+        kernel,
+        clock,
+        export: Export { description, ..export_of(data_disk_info, read_only, trim) },
+        clients_max,
+        signals,
+        quiet: options.quiet,
+    })
+    .map_err(ServeError::system("make an io_uring"))?;
+    Ok(Pair {
+        event_loop,
+        superblock,
+        record,
+        one_disk,
+        data_disk: data_disk_info,
+        data_disk_bytes,
+        trim,
+        member_names,
+    })
+}
+
+/// Locks the disks, so that nobody else can start with one of them under any name. The last value:
+/// whether a data-disk takes no writes.
+fn open_disks(options: &PairOptions) -> Result<(Disk, Vec<Disk>, bool), ServeError> {
+    let named = options.data_disks.disks.iter().chain(replaced(&options.data_disks));
+    let mut paths: Vec<&Path> = vec![options.cache_disk.path()];
+    paths.extend(named.map(DeviceSpec::path));
+    if let Some((first, second, shared)) = same_disks(&paths) {
+        let (first, second) = (first.to_owned(), second.to_owned());
+        return Err(ServeError::SameDisk { first, second, shared });
+    }
+    let cache_disk = Disk::open(Device::CacheDisk, &options.cache_disk)
+        .map_err(ServeError::device("cache-disk"))?;
+    let mut data_disks = Vec::new();
+    let mut data_disk_read_only = false;
+    for spec in &options.data_disks.disks {
+        let (disk, read_only) = open_data_disk(spec, options.engine.read_only)?;
+        data_disk_read_only |= read_only;
+        data_disks.push(disk);
+    }
+    Ok((cache_disk, data_disks, data_disk_read_only))
+}
+
+/// The newer superblock of the cache-disk.
+fn superblock_of(cache_disk: &Disk, data_disks: &[Disk]) -> Result<Superblock, ServeError> {
+    read_superblock(cache_disk.file()).map_err(|error| match error {
+        SuperblockError::Device(error) => ServeError::device("cache-disk")(error),
+        SuperblockError::Format(source) => {
+            let swapped = data_disks.iter().find(|disk| read_superblock(disk.file()).is_ok());
+            if let Some(data_disk) = swapped {
+                return ServeError::Swapped {
+                    cache_disk: cache_disk.file().path().to_owned(),
+                    data_disk: data_disk.file().path().to_owned(),
+                };
+            }
+            ServeError::NoCache { path: cache_disk.file().path().to_owned(), source }
+        }
+    })
+}
+
+/// How many clients the memory limit has room for.
+fn clients_max(
+    options: &PairOptions,
+    superblock: &Superblock,
+    config: &EngineConfig,
+    below: &Below,
+) -> Result<usize, ServeError> {
+    let Some(limit) = options.memory else { return Ok(CONNECTIONS_MAX) };
+    let mut need = MemoryNeed::of(&superblock.geometry, config, limit.clients);
+    need.add("volume", below.memory_bytes(superblock));
+    need.clients_within(&limit).ok_or_else(|| ServeError::MemoryMax {
+        most: limit.bytes,
+        needed: need.least(limit.clients),
+        parts: need.words(),
+    })
+}
+
+/// Finds the segment memory of the last session or makes new one, and notes in the settings which
+/// it is and how many buffers it has.
+fn find_memory(
+    options: &PairOptions,
+    superblock: &Superblock,
+    cache_disk: &Disk,
+    below: &Below,
+    config: &mut EngineConfig,
+) -> Result<(SegmentFile, SharedSegmentMemory), ServeError> {
+    let geometry = &superblock.geometry;
+    let size = Engine::segment_memory_size(geometry, config);
+    let buffers_of = |size| Engine::segment_buffers_of(geometry, size);
+    let disks = below.disks().chain([cache_disk]).map(|disk| disk.file().path());
+    let search = MemorySearch {
+        superblock,
+        directory: options.memory_directory.as_deref(),
+        owners: trusted_owners(&disks.collect::<Vec<_>>()),
+        size,
+        is_possible: &|found| buffers_of(found).is_some(),
+        may_be_lost: options.memory_lost,
+        cache_disk: &whole_name(cache_disk.file().path()),
+    };
+    let Found { file: memory, memory: segment_memory, lost } = search.run()?;
+    tell_of_memory(&memory, lost, options.memory_directory.as_deref(), options.quiet);
+    // Without a log all goes to the data-disk.
+    let rests_in_memory = config.ack != AckMode::Durable && !config.no_log;
+    let max_delay = std::time::Duration::from_nanos(config.max_delay.0);
+    config.memory = Some(identity_of(&memory, rests_in_memory.then_some(max_delay)));
+    let buffers = buffers_of(memory.mapping().len() as u64).unwrap_or(config.segment_buffers);
+    if buffers != config.segment_buffers {
+        if !options.quiet {
+            eprintln!(
+                "dcd: the last run ended without order and had {buffers} segment buffers; they are \
+                 used until the next stop in order, then {}",
+                config.segment_buffers
+            );
+        }
+        config.segment_buffers = buffers;
+    }
+    Ok((memory, segment_memory))
+}
+
+/// What an engine begins with, whatever is below it.
+struct Opening {
+    now: Time,
+    superblock: Superblock,
+    cache_disk_bytes: u64,
+    config: EngineConfig,
+    segment_memory: Box<dyn SegmentMemory>,
+}
+
+/// The engine, which begins with reading, and the disks below it.
+fn open_engine(
+    opening: Opening,
+    below: Below,
+    data_disk: DataDiskInfo,
+    options: &PairOptions,
+) -> Result<(Engine, DataSide), ServeError> {
+    let Opening { now, superblock, cache_disk_bytes, config, segment_memory } = opening;
+    let (engine, data) = match below {
+        Below::One(disk) => {
+            let info = data_disk;
+            let engine =
+                Engine::open(now, superblock, cache_disk_bytes, info, config, segment_memory);
+            (engine, DataSide::Disk(disk))
+        }
+        Below::Volume { header, members } => {
+            let info = |(disk, label): (&Option<Disk>, &Option<MemberLabel>)| {
+                disk.as_ref()
+                    .map(|disk| MemberInfo { label: *label, bytes: disk.file().size_bytes })
+            };
+            let parts = VolumeParts {
+                header: *header,
+                members: members.disks.iter().zip(&members.labels).map(info).collect(),
+                degraded: options.data_disks.degraded,
+            };
+            let engine = Engine::open_volume(
+                now,
+                superblock,
+                cache_disk_bytes,
+                parts,
+                config,
+                segment_memory,
+            );
+            (engine, DataSide::Members(members.disks))
+        }
+    };
+    let engine = engine.map_err(|error| match error {
+        OpenError::DataDiskSize { expected, found } if found > expected => ServeError::Grown {
+            cache_disk: options.cache_disk.to_string(),
+            data_disk: options.data_disks.to_string(),
+            expected,
+            found,
+        },
+        error => ServeError::Open(error),
+    })?;
+    Ok((engine, data))
+}
+
+/// A name that every process understands.
+fn whole_name(path: &std::path::Path) -> String {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// What a person should know of the memory that was found.
+fn tell_of_memory(
+    memory: &SegmentFile,
+    lost: Option<std::time::Duration>,
+    asked: Option<&std::path::Path>,
+    quiet: bool,
+) {
+    if let Some(delay) = lost {
+        eprintln!(
+            "dcd: the segment memory of the last session is lost, as was said: what it acknowledged in its last {} \
+             and no flush has covered may be gone",
+            format_duration(delay)
+        );
+    }
+    let Some(asked) = asked.filter(|_| !quiet) else { return };
+    let asked = asked.canonicalize().unwrap_or_else(|_| asked.to_owned());
+    if memory.directory() == asked {
+        if others_write(&asked) {
+            eprintln!(
+                "dcd: anybody may take names in {}: give the segment memory a directory of its own, or none",
+                asked.display()
+            );
+        }
+    } else if !memory.was_found {
+        eprintln!(
+            "dcd: the name of the segment memory in {} is taken by somebody else; it is in {}",
+            asked.display(),
+            memory.directory().display()
+        );
+    } else {
+        eprintln!(
+            "dcd: the last run ended without order and had its segment memory in {}; it is used there until the \
+             next stop in order, then in {}",
+            memory.directory().display(),
+            asked.display()
+        );
+    }
+}
+
+/// What is below the engine.
+enum Below {
+    One(Box<Disk>),
+    Volume { header: Box<VolumeHeader>, members: Members },
+}
+
+impl Below {
+    /// Finds out which disk is which.
+    fn of(
+        superblock: &Superblock,
+        cache_disk: &Disk,
+        mut data_disks: Vec<Disk>,
+        options: &PairOptions,
+    ) -> Result<Below, ServeError> {
+        if superblock.volume_bytes > 0 {
+            if let Some(operation) = options.not_for_volumes {
+                return Err(ServeError::NotForVolumes { operation });
+            }
+            let header = Box::new(read_volume_header(cache_disk.file(), superblock)?);
+            let mut members = Members::of(data_disks, superblock.uuid, header.config.members)?;
+            for (member, spec) in &options.data_disks.replacements {
+                members.replace(*member, spec)?;
+            }
+            return Ok(Below::Volume { header, members });
+        }
+        if data_disks.len() > 1 || !options.data_disks.replacements.is_empty() {
+            return Err(ServeError::OneDataDisk);
+        }
+        if options.data_disks.degraded {
+            return Err(ServeError::OnlyForVolumes { flag: "--degraded" });
+        }
+        let data_disk = data_disks.pop().ok_or(ServeError::OneDataDisk)?;
+        let (expected, found) = (&superblock.data_disk_serial, &data_disk.file().serial);
+        // A disk may lose its number in another enclosure; only a different one is proof.
+        if !expected.is_empty() && !found.is_empty() && expected != found {
+            return Err(ServeError::WrongDataDisk {
+                path: data_disk.file().path().to_owned(),
+                expected: expected.clone(),
+                found: found.clone(),
+            });
+        }
+        Ok(Below::One(Box::new(data_disk)))
+    }
+
+    /// Compares the label of the data-disk, if the cache says that it has one, and leaves it out of
+    /// what the engine sees.
+    fn look_behind_label(
+        &mut self,
+        superblock: &Superblock,
+        cache_disk: &Disk,
+        trust_disks: bool,
+    ) -> Result<Option<LabelKeeper>, ServeError> {
+        let Below::One(disk) = self else { return Ok(None) };
+        if superblock.data_offset_bytes == 0 {
+            return Ok(None);
+        }
+        let label = read_data_label(disk.file()).map_err(ServeError::device("data-disk"))?;
+        let found = label.as_ref().ok().copied();
+        let judged = judge_label(superblock, cache_disk.file(), disk.file().path(), label);
+        if !trust_disks {
+            judged?;
+        }
+        disk.set_payload_offset(superblock.data_offset_bytes);
+        Ok(Some(LabelKeeper::new(superblock, found)))
+    }
+
+    fn disks(&self) -> impl Iterator<Item = &Disk> {
+        let (one, members) = match self {
+            Below::One(disk) => (Some(&**disk), &[][..]),
+            Below::Volume { members, .. } => (None, &members.disks[..]),
+        };
+        one.into_iter().chain(members.iter().flatten())
+    }
+
+    fn info(&self) -> DataDiskInfo {
+        match self {
+            Below::One(disk) => disk.data_disk_info(),
+            Below::Volume { header, .. } => Volume::data_disk_info(&header.config),
+        }
+    }
+
+    fn member_names(&self) -> Vec<Option<String>> {
+        match self {
+            Below::One(_) => Vec::new(),
+            Below::Volume { members, .. } => members.names(),
+        }
+    }
+
+    /// What the tables of a volume take.
+    fn memory_bytes(&self, superblock: &Superblock) -> u64 {
+        match self {
+            Below::One(_) => 0,
+            Below::Volume { header, .. } => volume_memory_bytes(header, superblock),
+        }
+    }
+}
+
+/// Its tables as they are on the cache-disk, with room to search in, and what is under way on the
+/// members.
+fn volume_memory_bytes(header: &VolumeHeader, superblock: &Superblock) -> u64 {
+    const UNDER_WAY_BYTES: u64 = 32 << 20;
+    let tables = superblock.volume_bytes.saturating_sub(header.journal_bytes) / 2;
+    tables / 4 * 5 + UNDER_WAY_BYTES
+}
+
+/// Reads both copies of what a volume is made of.
+fn read_volume_header(
+    cache_disk: &DeviceFile,
+    superblock: &Superblock,
+) -> Result<VolumeHeader, ServeError> {
+    let mut problem = None;
+    for copy in 0..2 {
+        let offset = superblock.volume_offset() + copy * VOLUME_HEADER_BYTES as u64;
+        let bytes = cache_disk.read_at(offset, VOLUME_HEADER_BYTES);
+        let bytes = bytes.map_err(ServeError::device("cache-disk"))?;
+        match VolumeHeader::decode(bytes.bytes()) {
+            Ok(header) if header.uuid == superblock.uuid => return Ok(header),
+            Ok(header) => {
+                let (what, expected, found) =
+                    ("the header of the volume", superblock.uuid, header.uuid);
+                problem.get_or_insert(FormatError::Uuid { what, expected, found });
+            }
+            Err(error) => drop(problem.get_or_insert(error)),
+        }
+    }
+    let error = problem.expect("two copies were read");
+    Err(ServeError::Open(OpenError::Format(error)))
+}
+
+/// The disk, and whether it takes no writes.
+fn open_data_disk(spec: &DeviceSpec, read_only: bool) -> Result<(Disk, bool), ServeError> {
+    let opened = match Disk::open(Device::DataDisk, spec) {
+        // Whoever asks for reading only gets that, also of a disk that takes no writes.
+        Err(DeviceError::ReadOnly { .. } | DeviceError::Permission { .. }) if read_only => {
+            Disk::open_read_only(Device::DataDisk, spec).map(|disk| (disk, true))
+        }
+        opened => opened.map(|disk| (disk, false)),
+    };
+    opened.map_err(ServeError::device("data-disk"))
+}
+
+/// Turns the loop until the engine runs. Whether it does: not if somebody asked to stop first.
+pub(crate) fn wait_until_running(event_loop: &mut EventLoop<Engine>) -> Result<bool, ServeError> {
+    loop {
+        match event_loop.phase() {
+            Phase::Opening => {}
+            Phase::Running => return Ok(true),
+            Phase::Failed(error) => return Err(error.clone().into()),
+            Phase::Closed => return Ok(false),
+        }
+        event_loop.turn(None).map_err(ServeError::system("wait for the disks"))?;
+        // From then on the superblock may name it, so that it would be missed.
+        if event_loop.core().memory_use() == MemoryUse::InUse
+            && let Some(memory) = event_loop.memory()
+        {
+            memory.keep();
+        }
+        if event_loop.take_stop_request().is_some() {
+            return Ok(false);
+        }
+    }
+}
+
+/// What NBD clients see of a volume.
+pub(crate) fn export_of(volume: DataDiskInfo, read_only: bool, trim: bool) -> Export {
+    Export {
+        size_bytes: volume.bytes(),
+        minimum_block: volume.logical_block_size,
+        preferred_block: 4096,
+        maximum_payload: PAYLOAD_MAX,
+        read_only,
+        trim,
+        description: String::new(),
+    }
+}
